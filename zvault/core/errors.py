@@ -1,0 +1,110 @@
+"""The errors zvault tells of: each says what failed, why, and what to do next.
+
+They stand in core because every layer raises them and every face shows them the same way. ``reason`` is the
+short word that metrics use as a label, so the set of classes bounds the label's values.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ZvaultError(Exception):
+    """A failure a person can act on.
+
+    ``what`` names what failed, ``why`` the cause as far as it is known, ``next`` the step to take.
+    """
+
+    reason: ClassVar[str] = "failed"
+
+    def __init__(self, what: str, why: str = "", next: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.next = next
+
+    def __str__(self) -> str:
+        text = self.what if not self.why else f"{self.what}: {self.why}"
+        return text if not self.next else f"{text}. Next: {self.next}"
+
+    def as_dict(self) -> dict[str, str]:
+        """The error as the API sends it."""
+        return {"reason": self.reason, "what": self.what, "why": self.why, "next": self.next}
+
+
+class ConfigError(ZvaultError):
+    """The configuration cannot be used. ``why`` holds every problem, one a line, each with file and line."""
+
+    reason = "config"
+
+
+class NotFound(ZvaultError):
+    """Something named does not exist: a backup, vault, dataset, snapshot or pool."""
+
+    reason = "not-found"
+
+
+class Refused(ZvaultError):
+    """zvault will not do it, because something could be lost."""
+
+    reason = "refused"
+
+
+class Conflict(ZvaultError):
+    """Source and vault share no base, or the vault's dataset has gone its own way."""
+
+    reason = "conflict"
+
+
+class Busy(ZvaultError):
+    """Something else holds what is needed: a lock, a hold, a clone, a mount, a receive."""
+
+    reason = "busy"
+
+
+class ToolMissing(ZvaultError):
+    """A program zvault calls is not installed."""
+
+    reason = "tool-missing"
+
+
+class ToolFailed(ZvaultError):
+    """A program zvault called ended with an error."""
+
+    reason = "tool-failed"
+
+
+class DeadlineExceeded(ZvaultError):
+    """A program did not end in time; it was killed, or left behind if it hangs in the kernel."""
+
+    reason = "deadline"
+
+
+class TransferFailed(ZvaultError):
+    """A stream broke; ``what`` names the stage that failed first."""
+
+    reason = "transfer"
+
+
+class VaultFull(ZvaultError):
+    """The vault's pool has no room for what is to be received."""
+
+    reason = "vault-full"
+
+
+class DeviceGone(ZvaultError):
+    """A layer below the vault's pool is not there, or went away."""
+
+    reason = "device-gone"
+
+
+class PoolSuspended(ZvaultError):
+    """The vault's pool has suspended its I/O."""
+
+    reason = "pool-suspended"
+
+
+class HostUnreachable(ZvaultError):
+    """The daemon, or another host, does not answer."""
+
+    reason = "unreachable"

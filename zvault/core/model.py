@@ -1,0 +1,88 @@
+"""What a pool holds, as plain values: datasets, snapshots, bookmarks.
+
+Identity is the GUID (zfsprops(7), ``guid``), never the name: names change, GUIDs travel with the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+DatasetType = Literal["filesystem", "volume"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot. ``creation`` is in seconds since the epoch, ``createtxg`` orders snapshots in one pool."""
+
+    dataset: str
+    tag: str
+    guid: int
+    createtxg: int
+    creation: int
+    userrefs: int = 0
+
+    @property
+    def name(self) -> str:
+        """The full name, ``pool/data@tag``."""
+        return f"{self.dataset}@{self.tag}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """One bookmark; its ``guid`` is that of the snapshot it was made from."""
+
+    dataset: str
+    tag: str
+    guid: int
+    createtxg: int
+    creation: int
+
+    @property
+    def name(self) -> str:
+        """The full name, ``pool/data#tag``."""
+        return f"{self.dataset}#{self.tag}"
+
+
+Base = Snapshot | Bookmark
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One filesystem or volume with its snapshots (oldest first) and bookmarks.
+
+    ``written`` is the number of bytes written since the newest snapshot, ``resume_token`` is set while an
+    interrupted ``zfs receive -s`` waits to be resumed.
+    """
+
+    name: str
+    guid: int
+    type: DatasetType
+    used: int = 0
+    written: int = 0
+    resume_token: str | None = None
+    encrypted: bool = False
+    snapshots: tuple[Snapshot, ...] = ()
+    bookmarks: tuple[Bookmark, ...] = ()
+
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot, or None."""
+        return self.snapshots[-1] if self.snapshots else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One side's datasets by name, parents before children, as one listing saw them."""
+
+    datasets: dict[str, Dataset] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Dataset]:
+        return iter(self.datasets.values())
+
+    def __len__(self) -> int:
+        return len(self.datasets)
+
+    def get(self, name: str) -> Dataset | None:
+        """The dataset of that name, or None."""
+        return self.datasets.get(name)

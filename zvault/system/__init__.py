@@ -1,0 +1,1 @@
+"""The host below zvault: processes, logind, systemd's notify socket, leases."""
