@@ -1,0 +1,86 @@
+"""Keeps the last base sacred: every base is held and bookmarked on the source, for each vault (DESIGN invariant 2).
+
+Holds and bookmarks are keyed by the vault pool's GUID and the snapshot's GUID, never by names. The order of the
+calls is such that a crash between any two leaves too much protected, never too little:
+hold the snapshot to be sent, send, bookmark it, release the old base, destroy the old bookmark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.zfs.lzc import Lzc
+
+HOLD = "zvault:"
+MARK = "zvault_"
+
+
+def hold_tag(vault_guid: int) -> str:
+    """The tag that holds a vault's base on the source."""
+    return f"{HOLD}{vault_guid:x}"
+
+
+def mark_name(vault_guid: int, snapshot_guid: int) -> str:
+    """The name, after ``#``, of the bookmark of a vault's base."""
+    return f"{MARK}{vault_guid:x}_{snapshot_guid:x}"
+
+
+def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
+    """zvault's bookmarks of a source dataset, by the GUID of the vault they were made for."""
+    found: dict[int, list[Bookmark]] = {}
+    for mark in dataset.bookmarks:
+        prefix, _, rest = mark.tag.partition("_")
+        vault, _, _ = rest.partition("_")
+        if f"{prefix}_" == MARK and vault:
+            try:
+                found.setdefault(int(vault, 16), []).append(mark)
+            except ValueError:
+                continue
+    return found
+
+
+@dataclass
+class Guard:
+    """The protection of one source dataset's base for one vault.
+
+    ``held`` are the names of its snapshots that carry this vault's hold, ``marks`` its bookmarks for this vault.
+    """
+
+    lzc: Lzc
+    vault_guid: int
+    dataset: str
+    held: set[str] = field(default_factory=set)
+    marks: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, lzc: Lzc, vault_guid: int, dataset: Dataset, holds: dict[str, set[str]]) -> Guard:
+        """Build it from what one listing saw."""
+        tag = hold_tag(vault_guid)
+        return cls(
+            lzc,
+            vault_guid,
+            dataset.name,
+            {snap.name for snap in dataset.snapshots if tag in holds.get(snap.name, ())},
+            {mark.name for mark in marks_by_vault(dataset).get(vault_guid, [])},
+        )
+
+    async def cover(self, snapshot: Snapshot) -> None:
+        """Hold a snapshot that is about to be sent."""
+        if snapshot.name not in self.held:
+            await self.lzc.hold([snapshot.name], hold_tag(self.vault_guid))
+            self.held.add(snapshot.name)
+
+    async def settle(self, base: Snapshot) -> None:
+        """The vault has ``base`` now: protect it, then let the former base go. Does nothing when all is so."""
+        await self.cover(base)
+        mark = f"{self.dataset}#{mark_name(self.vault_guid, base.guid)}"
+        if mark not in self.marks:
+            await self.lzc.bookmark({mark: base.name})
+            self.marks.add(mark)
+        if old := sorted(self.held - {base.name}):
+            await self.lzc.release(old, hold_tag(self.vault_guid))
+            self.held = {base.name}
+        if old := sorted(self.marks - {mark}):
+            await self.lzc.destroy_bookmarks(old)
+            self.marks = {mark}

@@ -1,0 +1,199 @@
+"""What is, as documents: vaults, datasets, snapshots, plans. Changes nothing; the API and zvaultctl show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.lag import DatasetLag
+from zvault.core.model import Dataset
+from zvault.core.names import excluded
+from zvault.core.replication import TransferPlan, find_base
+from zvault.ops.backup import lags
+from zvault.ops.context import Context
+from zvault.ops.plan import PrunePlan, Sides, look, plan_all, plan_prune
+from zvault.ops.vault import Keeper, Vaults
+from zvault.zfs.stream import Flags
+
+Document = dict[str, Any]
+
+
+async def vault_document(keeper: Keeper) -> Document:
+    """One vault: its devices, pool and users. Never waits long, also when the pool hangs."""
+    document: Document = {
+        "name": keeper.name,
+        "pool": keeper.config.pool,
+        "state": "down",
+        "health": None,
+        "size": None,
+        "allocated": None,
+        "free": None,
+        "devices": [],
+        "users": sorted(keeper.users),
+        "pinned": keeper.pinned,
+        "inhibitor": keeper.inhibited,
+        "error": keeper.error.as_dict() if keeper.error else None,
+    }
+    try:
+        devices = await keeper.devices()
+        pool = await keeper.context.zpool.state(keeper.config.pool)
+    except ZvaultError as error:
+        return {**document, "state": "gone", "error": error.as_dict()}
+    document["devices"] = [
+        {
+            "name": device.name,
+            "spec": device.spec,
+            "path": device.path,
+            "state": device.state,
+            "detail": device.detail,
+            "size": device.size,
+        }
+        for device in devices
+    ]
+    if pool is not None:
+        document |= {
+            "health": pool.health,
+            "size": pool.size,
+            "allocated": pool.allocated,
+            "free": pool.free,
+        }
+    document["state"] = _overall([device.state for device in devices], pool is not None)
+    return document
+
+
+def _overall(devices: list[str], imported: bool) -> str:
+    if "gone" in devices:
+        return "gone"
+    if imported and all(state == "up" for state in devices):
+        return "up"
+    return "partial" if imported or any(state != "down" for state in devices) else "down"
+
+
+async def list_document(
+    context: Context, vaults: Vaults, only: str | None, *, snapshots: bool = False
+) -> Document:
+    """Every dataset of every backup (or of one), and their snapshots where asked for.
+
+    A vault that is down is not brought up for this: its columns are null then.
+    """
+    names = [only] if only else list(context.config.backup)
+    document: Document = {"datasets": []}
+    if snapshots:
+        document["snapshots"] = []
+    for name in names:
+        backup = context.backup(name)
+        up = await context.zpool.state(context.vault(backup.vault).pool) is not None
+        try:
+            sides = await look(context, backup, context.vault_zfs(backup.vault) if up else None)
+        except NotFound:
+            if only:
+                raise
+            continue
+        found = lags(context, backup, sides)
+        for dataset, target in sides.pairs:
+            there = sides.vault.get(target)
+            document["datasets"].append(_row(name, dataset, target, there, found[dataset.name], up))
+            if snapshots:
+                document["snapshots"] += _snapshot_rows(name, dataset, there, up)
+    return document
+
+
+def _row(
+    backup: str, dataset: Dataset, target: str, there: Dataset | None, lag: DatasetLag, up: bool
+) -> Document:
+    base = find_base(dataset, there) if there is not None else None
+    return {
+        "backup": backup,
+        "dataset": dataset.name,
+        "type": dataset.type,
+        "vault_dataset": target,
+        "used": dataset.used,
+        "snapshots_source": len(dataset.snapshots),
+        "snapshots_vault": len(there.snapshots if there else ()) if up else None,
+        "base": base[1].tag if base else None,
+        "lag_seconds": lag.seconds,
+        "pending": lag.pending,
+        "resumable": bool(there and there.resume_token),
+    }
+
+
+def _snapshot_rows(backup: str, dataset: Dataset, there: Dataset | None, up: bool) -> list[Document]:
+    on_source = {snap.guid: snap for snap in dataset.snapshots}
+    on_vault = {snap.guid: snap for snap in (there.snapshots if there else ())}
+    base = find_base(dataset, there) if there is not None else None
+    both = sorted({**on_vault, **on_source}.values(), key=lambda snap: (snap.creation, snap.createtxg))
+    return [
+        {
+            "backup": backup,
+            "dataset": dataset.name,
+            "tag": snap.tag,
+            "guid": str(snap.guid),
+            "creation": snap.creation,
+            "on_source": snap.guid in on_source,
+            "on_vault": snap.guid in on_vault if up else None,
+            "base": base is not None and base[1].guid == snap.guid,
+        }
+        for snap in both
+    ]
+
+
+async def plan_document(context: Context, vaults: Vaults, name: str, *, bring_up: bool) -> Document:
+    """What a run would do now. ``bring_up`` lets an on-demand vault be brought up to look at it."""
+    backup = context.backup(name)
+    if bring_up:
+        async with vaults[backup.vault].use(f"plan {name}", lambda _: None) as vault:
+            sides = await look(context, backup, vault.zfs)
+            return await _planned(context, name, sides)
+    if await context.zpool.state(context.vault(backup.vault).pool) is None:
+        raise NotFound(
+            f"vault '{backup.vault}' is down, so what it has cannot be seen",
+            "only the daemon brings vaults up",
+            "start zvaultd, or import the vault's pool",
+        )
+    return await _planned(context, name, await look(context, backup, context.vault_zfs(backup.vault)))
+
+
+async def _planned(context: Context, name: str, sides: Sides) -> Document:
+    backup = context.backup(name)
+    plans = await plan_all(context, backup, sides)
+    return {
+        "backup": name,
+        "vault": backup.vault,
+        "datasets": [await _plan_row(context, name, plan, sides) for plan in plans],
+        "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
+        "prune": [row for prune in plan_prune(context, backup, sides) for row in _prune_rows(prune)],
+    }
+
+
+async def _plan_row(context: Context, name: str, plan: TransferPlan, sides: Sides) -> Document:
+    flags = Flags.of(context.backup(name).send, sides.source.datasets[plan.dataset])
+    return {
+        "dataset": plan.dataset,
+        "vault_dataset": plan.target,
+        "action": str(plan.action),
+        "steps": [
+            {
+                "kind": str(step.kind),
+                "from": step.base.tag if step.base else None,
+                "to": step.to.tag,
+                "bytes": await context.source.estimate(step, flags),
+                "reason": step.reason,
+            }
+            for step in plan.steps
+        ],
+        "reason": plan.abort or plan.reason,
+        "next": plan.next,
+    }
+
+
+def _prune_rows(plan: PrunePlan) -> list[Document]:
+    return [
+        {
+            "side": plan.side,
+            "snapshot": verdict.snapshot.name,
+            "keep": verdict.keep,
+            "reason": verdict.reason,
+            "bytes": None,
+        }
+        for verdict in plan.verdicts
+    ]

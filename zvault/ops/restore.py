@@ -1,0 +1,147 @@
+"""Stream a snapshot out of a vault into a new dataset, and say where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zvault.core.errors import NotFound, Refused
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import check_dataset_name
+from zvault.ops.context import Context, Emit
+from zvault.ops.transfer import Progress, has_mbuffer, stream
+from zvault.ops.vault import OpenVault, Vaults
+from zvault.zfs.stream import restore_receive_argv, restore_send_argv
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to restore: a dataset by its source name or its name on the vault, ``tag`` None for the newest."""
+
+    backup: str
+    dataset: str
+    tag: str | None
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Where a snapshot was restored to. ``mountpoint`` is a path, for a volume its device."""
+
+    snapshot: str
+    to: str
+    mountpoint: str
+    bytes: int
+
+
+async def restore(context: Context, vaults: Vaults, request: Request, emit: Emit) -> Restored:
+    """Restore into a dataset that does not exist yet. Nothing that is there is touched."""
+    backup = context.backup(request.backup)
+    await check_target(context, request.to)
+
+    def say(text: str) -> None:
+        emit("message", text=text)
+
+    async with vaults[backup.vault].use(f"restore to {request.to}", say) as vault:
+        dataset, snapshot = await _find(context, vault, request)
+        moved = await _stream(context, vault, dataset, snapshot, request.to, emit)
+    where = await _mount(context, dataset, request.to)
+    emit("restored", dataset=request.to, mountpoint=where, snapshot=snapshot.name)
+    return Restored(snapshot.name, request.to, where, moved)
+
+
+async def check_target(context: Context, to: str) -> None:
+    """Refuse a target that exists, has no parent, or has no name ZFS accepts."""
+    try:
+        check_dataset_name(to)
+    except ValueError as error:
+        raise Refused(f"cannot restore to '{to}'", str(error), "name a new dataset: pool/path/name") from None
+    if await context.source.exists(to):
+        raise Refused(
+            f"'{to}' exists already",
+            "a restore never writes over what is there",
+            "name a dataset that does not exist",
+        )
+    parent = to.rpartition("/")[0]
+    if not parent or not await context.source.exists(parent):
+        raise NotFound(
+            f"cannot restore to '{to}'",
+            f"its parent '{parent}' does not exist"
+            if parent
+            else "a pool cannot be restored to, only a dataset in one",
+            f"'zfs create -p {parent}' first" if parent else "name pool/path/name",
+        )
+
+
+async def _find(context: Context, vault: OpenVault, request: Request) -> tuple[Dataset, Snapshot]:
+    """The dataset on the vault, by either of its names, and the snapshot asked for."""
+    backup = context.backup(request.backup)
+    tree = await vault.zfs.tree_or_none(context.target_of(backup, backup.source))
+    dataset = tree.get(request.dataset) or tree.get(context.target_of(backup, request.dataset))
+    if dataset is None:
+        known = ", ".join(d.name for d in list(tree)[:8])
+        raise NotFound(
+            f"vault '{vault.name}' has no '{request.dataset}' of backup '{request.backup}'",
+            f"it has {known}" if known else "it has nothing of that backup",
+            f"'zvaultctl list' shows every dataset of backup '{request.backup}'",
+        )
+    if request.tag is None and (newest := dataset.newest()) is not None:
+        return dataset, newest
+    snapshot = next((snap for snap in dataset.snapshots if snap.tag == request.tag), None)
+    if snapshot is None:
+        tags = ", ".join(snap.tag for snap in dataset.snapshots[-3:])
+        raise NotFound(
+            f"{dataset.name} has no snapshot '{request.tag or ''}'",
+            f"the newest are {tags}" if tags else "it has none at all",
+            "'zvaultctl list -t snapshot' shows them all",
+        )
+    return dataset, snapshot
+
+
+async def _stream(
+    context: Context, vault: OpenVault, dataset: Dataset, snapshot: Snapshot, to: str, emit: Emit
+) -> int:
+    size = await vault.zfs.lzc.send_space(snapshot.name, None, ["large_blocks", "compress"])
+    emit(
+        "plan",
+        datasets=[{"dataset": to, "action": "restore", "bytes": size, "reason": f"from {snapshot.name}"}],
+        bytes_total=size,
+    )
+    emit("transfer-started", dataset=to, kind="restore", **{"from": None}, to=snapshot.tag, bytes=size)
+
+    def report(progress: Progress) -> None:
+        emit(
+            "progress",
+            dataset=to,
+            bytes=progress.done,
+            total=size,
+            rate=progress.rate(),
+            buffer=progress.buffer,
+            run_bytes=progress.done,
+            run_total=size,
+        )
+
+    done = await stream(
+        context.runner,
+        restore_send_argv(snapshot.name, raw=dataset.encrypted),
+        restore_receive_argv(to, dataset.type),
+        buffer=vault.profile.stream if has_mbuffer() else None,
+        total=size,
+        report=report,
+        trouble=vault.trouble,
+    )
+    emit("transfer-finished", dataset=to, bytes=done.bytes, seconds=done.seconds)
+    return done.bytes
+
+
+async def _mount(context: Context, dataset: Dataset, to: str) -> str:
+    """Mount what was restored, where that can be done, and tell the path."""
+    if dataset.type == "volume":
+        return f"/dev/zvol/{to}"
+    if dataset.encrypted:
+        return f"not mounted: load its key with 'zfs load-key {to}', then 'zfs mount {to}'"
+    properties = await context.source.get(to, "mountpoint", "canmount", "mounted")
+    if properties["mountpoint"] in {"none", "legacy"}:
+        return f"not mounted: set a mountpoint with 'zfs set mountpoint=PATH {to}'"
+    if properties["mounted"] != "yes":
+        await context.source.mount(to)
+    return properties["mountpoint"]
