@@ -1,0 +1,1 @@
+"""zvaultd: the long-lived process that schedules, runs, and tells."""

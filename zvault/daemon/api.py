@@ -1,0 +1,190 @@
+"""The daemon's API: HTTP and JSON on a unix socket. Group zvault may read, root may act."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import json
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.journal import log
+from zvault.daemon.runs import Runs, unexpected
+from zvault.daemon.status import Status
+from zvault.ops.report import list_document, plan_document, vault_document
+from zvault.ops.restore import Request
+from zvault.ops.vault import Vaults
+
+GROUP = "zvault"
+HTTP_STATUS = {NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Api:
+    """Routes requests to use cases; decides nothing itself."""
+
+    def __init__(self, status: Status, runs: Runs, history: History, events: Events, vaults: Vaults) -> None:
+        self.status = status
+        self.runs = runs
+        self.history = history
+        self.events = events
+        self.vaults = vaults
+        self._runner: web.AppRunner | None = None
+
+    def application(self) -> web.Application:
+        """All routes."""
+        app = web.Application(middlewares=[_guard])
+        app.add_routes(
+            [
+                web.get("/v1/status", self.get_status),
+                web.get("/v1/vaults", self.get_vaults),
+                web.get("/v1/list", self.get_list),
+                web.get("/v1/plan/{backup}", self.get_plan),
+                web.get("/v1/history", self.get_history),
+                web.get("/v1/events", self.get_events),
+                web.post("/v1/run/{backup}", self.post_run),
+                web.post("/v1/vaults/{vault}/{verb:up|down}", self.post_vault),
+                web.post("/v1/restore", self.post_restore),
+            ]
+        )
+        return app
+
+    async def listen(self, path: Path) -> None:
+        """Serve on the socket; one left by a daemon that died is replaced (the lock file keeps a second one out)."""
+        _make_room(path)
+        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=2.0)
+        await runner.setup()
+        before = os.umask(0o177)
+        try:
+            await web.UnixSite(runner, str(path)).start()
+        finally:
+            os.umask(before)
+        _let_the_group_in(path)
+        self._runner = runner
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def get_status(self, _: web.Request) -> web.Response:
+        """Everything at a glance."""
+        return web.json_response(await self.status.document())
+
+    async def get_vaults(self, _: web.Request) -> web.Response:
+        """All vaults."""
+        return web.json_response({"vaults": [await vault_document(keeper) for keeper in self.vaults.all()]})
+
+    async def get_list(self, request: web.Request) -> web.Response:
+        """Datasets, and with ``snapshots=1`` their snapshots."""
+        only = request.query.get("backup")
+        snapshots = request.query.get("snapshots", "0") == "1"
+        return web.json_response(
+            await list_document(self.status.context, self.vaults, only, snapshots=snapshots)
+        )
+
+    async def get_plan(self, request: web.Request) -> web.Response:
+        """What a run would do now."""
+        name = request.match_info["backup"]
+        return web.json_response(await plan_document(self.status.context, self.vaults, name, bring_up=True))
+
+    async def get_history(self, request: web.Request) -> web.Response:
+        """Past runs, the newest first."""
+        backup = request.query.get("backup")
+        if backup is not None:
+            self.status.context.backup(backup)
+        limit = request.query.get("limit", "20")
+        if not limit.isdecimal():
+            raise Refused(f"'{limit}' is no number of runs", "limit takes a whole number", "limit=20")
+        return web.json_response({"runs": self.history.runs(backup, int(limit))})
+
+    async def get_events(self, request: web.Request) -> web.StreamResponse:
+        """Events as they happen, a JSON object a line."""
+        run = request.query.get("run")
+        if run is not None and not self.events.knows(run):
+            raise NotFound(f"there is no run '{run}'", "it is not among the newest runs", "zvaultctl history")
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            async for event in self.events.follow(run):
+                await response.write(json.dumps(event).encode() + b"\n")
+            await response.write_eof()
+        return response
+
+    async def post_run(self, request: web.Request) -> web.Response:
+        """Start a run."""
+        return web.json_response({"run": self.runs.start(request.match_info["backup"], "hand")})
+
+    async def post_vault(self, request: web.Request) -> web.Response:
+        """Bring a vault up, or take it down."""
+        keeper = self.vaults[request.match_info["vault"]]
+        act = keeper.up if request.match_info["verb"] == "up" else keeper.down
+
+        def say(text: str) -> None:
+            log.info("%s: %s", keeper.name, text, extra={"fields": {"VAULT": keeper.name}})
+
+        await act(say)
+        return web.json_response({"vault": await vault_document(keeper)})
+
+    async def post_restore(self, request: web.Request) -> web.Response:
+        """Start a restore."""
+        body: dict[str, Any] = await request.json()
+        wanted = Request(
+            str(body.get("backup", "")),
+            str(body.get("dataset", "")),
+            str(body["snapshot"]) if body.get("snapshot") else None,
+            str(body.get("to", "")),
+        )
+        return web.json_response({"run": self.runs.restore(wanted)})
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let only root act, and turn every error into one that can be told."""
+    try:
+        if request.method != "GET" and (uid := _peer_uid(request)) != 0:
+            raise Refused(
+                "only root may do that", f"user {uid} asked", "use sudo; members of group zvault may look"
+            )
+        return await handler(request)
+    except web.HTTPException as error:
+        told = ZvaultError(f"{request.method} {request.path}: {error.reason}", "", "see the API's reference")
+        return web.json_response({"error": told.as_dict()}, status=error.status)
+    except json.JSONDecodeError as error:
+        told = Refused("the request is no JSON", str(error), "")
+        return web.json_response({"error": told.as_dict()}, status=400)
+    except ZvaultError as error:
+        return web.json_response({"error": error.as_dict()}, status=HTTP_STATUS.get(type(error), 500))
+    except Exception as error:
+        log.exception("%s %s failed", request.method, request.path)
+        return web.json_response({"error": unexpected(error).as_dict()}, status=500)
+
+
+def _make_room(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def _let_the_group_in(path: Path) -> None:
+    """Group zvault may connect, where there is such a group."""
+    with contextlib.suppress(KeyError):
+        os.chown(path, 0, grp.getgrnam(GROUP).gr_gid)
+    path.chmod(0o660)
+
+
+def _peer_uid(request: web.Request) -> int:
+    """Who is at the other end of the unix socket (unix(7), SO_PEERCRED); nobody where it cannot be told."""
+    peer = request.get_extra_info("socket")
+    if peer is None:
+        return -1
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])

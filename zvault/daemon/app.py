@@ -1,0 +1,261 @@
+"""zvaultd: start, reconcile, serve until told to stop, drain."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import zvault
+from zvault.config.load import load
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.errors import Busy, ConfigError, ZvaultError
+from zvault.daemon import journal
+from zvault.daemon.api import Api
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.journal import log
+from zvault.daemon.metrics import Metrics, MetricsServer
+from zvault.daemon.runs import Runs
+from zvault.daemon.scheduler import Scheduler
+from zvault.daemon.status import Status
+from zvault.ops.context import Context
+from zvault.ops.report import vault_document
+from zvault.ops.vault import Keeper, Vaults
+from zvault.system import notify
+from zvault.system.process import HostRunner
+
+OBSERVE_EVERY = 15.0
+"""Seconds between looks at vaults and lags for the metrics."""
+
+STATUS_EVERY = 2.0
+
+
+class Daemon:
+    """One zvaultd."""
+
+    def __init__(self, config: Config, paths: Paths) -> None:
+        self.paths = paths
+        self.context = Context(config, paths, HostRunner(), config.daemon.host or socket.gethostname())
+        self.events = Events()
+        self.events.hooks.append(journal.write)
+        self.history = History(paths.history)
+        self.vaults = Vaults(self.context)
+        self.runs = Runs(self.context, self.vaults, self.history, self.events)
+        self.scheduler = Scheduler(self.context, self.runs.start)
+        self.status = Status(
+            self.context, self.vaults, self.runs, self.history, self.scheduler, self.context.clock.time()
+        )
+        self.metrics = Metrics(self.status)
+        self.metrics_server = MetricsServer(self.metrics)
+        self.api = Api(self.status, self.runs, self.history, self.events, self.vaults)
+        self._stop = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def serve(self) -> None:
+        """Live from the first reconcile to the end of the drain."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
+        self._background(self._feed_watchdog())
+        interrupted = await self.reconcile()
+        await self.api.listen(self.paths.socket)
+        await self._serve_metrics()
+        await self.scheduler.start()
+        self._resume(interrupted)
+        self._background(self._observe())
+        self._background(self._tell_status())
+        log.info("zvaultd %s is ready: %d backups", zvault.__version__, len(self.context.config.backup))
+        notify.ready(self.status.line())
+        await self._stop.wait()
+        await self._drain()
+
+    async def reconcile(self) -> set[str]:
+        """Compare what is with what should be: adopt or undo what an earlier daemon left.
+
+        Returns the backups whose last run did not end.
+        """
+        self.history.interrupt_unfinished(self.context.clock.time())
+        interrupted = {
+            name
+            for name in self.context.config.backup
+            if (last := self.history.last(name))
+            and last["result"] == "interrupted"
+            and last["trigger"] != "restore"
+        }
+        needed = {self.context.backup(name).vault for name in interrupted}
+        for keeper in self.vaults.all():
+            await self._adopt(keeper, keep=keeper.name in needed)
+        return interrupted
+
+    async def _adopt(self, keeper: Keeper, *, keep: bool) -> None:
+        try:
+            await keeper.adopt(lambda text: log.info("%s: %s", keeper.name, text), keep=keep)
+        except ZvaultError as error:
+            keeper.error = error
+            log.error("vault %s: %s", keeper.name, error, extra={"fields": {"VAULT": keeper.name}})
+
+    def _resume(self, interrupted: set[str]) -> None:
+        for name in sorted(interrupted):
+            with contextlib.suppress(Busy):
+                self.runs.start(name, "catch-up")
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def _feed_watchdog(self) -> None:
+        """From the loop itself: when it hangs, systemd shall know."""
+        interval = notify.watchdog_interval()
+        while interval is not None:
+            notify.watchdog()
+            await asyncio.sleep(interval)
+
+    async def _tell_status(self) -> None:
+        while True:
+            notify.status(self.status.line())
+            await asyncio.sleep(STATUS_EVERY)
+
+    async def _observe(self) -> None:
+        """Look at vaults and lags, so that a scrape need not."""
+        while True:
+            self.metrics.vaults = [await vault_document(keeper) for keeper in self.vaults.all()]
+            for name in list(self.context.config.backup):
+                try:
+                    await self.runs.refresh_lag(name)
+                except ZvaultError as error:
+                    self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
+                else:
+                    self.status.warnings.pop(f"lag {name}", None)
+            if self.metrics_server.address is None:
+                await self._serve_metrics()
+            await asyncio.sleep(OBSERVE_EVERY)
+
+    async def _serve_metrics(self) -> None:
+        """Serve metrics, or say why not and try again later: no backup is left undone for want of a port."""
+        listen = self.context.config.daemon.metrics
+        if listen is None:
+            return
+        host, _, port = listen.rpartition(":")
+        try:
+            await self.metrics_server.listen(host.strip("[]"), int(port))
+        except ZvaultError as error:
+            if "metrics" not in self.status.warnings:
+                log.error("%s", error)
+            self.status.warnings["metrics"] = str(error)
+        else:
+            self.status.warnings.pop("metrics", None)
+
+    def _reload_soon(self) -> None:
+        self._background(self.reload())
+
+    async def reload(self) -> None:
+        """Take over a new configuration; a bad one leaves the old in force and is told."""
+        notify.reloading("reloading")
+        try:
+            config = load(self.paths)
+            self._refuse_loss(config)
+        except ZvaultError as error:
+            self.metrics.reload_ok = False
+            self.status.warnings["config"] = f"the new configuration is not in force: {error}"
+            log.error("the old configuration stays in force: %s", error)
+        else:
+            moved = config.daemon.metrics != self.context.config.daemon.metrics
+            self.context.config = config
+            self.context.host = config.daemon.host or socket.gethostname()
+            self.metrics.reload_ok = True
+            self.status.warnings.pop("config", None)
+            await self.scheduler.reschedule()
+            if moved:
+                await self.metrics_server.close()
+                await self._serve_metrics()
+            log.info("configuration reloaded: %d backups", len(config.backup))
+        notify.ready(self.status.line())
+
+    def _refuse_loss(self, config: Config) -> None:
+        """A vault that is up here cannot vanish from the configuration: nobody could take it down any more."""
+        gone = [name for name in self.context.config.vault if name not in config.vault]
+        left = [name for name in gone if self.context.leases.get(self.vaults[name].lease) is not None]
+        if left:
+            raise ConfigError(
+                f"vault {', '.join(left)} is gone from the configuration but still up",
+                "it could not be taken down any more",
+                f"put it back, 'zvaultctl vault down {left[0]}', then remove it",
+            )
+
+    async def _drain(self) -> None:
+        """Begin nothing new, end what runs, leave nothing half-made."""
+        log.info("stopping: %d runs to end", len(self.runs.current))
+        notify.stopping("draining")
+        self.scheduler.stop()
+        await self.runs.drain()
+        for task in self._tasks:
+            task.cancel()
+        await self.api.close()
+        await self.metrics_server.close()
+        await self.context.close()
+        self.history.close()
+        log.info("stopped")
+
+
+@contextlib.contextmanager
+def only_one(paths: Paths) -> Iterator[None]:
+    """Keep a second daemon out. The kernel frees the lock when its holder dies. Raises Busy."""
+    paths.run.mkdir(parents=True, exist_ok=True)
+    file = (paths.run / "zvaultd.lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        raise Busy(
+            "another zvaultd is running",
+            f"process {file.read().strip() or 'unknown'} holds {file.name}",
+            "'systemctl status zvaultd' shows it; two would get in each other's way",
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    try:
+        yield
+    finally:
+        file.close()
+
+
+async def _serve(config: Config, paths: Paths) -> None:
+    await Daemon(config, paths).serve()
+
+
+def main() -> None:
+    """Entry point of ``zvaultd``. Exit status 0 after a drain, 2 where it cannot start."""
+    parser = argparse.ArgumentParser(prog="zvaultd", description="The zvault daemon; systemd starts it.")
+    parser.add_argument("--version", action="version", version=f"zvaultd {zvault.__version__}")
+    parser.add_argument(
+        "--etc", type=Path, default=Paths().etc, help="where zvault.toml is (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--run", type=Path, default=Paths().run, help="socket and leases (default: %(default)s)"
+    )
+    parser.add_argument("--state", type=Path, default=Paths().state, help="history (default: %(default)s)")
+    arguments = parser.parse_args()
+    paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
+    journal.set_up()
+    try:
+        if os.geteuid() != 0:
+            raise ZvaultError(
+                "zvaultd must run as root", "it imports pools and receives into them", "use systemd"
+            )
+        config = load(paths)
+        with only_one(paths):
+            asyncio.run(_serve(config, paths))
+    except ZvaultError as error:
+        log.error("zvaultd cannot start: %s", error)
+        sys.exit(2)

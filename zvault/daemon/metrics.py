@@ -1,0 +1,213 @@
+"""Prometheus metrics. A scrape only reads memory: what is asked of pools is asked in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import zvault
+from zvault.core.errors import Busy
+from zvault.daemon.status import Document, Status
+
+HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
+"""zpoolconcepts(7)'s states of a pool; one series each, so that a rule can ask for the one it means."""
+
+
+class Metrics(Collector):
+    """Everything worth an alert. Labels name backup, vault and dataset, never a snapshot."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+        self.vaults: list[Document] = []
+        self.reload_ok = True
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+    def text(self) -> bytes:
+        """The exposition, as ``/metrics`` serves it."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry on each scrape."""
+        yield InfoMetricFamily("zvault_build", "The running zvaultd.", value={"version": zvault.__version__})
+        yield _gauge(
+            "zvault_config_reload_success",
+            "Whether the newest configuration is in force.",
+            (),
+            [((), self.reload_ok)],
+        )
+        yield from self._backups()
+        yield from self._counters()
+        yield from self._vaults()
+
+    def _backups(self) -> Iterator[Metric]:
+        names = list(self.status.context.config.backup)
+        documents = {name: self.status.backup(name) for name in names}
+        lags = [
+            ((name, dataset), lag, seconds)
+            for name in names
+            for dataset, (lag, seconds) in self.status.dataset_lags(name).items()
+        ]
+        yield _gauge(
+            "zvault_backup_lag_seconds",
+            "Now minus creation of the newest source snapshot that is on the vault. Missing where unknown.",
+            ("backup", "dataset"),
+            [(labels, seconds) for labels, _, seconds in lags],
+        )
+        yield _gauge(
+            "zvault_backup_pending_snapshots",
+            "Snapshots of the source that the vault lacks.",
+            ("backup", "dataset"),
+            [(labels, lag.pending) for labels, lag, _ in lags],
+        )
+        yield _gauge(
+            "zvault_backup_max_lag_seconds",
+            "The lag the configuration tolerates.",
+            ("backup",),
+            [((name,), self.status.context.backup(name).max_lag) for name in names],
+        )
+        for key, metric, text in (
+            (
+                "last_success",
+                "zvault_backup_last_success_timestamp_seconds",
+                "When the last run without fault ended.",
+            ),
+            ("last_run", "zvault_backup_last_run_timestamp_seconds", "When the last ended run began."),
+            ("next_run", "zvault_backup_next_run_timestamp_seconds", "When the next run is due."),
+        ):
+            yield _gauge(metric, text, ("backup",), [((name,), documents[name][key]) for name in names])
+        yield _gauge(
+            "zvault_backup_running",
+            "Whether a run is in progress.",
+            ("backup",),
+            [((name,), documents[name]["run"] is not None) for name in names],
+        )
+
+    def _counters(self) -> Iterator[Metric]:
+        tallies = self.status.runs.tallies
+        names = list(self.status.context.config.backup)
+        zero: dict[tuple[str, str], int] = dict.fromkeys(((name, "ok") for name in names), 0)
+        yield _counter(
+            "zvault_backup_runs", "Runs ended, by result.", ("backup", "result"), {**zero, **tallies.runs}
+        )
+        yield _counter(
+            "zvault_backup_failures",
+            "Runs that failed at least in part, by reason.",
+            ("backup", "reason"),
+            tallies.failures,
+        )
+        yield _counter(
+            "zvault_transfer_bytes",
+            "Bytes streamed into the vault.",
+            ("backup",),
+            {(n,): v for n, v in tallies.bytes.items()},
+        )
+        yield _counter(
+            "zvault_transfer_seconds",
+            "Seconds spent streaming.",
+            ("backup",),
+            {(n,): v for n, v in tallies.seconds.items()},
+        )
+        yield _counter("zvault_pruned_snapshots", "Snapshots pruned.", ("backup", "side"), tallies.pruned)
+
+    def _vaults(self) -> Iterator[Metric]:
+        yield _gauge(
+            "zvault_device_up",
+            "Whether a device of the vault is connected and served.",
+            ("vault", "device"),
+            [((v["name"], d["name"]), d["state"] == "up") for v in self.vaults for d in v["devices"]],
+        )
+        yield _gauge(
+            "zvault_vault_up",
+            "Whether the vault is up: all devices and the pool.",
+            ("vault",),
+            [((v["name"],), v["state"] == "up") for v in self.vaults],
+        )
+        yield _gauge(
+            "zvault_pool_state",
+            "The state of an imported pool: 1 for the one it is in.",
+            ("vault", "pool", "state"),
+            [
+                ((v["name"], v["pool"], state.lower()), v["health"] == state)
+                for v in self.vaults
+                if v["health"] is not None
+                for state in HEALTH
+            ],
+        )
+        for key in ("size", "allocated", "free"):
+            yield _gauge(
+                f"zvault_pool_{key}_bytes",
+                f"The pool's {key} space; missing while it is not imported.",
+                ("vault", "pool"),
+                [((v["name"], v["pool"]), v[key]) for v in self.vaults],
+            )
+        yield _gauge(
+            "zvault_inhibitor_held",
+            "Whether a logind inhibitor is held for the vault.",
+            ("vault",),
+            [((keeper.name,), keeper.inhibited) for keeper in self.status.vaults.all()],
+        )
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float | None]]
+) -> GaugeMetricFamily:
+    """A gauge; what is unknown (None) has no sample, because missing is not zero."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        if value is not None:
+            family.add_metric(values, float(value))
+    return family
+
+
+def _counter(
+    name: str, text: str, labels: tuple[str, ...], samples: Mapping[Any, float]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, value in samples.items():
+        family.add_metric(values, float(value))
+    return family
+
+
+class MetricsServer:
+    """Serves ``/metrics`` on the configured address."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.address: str | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Serve there from now on. Raises Busy when the port is in use."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise Busy(
+                f"metrics cannot be served on {host}:{port}",
+                error.strerror or str(error),
+                f"'ss -ltnp sport = :{port}' shows who listens there; set 'metrics' in [daemon] to a free port",
+            ) from None
+        self._runner = runner
+        self.address = f"{host}:{port}"
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+            self.address = None

@@ -1,0 +1,215 @@
+"""Runs in progress and what past ones left to know: who runs, what failed, how far each vault lags."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zvault.core.errors import Busy, Refused, ZvaultError
+from zvault.core.lag import DatasetLag
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.ops.backup import Outcome, Run, lags
+from zvault.ops.context import Context
+from zvault.ops.plan import look
+from zvault.ops.restore import Request, restore
+from zvault.ops.vault import Vaults
+
+DRAIN_SECONDS = 20.0
+"""How long a stopping daemon lets runs end by themselves before it stops their streams (they can be resumed)."""
+
+
+@dataclass
+class Current:
+    """A run in progress."""
+
+    id: str
+    backup: str
+    trigger: str
+    task: asyncio.Task[None]
+    bytes_done: int = 0
+    bytes_total: int | None = None
+    dataset: str | None = None
+
+
+@dataclass
+class Tallies:
+    """Counters since the daemon started, for the metrics."""
+
+    runs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    pruned: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+class Runs:
+    """Starts runs, one at a time a backup, and keeps what they found."""
+
+    def __init__(self, context: Context, vaults: Vaults, history: History, events: Events) -> None:
+        self.context = context
+        self.vaults = vaults
+        self.history = history
+        self.events = events
+        self.current: dict[str, Current] = {}
+        self.lags: dict[str, dict[str, DatasetLag]] = {}
+        self.tallies = Tallies()
+        self.draining = False
+        events.hooks.append(self._count)
+
+    def start(self, backup: str, trigger: str) -> str:
+        """Start a run and return its id. Raises NotFound, Busy while one runs, Refused while stopping."""
+        self.context.backup(backup)
+        if (running := self.running(backup)) is not None:
+            raise Busy(
+                f"backup '{backup}' is already running",
+                f"run {running.id} began it",
+                "wait for it to end; 'zvaultctl status' shows it",
+            )
+        return self._launch(backup, trigger, self._back_up)
+
+    def restore(self, request: Request) -> str:
+        """Start a restore and return its id, to be followed like a run."""
+        self.context.backup(request.backup)
+
+        async def work(run: str, backup: str) -> Outcome:
+            outcome = Outcome(datasets=1)
+            try:
+                done = await restore(self.context, self.vaults, request, self._emitter(run, backup))
+                outcome.bytes, outcome.sent = done.bytes, 1
+            except ZvaultError as error:
+                outcome.blame(error)
+                outcome.result = "failed"
+            return outcome
+
+        return self._launch(request.backup, "restore", work)
+
+    def running(self, backup: str) -> Current | None:
+        """The run of a backup in progress, if any; restores do not count."""
+        return next(
+            (run for run in self.current.values() if run.backup == backup and run.trigger != "restore"), None
+        )
+
+    def _launch(self, backup: str, trigger: str, work: Callable[[str, str], Awaitable[Outcome]]) -> str:
+        if self.draining:
+            raise Refused(
+                "no run can start", "the daemon is stopping", "start it again: systemctl start zvaultd"
+            )
+        now = self.context.clock.now()
+        run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+        task = asyncio.create_task(self._conduct(run, backup, trigger, work), name=f"run {run}")
+        self.current[run] = Current(run, backup, trigger, task)
+        return run
+
+    async def _back_up(self, run: str, backup: str) -> Outcome:
+        outcome = await Run(self.context, self.vaults, backup, self._emitter(run, backup)).execute()
+        if outcome.lags:
+            self.lags[backup] = outcome.lags
+        return outcome
+
+    async def _conduct(
+        self, run: str, backup: str, trigger: str, work: Callable[[str, str], Awaitable[Outcome]]
+    ) -> None:
+        """Run it from the first event to the last; whatever happens is written down and told."""
+        emit = self._emitter(run, backup)
+        started = self.context.clock.time()
+        outcome = Outcome(result="interrupted")
+        with contextlib.suppress(Exception):
+            self.history.begin(run, backup, trigger, started)
+        emit("run-started", trigger=trigger)
+        try:
+            outcome = await work(run, backup)
+        except asyncio.CancelledError:
+            outcome.blame(
+                Refused(
+                    "the run was stopped", "the daemon is stopping", "the next run resumes where it stopped"
+                )
+            )
+        except Exception as error:
+            outcome.result = "failed"
+            outcome.blame(unexpected(error))
+            raise
+        finally:
+            ended = self.context.clock.time()
+            self._finish(run, backup, trigger, outcome, started, ended)
+
+    def _finish(
+        self, run: str, backup: str, trigger: str, outcome: Outcome, started: float, ended: float
+    ) -> None:
+        del self.current[run]
+        error = outcome.error.as_dict() if outcome.error else None
+        figures = {
+            "bytes": outcome.bytes,
+            "datasets": outcome.datasets,
+            "sent": outcome.sent,
+            "pruned": outcome.pruned,
+        }
+        with contextlib.suppress(Exception):
+            self.history.end(run, ended, outcome.result, figures, error)
+        if trigger != "restore":
+            self.tallies.runs[backup, outcome.result] += 1
+            if outcome.error is not None:
+                self.tallies.failures[backup, outcome.error.reason] += 1
+        self._emitter(run, backup)(
+            "run-finished", result=outcome.result, **figures, seconds=ended - started, error=error
+        )
+
+    def _emitter(self, run: str, backup: str) -> Callable[..., None]:
+        def emit(event: str, **fields: Any) -> None:
+            self.events.publish(
+                {"event": event, "run": run, "backup": backup, "time": self.context.clock.time(), **fields}
+            )
+
+        return emit
+
+    def _count(self, event: dict[str, Any]) -> None:
+        """Keep the live figures of a run, and the counters."""
+        current = self.current.get(event["run"])
+        match event["event"]:
+            case "plan" if current:
+                current.bytes_total = event["bytes_total"]
+            case "progress" if current:
+                current.bytes_done, current.dataset = event["run_bytes"], event["dataset"]
+            case "transfer-finished":
+                self.tallies.bytes[event["backup"]] += event["bytes"]
+                self.tallies.seconds[event["backup"]] += event["seconds"]
+            case "pruned":
+                self.tallies.pruned[event["backup"], event["side"]] += event["count"]
+
+    async def refresh_lag(self, backup: str) -> None:
+        """Read a backup's lag from the pools: from the vault where it is up, else from the source's bookmarks."""
+        if self.running(backup) is not None:
+            return
+        config = self.context.backup(backup)
+        up = await self.context.zpool.state(self.context.vault(config.vault).pool) is not None
+        if not up and backup in self.lags:
+            return
+        sides = await look(self.context, config, self.context.vault_zfs(config.vault) if up else None)
+        if self.running(backup) is None:
+            self.lags[backup] = lags(self.context, config, sides)
+
+    async def drain(self) -> None:
+        """Let runs end by themselves for a while, then stop their streams so that they can be resumed."""
+        self.draining = True
+        tasks = {run.task for run in self.current.values()}
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+
+def unexpected(error: Exception) -> ZvaultError:
+    """An error nobody foresaw, as one that can be told."""
+    return ZvaultError(
+        "zvault met an error it does not know",
+        f"{type(error).__name__}: {error}",
+        "the journal has the details; please report it",
+    )

@@ -1,0 +1,120 @@
+"""When backups run: APScheduler's triggers, plus what it lacks for a host that sleeps, stops and wakes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.names import parse_tag
+from zvault.ops.context import Context
+
+TICK = 15.0
+"""Seconds between looks at the wall clock: APScheduler sleeps on the monotonic clock, which stands still in suspend."""
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Calls ``due(backup, trigger)`` when a backup's time has come, and once for any number of missed times."""
+
+    def __init__(self, context: Context, due: Callable[[str, str], object]) -> None:
+        self.context = context
+        self.due = due
+        self._scheduler = AsyncIOScheduler(timezone=UTC)
+        self._tick: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Schedule every backup; one whose time passed while the daemon was down is due at once."""
+        self._scheduler.start()
+        self._tick = asyncio.create_task(self._watch_the_clock())
+        await self.reschedule()
+
+    async def reschedule(self) -> None:
+        """Take over the schedules of the present configuration."""
+        self._scheduler.remove_all_jobs()
+        for name, backup in self.context.config.backup.items():
+            last = await self._last_snapshot(backup)
+            trigger = self._trigger(backup, last)
+            if trigger is None:
+                continue
+            self._scheduler.add_job(
+                self._on_time,
+                trigger,
+                args=[name],
+                id=name,
+                misfire_grace_time=None,
+                coalesce=True,
+                max_instances=1,
+            )
+            if missed(trigger, last, self.context.clock.now()):
+                self._fire(name, "catch-up")
+
+    def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:
+        if backup.every is not None:
+            start = (last or self.context.clock.now()) + timedelta(seconds=backup.every.seconds)
+            return IntervalTrigger(seconds=backup.every.seconds, start_date=start, timezone=UTC)
+        if backup.schedule is None:
+            return None
+        cron = backup.schedule
+        return CronTrigger(
+            minute=cron.minute,
+            hour=cron.hour,
+            day=cron.day,
+            month=cron.month,
+            day_of_week=cron.day_of_week,
+            timezone=self.context.zone,
+        )
+
+    async def _last_snapshot(self, backup: Backup) -> datetime | None:
+        """When the backup last made its snapshot: the pool knows, whoever ran it."""
+        try:
+            tree = await self.context.source.tree(backup.source)
+        except ZvaultError as error:
+            log.warning("cannot tell when %s was last snapshotted: %s", backup.source, error)
+            return None
+        tags = (parse_tag(backup.snapshot.prefix, snap.tag) for dataset in tree for snap in dataset.snapshots)
+        return max((tag for tag in tags if tag is not None), default=None)
+
+    async def _on_time(self, name: str) -> None:
+        # A coroutine, because APScheduler runs plain functions in threads.
+        self._fire(name, "schedule")
+
+    def _fire(self, name: str, trigger: str) -> None:
+        try:
+            self.due(name, trigger)
+        except ZvaultError as error:
+            log.warning("%s", error, extra={"fields": {"BACKUP": name}})
+
+    async def _watch_the_clock(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self._scheduler.wakeup()
+
+    def next_run(self, name: str) -> float | None:
+        """When a backup is due next, in seconds since the epoch; None when it runs only by hand."""
+        job = self._scheduler.get_job(name)
+        return job.next_run_time.timestamp() if job is not None and job.next_run_time else None
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        if self._tick is not None:
+            self._tick.cancel()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+
+
+def missed(trigger: BaseTrigger, last: datetime | None, now: datetime) -> bool:
+    """Whether a time of this trigger has passed since ``last``; a backup that never ran is due."""
+    if last is None:
+        return True
+    due = trigger.get_next_fire_time(None, last + timedelta(seconds=1))
+    return due is not None and due <= now

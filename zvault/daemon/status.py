@@ -1,0 +1,110 @@
+"""The daemon's state as one document: what ``zvaultctl status`` shows and the metrics are made from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import zvault
+from zvault.core.lag import DatasetLag
+from zvault.daemon.history import History
+from zvault.daemon.runs import Runs
+from zvault.daemon.scheduler import Scheduler
+from zvault.ops.backup import age
+from zvault.ops.context import Context
+from zvault.ops.report import vault_document
+from zvault.ops.vault import Vaults
+
+Document = dict[str, Any]
+
+
+@dataclass
+class Status:
+    """Puts the state together. ``warnings`` are what the daemon itself complains of, by subject."""
+
+    context: Context
+    vaults: Vaults
+    runs: Runs
+    history: History
+    scheduler: Scheduler
+    started: float
+    warnings: dict[str, str] = field(default_factory=dict)
+
+    async def document(self) -> Document:
+        """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
+        return {
+            "daemon": {
+                "version": zvault.__version__,
+                "pid": os.getpid(),
+                "started": self.started,
+                "warnings": list(self.warnings.values()),
+            },
+            "backups": [self.backup(name) for name in self.context.config.backup],
+            "vaults": [await vault_document(keeper) for keeper in self.vaults.all()],
+        }
+
+    def backup(self, name: str) -> Document:
+        """One backup, from what is in memory and in the history."""
+        config = self.context.backup(name)
+        run = self.runs.running(name)
+        last = self.history.last(name)
+        success = self.history.last(name, "ok")
+        lag = self.lag(name)
+        lags = self.runs.lags.get(name)
+        return {
+            "name": name,
+            "source": config.source,
+            "vault": config.vault,
+            "into": config.into,
+            "state": "running" if run else "idle",
+            "lag_seconds": lag,
+            "max_lag_seconds": config.max_lag,
+            "late": self.late(name),
+            "last_success": success["ended"] if success else None,
+            "last_run": last["started"] if last else None,
+            "last_result": last["result"] if last else None,
+            "last_error": last["error"] if last else None,
+            "next_run": self.scheduler.next_run(name),
+            "run": run.id if run else None,
+            "datasets": len(lags) if lags is not None else None,
+            "pending": sum(lag.pending for lag in lags.values()) if lags is not None else None,
+            "bytes_done": run.bytes_done if run else 0,
+            "bytes_total": run.bytes_total if run else None,
+        }
+
+    def lag(self, name: str) -> float | None:
+        """A backup's lag now: its worst dataset's; None while any is unknown."""
+        seconds = [age(lag, self.context.clock.time()) for lag in self.runs.lags.get(name, {}).values()]
+        known = [value for value in seconds if value is not None]
+        return max(known) if known and len(known) == len(seconds) else None
+
+    def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
+        """Each dataset's lag as last read, and its seconds now."""
+        now = self.context.clock.time()
+        return {dataset: (lag, age(lag, now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
+
+    def late(self, name: str) -> bool:
+        """Whether the vault lies further behind than the user tolerates. Unknown is late: silence is no success."""
+        limit = self.context.backup(name).max_lag
+        if limit is None:
+            return False
+        lag = self.lag(name)
+        return lag is None or lag > limit
+
+    def line(self) -> str:
+        """One line for ``systemctl status``."""
+        running = [run for run in self.runs.current.values() if run.trigger != "restore"]
+        if running:
+            return "; ".join(
+                _running(run.backup, run.dataset, run.bytes_done, run.bytes_total) for run in running
+            )
+        late = [name for name in self.context.config.backup if self.late(name)]
+        return f"late: {', '.join(late)}" if late else f"idle; {len(self.context.config.backup)} backups"
+
+
+def _running(backup: str, dataset: str | None, done: int, total: int | None) -> str:
+    if dataset is None:
+        return f"{backup}: starting"
+    share = f" {done * 100 // total}%" if total else ""
+    return f"{backup}: {dataset}{share}"
