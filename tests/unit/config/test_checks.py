@@ -1,0 +1,106 @@
+"""Whether vaults and backups fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from zvault.config import Config
+
+Good = Callable[..., Config]
+Problems = Callable[..., list[str]]
+
+HEAD = '[daemon]\nhost = "h"\n[vault.cold]\npool = "cold"\n[vault.other]\npool = "other"\n'
+
+
+def backup(name: str, source: str, *lines: str, vault: str = "cold") -> str:
+    return "\n".join([f'[backup.{name}]\nsource = "{source}"\nvault = "{vault}"', *lines, ""])
+
+
+def test_one_pool_for_two_vaults(problems: Problems) -> None:
+    (line,) = problems(HEAD + '[vault.twin]\npool = "cold"\n')
+    assert line == 'zvault.toml:8: vault.twin.pool: the pool "cold" is that of vault "cold" too'
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("nbdkit:file /a.img", "nbdkit:file filter=delay file=/x/../a.img"),
+        ("unix:/s", "unix:/s"),
+        ("tcp:nas/x", "tcp:NAS:10809/x"),
+        ("nbdkit:S3 bucket=b key=k", "nbdkit:S3 key=k bucket=b"),
+    ],
+)
+def test_one_device_twice(problems: Problems, one: str, other: str) -> None:
+    (line,) = problems(
+        HEAD + f'[[vault.cold.device]]\nnbd = "{one}"\n[[vault.other.device]]\nnbd = "{other}"\n',
+    )
+    assert line == "zvault.toml:10: vault.other.device[0].nbd: the same as vault.cold.device[0].nbd"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        backup("a", "tank") + backup("b", "tank", vault="other"),
+        backup("a", "tank") + backup("b", "tank2"),
+        backup("a", "tank") + backup("b", "tank", 'into = "again/{dataset}"'),
+        backup("a", "tank", 'exclude = ["tank/home", "tank/home/**"]') + backup("b", "tank/home"),
+        backup("a", "tank", 'exclude = ["**/home", "**/home/**"]') + backup("b", "tank/home"),
+        backup("a", "cold/data"),
+        backup("a", "cold", 'exclude = ["cold/h/**", "cold/h"]'),
+        backup("a", "tank", "keep.source.last = 3") + backup("b", "rpool", "keep.source.last = 5"),
+        backup("a", "tank", "keep.source.last = 3")
+        + backup("b", "tank", "keep.source.last = 5", 'snapshot.prefix = "b"', vault="other"),
+    ],
+)
+def test_fits(good: Good, text: str) -> None:
+    assert good(HEAD + text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            backup("a", "tank") + backup("b", "tank"),
+            'b.into: backups a and b would both write "cold/h/tank": give one of them another into',
+        ),
+        (
+            backup("a", "tank") + backup("b", "tank/home"),
+            'b.into: backups a and b would both write "cold/h/tank/home": give one of them another into, '
+            'or exclude "tank/home" and "tank/home/**" in a',
+        ),
+        (backup("a", "tank/home") + backup("b", "tank"), 'b.into: backups b and a would both write "cold/h/tank/home"'),
+        (
+            backup("a", "tank", 'exclude = ["tank/home"]') + backup("b", "tank/home"),
+            "b.into: backups a and b would both write",
+        ),
+        (
+            backup("a", "tank", 'exclude = ["tank/home/**"]') + backup("b", "tank/home"),
+            "b.into: backups a and b would both write",
+        ),
+        (
+            backup("a", "tank", 'into = "x/{dataset}"') + backup("b", "tank", 'into = "{pool}/{dataset}"')
+            + backup("c", "x/tank", 'into = "{dataset}"', vault="other")
+            + backup("d", "tank", 'into = "x/{dataset}"', vault="other"),
+            'd.into: backups c and d would both write "other/x/tank"',
+        ),
+        (backup("a", "cold"), 'a.into: the vault\'s dataset "cold/h/cold" lies within the source: use a vault on'),
+        (backup("a", "cold/h"), 'a.into: the vault\'s dataset "cold/h/cold/h" lies within the source'),
+        (backup("a", "tank", f'into = "{"x" * 249}/{{dataset}}"'), "a.into: the dataset name"),
+        (
+            backup("a", "tank", "keep.source.last = 3") + backup("b", "tank/home", vault="other"),
+            "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",
+        ),
+    ],
+)  # fmt: skip
+def test_does_not_fit(problems: Problems, text: str, expected: str) -> None:
+    (line,) = problems(HEAD + text)
+    assert expected in line
+
+
+def test_checks_go_as_far_as_they_can_beside_other_errors(problems: Problems) -> None:
+    found = problems(
+        HEAD + backup("a", "tank", "x = 1") + backup("b", "rpool", vault="colt") + backup("c", "cold")
+    )
+    assert [line.split(": ")[1] for line in found] == ["backup.a.x", "backup.b.vault", "backup.c.into"]

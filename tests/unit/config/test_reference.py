@@ -1,0 +1,88 @@
+"""What people read about the configuration is true: the sample, the examples, the reference page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from zvault.config import Config, Paths, Profile, load
+from zvault.config.tables import field_shape
+from zvault.config.toml import literal
+
+ROOT = Path(__file__).resolve().parents[3]
+SAMPLE = ROOT / "config" / "zvault.toml"
+
+
+def fields(model: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str, FieldInfo]]:
+    for key, info in model.model_fields.items():
+        yield model, key, info
+        if table := field_shape(info).table:
+            yield from fields(table)
+
+
+FIELDS = list({(model, key): info for root in (Config, Profile) for model, key, info in fields(root)}.items())
+
+
+@pytest.mark.parametrize(
+    ("where", "info"), FIELDS, ids=[f"{model.__name__}.{key}" for (model, key), _ in FIELDS]
+)
+def test_every_field_is_described_and_its_examples_are_valid(where: tuple[Any, str], info: FieldInfo) -> None:
+    assert info.description
+    assert info.description[-1] == "."
+    assert info.examples or field_shape(info).table, f"{where[1]} has no example"
+    for example in info.examples or []:
+        toml = tomllib.loads(f"value = {literal(example)}")["value"]
+        TypeAdapter(info.rebuild_annotation()).validate_python(toml, strict=True)
+
+
+def test_every_table_is_described() -> None:
+    assert all(model.__doc__ and model.__doc__[-1] == "." for (model, _), _ in FIELDS)
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def uncommented() -> str:
+    """The sample with all its examples in use."""
+    return re.sub(r"(?m)^#(?! |$)", "", SAMPLE.read_text())
+
+
+def test_the_sample_as_it_is_sets_nothing_up(paths: Paths) -> None:
+    assert load(paths, SAMPLE) == Config()
+
+
+def test_the_sample_with_all_its_examples(paths: Paths, tmp_path: Path) -> None:
+    file = tmp_path / "sample.toml"
+    file.write_text(uncommented())
+    config = load(paths, file)
+    assert set(config.vault) == {"cold", "attic", "usb"}
+    assert set(config.backup) == {"tank", "home"}
+
+
+def test_the_sample_shows_every_key() -> None:
+    text = uncommented()
+    for _, key, info in fields(Config):
+        if key in {"nr", "hourly", "daily"} or field_shape(info).table:
+            continue
+        assert re.search(rf"\b{key} = ", text), f"{key} is not in the sample"
+
+
+def test_the_samples_defaults_are_the_defaults() -> None:
+    """What it says is a default must be: the send flags and the metrics' address."""
+    data = tomllib.loads(uncommented())
+    config = Config.model_validate(data)
+    assert config.backup["tank"].send == config.backup["home"].send
+    assert config.daemon.metrics == Config().daemon.metrics

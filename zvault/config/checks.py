@@ -1,0 +1,125 @@
+"""What no single table can tell: whether vaults and backups fit each other. Pure; names in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import combinations
+
+from zvault.config.fields import nearest, quote
+from zvault.config.problems import Finding
+from zvault.config.schema import Backup, Vault
+from zvault.core.names import excluded, vault_dataset
+
+Pair = tuple[tuple[str, Backup], tuple[str, Backup]]
+
+# What may stand below a dataset; no pattern but a wildcard matches these.
+_PROBES = ("", "/zvault-probe", "/zvault-probe/zvault-probe")
+
+
+def unknown_vaults(named: Mapping[str, str], vaults: Collection[str]) -> Iterator[Finding]:
+    """Backups (by name, with the vault each names) whose vault is not configured."""
+    for backup, vault in named.items():
+        if vault in vaults:
+            continue
+        known = ", ".join(sorted(vaults))
+        hint = nearest(vault, sorted(vaults)) or (
+            f"; there are: {known}" if known else "; none is configured"
+        )
+        yield Finding(("backup", backup, "vault"), f"no vault is called {quote(vault)}{hint}")
+
+
+def shared_pools(pools: Mapping[str, str]) -> Iterator[Finding]:
+    """Vaults (by name, with the pool of each) that have their pool in common with an earlier one."""
+    first: dict[str, str] = {}
+    for vault, pool in pools.items():
+        if pool in first:
+            yield Finding(
+                ("vault", vault, "pool"), f"the pool {quote(pool)} is that of vault {quote(first[pool])} too"
+            )
+        first.setdefault(pool, vault)
+
+
+def shared_devices(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
+    """Devices that stand in the configuration twice: a pool on one device twice is a pool destroyed."""
+    first: dict[tuple[str, ...], tuple[str, int]] = {}
+    for vault, table in vaults.items():
+        for index, device in enumerate(table.device):
+            known = first.setdefault(device.nbd.identity, (vault, index))
+            if known != (vault, index):
+                yield Finding(
+                    ("vault", vault, "device", index, "nbd"),
+                    f"the same as vault.{known[0]}.device[{known[1]}].nbd",
+                )
+
+
+def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: str) -> Iterator[Finding]:
+    """Backups that would write to the same place, into their own source, or prune each other's snapshots."""
+    roots: dict[str, str] = {}
+    for name, backup in backups.items():
+        if backup.vault not in vaults:
+            continue
+        try:
+            roots[name] = _target(backup, vaults[backup.vault], host, backup.source)
+        except ValueError as error:
+            yield Finding(("backup", name, "into"), str(error))
+            continue
+        if finding := _into_itself(name, backup, roots[name]):
+            yield finding
+    for pair in combinations(backups.items(), 2):
+        (one, a), (other, b) = pair
+        found = [_rival_rules(pair)]
+        if one in roots and other in roots and a.vault == b.vault:
+            found.append(_same_target(pair, vaults[a.vault], host))
+        yield from filter(None, found)
+
+
+def _target(backup: Backup, vault: Vault, host: str, dataset: str) -> str:
+    return vault_dataset(backup.into, vault.pool, host, dataset)
+
+
+def _covers(backup: Backup, dataset: str) -> bool:
+    """Whether a backup takes a dataset, or anything that may be below it."""
+    if dataset != backup.source and not dataset.startswith(backup.source + "/"):
+        return False
+    return any(excluded(dataset + probe, backup.exclude) is None for probe in _PROBES)
+
+
+def _into_itself(name: str, backup: Backup, root: str) -> Finding | None:
+    path = ("backup", name, "into")
+    if _covers(backup, root):
+        fix = f"use a vault on another pool, or exclude {quote(root)} and {quote(root + '/**')}"
+        return Finding(path, f"the vault's dataset {quote(root)} lies within the source: {fix}")
+    if backup.source.startswith(root + "/"):
+        return Finding(
+            path, f"the source {quote(backup.source)} lies within the vault's dataset {quote(root)}"
+        )
+    return None
+
+
+def _same_target(pair: Pair, vault: Vault, host: str) -> Finding | None:
+    """Whether one backup's root on the vault is a dataset that the other writes too."""
+    for (one, a), (other, b) in (pair, pair[::-1]):
+        root, start = _target(b, vault, host, b.source), _target(a, vault, host, a.source)
+        # A dataset's place ends with its full name (check_into), so what lies below one lies below the other.
+        dataset = a.source + root.removeprefix(start)
+        if (root == start or root.startswith(start + "/")) and _covers(a, dataset):
+            fix = "give one of them another into"
+            if dataset != a.source:
+                fix += f", or exclude {quote(dataset)} and {quote(dataset + '/**')} in {one}"
+            return Finding(
+                ("backup", pair[1][0], "into"),
+                f"backups {one} and {other} would both write {quote(root)}: {fix}",
+            )
+    return None
+
+
+def _rival_rules(pair: Pair) -> Finding | None:
+    (name, one), (later, other) = pair
+    shared = _covers(one, other.source) or _covers(other, one.source)
+    if not shared or one.snapshot.prefix != other.snapshot.prefix or one.keep.source == other.keep.source:
+        return None
+    return Finding(
+        ("backup", later, "keep", "source"),
+        f"backup {name} makes and prunes snapshots of the same datasets by other rules: "
+        "give both the same keep.source, or each a snapshot.prefix of its own",
+    )

@@ -1,0 +1,240 @@
+"""The kinds of value a field may have: how each is written in TOML, checked, and called in the reference."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import zoneinfo
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer, parse_nbd
+from zvault.core import names, schedule, units
+
+
+class Table(BaseModel):
+    """A TOML table: nothing unknown in it, no silent conversions, never changed after it was read.
+
+    Defaults are written as a user would write them, and go through the same checks.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+
+def written(text: str) -> Any:
+    """A default as a user would write it; validate_default turns it into the field's type."""
+    return text
+
+
+@dataclass(frozen=True)
+class Text:
+    """Marks a value that is written as a TOML string and parsed.
+
+    ``kind`` and ``hint`` are what the reference calls it and says of it. ``parse`` raises ValueError with the
+    reason. Values of the types ``ready`` are taken as they are, for tables made in code.
+    """
+
+    kind: str
+    hint: str
+    example: str
+    parse: Callable[[str], Any]
+    ready: tuple[type, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.validate)
+
+    def validate(self, value: object) -> Any:
+        """The parsed value. Raises ValueError."""
+        if self.ready and isinstance(value, self.ready):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f'must be a string ({self.kind}, as in "{self.example}"), not {describe(value)}')
+        return self.parse(value)
+
+
+def describe(value: object) -> str:
+    """A TOML value in words, short and on one line: ``the integer 5``, ``a table``."""
+    match value:
+        case bool():
+            text = f"the boolean {str(value).lower()}"
+        case int():
+            text = f"the integer {value}" if abs(value) < 10**20 else "a huge integer"
+        case float():
+            text = f"the float {value}"
+        case str():
+            text = f"the string {quote(value)}"
+        case list():
+            text = "an array"
+        case dict():
+            text = "a table"
+        case datetime() | date() | time():
+            text = f"the date or time {value}"
+        case _:
+            text = f"a value of type {type(value).__name__}"
+    return text
+
+
+def quote(text: str, limit: int = 60) -> str:
+    """A string in quotes on one line, shortened to ``limit`` characters."""
+    return json.dumps(text if len(text) <= limit else text[: limit - 1] + "…", ensure_ascii=False)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """``; did you mean "…"?`` with the known word most like ``word``, or nothing when none is like it."""
+    folded = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), folded, n=1)
+    return f'; did you mean "{folded[near[0]]}"?' if near else ""
+
+
+def _checked(check: Callable[[str], None]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        check(text)
+        return text
+
+    return parse
+
+
+# zpool_name_valid() in libzfs_pool.c: what would read as a kind of vdev on a command line.
+_RESERVED_POOLS = re.compile(r"(?:mirror|raidz|draid|spare).*|log")
+
+
+def _check_pool(text: str) -> None:
+    if "/" in text:
+        raise ValueError(f"is the name of a pool, without a path: {quote(text.split('/', 1)[0])}")
+    names.check_dataset_name(text)
+    if _RESERVED_POOLS.fullmatch(text):
+        raise ValueError(f"{quote(text)} is no name for a pool: ZFS keeps it for a kind of vdev")
+
+
+def _check_source(text: str) -> None:
+    scheme, separator, _ = text.partition("://")
+    if separator:
+        raise ValueError(
+            f"sources on another host ({scheme}://…) are not supported by this version of zvault; "
+            'name a dataset of this host, as in "tank/data"'
+        )
+    names.check_dataset_name(text)
+
+
+def _check_host(text: str) -> None:
+    if "/" in text:
+        raise ValueError('must be one name without "/"')
+    names.check_dataset_name(f"pool/{text}")
+
+
+def _check_zone(text: str) -> None:
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        hint = nearest(text, sorted(zoneinfo.available_timezones())) or ', as in "Europe/Vienna"'
+        raise ValueError(f"{quote(text)} is not a time zone this host knows{hint}") from None
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host (without brackets) and port of ``127.0.0.1:9712`` or ``[::]:9712``. Raises ValueError."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", text)
+    if match is None:
+        raise ValueError(
+            f'{quote(text)} is not HOST:PORT, as in "127.0.0.1:9712", or in "[::]:9712" for every address'
+        )
+    port = int(match[3])
+    if not 0 < port < 65536:
+        raise ValueError(f"port {port} is not between 1 and 65535")
+    return match[1] or match[2], port
+
+
+def _parse_listen(text: str) -> str | None:
+    if text == "off":
+        return None
+    split_address(text)
+    return text
+
+
+def _parse_size(text: str) -> int:
+    size = units.parse_size(text)
+    if size <= 0:
+        raise ValueError("must be more than nothing")
+    return size
+
+
+Duration = Annotated[
+    float,
+    Text(
+        "duration",
+        "numbers with `ms`, `s`, `m`, `h`, `d` or `w`, the longest first",
+        "2h30m",
+        units.parse_duration,
+    ),
+]
+Size = Annotated[
+    int, Text("size", "a number with `K`, `M`, `G`, `T` or `P`, in powers of 1024", "128M", _parse_size)
+]
+Word = Annotated[
+    str,
+    Text(
+        "name",
+        "letters, digits, `_`, `.` and `-`, at most 64, the first a letter or digit",
+        "cold",
+        _checked(names.check_word),
+    ),
+]
+PoolName = Annotated[str, Text("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]
+SourceName = Annotated[
+    str, Text("dataset", "the full name of a ZFS dataset", "tank/data", _checked(_check_source))
+]
+HostName = Annotated[
+    str, Text("host name", "one component of a dataset's name", "filer1", _checked(_check_host))
+]
+Pattern = Annotated[
+    str,
+    Text(
+        "pattern",
+        "a dataset's full name, in which `*` stands for anything within one component and `**` for any depth",
+        "tank/scratch/**",
+        _checked(names.check_pattern),
+    ),
+]
+Template = Annotated[
+    str,
+    Text(
+        "template",
+        "a dataset's path in which `{host}`, `{dataset}` and `{pool}` are filled in",
+        "{host}/{dataset}",
+        _checked(names.check_into),
+    ),
+]
+TimeZone = Annotated[
+    str, Text("time zone", "a name from the IANA database", "Europe/Vienna", _checked(_check_zone))
+]
+Listen = Annotated[str, Text("address", "`HOST:PORT`, IPv6 in brackets", "127.0.0.1:9712", _parse_listen)]
+NbdServer = Annotated[
+    NbdSpec,
+    Text(
+        "NBD server",
+        "`nbdkit:PLUGIN key=value … filter=NAME …`, `unix:/path[?export=NAME]` or `tcp:host[:port][/export]`",
+        "nbdkit:file /var/lib/zvault/cold.img",
+        parse_nbd,
+        ready=(NbdkitServer, UnixServer, TcpServer),
+    ),
+]
+Calendar = Annotated[
+    schedule.Cron,
+    Text(
+        "schedule",
+        "one of systemd's words (`minutely`, `hourly`, `daily`, `weekly`, `monthly`, `quarterly`, "
+        "`semiannually`, `yearly`) or the five fields of cron(5)",
+        "hourly",
+        schedule.parse_schedule,
+        ready=(schedule.Cron,),
+    ),
+]
+Interval = Annotated[
+    schedule.Every,
+    Text("interval", "a duration", "15m", schedule.parse_every, ready=(schedule.Every,)),
+]

@@ -1,0 +1,221 @@
+"""Reading the configuration: every problem at once, each with file, line and key."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from zvault.config import checks
+from zvault.config.fields import Table, nearest, quote
+from zvault.config.paths import Paths
+from zvault.config.positions import KeyPath, locate
+from zvault.config.problems import Finding, Problem, findings
+from zvault.config.profile import Profile
+from zvault.config.read import Document, read_document
+from zvault.config.schema import Backup, Config, Vault
+from zvault.core.errors import ConfigError
+from zvault.core.names import check_word
+
+NAMED = ("vault", "backup")
+"""Tables of tables: what conf.d adds to, one name in one file."""
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+def load(paths: Paths, file: Path | None = None) -> Config:
+    """The configuration in ``file`` (default: ``paths.config_file``) and ``conf.d/*.toml`` next to it.
+
+    Raises ConfigError, whose ``why`` has one line for each problem: ``FILE:LINE: KEY: what is wrong``.
+    """
+    main = file or paths.config_file
+    merged, config = _Merged(), None
+    complete = _read_all(main, merged)
+    try:
+        config = Config.model_validate(merged.data)
+    except ValidationError as error:
+        merged.report(findings(error, Config))
+    # A file that cannot be read may hold what another refers to; only say what is sure.
+    if complete:
+        merged.report(_cross_check(merged.data, config))
+    merged.problems += _profile_problems(paths, merged)
+    if config is None or merged.problems:
+        raise _error(main, merged.problems, merged.order)
+    return config
+
+
+def load_profile(paths: Paths, name: str) -> Profile:
+    """The profile ``name``, from the first of ``paths.profile_dirs`` that has it. Raises ConfigError."""
+    found = _read_profile(paths, name)
+    if isinstance(found, Profile):
+        return found
+    raise _error(found[0].file, found, [])
+
+
+@dataclass
+class _Merged:
+    """The files read so far as one, and where in them each key stands."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    home: dict[KeyPath, Document] = field(default_factory=dict)
+    order: list[Path] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, document: Document) -> None:
+        """Merge one more file; what another has set already is a problem that names both places."""
+        for key, value in document.data.items():
+            if key in NAMED and isinstance(value, dict) and isinstance(self.data.get(key, {}), dict):
+                table = self.data.setdefault(key, {})
+                self.home.setdefault((key,), document)
+                for name, inner in value.items():
+                    self._put(table, (key, name), inner, document)
+            else:
+                self._put(self.data, (key,), value, document)
+
+    def _put(self, table: dict[str, Any], path: KeyPath, value: object, document: Document) -> None:
+        name = str(path[-1])
+        if name not in table:
+            table[name] = value
+            self.home[path] = document
+            return
+        other = self.home[path]
+        there = f"{other.file}:{other.positions.line(path)}"
+        message = f"is set in {there} already; each table stands in one file, whole"
+        self.problems.append(Problem(document.file, document.positions.line(path), path, message))
+
+    def report(self, found: Iterable[Finding]) -> None:
+        """Add findings, each at the file and line its key stands on."""
+        for finding in found:
+            document = self._home_of(finding.path)
+            line = document.positions.line(finding.path) if document else None
+            file = document.file if document else self.order[0]
+            self.problems.append(Problem(file, line, finding.path, finding.message))
+
+    def _home_of(self, path: KeyPath) -> Document | None:
+        return next((self.home[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.home), None)
+
+
+def _read_all(main: Path, merged: _Merged) -> bool:
+    """Read the main file and conf.d; whether all of it could be read."""
+    files, problem = _drop_ins(main.parent / "conf.d")
+    merged.order = [main, *files]
+    results = [read_document(file) for file in merged.order]
+    for result in results:
+        if isinstance(result, Document):
+            merged.add(result)
+    found = [result for result in (*results, problem) if isinstance(result, Problem)]
+    merged.problems += found
+    return not found
+
+
+def _drop_ins(folder: Path) -> tuple[list[Path], Problem | None]:
+    """``*.toml`` in conf.d by name, without hidden files: editors leave those."""
+    try:
+        files = sorted(
+            entry for entry in folder.iterdir() if entry.suffix == ".toml" and entry.name[0] != "."
+        )
+    except FileNotFoundError:
+        return [], None
+    except OSError as error:
+        return [], Problem(folder, None, (), f"cannot be read: {(error.strerror or str(error)).lower()}")
+    return files, None
+
+
+def _cross_check(data: Mapping[str, Any], config: Config | None) -> Iterator[Finding]:
+    """What no single table can tell. Tables that are wrong themselves take part as far as they can."""
+    vaults, backups = _tables(data, "vault"), _tables(data, "backup")
+    named = {name: table["vault"] for name, table in backups.items() if isinstance(table.get("vault"), str)}
+    pools = {name: table["pool"] for name, table in vaults.items() if isinstance(table.get("pool"), str)}
+    yield from checks.unknown_vaults(named, vaults)
+    yield from checks.shared_pools(pools)
+    right_vaults = config.vault if config else dict(_right(vaults, Vault))
+    right_backups = config.backup if config else dict(_right(backups, Backup))
+    yield from checks.shared_devices(right_vaults)
+    host = config.daemon.host if config else None
+    yield from checks.overlaps(right_backups, right_vaults, host or platform.node() or "localhost")
+
+
+def _tables(data: Mapping[str, Any], key: str) -> dict[str, dict[str, Any]]:
+    tables = data.get(key)
+    return (
+        {name: table for name, table in tables.items() if isinstance(table, dict)}
+        if isinstance(tables, dict)
+        else {}
+    )
+
+
+def _right(tables: Mapping[str, Any], model: type[AnyTable]) -> Iterator[tuple[str, AnyTable]]:
+    for name, table in tables.items():
+        try:
+            yield name, model.model_validate(table)
+        except ValidationError:
+            continue
+
+
+def _profile_problems(paths: Paths, merged: _Merged) -> list[Problem]:
+    """What is wrong with the profiles that vaults name: told at the vault if missing, else in the profile."""
+    problems: dict[str, Problem] = {}
+    missing = []
+    for vault, table in _tables(merged.data, "vault").items():
+        name = table.get("profile", Vault.model_fields["profile"].default)
+        if not isinstance(name, str) or not _is_word(name):
+            continue
+        if _profile_file(paths, name) is None:
+            missing.append(Finding(("vault", vault, "profile"), _no_profile(paths, name)))
+        elif isinstance(found := _read_profile(paths, name), list):
+            problems |= {str(problem): problem for problem in found}
+    merged.report(missing)
+    return list(problems.values())
+
+
+def _read_profile(paths: Paths, name: str) -> Profile | list[Problem]:
+    file = _profile_file(paths, name) if _is_word(name) else None
+    if file is None:
+        return [Problem(paths.profiles / f"{name}.toml", None, (), _no_profile(paths, name))]
+    document = read_document(file)
+    if isinstance(document, Problem):
+        return [document]
+    try:
+        return Profile.model_validate(document.data)
+    except ValidationError as error:
+        lines = document.positions.lines
+        return [Problem(file, locate(lines, f.path), f.path, f.message) for f in findings(error, Profile)]
+
+
+def _profile_file(paths: Paths, name: str) -> Path | None:
+    files = (folder / f"{name}.toml" for folder in paths.profile_dirs)
+    # lexists: a link to nowhere, or a folder that may not be entered, is to be told of when it is read.
+    return next((file for file in files if file.is_symlink() or file.exists()), None)
+
+
+def _no_profile(paths: Paths, name: str) -> str:
+    known = sorted(
+        {file.stem for folder in paths.profile_dirs if folder.is_dir() for file in folder.glob("*.toml")}
+    )
+    where = " or ".join(str(folder) for folder in paths.profile_dirs)
+    hint = nearest(name, known) or (f"; there are: {', '.join(known)}" if known else "; there is none")
+    return f"no profile {quote(name)} in {where}{hint}"
+
+
+def _is_word(name: str) -> bool:
+    try:
+        check_word(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _error(main: Path, problems: list[Problem], order: list[Path]) -> ConfigError:
+    rank = {file: index for index, file in enumerate(order)}
+    problems = sorted(problems, key=lambda problem: (rank.get(problem.file, len(rank)), problem.line or 0))
+    lines = dict.fromkeys(map(str, problems))
+    count = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
+    return ConfigError(
+        f"{main} cannot be used, it has {count}",
+        "\n".join(lines),
+        "correct what is named above, then run 'zvaultctl check-config'",
+    )

@@ -1,0 +1,36 @@
+"""Where zvault keeps its files. Passed in, so that tests and a second instance can have their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The directories zvault uses. None of them is made here."""
+
+    etc: Path = Path("/etc/zvault")
+    run: Path = Path("/run/zvault")
+    state: Path = Path("/var/lib/zvault")
+    profiles: Path = Path("/usr/share/zvault/profiles")
+
+    @property
+    def config_file(self) -> Path:
+        """The main configuration file; ``conf.d/*.toml`` next to it is read too."""
+        return self.etc / "zvault.toml"
+
+    @property
+    def socket(self) -> Path:
+        """The daemon's API socket."""
+        return self.run / "zvaultd.sock"
+
+    @property
+    def history(self) -> Path:
+        """The history of runs. For people only: it may be deleted at any time (DESIGN invariant 1)."""
+        return self.state / "history.sqlite"
+
+    @property
+    def profile_dirs(self) -> tuple[Path, Path]:
+        """Where profiles are looked for, first hit wins: the administrator's own, then zvault's."""
+        return self.etc / "profiles", self.profiles

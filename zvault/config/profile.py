@@ -1,0 +1,97 @@
+"""What a kind of storage wants: queue settings, properties of the pool, the stream's buffer."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+
+from zvault.config.fields import Size, Table, describe, quote, written
+
+MIN_BLOCKS = 5
+"""With fewer, Debian 13's mbuffer refuses to start: "Number of blocks must be at least 5"."""
+
+_PROPERTY = re.compile(r"[a-z][a-z0-9_]*(?:@[a-z0-9_]+)?|[a-z0-9][a-z0-9_.-]*:[a-z0-9:_.-]+")
+
+
+def _property_name(name: str) -> str:
+    if not _PROPERTY.fullmatch(name):
+        raise ValueError(f"{quote(name)} is not the name of a ZFS property")
+    return name
+
+
+def _property_value(value: object) -> object:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError(f"must be the value of a ZFS property, not {describe(value)}")
+    return value
+
+
+Properties = dict[
+    Annotated[str, AfterValidator(_property_name)],
+    Annotated[str, BeforeValidator(_property_value)],
+]
+
+
+class QueueSettings(Table):
+    """Settings of each device's request queue, `/sys/block/DEVICE/queue`. What is left out stays as it is."""
+
+    max_sectors_kb: int | None = Field(
+        default=None,
+        ge=4,
+        description="The largest request, in KiB; cut to what the device can take (`max_hw_sectors_kb`).",
+        examples=[32768],
+    )
+    scheduler: Literal["none", "mq-deadline", "kyber", "bfq"] | None = Field(
+        default=None, description="The I/O scheduler. ZFS has its own above it.", examples=["none"]
+    )
+    nr_requests: int | None = Field(
+        default=None, ge=1, description="How many requests may be queued.", examples=[256]
+    )
+    read_ahead_kb: int | None = Field(
+        default=None,
+        ge=0,
+        description="How much the kernel reads ahead, in KiB. ZFS reads ahead by itself and does not use it.",
+        examples=[128],
+    )
+
+
+class Stream(Table):
+    """mbuffer's memory between `zfs send` and `zfs receive`."""
+
+    buffer: Size = Field(default=written("128M"), description="All of it.", examples=["256M"])
+    block: Size = Field(
+        default=written("128K"), description="One block of it; the buffer has at least five.", examples=["1M"]
+    )
+
+    @field_validator("block")
+    @classmethod
+    def _enough_blocks(cls, block: int, info: ValidationInfo) -> int:
+        buffer = info.data.get("buffer")
+        if buffer is not None and buffer < MIN_BLOCKS * block:
+            raise ValueError(
+                f"mbuffer wants {MIN_BLOCKS} blocks in its buffer: make buffer larger or block smaller"
+            )
+        return block
+
+
+class Profile(Table):
+    """A file `NAME.toml` among the profiles, named by a vault's `profile`."""
+
+    queue: QueueSettings = Field(default_factory=QueueSettings, description="The devices' request queues.")
+    pool: Properties = Field(
+        default_factory=dict,
+        description="Properties of the pool when zvault makes it, see zpoolprops(7).",
+        examples=[{"ashift": 12, "failmode": "continue"}],
+    )
+    dataset: Properties = Field(
+        default_factory=dict,
+        description="Properties of the pool's root dataset when zvault makes it, see zfsprops(7). "
+        "What is received inherits those it does not bring along.",
+        examples=[{"compression": "zstd", "atime": "off"}],
+    )
+    stream: Stream = Field(default_factory=Stream, description="The buffer in front of `zfs receive`.")
