@@ -65,6 +65,8 @@ def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911 - a table of
             return logging.INFO, f"run {event['run']} begins ({event['trigger']})"
         case "snapshot":
             return logging.INFO, f"snapshot {event['tag']} of {event['datasets']} datasets"
+        case "transfer-started":
+            return logging.INFO, f"{event['dataset']}: {event['kind']} to {event['to']}: {event['reason']}"
         case "transfer-finished":
             size, seconds = format_size(event["bytes"]), format_duration(event["seconds"])
             return logging.INFO, f"{event['dataset']}: {size} in {seconds}"

@@ -190,6 +190,7 @@ class Run:
             **{"from": step.base.tag if step.base else None},
             to=step.to.tag,
             bytes=size,
+            reason=step.reason,
         )
         before = self.outcome.bytes
 

@@ -106,7 +106,15 @@ async def _stream(
         datasets=[{"dataset": to, "action": "restore", "bytes": size, "reason": f"from {snapshot.name}"}],
         bytes_total=size,
     )
-    emit("transfer-started", dataset=to, kind="restore", **{"from": None}, to=snapshot.tag, bytes=size)
+    emit(
+        "transfer-started",
+        dataset=to,
+        kind="restore",
+        **{"from": None},
+        to=snapshot.tag,
+        bytes=size,
+        reason="asked for",
+    )
 
     def report(progress: Progress) -> None:
         emit(
