@@ -1,0 +1,283 @@
+import string
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.names import (
+    check_dataset_name,
+    check_into,
+    check_pattern,
+    check_word,
+    excluded,
+    parse_tag,
+    snapshot_tag,
+    vault_dataset,
+)
+
+words = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True)
+parts = st.text(string.ascii_letters + string.digits + "-_.: ", min_size=1, max_size=8).filter(
+    lambda part: part not in {".", ".."}
+)
+datasets = st.tuples(st.sampled_from(["tank", "Pool-2"]), st.lists(parts, max_size=4)).map(
+    lambda drawn: "/".join((drawn[0], *drawn[1]))
+)
+
+
+# Snapshot tags
+
+
+def test_a_tag_is_the_prefix_and_the_utc_time() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    assert snapshot_tag("zvault", datetime(2026, 11, 21, 10, tzinfo=berlin)) == "zvault_2026-11-21T09:00:00Z"
+    assert snapshot_tag("zv", datetime(2026, 11, 21, 9, 0, 1, 999999, UTC)) == "zv_2026-11-21T09:00:01Z"
+
+
+def test_a_tag_needs_to_know_the_time_zone() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        snapshot_tag("zvault", datetime(2026, 11, 21, 9))
+
+
+@given(
+    words,
+    st.datetimes(
+        min_value=datetime(1, 1, 3),
+        max_value=datetime(9999, 12, 29),
+        timezones=st.integers(-14, 14).map(lambda hours: timezone(timedelta(hours=hours))),
+    ),
+)
+def test_a_tag_reads_back_to_the_second(prefix: str, when: datetime) -> None:
+    tag = snapshot_tag(prefix, when)
+    back = parse_tag(prefix, tag)
+    assert back == when.replace(microsecond=0)
+    assert back is not None
+    assert back.utcoffset() == timedelta(0)
+    assert snapshot_tag(prefix, back) == tag
+
+
+def test_both_hours_of_an_autumn_night_have_tags_of_their_own() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    tags = [snapshot_tag("z", datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold)) for fold in (0, 1)]
+    assert tags == ["z_2026-10-25T00:30:00Z", "z_2026-10-25T01:30:00Z"]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "",
+        "zvault",
+        "zvault_",
+        "manual",
+        "2026-11-21T09:00:00Z",
+        "other_2026-11-21T09:00:00Z",
+        "Zvault_2026-11-21T09:00:00Z",
+        "zvault-2026-11-21T09:00:00Z",
+        "zvault_2026-11-21T09:00:00",
+        "zvault_2026-11-21T09:00:00z",
+        "zvault_2026-11-21T09:00:00Z ",
+        "zvault_2026-11-21T09:00:00Z\n",
+        "zvault_2026-11-21 09:00:00Z",
+        "zvault_2026-11-21T09:00:00.5Z",
+        "zvault_2026-11-21T09:00:00+00:00",
+        "zvault_2026-W47-6T09:00:00Z",
+        "zvault_20261121T090000Z",
+        "zvault_2026-02-30T09:00:00Z",
+        "zvault_2026-11-21T24:00:00Z",
+        "zvault_0000-11-21T09:00:00Z",
+        "zvault_\u0662026-11-21T09:00:00Z",
+        "zvault_zvault_2026-11-21T09:00:00Z",
+    ],
+)
+def test_only_the_exact_form_is_ours(tag: str) -> None:
+    assert parse_tag("zvault", tag) is None
+
+
+def test_a_prefix_that_begins_another_is_not_taken_for_it() -> None:
+    assert parse_tag("z", "z_daily_2026-11-21T09:00:00Z") is None
+    assert parse_tag("z_daily", "z_daily_2026-11-21T09:00:00Z") is not None
+
+
+# Words and dataset names
+
+
+@given(words)
+def test_words(word: str) -> None:
+    check_word(word)
+
+
+@pytest.mark.parametrize("word", ["", "_a", "-a", ".a", "a b", "a/b", "a@b", "ä", "a\n", "x" * 65])
+def test_what_is_no_word_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="vault name"):
+        check_word(word, "vault name")
+
+
+@given(datasets)
+def test_dataset_names(name: str) -> None:
+    check_dataset_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["tank", "tank/my data", "tank/a:b_c.d-e", "tank/ ", "t" * 255, "tank/...", "T/x"]
+)
+def test_odd_dataset_names_that_zfs_allows(name: str) -> None:
+    check_dataset_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("", "is empty"),
+        ("/tank", "begins with '/'"),
+        ("tank/", "ends with '/'"),
+        ("tank//a", "an empty part at character 6"),
+        ("tank/./a", r"part '\.' at character 6"),
+        ("tank/a/..", r"part '\.\.' at character 8"),
+        ("tank/müsli", "'ü' at character 7"),
+        ("tank/a%b", "'%' at character 7"),
+        ("tank/a\n", r"'\\n' at character 7"),
+        ("tank/a@b", "'@' at character 7: that names a snapshot"),
+        ("tank/a#b", "names a bookmark"),
+        ("1tank/a", "begins with '1'"),
+        (" tank", "begins with ' '"),
+        ("t" * 256, "256 characters"),
+    ],
+)
+def test_a_bad_dataset_name_is_refused_with_the_place(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        check_dataset_name(name)
+
+
+# Where a dataset goes on a vault
+
+
+@pytest.mark.parametrize(
+    ("into", "name"),
+    [
+        ("{host}/{dataset}", "cold/filer1/tank/a b"),
+        ("{dataset}", "cold/tank/a b"),
+        ("backup/{host}/{pool}/{dataset}", "cold/backup/filer1/tank/tank/a b"),
+        ("{host}-{dataset}", "cold/filer1-tank/a b"),
+    ],
+)
+def test_into(into: str, name: str) -> None:
+    check_into(into)
+    assert vault_dataset(into, "cold", "filer1", "tank/a b") == name
+
+
+@pytest.mark.parametrize(
+    ("into", "hint"),
+    [
+        ("", "must end"),
+        ("{host}", "must end"),
+        ("backups", "must end"),
+        ("{dataset}/copy", "must end"),
+        ("{dataset}/{dataset}", "only"),
+        ("/{host}/{dataset}", "begins with '/'"),
+        ("{host}//{dataset}", "empty part"),
+        ("{host}/{dataset}/", "must end"),
+        ("{hots}/{dataset}", "has {hots}; known are {host}, {dataset}, {pool}"),
+        ("{}/{dataset}", "has {}"),
+        ("{host.x}/{dataset}", "has {host.x}"),
+        ("{host!r}/{dataset}", "has {host!r}"),
+        ("{host:>9}/{dataset}", "has {host:>9}"),
+        ("{host/{dataset}", "into = "),
+        ("{host}}/{dataset}", "into = "),
+        ("{{x}}/{dataset}", "'{' at character 1"),
+        ("ü/{dataset}", "'ü' at character 1"),
+        ("a@b/{dataset}", "snapshot"),
+    ],
+)
+def test_a_bad_into_is_refused(into: str, hint: str) -> None:
+    with pytest.raises(ValueError, match="into = ") as caught:
+        check_into(into)
+    assert hint in str(caught.value)
+
+
+@given(datasets, datasets, st.sampled_from(["{host}/{dataset}", "{dataset}", "a/{pool}/{host}-{dataset}"]))
+def test_datasets_stay_apart_and_children_below_their_parents(one: str, other: str, into: str) -> None:
+    check_into(into)
+    there, other_there = (vault_dataset(into, "cold", "h", name) for name in (one, other))
+    assert (there == other_there) == (one == other)
+    assert there.startswith(f"{other_there}/") == one.startswith(f"{other}/")
+
+
+def test_a_name_that_does_not_fit_on_the_vault_is_refused() -> None:
+    with pytest.raises(ValueError, match="261 characters"):
+        vault_dataset("{dataset}", "vault", "h", "t" * 255)
+    with pytest.raises(ValueError, match="host name 'a/b'"):
+        vault_dataset("{host}/{dataset}", "cold", "a/b", "tank")
+    with pytest.raises(ValueError, match="'ß'"):
+        vault_dataset("{host}/{dataset}", "cold", "straße", "tank")
+
+
+# Exclusion
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches", "misses"),
+    [
+        ("tank/scratch", ["tank/scratch"], ["tank", "tank/scratch/a", "tank/scratch2", "a/tank/scratch"]),
+        ("tank/scratch/**", ["tank/scratch/a", "tank/scratch/a/b"], ["tank/scratch", "tank/scratch2/a"]),
+        ("tank/*", ["tank/a", "tank/b c"], ["tank", "tank/a/b"]),
+        ("tank/tmp*", ["tank/tmp", "tank/tmp.1"], ["tank/tm", "tank/tmp/a", "tank/atmp"]),
+        ("tank/v?", ["tank/v1"], ["tank/v", "tank/v12", "tank/v/"]),
+        ("*/tmp", ["tank/tmp"], ["tmp", "tank/a/tmp"]),
+        ("**/tmp", ["tmp", "tank/tmp", "tank/a/b/tmp"], ["tank/atmp", "tank/tmp/a"]),
+        ("tank/**/tmp", ["tank/tmp", "tank/a/tmp", "tank/a/b/tmp"], ["tmp", "tank/tmp/a"]),
+        ("**", ["tank", "tank/a/b"], []),
+        ("**/**", ["tank", "tank/a"], []),
+        ("tank/a.c", ["tank/a.c"], ["tank/abc"]),
+        ("tank/*/x/**", ["tank/a/x/b"], ["tank/a/x", "tank/a/b/x/c"]),
+    ],
+)
+def test_patterns(pattern: str, matches: list[str], misses: list[str]) -> None:
+    check_pattern(pattern)
+    assert [excluded(name, [pattern]) for name in matches] == [pattern] * len(matches)
+    assert [excluded(name, [pattern]) for name in misses] == [None] * len(misses)
+
+
+def test_the_first_pattern_that_matches_is_named() -> None:
+    assert excluded("tank/a", ["other/**", "tank/*", "tank/a"]) == "tank/*"
+    assert excluded("tank/a", []) is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "/tank", "tank/", "tank//a", "tank/a**", "***", "tank/ü", "tank@a", "[ab]"]
+)
+def test_a_bad_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="the pattern"):
+        check_pattern(pattern)
+
+
+def brute_match(name: list[str], pattern: list[str]) -> bool:
+    if not pattern:
+        return not name
+    if pattern[0] == "**":
+        least = 1 if len(pattern) == 1 else 0
+        return any(brute_match(name[taken:], pattern[1:]) for taken in range(least, len(name) + 1))
+    return bool(name) and brute_part(name[0], pattern[0]) and brute_match(name[1:], pattern[1:])
+
+
+def brute_part(text: str, pattern: str) -> bool:
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return any(brute_part(text[taken:], pattern[1:]) for taken in range(len(text) + 1))
+    return bool(text) and pattern[0] in {text[0], "?"} and brute_part(text[1:], pattern[1:])
+
+
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=4),
+    st.lists(
+        st.one_of(
+            st.just("**"), st.text("ab*?", min_size=1, max_size=3).filter(lambda part: "**" not in part)
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_patterns_agree_with_a_brute_force(name: list[str], pattern: list[str]) -> None:
+    check_pattern("/".join(pattern))
+    assert (excluded("/".join(name), ["/".join(pattern)]) is not None) == brute_match(name, pattern)

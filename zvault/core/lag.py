@@ -1,0 +1,55 @@
+"""Lag: how old the newest thing is that a vault could give back.
+
+It is read from the GUIDs that are on the vault, never from what zvault remembers to have sent. What is not
+known is None, which is never small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from zvault.core.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLag:
+    """One dataset's lag in ``seconds`` (None: the vault has nothing of it) and how many snapshots it lacks.
+
+    Seconds below zero say that the clocks of those who made and who judge the snapshot differ.
+    """
+
+    dataset: str
+    seconds: float | None
+    newest_on_vault: Snapshot | None
+    pending: int
+
+
+def dataset_lag(
+    source: Sequence[Snapshot], vault_guids: Collection[int], now: float, *, dataset: str = ""
+) -> DatasetLag:
+    """The lag of a dataset with the snapshots ``source``, in any order, at ``now`` (seconds since the epoch).
+
+    Pass only the snapshots that ought to reach the vault: the others would count as pending for ever.
+    ``dataset`` names it where ``source`` may be empty.
+    """
+    guids = frozenset(vault_guids)
+    there = [snap for snap in source if snap.guid in guids]
+    name = dataset or (source[0].dataset if source else "")
+    if not there:
+        return DatasetLag(name, None, None, len(source))
+    newest = max(there, key=_age)
+    pending = sum(_age(snap) > _age(newest) for snap in source)
+    return DatasetLag(name, now - newest.creation, newest, pending)
+
+
+def _age(snapshot: Snapshot) -> tuple[int, int]:
+    # The transaction group is the order of history; creation times go back when a clock is set back.
+    return snapshot.createtxg, snapshot.creation
+
+
+def worst(lags: Iterable[DatasetLag]) -> float | None:
+    """The largest lag in seconds; None if any is unknown, or if there is none at all."""
+    seconds = [lag.seconds for lag in lags]
+    known = [value for value in seconds if value is not None]
+    return max(known) if known and len(known) == len(seconds) else None

@@ -1,0 +1,156 @@
+"""Retention: which snapshots of one dataset to keep, and why.
+
+Every rule votes on its own for what it keeps; a snapshot is pruned only when nobody votes for it. From this
+follow the invariants that the tests try to break:
+
+- what is protected, what zvault did not make, and the newest that it made are never pruned;
+- deciding again at the same moment over what was kept keeps all of it, so pruning may be repeated at will;
+- another rule, or a larger number, never prunes more. (No rule at all keeps everything.)
+
+Calendar periods are those of the wall clock in the given time zone; the hour that comes twice in autumn is
+two hours. "Newest" is by transaction group, the order of the dataset's own history: a clock that was wrong
+for a while cannot make an old snapshot the newest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, tzinfo
+
+from zvault.core.model import Snapshot
+from zvault.core.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRules:
+    """What to keep: the ``last`` few, all ``within`` so many seconds, and the newest of so many periods."""
+
+    last: int = 0
+    within: float = 0.0
+    hourly: int = 0
+    daily: int = 0
+    weekly: int = 0
+    monthly: int = 0
+    yearly: int = 0
+
+    def __post_init__(self) -> None:
+        for rule in fields(self):
+            value = getattr(self, rule.name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"keep.{rule.name} = {value} is not allowed: it is zero or more")
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no rule at all, which keeps everything."""
+        return self == KeepRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one snapshot, and why, in words."""
+
+    snapshot: Snapshot
+    keep: bool
+    reason: str
+
+
+def decide(
+    snapshots: Sequence[Snapshot],
+    rules: KeepRules,
+    *,
+    now: float,
+    zone: tzinfo,
+    protected: Mapping[int, str],
+    ours: Callable[[Snapshot], bool],
+) -> list[Verdict]:
+    """A verdict on every snapshot of one dataset, in the order given.
+
+    ``now`` is in seconds since the epoch; ``protected`` gives by GUID the reason why a snapshot must stay.
+    Only snapshots that are ``ours`` count for rules, protected ones among them. Raises ValueError for
+    snapshots of several datasets: the newest of each is sacred.
+    """
+    if len({snap.dataset for snap in snapshots}) > 1:
+        raise ValueError("retention is decided for one dataset at a time")
+    mine = [(place, snap) for place, snap in enumerate(snapshots) if ours(snap)]
+    mine.sort(key=_age, reverse=True)
+    votes = dict.fromkeys(range(len(snapshots)), "not made by zvault")
+    for place, _ in mine:
+        del votes[place]
+    votes |= _vote(mine, rules, now, zone)
+    verdicts = []
+    for place, snap in enumerate(snapshots):
+        reason = protected.get(snap.guid, votes.get(place))
+        verdicts.append(Verdict(snap, reason is not None, "no rule keeps it" if reason is None else reason))
+    return verdicts
+
+
+_Placed = tuple[int, Snapshot]  # a snapshot with its place in the list that was given
+
+
+def _age(placed: _Placed) -> tuple[int, int, int]:
+    snap = placed[1]
+    return snap.createtxg, snap.creation, snap.guid
+
+
+def _vote(newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: tzinfo) -> dict[int, str]:
+    """Why the rules keep what they keep, by place; the first rule in their order gives the reason."""
+    if rules.empty:
+        return {place: "no keep rules are set" for place, _ in newest_first}
+    last = "the last one" if rules.last == 1 else f"one of the last {rules.last}"
+    votes = {place: last for place, _ in newest_first[: rules.last]}
+    if rules.within:
+        within = f"made within the last {format_duration(rules.within)}"
+        for place, snap in newest_first:
+            if snap.creation >= now - rules.within:
+                votes.setdefault(place, within)
+    _vote_periods(newest_first, rules, zone, votes)
+    if newest_first:
+        votes.setdefault(newest_first[0][0], "the newest")
+    return votes
+
+
+def _vote_periods(
+    newest_first: Sequence[_Placed], rules: KeepRules, zone: tzinfo, votes: dict[int, str]
+) -> None:
+    """One walk from the newest back: the first snapshot seen of a period is its newest."""
+    unfilled: list[tuple[_Period, int, set[Hashable]]] = [
+        (period, getattr(rules, period.rule), set()) for period in _PERIODS if getattr(rules, period.rule)
+    ]
+    for place, snap in newest_first:
+        if not unfilled:
+            return
+        local = datetime.fromtimestamp(snap.creation, zone)
+        for entry in tuple(unfilled):
+            period, count, seen = entry
+            key = period.key(local)
+            if key not in seen:
+                seen.add(key)
+                votes.setdefault(place, period.describe(local))
+                if len(seen) == count:
+                    unfilled.remove(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """A rule by the calendar: ``key`` is equal for times in the same period, ``form`` names it (strftime)."""
+
+    rule: str
+    key: Callable[[datetime], Hashable]
+    form: str
+
+    def describe(self, local: datetime) -> str:
+        text = f"{self.rule} {local.strftime(self.form)}"
+        if self.rule == "hourly" and local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset():
+            text += local.strftime(" (UTC%z)")  # this hour comes twice
+        return text
+
+
+_PERIODS = (
+    _Period("hourly", lambda local: (local.toordinal(), local.hour, local.utcoffset()), "%Y-%m-%d %H:00"),
+    _Period("daily", lambda local: local.toordinal(), "%Y-%m-%d"),
+    _Period("weekly", lambda local: local.isocalendar()[:2], "%G-W%V"),
+    _Period("monthly", lambda local: (local.year, local.month), "%Y-%m"),
+    _Period("yearly", lambda local: local.year, "%Y"),
+)
