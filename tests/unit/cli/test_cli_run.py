@@ -1,0 +1,169 @@
+"""Following a run: its events as lines, its end as exit status; and what happens when the stream ends early."""
+
+import json
+
+import pytest
+from api_documents import backup, event, run_events, status, trouble
+
+
+@pytest.fixture
+def started(daemon):
+    daemon.documents["POST /v1/run/home"] = {"run": 42}
+    daemon.events["42"] = run_events()
+    return daemon
+
+
+def test_a_run_is_told_in_a_few_lines(started, ctl):
+    said = ctl("run", "home")
+    assert said.code == 0
+    assert said.lines == [
+        "run 42 of home (by hand)",
+        "vault cold: pool coldpool imported from /dev/nbd0",
+        "inhibitor: sleep and shutdown wait for the run",
+        "snapshot: @zvault_2026-11-21T09:00:00Z of 3 datasets",
+        "plan: 1 full, 1 incremental, 1 nothing; 2G to send",
+        "sent: tank/home  1G in 10s (100M/s)",
+        "sent: tank/home/a  1G in 10s (100M/s)",
+        "pruned: 2 snapshots on the source",
+        "home ok: 2G in 20s (100M/s)",
+    ]
+    assert said.err == ""
+
+
+def test_quiet_says_nothing_when_all_went_well(started, ctl):
+    said = ctl("run", "home", "-q")
+    assert (said.code, said.out, said.err) == (0, "", "")
+
+
+@pytest.mark.parametrize("result", ["partial", "failed"])
+@pytest.mark.parametrize("flags", [(), ("-q",)])
+def test_a_failure_is_told_once_with_what_why_and_next(started, ctl, result, flags):
+    failed = event("dataset-failed", dataset="tank/home/b", error=trouble())
+    started.events["42"] = run_events(result, error=trouble(), middle=[failed])
+    said = ctl("run", "home", *flags)
+    assert said.code == 1
+    assert said.err.splitlines() == [
+        "failed: tank/home/b: the stream broke",
+        "   why: zfs receive: out of space",
+        "  next: make room",
+        f"home {result}: 2G in 20s (100M/s)",
+    ]
+
+
+def test_a_failure_of_the_run_itself(started, ctl):
+    finished = event(
+        "run-finished", result="failed", bytes=0, seconds=0.5, error=trouble("device-gone", "no server")
+    )
+    started.events["42"] = [event("run-started", trigger="hand"), finished]
+    said = ctl("run", "home")
+    assert said.code == 1
+    assert said.err.splitlines()[:2] == ["home failed: 0B in 500ms", "  no server"]
+
+
+def test_warnings_go_to_stderr(started, ctl):
+    started.events["42"] = run_events(middle=[event("warning", text="no mbuffer")])
+    said = ctl("run", "home", "-q")
+    assert (said.code, said.err) == (0, "warning: no mbuffer\n")
+
+
+def test_json_leaves_stdout_to_the_document(started, ctl):
+    said = ctl("run", "home", "-j")
+    document = json.loads(said.out)
+    assert document["output_version"]["command"] == "zvaultctl run"
+    assert document["run"] == {
+        "id": 42,
+        "backup": "home",
+        "result": "ok",
+        "bytes": 2 << 30,
+        "seconds": 20.48,
+        "error": None,
+    }
+    assert "plan:" in said.err
+
+
+def test_no_wait(started, ctl):
+    said = ctl("run", "home", "--no-wait")
+    assert said.out == "run 42 of home has started; follow it with 'zvaultctl follow home'\n"
+    assert json.loads(ctl("run", "home", "--no-wait", "-j").out)["run"] == {"id": 42, "backup": "home"}
+
+
+def test_a_plan_of_thousands_of_datasets_arrives_whole(started, ctl):
+    datasets = [
+        {"dataset": f"tank/{i:0100}", "action": "nothing", "bytes": 0, "reason": "same"} for i in range(3000)
+    ]
+    events = run_events()
+    events[4] = event("plan", datasets=datasets, bytes_total=0)
+    started.events["42"] = events
+    assert "plan: 3000 nothing; 0B to send" in ctl("run", "home").lines
+
+
+def test_a_stream_that_breaks_off_is_no_success(started, ctl):
+    started.events["42"] = run_events()[:6]
+    said = ctl("run", "home")
+    assert said.code == 2
+    assert "plan:" in said.out
+    assert said.err.splitlines()[0] == "zvaultctl: the connection to zvaultd broke off"
+    assert "journalctl -u zvaultd" in said.err
+
+
+def test_a_run_under_way_is_not_started_twice(started, ctl):
+    started.refuse("POST /v1/run/home", 409, reason="busy", what="home is running", why="run 41", next="")
+    said = ctl("run", "home")
+    assert said.code == 1
+    assert "zvaultctl: home is running" in said.err
+    assert "zvaultctl follow home" in said.err
+
+
+def test_follow_by_backup_and_by_number(started, ctl):
+    started.documents["GET /v1/status"] = status(backup(run=42, state="running"))
+    assert ctl("follow", "home").lines[-1] == "home ok: 2G in 20s (100M/s)"
+    assert ctl("follow", "42").code == 0
+    assert ctl("follow", "99").code == 2
+
+
+def test_follow_what_does_not_run(started, ctl):
+    started.documents["GET /v1/status"] = status(backup())
+    said = ctl("follow", "home")
+    assert said.code == 2
+    assert "home is not running" in said.err
+    assert "zvaultctl history home" in said.err
+
+
+def test_restore(daemon, ctl):
+    daemon.documents["POST /v1/restore"] = {"run": "r7"}
+    daemon.events["r7"] = [
+        event("restored", dataset="tank/back", mountpoint="/tank/back", snapshot="zvault_x"),
+        event("run-finished", result="ok", bytes=1 << 20, seconds=1.0, error=None),
+    ]
+    said = ctl("restore", "home", "tank/home@zvault_x", "tank/back")
+    assert said.code == 0
+    assert said.lines[0] == "restored: tank/back from @zvault_x, mounted at /tank/back"
+    assert daemon.asked[0][2] == {
+        "backup": "home",
+        "dataset": "tank/home",
+        "snapshot": "zvault_x",
+        "to": "tank/back",
+    }
+    document = json.loads(ctl("restore", "home", "tank/home", "tank/back", "-j").out)
+    assert document["restored"] == {
+        "dataset": "tank/back",
+        "mountpoint": "/tank/back",
+        "snapshot": "zvault_x",
+    }
+    assert daemon.asked[-2][2]["snapshot"] is None
+
+
+@pytest.mark.parametrize(
+    ("mountpoint", "told"),
+    [
+        ("/dev/zvol/tank/back", "at /dev/zvol/tank/back"),
+        (None, "not mounted: see 'zfs get mountpoint,mounted tank/x'"),
+    ],
+)
+def test_restored_but_not_mounted(daemon, ctl, mountpoint, told):
+    daemon.documents["POST /v1/restore"] = {"run": 7}
+    daemon.events["7"] = [
+        event("restored", dataset="tank/x", mountpoint=mountpoint, snapshot="s"),
+        event("run-finished", result="ok", bytes=1, seconds=1.0, error=None),
+    ]
+    assert ctl("restore", "home", "tank", "tank/x").lines[0] == f"restored: tank/x from @s, {told}"

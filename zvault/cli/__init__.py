@@ -1,0 +1,1 @@
+"""zvaultctl: one file a verb group; render, output, narrate and progress decide what a person sees."""

@@ -1,0 +1,144 @@
+"""The documents of the daemon's API as the verbs read them.
+
+Times are seconds since the epoch, durations seconds, sizes bytes. None means "not known", never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+Document = dict[str, Any]
+Row = Mapping[str, Any]
+Event = Mapping[str, Any]
+RunId = str | int
+
+Result = Literal["ok", "partial", "failed", "interrupted"]
+
+
+class Trouble(TypedDict):
+    """An error as the API sends it (ZvaultError.as_dict)."""
+
+    reason: str
+    what: str
+    why: str
+    next: str
+
+
+class Daemon(TypedDict):
+    """The daemon itself."""
+
+    version: str
+    pid: int
+    started: float
+    warnings: list[str]
+
+
+class Backup(TypedDict):
+    """One backup in ``GET /v1/status``."""
+
+    name: str
+    source: str
+    vault: str
+    into: str
+    state: Literal["idle", "running", "waiting"]
+    lag_seconds: float | None
+    max_lag_seconds: float | None
+    late: bool
+    last_success: float | None
+    last_run: float | None
+    last_result: Result | None
+    last_error: Trouble | None
+    next_run: float | None
+    run: RunId | None
+    datasets: int | None
+    pending: int | None
+    bytes_done: int
+    bytes_total: int | None
+
+
+class Device(TypedDict):
+    """One device of a vault's stack."""
+
+    name: str
+    spec: str
+    path: str | None
+    state: str
+    detail: str
+    size: int | None
+
+
+class Vault(TypedDict):
+    """One vault in ``GET /v1/status`` and ``GET /v1/vaults``."""
+
+    name: str
+    pool: str
+    state: Literal["up", "down", "partial", "gone"]
+    health: str | None
+    size: int | None
+    allocated: int | None
+    free: int | None
+    devices: list[Device]
+    users: list[str]
+    pinned: bool
+    inhibitor: bool
+    error: Trouble | None
+
+
+class Status(TypedDict):
+    """``GET /v1/status``."""
+
+    daemon: Daemon
+    backups: list[Backup]
+    vaults: list[Vault]
+
+
+Step = TypedDict("Step", {"kind": str, "from": str | None, "to": str, "bytes": int | None, "reason": str})
+"""One stream of a planned transfer; ``from`` is None for a full stream."""
+
+
+class PlannedDataset(TypedDict):
+    """What a run would do with one dataset."""
+
+    dataset: str
+    vault_dataset: str
+    action: Literal["full", "incremental", "resume", "nothing", "conflict"]
+    steps: list[Step]
+    reason: str
+    next: str
+
+
+class Verdict(TypedDict):
+    """Whether a snapshot would be pruned, and why."""
+
+    side: Literal["source", "vault"]
+    snapshot: str
+    keep: bool
+    reason: str
+    bytes: int | None
+
+
+class Plan(TypedDict):
+    """``GET /v1/plan/NAME``."""
+
+    backup: str
+    vault: str
+    datasets: list[PlannedDataset]
+    prune: list[Verdict]
+
+
+class Run(TypedDict):
+    """One run in ``GET /v1/history``."""
+
+    id: RunId
+    backup: str
+    trigger: str
+    started: float
+    ended: float | None
+    result: Result | None
+    bytes: int
+    seconds: float
+    datasets: int
+    sent: int
+    pruned: int
+    error: Trouble | None

@@ -1,0 +1,30 @@
+"""The flags that several verbs share, spelled as zpool(8) and zfs(8) spell them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+Tabs = Annotated[
+    bool, typer.Option("-H", "--scripted", help="For scripts: no header, columns separated by one tab.")
+]
+Exact = Annotated[
+    bool, typer.Option("-p", "--parsable", help="Exact numbers: bytes, seconds, times in epoch seconds.")
+]
+AsJson = Annotated[bool, typer.Option("-j", "--json", help="One JSON document with an output_version.")]
+Chosen = Annotated[
+    str | None,
+    typer.Option("-o", metavar="COL[,COL]", help="Columns to print, or 'all'.", show_default=False),
+]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing unless something fails.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Start it and return at once.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a table is printed: ``tabs`` for -H, ``exact`` for -p."""
+
+    tabs: bool = False
+    exact: bool = False

@@ -1,0 +1,130 @@
+"""zvaultctl plan: what a run would do, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
+from urllib.parse import quote
+
+import typer
+
+from zvault.cli.client import read
+from zvault.cli.documents import Plan, PlannedDataset, Verdict
+from zvault.cli.narrate import plural, step, tally
+from zvault.cli.options import AsJson, Exact, Form, Tabs
+from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
+from zvault.cli.render import Column, table, written
+from zvault.core.units import format_size
+
+DATASETS = [Column("dataset"), Column("action", "state"), Column("bytes", "size")]
+STEPS_FOR_SCRIPTS = [
+    Column("dataset"),
+    Column("vault_dataset"),
+    Column("action"),
+    Column("from"),
+    Column("to"),
+    Column("bytes", "size"),
+    Column("reason"),
+    Column("next"),
+]
+PRUNES = [Column("side"), Column("snapshot"), Column("bytes", "size"), Column("reason")]
+
+
+def plan(
+    backup: Annotated[str, typer.Argument(hidden=True)],
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show kept snapshots too, each with its reason.")
+    ] = False,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Show what a run of BACKUP would send and prune.
+
+    Tells why, and changes nothing. With -H: lines "send" with dataset, vault_dataset, action, from, to,
+    bytes, reason, next; lines "prune", and with -v "keep", with side, snapshot, bytes, reason.
+
+    Exit status: 0 a run would send all there is; 1 a dataset is in conflict.
+    """
+    found = cast(Plan, read(f"/v1/plan/{quote(backup, safe='')}"))
+    prunes = [verdict for verdict in found["prune"] if verbose or not verdict["keep"]]
+    if json:
+        document("plan", {**cast(dict[str, Any], found), "prune": prunes})
+    elif tabs:
+        say_all(_for_scripts(found, prunes, Form(tabs=True, exact=exact)))
+    else:
+        say(f"backup {found['backup']} into vault {found['vault']}")
+        say()
+        say_all(_to_send(found["datasets"], Form(exact=exact)))
+        say()
+        say_all(_to_prune(found["prune"], verbose, Form(exact=exact)))
+    conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
+    raise typer.Exit(TROUBLE if conflict else OK)
+
+
+def _bytes(dataset: PlannedDataset) -> int | None:
+    """What one dataset's steps would send, None if any of them is not known."""
+    sizes = [step["bytes"] for step in dataset["steps"]]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _to_send(datasets: list[PlannedDataset], form: Form) -> Iterator[str]:
+    if not datasets:
+        yield "no dataset is selected"
+        return
+    rows = [{**dataset, "bytes": _bytes(dataset) if dataset["steps"] else None} for dataset in datasets]
+    yield from table(DATASETS, rows, form, notes=lambda row: _details(row, form))
+    sizes = [_bytes(dataset) for dataset in datasets]
+    known = sum(size for size in sizes if size is not None)
+    least = "at least " if None in sizes else ""
+    yield ""
+    yield f"to send: {least}{format_size(known)} ({tally(dataset['action'] for dataset in datasets)})"
+
+
+def _details(dataset: Any, form: Form) -> Iterator[str]:
+    """Below a dataset: its steps, why they were chosen, and what a person has to do."""
+    steps = dataset["steps"]
+    lines = []
+    for one in steps:
+        line = f"{one['kind']} {step(one['from'], one['to'])}"
+        if len(steps) > 1:
+            line += f", {_size(one['bytes'], form)}"
+        if one["reason"] and one["reason"] != dataset["reason"]:
+            line += f": {one['reason']}"
+        lines.append(line)
+    pairs = [("send", "\n".join(lines)), ("why", dataset["reason"]), ("next", dataset["next"])]
+    yield from labelled(pairs, width(sys.stdout), room=len("send"))
+
+
+def _size(size: int | None, form: Form) -> str:
+    return "size not known" if size is None else written(size, "size", form.exact)
+
+
+def _to_prune(verdicts: list[Verdict], verbose: bool, form: Form) -> Iterator[str]:
+    pruned = [verdict for verdict in verdicts if not verdict["keep"]]
+    kept = [verdict for verdict in verdicts if verdict["keep"]]
+    if pruned:
+        yield f"to prune: {plural(len(pruned), 'snapshot')}"
+        yield from table(PRUNES, pruned, form)
+    else:
+        yield "to prune: nothing"
+    if kept and verbose:
+        yield ""
+        yield f"to keep: {plural(len(kept), 'snapshot')}"
+        yield from table(PRUNES, kept, form)
+    elif kept:
+        yield f"to keep: {plural(len(kept), 'snapshot')} (-v shows them with the reasons)"
+
+
+def _for_scripts(found: Plan, prunes: list[Verdict], form: Form) -> Iterator[str]:
+    """``send`` lines, one a step or stepless dataset; then ``prune`` and ``keep`` lines, one a snapshot."""
+    for dataset in found["datasets"]:
+        rows = [
+            {**dataset, **one, "reason": one["reason"] or dataset["reason"]} for one in dataset["steps"]
+        ] or [{**dataset, "from": None, "to": None, "bytes": None}]
+        yield from (f"send\t{line}" for line in table(STEPS_FOR_SCRIPTS, rows, form))
+    for word in ("prune", "keep"):
+        chosen = [verdict for verdict in prunes if verdict["keep"] == (word == "keep")]
+        yield from (f"{word}\t{line}" for line in table(PRUNES, chosen, form))

@@ -1,0 +1,172 @@
+"""zvaultctl vault up, down and status: a vault's stack of devices and its pool."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
+from urllib.parse import quote
+
+import typer
+
+from zvault.cli.client import act, read
+from zvault.cli.documents import Vault
+from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs
+from zvault.cli.output import (
+    OK,
+    TROUBLE,
+    colour_of,
+    complain,
+    document,
+    labelled,
+    paint,
+    say,
+    say_all,
+    tell,
+    width,
+)
+from zvault.cli.render import Column, chosen, restricted, table, written
+from zvault.cli.verdict import vault_health, vault_well
+from zvault.core.errors import NotFound
+
+app = typer.Typer(no_args_is_help=True)
+
+COLUMNS = [
+    Column("name"),
+    Column("pool"),
+    Column("state", "state"),
+    Column("health", "state"),
+    Column("size", "size"),
+    Column("alloc", "size", "allocated"),
+    Column("free", "size"),
+    Column("users", get=lambda vault: ",".join(vault["users"])),
+    Column("pinned", "bool"),
+    Column("inhibitor", "bool"),
+    Column("error", get=lambda vault: (vault["error"] or {}).get("what")),
+]
+COLUMNS_DEFAULT = ("name", "pool", "state", "health", "size", "alloc", "free", "users")
+DEVICES = [
+    Column("device", key="name"),
+    Column("state", "state"),
+    Column("size", "size"),
+    Column("path"),
+    Column("spec"),
+]
+
+OneVault = Annotated[str, typer.Argument(hidden=True)]
+
+
+@app.command("up")
+def up(vault: OneVault, quiet: Quiet = False, json: AsJson = False) -> None:
+    """Bring VAULT up, and keep it up until 'vault down'.
+
+    Its devices are connected from the bottom up, then its pool is imported.
+    """
+    _bring(vault, "up", quiet, json)
+
+
+@app.command("down")
+def down(vault: OneVault, quiet: Quiet = False, json: AsJson = False) -> None:
+    """Export VAULT's pool and take its devices down.
+
+    Refused while a run uses it.
+    """
+    _bring(vault, "down", quiet, json)
+
+
+def _bring(name: str, way: str, quiet: bool, json: bool) -> None:
+    if sys.stderr.isatty() and not quiet:
+        tell(f"taking vault {name} down" if way == "down" else f"bringing vault {name} up")
+    vault = cast(Vault, act(f"/v1/vaults/{quote(name, safe='')}/{way}")["vault"])
+    if json:
+        document(f"vault {way}", {"vault": vault})
+    elif not quiet:
+        detail = f": pool {vault['pool']} {_health(vault)}, {_space(vault)}" if vault["state"] == "up" else ""
+        say(f"vault {name} is {vault['state']}{detail}")
+    if vault["error"]:
+        complain(vault["error"])
+    raise typer.Exit(OK if vault["state"] == way and vault_well(vault) else TROUBLE)
+
+
+@app.command("status")
+def status(
+    vault: Annotated[list[str] | None, typer.Argument(help="Only these vaults.", show_default=False)] = None,
+    columns: Chosen = None,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Show each vault's pool and devices.
+
+    With -H or -o one line a vault.
+
+    Exit status: 0 all are well, up or down; 1 one is degraded, partly up or gone.
+    """
+    picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
+    vaults = _only(cast(list[Vault], read("/v1/vaults")["vaults"]), vault or [])
+    form = Form(tabs, exact)
+    if json:
+        document("vault status", {"vaults": restricted(picked, vaults) if columns else vaults})
+    elif tabs or columns:
+        say_all(table(picked, vaults, form))
+    elif vaults:
+        say_all(line for i, vault in enumerate(vaults) for line in _block(vault, form, first=i == 0))
+    else:
+        tell("no vaults")
+    raise typer.Exit(OK if all(map(vault_well, vaults)) else TROUBLE)
+
+
+def _only(vaults: list[Vault], names: list[str]) -> list[Vault]:
+    known = [vault["name"] for vault in vaults]
+    for name in names:
+        if name not in known:
+            raise NotFound(
+                f"there is no vault '{name}'",
+                f"zvaultd knows {', '.join(known) or 'none'}",
+                "see 'zvaultctl vault status'",
+            )
+    return [vault for vault in vaults if not names or vault["name"] in names]
+
+
+def _health(vault: Vault) -> str:
+    return written(vault["health"], "text", False)
+
+
+def _space(vault: Vault, exact: bool = False) -> str:
+    if vault["size"] is None:
+        return "size not known"
+    size, allocated, free = (written(vault[key], "size", exact) for key in ("size", "allocated", "free"))
+    return f"{size}, {allocated} allocated, {free} free"
+
+
+def _block(vault: Vault, form: Form, first: bool) -> Iterator[str]:
+    """One vault as ``zpool status`` shows a pool."""
+    if not first:
+        yield ""
+    error = vault["error"]
+    columns = width(sys.stdout)
+    state = f"{vault['state']}, pool {_health(vault)}" if vault["health"] else vault["state"]
+    colour = None if vault_well(vault) else colour_of(vault_health(vault))
+    pairs: list[tuple[str, Any]] = [
+        ("vault", vault["name"]),
+        ("pool", vault["pool"]),
+        ("state", state),
+        ("size", _space(vault, form.exact) if vault["state"] != "down" else ""),
+        ("used by", ", ".join(vault["users"])),
+        ("pinned", "up until 'zvaultctl vault down'" if vault["pinned"] else ""),
+        ("inhibitor", "held: sleep and shutdown wait" if vault["inhibitor"] else ""),
+        ("error", error["what"] if error else ""),
+        ("why", error["why"] if error else ""),
+        ("next", error["next"] if error else ""),
+    ]
+    for line in labelled(pairs, columns):
+        yield paint(line, colour, sys.stdout) if " state: " in line else line
+    if vault["devices"]:
+        yield ""
+        for line in table(DEVICES, vault["devices"], form, notes=_detail):
+            yield f"    {line}"
+
+
+def _detail(device: Any) -> Iterator[str]:
+    if device["detail"]:
+        yield f"    {device['detail']}"

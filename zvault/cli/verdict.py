@@ -1,0 +1,76 @@
+"""Whether a backup or vault needs attention, in one word. Pure."""
+
+from __future__ import annotations
+
+from zvault.cli.documents import Backup, Row, Status, Vault
+from zvault.cli.narrate import plural
+
+
+def backup_health(backup: Row) -> str:
+    """``ok``, ``new`` (never ran), or what is wrong: ``late``, ``failed``, ``partial``, ``interrupted``.
+
+    A failed run outranks lateness: it says why, and lag stands in its own column.
+    """
+    result = backup["last_result"]
+    if result == "failed":
+        return "failed"
+    if backup["late"]:
+        return "late"
+    if result is None:
+        return "new"
+    return str(result)
+
+
+def backup_well(backup: Backup) -> bool:
+    """Whether nothing about this backup needs attention."""
+    return backup_health(backup) in ("ok", "new") and not backup["late"]
+
+
+def vault_health(vault: Row) -> str:
+    """``ok``, or what is wrong: the stack's state if not whole, the pool's if not ONLINE, else ``failed``."""
+    if vault["state"] in ("partial", "gone"):
+        return str(vault["state"])
+    if vault["health"] not in (None, "ONLINE"):
+        return str(vault["health"])
+    return "failed" if vault["error"] else "ok"
+
+
+def vault_well(vault: Vault) -> bool:
+    """Whether nothing about this vault needs attention. One that is down on demand is well."""
+    return vault_health(vault) == "ok"
+
+
+def all_well(status: Status) -> bool:
+    """Whether nothing at all needs attention."""
+    return (
+        not status["daemon"]["warnings"]
+        and all(map(backup_well, status["backups"]))
+        and all(map(vault_well, status["vaults"]))
+    )
+
+
+def headlines(status: Status) -> list[str]:
+    """The state of everything: a sentence for each kind that needs attention, or that all is well."""
+    backups, vaults, warnings = status["backups"], status["vaults"], status["daemon"]["warnings"]
+    lines = [
+        _attention(
+            "backup", len(backups), [f"{b['name']} {backup_health(b)}" for b in backups if not backup_well(b)]
+        ),
+        _attention(
+            "vault", len(vaults), [f"{v['name']} {vault_health(v)}" for v in vaults if not vault_well(v)]
+        ),
+        f"zvaultd has {plural(len(warnings), 'warning')}" if warnings else "",
+    ]
+    if any(lines):
+        return [line for line in lines if line]
+    counts = [
+        plural(len(things), noun) for things, noun in ((backups, "backup"), (vaults, "vault")) if things
+    ]
+    return [f"all is well: {', '.join(counts)}" if counts else "nothing is configured"]
+
+
+def _attention(noun: str, total: int, troubled: list[str]) -> str:
+    if not troubled:
+        return ""
+    needs = "needs" if len(troubled) == 1 else "need"
+    return f"{len(troubled)} of {plural(total, noun)} {needs} attention: {', '.join(troubled)}"
