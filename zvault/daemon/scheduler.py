@@ -5,22 +5,40 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
-from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.names import parse_tag
+from zvault.core.schedule import Cron
+from zvault.core.upcoming import next_time
 from zvault.ops.context import Context
 
 TICK = 15.0
 """Seconds between looks at the wall clock: APScheduler sleeps on the monotonic clock, which stands still in suspend."""
 
 log = logging.getLogger(__name__)
+
+
+class CalendarTrigger(BaseTrigger):  # type: ignore[misc]
+    """Fires at a calendar schedule's times, also across clock changes.
+
+    APScheduler's own CronTrigger skips a time after spring's clock change: a day of ``daily``, a month of
+    ``monthly`` (its issues 529 and 606).
+    """
+
+    def __init__(self, cron: Cron, zone: tzinfo) -> None:
+        self.cron = cron
+        self.zone = zone
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        """The first time after ``previous``, but none of those that passed before ``now``: they count as one."""
+        after = max(previous, now) if previous else now - timedelta(microseconds=1)
+        return next_time(self.cron, after, self.zone)
 
 
 class Scheduler:
@@ -64,15 +82,7 @@ class Scheduler:
             return IntervalTrigger(seconds=backup.every.seconds, start_date=start, timezone=UTC)
         if backup.schedule is None:
             return None
-        cron = backup.schedule
-        return CronTrigger(
-            minute=cron.minute,
-            hour=cron.hour,
-            day=cron.day,
-            month=cron.month,
-            day_of_week=cron.day_of_week,
-            timezone=self.context.zone,
-        )
+        return CalendarTrigger(backup.schedule, self.context.zone)
 
     async def _last_snapshot(self, backup: Backup) -> datetime | None:
         """When the backup last made its snapshot: the pool knows, whoever ran it."""

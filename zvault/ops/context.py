@@ -9,6 +9,8 @@ from datetime import UTC, datetime, tzinfo
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
+from tzlocal import get_localzone
+
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config, Vault
 from zvault.core.errors import NotFound
@@ -72,8 +74,7 @@ class Context:
         """The time zone that calendar rules use."""
         if self.config.daemon.timezone:
             return ZoneInfo(self.config.daemon.timezone)
-        local = datetime.now().astimezone().tzinfo
-        return local if local is not None else UTC
+        return get_localzone()
 
     async def close(self) -> None:
         """End the helper processes."""

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config import Config, Paths, load
+from zvault.config.load import load
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
 from zvault.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]

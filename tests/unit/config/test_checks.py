@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from zvault.config import Config
+from zvault.config.schema import Config
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zvault.config import Paths, load
+from zvault.config.load import load
+from zvault.config.paths import Paths
 from zvault.core.errors import ConfigError
 
 Problems = Callable[..., list[str]]

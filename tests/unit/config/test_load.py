@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config import Config, NbdkitServer, Paths, TcpServer, load
+from zvault.config.load import load
+from zvault.config.nbd import NbdkitServer, TcpServer
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
 from zvault.core.errors import ConfigError
 from zvault.core.retention import KeepRules
 from zvault.core.schedule import Every, parse_schedule

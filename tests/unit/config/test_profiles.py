@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from zvault.config import Config, Paths, load, load_profile
+from zvault.config.load import load, load_profile
+from zvault.config.paths import Paths
 from zvault.config.profile import MIN_BLOCKS
+from zvault.config.schema import Config
 from zvault.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]

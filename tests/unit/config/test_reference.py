@@ -14,7 +14,10 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from zvault.config import Config, Paths, Profile, load
+from zvault.config.load import load
+from zvault.config.paths import Paths
+from zvault.config.profile import Profile
+from zvault.config.schema import Config
 from zvault.config.tables import field_shape
 from zvault.config.toml import literal
 
