@@ -1,0 +1,53 @@
+"""What every benchmark ends with: medians of alternating runs, and one JSON object on the last line."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+
+Contender = Callable[[int], float]
+"""Runs once and returns its seconds; the number is the round's, so that each can have data of its own."""
+
+
+def say(text: str) -> None:
+    """Progress for who waits, apart from the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def race(contenders: Mapping[str, Contender], rounds: int = 3) -> dict[str, list[float]]:
+    """Run all contenders in turn, ``rounds`` times, starting with another one each round."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            took = contenders[name](number)
+            seconds[name].append(took)
+            say(f"round {number + 1}/{rounds}: {name:24} {took:8.2f} s")
+    return seconds
+
+
+def finish(
+    name: str, seconds: Mapping[str, list[float]], ratios: Mapping[str, float], **facts: object
+) -> None:
+    """Print the table, then the JSON object as the last line."""
+    medians = {contender: statistics.median(values) for contender, values in seconds.items()}
+    say("")
+    for contender, median in medians.items():
+        runs = ", ".join(f"{value:.2f}" for value in seconds[contender])
+        say(f"{contender:24} median {median:8.2f} s   ({runs})")
+    for ratio, value in ratios.items():
+        say(f"{ratio:24} {value:.3f}")
+    print(
+        json.dumps(
+            {
+                "benchmark": name,
+                "seconds": {contender: round(median, 3) for contender, median in medians.items()},
+                "runs": {c: [round(value, 3) for value in values] for c, values in seconds.items()},
+                **{ratio: round(value, 3) for ratio, value in ratios.items()},
+                **facts,
+            }
+        )
+    )

@@ -1,0 +1,206 @@
+"""The main job, end to end: three backups into a pool on an NBD device, prune, lag, restore, kill and resume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import world
+from world import World, ctl, eventually, get, ok, sh, snapshots
+
+LAB = {"mem": "4G", "timeout": 900}
+
+DATASETS = ("tank", "tank/home", "tank/my files", "tank/big", "tank/vol")
+
+
+def target(dataset: str) -> str:
+    return f"cold/lab/{dataset}"
+
+
+@pytest.fixture
+def tank():
+    it = World()
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def same_on_both_sides(tag: str) -> None:
+    """Every dataset of one snapshot: same GUID, same files by hash; the volume by its bytes."""
+    for dataset in DATASETS:
+        assert get(f"{dataset}@{tag}", "guid") == get(f"{target(dataset)}@{tag}", "guid")
+        if dataset != "tank/vol":
+            here = world.snapshot_hashes(f"{dataset}@{tag}")
+            assert here == world.snapshot_hashes(f"{target(dataset)}@{tag}")
+            assert here or dataset == "tank"
+    assert volume_hash("tank", tag) == volume_hash("cold/lab/tank", tag)
+
+
+def volume_hash(root: str, tag: str) -> str:
+    pool = root.split("/")[0]
+    clone = f"{pool}/clone-of-vol"
+    sh("zfs", "clone", "-o", "volmode=full", "-o", "readonly=on", f"{root}/vol@{tag}", clone)
+    try:
+        path = Path("/dev/zvol") / clone
+        eventually("the clone's device", path.exists, seconds=10)
+        return sh("sha256sum", str(path)).split()[0]
+    finally:
+        sh("udevadm", "settle")
+        sh("zfs", "destroy", clone)
+
+
+def test_three_backups_then_restore(tank):
+    tank.start()
+
+    first = ok("run", "tank")
+    print(first.out, first.err)
+    world.nothing_left()
+    ok("vault", "up", "cold")
+    (tag,) = snapshots("tank/home")
+    for dataset in DATASETS:
+        assert snapshots(dataset) == snapshots(target(dataset)) == [tag]
+        assert get(target(dataset), "readonly") == "on"
+    assert snapshots("tank/scratch") == []
+    assert sh("zfs", "list", "-Ho", "name", target("tank/scratch"), check=False) == ""
+    assert get(target("tank/home"), "mounted") == "no"
+    assert get(target("tank/big"), "recordsize") == str(1 << 20)
+    same_on_both_sides(tag)
+    full = ok("history", "-j").json()["runs"][0]
+    assert (full["result"], full["sent"], full["datasets"]) == ("ok", 5, 5)
+    assert full["bytes"] > 24 << 20
+
+    tags = [tag]
+    for seed in (2, 3):
+        time.sleep(1.1)
+        world.fill(Path("/tank/home"), seed, count=3)
+        Path("/tank/home/plain/file 1 of 1").unlink(missing_ok=True)
+        tank.write_volume(seed)
+        done = ok("run", "tank")
+        run = ok("history", "-j").json()["runs"][0]
+        assert run["result"] == "ok", done.err
+        # Three files of about 200 KB and 4 MiB of the volume, not the 24 MiB that did not change.
+        assert 4 << 20 < run["bytes"] < 12 << 20
+        tags.append(snapshots("tank/home")[-1])
+        same_on_both_sides(tags[-1])
+    for dataset in DATASETS:
+        assert snapshots(dataset) == tags[-2:], "the source keeps its last two"
+        assert snapshots(target(dataset)) == tags, "the vault keeps its last three"
+
+    time.sleep(1.1)
+    ok("run", "tank")
+    newest = snapshots("tank/home")[-1]
+    for dataset in DATASETS:
+        assert snapshots(target(dataset)) == [*tags[1:], newest]
+        base = [
+            mark
+            for mark in sh("zfs", "list", "-Ht", "bookmark", "-o", "name", "-d", "1", dataset).split("\n")
+            if mark
+        ]
+        assert len(base) == 1, "the base, and nothing else, is bookmarked"
+        assert get(base[0], "guid") == get(f"{dataset}@{newest}", "guid")
+        held = sh("zfs", "holds", "-H", *[f"{dataset}@{tag}" for tag in snapshots(dataset)]).splitlines()
+        assert [line.split("\t")[0] for line in held] == [f"{dataset}@{newest}"], (
+            "the base, and nothing else, is held"
+        )
+
+    restored = ok("restore", "tank", f"tank/home@{tags[1]}", "tank/back")
+    assert "/tank/back" in restored.out + restored.err
+    assert get("tank/back", "mounted") == "yes"
+    assert get("tank/back", "readonly") == "off"
+    assert world.tree_hashes(Path("/tank/back")) == world.snapshot_hashes(
+        f"tank/home@{tags[1]}" if tags[1] in snapshots("tank/home") else f"{target('tank/home')}@{tags[1]}"
+    )
+    ok("restore", "tank", "tank/vol", "tank/vol-back")
+    assert get("tank/vol-back", "volsize") == str(16 << 20)
+    again = ctl("restore", "tank", "tank/home", "tank/back")
+    assert again.code != 0
+    assert "exists already" in again.err
+
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_inhibitor_during_a_run_and_none_after(tank):
+    tank.delay = "filter=delay wdelay=20ms"
+    tank.start()
+    assert world.inhibitors() == ""
+    running = subprocess.Popen(
+        ["zvaultctl", "run", "tank"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    held = eventually("an inhibitor", world.inhibitors)
+    assert "sleep:shutdown" in held or "shutdown:sleep" in held
+    assert "block" in held
+    refused = subprocess.run(
+        ["systemctl", "suspend", "--check-inhibitors=yes"], capture_output=True, text=True
+    )
+    assert refused.returncode != 0
+    assert world.metrics()['zvault_inhibitor_held{vault="cold"}'] == 1
+    out, _ = running.communicate(timeout=300)
+    assert running.returncode == 0, out
+    assert world.inhibitors() == ""
+    assert world.metrics()['zvault_inhibitor_held{vault="cold"}'] == 0
+
+
+def test_kill_mid_transfer_then_resume(tank):
+    world.noise(Path("/tank/big/more"), 120)
+    tank.delay = "filter=delay wdelay=30ms"
+    tank.start()
+    ok("run", "--no-wait", "tank")
+
+    def halfway() -> bool:
+        backup = world.status()["backups"][0]
+        return backup["bytes_done"] > 20 << 20
+
+    eventually("some bytes on their way", halfway, seconds=120)
+    killed = world.main_pid()
+    os.kill(killed, signal.SIGKILL)
+    eventually("systemd to start it again", lambda: world.main_pid() not in {0, killed}, seconds=60)
+    sh("systemctl", "start", "zvaultd")
+    runs = eventually(
+        "the catch-up run to end",
+        lambda: (r := ok("history", "-j").json()["runs"]) and len(r) == 2 and r[0]["ended"] and r,
+        seconds=240,
+        every=1,
+    )
+    assert [(run["trigger"], run["result"]) for run in runs] == [("catch-up", "ok"), ("hand", "interrupted")]
+    assert "interrupted receive" in world.journal() or "resume" in world.journal()
+    whole = int(get("tank/big", "logicalused"))
+    assert runs[0]["bytes"] < whole - (10 << 20), "what had arrived before the kill was not sent again"
+    world.nothing_left()
+    ok("vault", "up", "cold")
+    same_on_both_sides(snapshots("tank/home")[-1])
+    ok("vault", "down", "cold")
+
+
+def test_lag_against_a_clock_of_our_own(tank):
+    tank.backup_extra = 'max_lag = "6s"'
+    tank.start()
+    assert 'zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}' not in world.metrics(), (
+        "missing is not zero"
+    )
+    assert ctl("status").code == 1, "a backup that never ran is late"
+    ok("run", "tank")
+    created = int(get(f"tank/home@{snapshots('tank/home')[-1]}", "creation"))
+    assert ctl("status").code == 0
+    for _ in range(3):
+        before = time.time()
+        lag = world.metrics()['zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}']
+        after = time.time()
+        assert before - created - 0.1 <= lag <= after - created + 0.1
+        time.sleep(1.5)
+    eventually("the backup to be late", lambda: ctl("status").code == 1, seconds=20)
+    # The vault is down. A daemon that knows nothing must read the lag from the pools, not from a memory.
+    sh("systemctl", "stop", "zvaultd")
+    sh("rm", "-rf", "/var/lib/zvault", "/run/zvault")
+    sh("systemctl", "start", "zvaultd")
+    found = eventually(
+        "the lag read again",
+        lambda: world.metrics().get('zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}'),
+        seconds=30,
+    )
+    assert abs(found - (time.time() - created)) < 2

@@ -1,0 +1,276 @@
+"""What a lab test of the whole tool works with: a source pool full of files, a configuration, the daemon, zvaultctl.
+
+Everything is the real thing in the guest; these are only short words for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CONFIG = Path("/etc/zvault/zvault.toml")
+METRICS = "127.0.0.1:9712"
+DISK = Path("/var/lib/zvault-lab")
+
+
+def sh(*argv: str, timeout: float = 120, check: bool = True) -> str:
+    """What a program prints on stdout; with ``check`` it must succeed."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
+    assert not check or done.returncode == 0, f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def eventually(what: str, look: Callable[[], Any], *, seconds: float = 60, every: float = 0.2) -> Any:
+    """Wait until ``look`` gives something true, and return it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := look():
+            return found
+        time.sleep(every)
+    raise AssertionError(f"not within {seconds:g} s: {what}")
+
+
+def snapshots(dataset: str) -> list[str]:
+    """The tags of a dataset's snapshots, oldest first."""
+    out = sh("zfs", "list", "-Hp", "-t", "snapshot", "-o", "name", "-s", "createtxg", "-d", "1", dataset)
+    return [line.partition("@")[2] for line in out.splitlines()]
+
+
+def get(name: str, prop: str) -> str:
+    """One exact property of a dataset or snapshot."""
+    return sh("zfs", "get", "-Hpo", "value", prop, name).strip()
+
+
+def fill(path: Path, seed: int, count: int = 20, size: int = 200_000) -> None:
+    """Write files of odd sizes with repeatable bytes that do not compress, some in folders with odd names."""
+    for number in range(count):
+        folder = path / ("plain" if number % 2 else "spaces and ünïcode")
+        folder.mkdir(parents=True, exist_ok=True)
+        block = hashlib.sha256(f"{seed}/{number}".encode()).digest()
+        length = size + number * 1111
+        (folder / f"file {number} of {seed}").write_bytes(
+            b"".join(hashlib.sha256(block + i.to_bytes(4, "big")).digest() for i in range(length // 32 + 1))[
+                :length
+            ]
+        )
+
+
+def noise(path: Path, mib: int) -> None:
+    """A big file that does not compress."""
+    with path.open("wb") as file:
+        for _ in range(mib):
+            file.write(os.urandom(1 << 20))
+
+
+def tree_hashes(root: Path) -> dict[str, str]:
+    """The hash of every file below a folder, by its path in it."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+@contextmanager
+def mounted(snapshot: str) -> Iterator[Path]:
+    """A snapshot's files, wherever it lies."""
+    point = Path("/mnt/check")
+    point.mkdir(parents=True, exist_ok=True)
+    sh("mount", "-t", "zfs", snapshot, str(point))
+    try:
+        yield point
+    finally:
+        sh("umount", str(point))
+
+
+def snapshot_hashes(snapshot: str) -> dict[str, str]:
+    """The hash of every file in a snapshot."""
+    with mounted(snapshot) as root:
+        return tree_hashes(root)
+
+
+def inhibitors() -> str:
+    """logind's list of locks that zvault holds."""
+    out = sh("systemd-inhibit", "--list", "--no-legend", "--no-pager")
+    return "\n".join(line for line in out.splitlines() if line.startswith("zvault"))
+
+
+def metrics(address: str = METRICS) -> dict[str, float]:
+    """A scrape, by the sample's name with its labels."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")
+    }
+
+
+@dataclass
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """Its output as a document."""
+        return json.loads(self.out)
+
+
+def ctl(*argv: str, timeout: float = 300) -> Done:
+    """zvaultctl."""
+    done = subprocess.run(["zvaultctl", *argv], capture_output=True, text=True, timeout=timeout)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def ok(*argv: str, timeout: float = 300) -> Done:
+    """zvaultctl, which must succeed."""
+    done = ctl(*argv, timeout=timeout)
+    assert done.code == 0, f"zvaultctl {argv}: {done.code}\n{done.out}{done.err}"
+    return done
+
+
+def status() -> dict[str, Any]:
+    """The daemon's whole state."""
+    return json.loads(ctl("status", "-j").out)
+
+
+def events(run: str) -> list[dict[str, Any]]:
+    """Every event of a run that has ended, as the API tells them."""
+    out = sh(
+        "curl", "-sS", "--unix-socket", "/run/zvault/zvaultd.sock", f"http://zvaultd/v1/events?run={run}"
+    )
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def journal(*fields: str) -> str:
+    """What the daemon wrote, or what carries the fields given."""
+    match = fields or ("_SYSTEMD_UNIT=zvaultd.service",)
+    return sh("journalctl", "-o", "cat", "--no-pager", *match)
+
+
+def main_pid() -> int:
+    """The daemon's process."""
+    return int(sh("systemctl", "show", "-P", "MainPID", "zvaultd").strip())
+
+
+@dataclass
+class World:
+    """A guest with a source pool, a vault to be, and a daemon under systemd."""
+
+    size: str = "1G"
+    delay: str = "filter=delay wdelay=2ms"
+    vault_extra: str = "create = true"
+    backup_extra: str = ""
+    keep: str = "{ source = { last = 2 }, vault = { last = 3 } }"
+    extra: str = ""
+    source_name: str = "tank"
+    exclude: str = '["tank/scratch"]'
+    image: Path = field(default=DISK / "vault disk.img")
+
+    def source(self) -> None:
+        """A pool ``tank`` with the trees the issue asks for: 128K and 1M records, a volume, a name with a space."""
+        DISK.mkdir(exist_ok=True)
+        sh("truncate", "-s", "1G", str(DISK / "tank.img"))
+        sh(
+            "zpool",
+            "create",
+            "-O",
+            "mountpoint=/tank",
+            "-O",
+            "compression=off",
+            "tank",
+            str(DISK / "tank.img"),
+        )
+        sh("zfs", "create", "tank/home")
+        sh("zfs", "create", "tank/my files")
+        sh("zfs", "create", "-o", "recordsize=1M", "tank/big")
+        sh("zfs", "create", "tank/scratch")
+        sh("zfs", "create", "-V", "16M", "-o", "compression=off", "tank/vol")
+        fill(Path("/tank/home"), 1)
+        fill(Path("/tank/my files"), 2, count=5)
+        noise(Path("/tank/big/noise"), 24)
+        self.write_volume(1)
+
+    def write_volume(self, seed: int) -> None:
+        """Fill the volume with repeatable bytes."""
+        eventually("the volume's device", lambda: Path("/dev/zvol/tank/vol").exists(), seconds=10)
+        data = hashlib.shake_256(str(seed).encode()).digest(4 << 20)
+        with Path("/dev/zvol/tank/vol").open("r+b") as device:
+            device.write(data)
+
+    def config_text(self) -> str:
+        """The configuration."""
+        return f"""
+[daemon]
+metrics = "{METRICS}"
+host = "lab"
+
+[vault.cold]
+pool = "cold"
+{self.vault_extra}
+[[vault.cold.device]]
+nbd = "nbdkit:file '{self.image}' {self.delay}"
+size = "{self.size}"
+timeout = "20s"
+
+[backup.tank]
+source = "{self.source_name}"
+exclude = {self.exclude if self.source_name == "tank" else "[]"}
+vault = "cold"
+keep = {self.keep}
+{self.backup_extra}
+{self.extra}
+"""
+
+    def configure(self) -> None:
+        """Write it where the daemon looks."""
+        CONFIG.parent.mkdir(exist_ok=True)
+        CONFIG.write_text(self.config_text())
+
+    def start(self) -> None:
+        """Configure and start the daemon."""
+        self.configure()
+        sh("systemctl", "start", "zvaultd")
+
+    def clean(self) -> None:
+        """Take everything down again, whatever state it is in."""
+        for argv in (
+            ("systemctl", "stop", "zvaultd"),
+            ("zpool", "clear", "cold"),
+            ("zpool", "export", "cold"),
+        ):
+            sh(*argv, check=False)
+        for unit in re.findall(
+            r"zvault-device@\S+", sh("systemctl", "list-units", "--all", "--plain", "zvault-device@*")
+        ):
+            sh("systemctl", "stop", unit, check=False)
+        for number in range(4):
+            sh("nbd-client", "-d", f"/dev/nbd{number}", check=False)
+        for pool in sh("zpool", "list", "-Ho", "name").split():
+            sh("zpool", "destroy", "-f", pool, check=False)
+        sh("systemctl", "reset-failed", check=False)
+        sh("rm", "-rf", str(DISK), "/run/zvault", "/var/lib/zvault", "/etc/zvault")
+
+
+def nothing_left() -> None:
+    """The vault is down and no trace of its use remains on the host."""
+    assert "cold" not in sh("zpool", "list", "-Ho", "name").split()
+    assert not any(Path(f"/sys/block/nbd{n}/pid").exists() for n in range(8)), "an nbd is still connected"
+    assert inhibitors() == ""
+    units = sh("systemctl", "list-units", "--plain", "--no-legend", "zvault-device@*")
+    assert units.strip() == "", units
+    leases = [
+        str(p) for p in Path("/run/zvault/lease").rglob("*") if p.is_file() and not p.name.startswith(".")
+    ]
+    assert leases == []
