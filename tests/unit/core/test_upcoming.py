@@ -189,7 +189,8 @@ def test_it_agrees_with_a_walk_over_every_minute(
     expected = walked(cron, after, zone)
     found = next_time(cron, after, zone)
     if expected.year < 9999:
-        assert found == expected
+        # In UTC: where the clock is put back, Python calls equal times of two zones unequal (PEP 495).
+        assert found.astimezone(UTC) == expected
     else:
         assert found > after + timedelta(days=3)
 
