@@ -48,18 +48,25 @@ class Source(Protocol):
 
 
 def read(path: str, **query: object) -> Document:
-    """One document, for a verb that only reads. This is the one place that chooses the Source.
+    """One document, for a verb that only reads: from the daemon or, where none runs, from the pools themselves.
 
     Arguments that are None are left out of the query.
     """
+    wanted = {key: str(value) for key, value in query.items() if value is not None}
 
     async def ask() -> Document:
         async with Client(socket_path()) as source:
-            return await source.get(
-                path, {key: str(value) for key, value in query.items() if value is not None}
-            )
+            return await source.get(path, wanted)
 
-    return asyncio.run(ask())
+    try:
+        return asyncio.run(ask())
+    except NotRunning as error:
+        if "ZVAULT_SOCKET" in os.environ:
+            raise  # asked of that daemon, not of this host's pools
+        from zvault.cli.offline import Offline
+
+        source: Source = Offline(error)
+        return asyncio.run(source.get(path, wanted))
 
 
 def act(path: str, body: Mapping[str, Any] | None = None) -> Document:
@@ -179,14 +186,18 @@ def _explained(socket: Path, deadline: float) -> Iterator[None]:
         raise _broken_off(str(error) or type(error).__name__) from error
 
 
+class NotRunning(HostUnreachable):
+    """Nobody listens on the socket: no daemon, rather than one that does not answer."""
+
+
 def _no_daemon(socket: Path, error: OSError) -> HostUnreachable:
     """Why nobody answers at the socket, and what to do."""
     start = "start it with 'systemctl start zvaultd'; if it does not stay up, see 'journalctl -u zvaultd'"
     match error.errno:
         case errno.ENOENT:
-            return HostUnreachable("zvaultd is not running", f"there is no socket {socket}", start)
+            return NotRunning("zvaultd is not running", f"there is no socket {socket}", start)
         case errno.ECONNREFUSED:
-            return HostUnreachable("zvaultd is not running", f"nobody listens on {socket}", start)
+            return NotRunning("zvaultd is not running", f"nobody listens on {socket}", start)
         case errno.EACCES | errno.EPERM:
             return HostUnreachable(
                 "you may not talk to zvaultd",

@@ -24,6 +24,10 @@ DRAIN_SECONDS = 20.0
 """How long a stopping daemon lets runs end by themselves before it stops their streams (they can be resumed)."""
 
 
+Work = Callable[[str, str, Outcome], Awaitable[None]]
+"""What a run does: given its id, its backup and the outcome to fill, which is told also when it is cut short."""
+
+
 @dataclass
 class Current:
     """A run in progress."""
@@ -77,15 +81,14 @@ class Runs:
         """Start a restore and return its id, to be followed like a run."""
         self.context.backup(request.backup)
 
-        async def work(run: str, backup: str) -> Outcome:
-            outcome = Outcome(datasets=1)
+        async def work(run: str, backup: str, outcome: Outcome) -> None:
+            outcome.datasets = 1
             try:
                 done = await restore(self.context, self.vaults, request, self._emitter(run, backup))
                 outcome.bytes, outcome.sent = done.bytes, 1
             except ZvaultError as error:
                 outcome.blame(error)
                 outcome.result = "failed"
-            return outcome
 
         return self._launch(request.backup, "restore", work)
 
@@ -95,7 +98,7 @@ class Runs:
             (run for run in self.current.values() if run.backup == backup and run.trigger != "restore"), None
         )
 
-    def _launch(self, backup: str, trigger: str, work: Callable[[str, str], Awaitable[Outcome]]) -> str:
+    def _launch(self, backup: str, trigger: str, work: Work) -> str:
         if self.draining:
             raise Refused(
                 "no run can start", "the daemon is stopping", "start it again: systemctl start zvaultd"
@@ -106,25 +109,23 @@ class Runs:
         self.current[run] = Current(run, backup, trigger, task)
         return run
 
-    async def _back_up(self, run: str, backup: str) -> Outcome:
-        outcome = await Run(self.context, self.vaults, backup, self._emitter(run, backup)).execute()
+    async def _back_up(self, run: str, backup: str, outcome: Outcome) -> None:
+        await Run(self.context, self.vaults, backup, self._emitter(run, backup), outcome).execute()
         if outcome.lags:
             self.lags[backup] = outcome.lags
-        return outcome
 
-    async def _conduct(
-        self, run: str, backup: str, trigger: str, work: Callable[[str, str], Awaitable[Outcome]]
-    ) -> None:
+    async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
         emit = self._emitter(run, backup)
         started = self.context.clock.time()
-        outcome = Outcome(result="interrupted")
+        outcome = Outcome()
         with contextlib.suppress(Exception):
             self.history.begin(run, backup, trigger, started)
         emit("run-started", trigger=trigger)
         try:
-            outcome = await work(run, backup)
+            await work(run, backup, outcome)
         except asyncio.CancelledError:
+            outcome.result = "interrupted"
             outcome.blame(
                 Refused(
                     "the run was stopped", "the daemon is stopping", "the next run resumes where it stopped"

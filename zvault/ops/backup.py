@@ -60,7 +60,7 @@ class Run:
         """Tell whoever follows the run."""
         self.emit("message", text=text)
 
-    async def execute(self) -> Outcome:
+    async def execute(self) -> None:
         """Run it. A failure ends up in the outcome; only cancellation is raised."""
         try:
             # A source that is not there is told before anything is brought up.
@@ -70,11 +70,12 @@ class Run:
         except ZvaultError as error:
             self.outcome.blame(error)
             self.outcome.result = "failed"
-        return self.outcome
 
     async def _on(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
-        self.emit("inhibitor", held=vault.lock.held, message="sleep and shutdown wait for this run")
+        lock = vault.lock
+        held = "sleep and shutdown wait for this run" if lock.held else str(lock.problem)
+        self.emit("inhibitor", held=lock.held, message=held)
         tag = await self._snapshot()
         sides = await look(self.context, self.backup, vault.zfs)
         self.outcome.datasets = len(sides.pairs)

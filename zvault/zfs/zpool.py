@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,10 @@ LOOK_DEADLINE = 30.0
 
 CHANGE_DEADLINE = 600.0
 """Seconds for create, import and export: each waits for several txg syncs on a slow device."""
+
+
+BUSY_PATIENCE = 30.0
+"""Seconds to try an export again for while the pool is busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +100,19 @@ class Zpool:
             )
 
     async def export(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Export a pool; nothing when it is not imported. Raises Busy or PoolSuspended; never forced."""
-        result = await self.runner.run(["zpool", "export", pool], deadline=deadline, check=False)
-        if result.returncode == 0 or "no such pool" in result.stderr:
-            return
+        """Export a pool; nothing when it is not imported. Raises Busy or PoolSuspended; never forced.
+
+        A pool that is busy is tried again for a while: a receive that was stopped still saves what it has, and
+        udev still looks at a volume that just appeared.
+        """
+        give_up = time.monotonic() + BUSY_PATIENCE
+        while True:
+            result = await self.runner.run(["zpool", "export", pool], deadline=deadline, check=False)
+            if result.returncode == 0 or "no such pool" in result.stderr:
+                return
+            if "busy" not in result.stderr or time.monotonic() > give_up:
+                break
+            await asyncio.sleep(1.0)
         if "suspended" in result.stderr:
             raise suspended(pool)
         raise Busy(
@@ -106,9 +121,9 @@ class Zpool:
             f"'zfs mount' and 'lsof' show what uses it; then 'zpool export {pool}'",
         )
 
-    async def clear(self, pool: str) -> None:
-        """Let a suspended pool go on after its device is back."""
-        await self.runner.run(["zpool", "clear", pool], deadline=CHANGE_DEADLINE)
+    async def clear(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
+        """Open a pool's devices again and let it go on. Raises ToolFailed, with the lost ones closed, if it cannot."""
+        await self.runner.run(["zpool", "clear", pool], deadline=deadline)
 
 
 def suspended(pool: str) -> PoolSuspended:

@@ -1,0 +1,234 @@
+"""zvaultd as a service: start, reload, schedules, catch-up, a second one, drain, who may do what."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import world
+from world import CONFIG, World, ctl, eventually, ok, sh, snapshots
+
+LAB = {"mem": "3G", "timeout": 900}
+
+
+@pytest.fixture
+def tank():
+    it = World()
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def service(prop: str) -> str:
+    return sh("systemctl", "show", "-P", prop, "zvaultd").strip()
+
+
+def test_ready_status_line_and_watchdog(tank):
+    tank.start()
+    assert service("ActiveState") == "active"
+    assert "idle" in service("StatusText")
+    assert service("NotifyAccess") == "main"
+    assert int(service("WatchdogTimestampMonotonic")) > 0
+    # A loop that hangs is killed by systemd and started again: make it hang by stopping the process.
+    Path("/run/systemd/system/zvaultd.service.d").mkdir(parents=True, exist_ok=True)
+    Path("/run/systemd/system/zvaultd.service.d/short.conf").write_text("[Service]\nWatchdogSec=4\n")
+    sh("systemctl", "daemon-reload")
+    sh("systemctl", "restart", "zvaultd")
+    before = world.main_pid()
+    os.kill(before, signal.SIGSTOP)
+    eventually("systemd to replace the hung daemon", lambda: world.main_pid() not in {0, before}, seconds=40)
+    Path("/run/systemd/system/zvaultd.service.d/short.conf").unlink()
+    sh("systemctl", "daemon-reload")
+    assert "Watchdog timeout" in sh("journalctl", "-u", "zvaultd", "-o", "cat", "--no-pager")
+
+
+def test_a_bad_configuration_keeps_it_from_starting_and_says_all(tank):
+    tank.configure()
+    CONFIG.write_text(
+        CONFIG.read_text()
+        .replace('pool = "cold"', 'pol = "cold"')
+        .replace('vault = "cold"', 'vault = "clod"')
+    )
+    started = subprocess.run(["systemctl", "start", "zvaultd"], capture_output=True, text=True)
+    assert started.returncode != 0
+    told = sh("journalctl", "-u", "zvaultd", "-o", "cat", "--no-pager")
+    assert "zvault.toml:6" in told
+    assert 'did you mean "pool"' in told
+    assert "clod" in told
+    checked = ctl("check-config")
+    assert checked.code == 2
+    assert 'did you mean "pool"' in checked.err + checked.out
+    CONFIG.write_bytes(b"\xff\xfe not text")
+    assert ctl("check-config").code == 2
+    CONFIG.unlink()
+    missing = ctl("check-config")
+    assert missing.code == 2
+    assert str(CONFIG) in missing.err + missing.out
+
+
+def test_reload_takes_the_good_and_keeps_the_old_for_the_bad(tank):
+    tank.start()
+    pid = world.main_pid()
+    tank.backup_extra = 'max_lag = "1h"'
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    assert world.status()["backups"][0]["max_lag_seconds"] == 3600
+    assert world.metrics()["zvault_config_reload_success"] == 1
+    CONFIG.write_text(CONFIG.read_text().replace("max_lag", "max_lagg"))
+    sh("systemctl", "reload", "zvaultd")
+    assert world.status()["backups"][0]["max_lag_seconds"] == 3600
+    assert world.metrics()["zvault_config_reload_success"] == 0
+    told = ctl("status")
+    assert told.code == 1
+    assert "not in force" in told.out + told.err
+    assert 'did you mean "max_lag"' in world.journal()
+    ok("run", "tank")
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    assert world.metrics()["zvault_config_reload_success"] == 1
+    assert world.main_pid() == pid
+
+
+def test_every_runs_by_itself_and_catches_up_once_after_a_pause(tank):
+    tank.backup_extra = 'every = "8s"'
+    tank.keep = "{ source = { last = 50 }, vault = { last = 50 } }"
+    tank.start()
+    eventually("a run of its own", lambda: len(snapshots("tank/home")) >= 2, seconds=90)
+    sh("systemctl", "stop", "zvaultd")
+    world.nothing_left()
+    before = len(snapshots("tank/home"))
+    time.sleep(20)
+    # Long schedule now: only the one run that was missed may happen, not the two or three that were.
+    tank.backup_extra = 'every = "16s"'
+    tank.configure()
+    sh("systemctl", "start", "zvaultd")
+    eventually("the missed run", lambda: len(snapshots("tank/home")) > before, seconds=30)
+    eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=60)
+    assert len(snapshots("tank/home")) == before + 1
+    triggers = [run["trigger"] for run in ok("history", "-j").json()["runs"]]
+    assert triggers[0] == "catch-up"
+    assert "schedule" in triggers
+
+
+def test_a_cron_schedule_names_its_next_run(tank):
+    ok_config = 'schedule = "30 2 * * mon-fri"'
+    tank.backup_extra = ok_config
+    tank.start()
+    eventually("the first run, of a backup that never ran", lambda: snapshots("tank/home"), seconds=60)
+    at = time.localtime(world.status()["backups"][0]["next_run"])
+    assert (at.tm_hour, at.tm_min) == (2, 30)
+    assert at.tm_wday < 5
+
+
+def test_a_wall_clock_that_jumps_ahead_like_after_sleep_runs_what_is_due(tank):
+    tank.backup_extra = 'every = "1h"'
+    tank.start()
+    eventually("the first run", lambda: len(snapshots("tank/home")) == 1, seconds=60)
+    eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=60)
+    sh("date", "--set", "+3 hours")
+    try:
+        # Three were missed; the monotonic clock, as after suspend, knows nothing of it.
+        eventually("the missed run", lambda: len(snapshots("tank/home")) == 2, seconds=60)
+        eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=60)
+        time.sleep(3)
+        assert len(snapshots("tank/home")) == 2
+    finally:
+        sh("date", "--set", "-3 hours")
+
+
+def test_a_second_daemon_is_refused(tank):
+    tank.start()
+    second = subprocess.run(["zvaultd"], capture_output=True, text=True, timeout=60)
+    assert second.returncode == 2
+    assert "another zvaultd is running" in second.stderr
+    assert str(world.main_pid()) in second.stderr
+    assert "Traceback" not in second.stderr
+    assert ctl("status").code in {0, 1}, "the first one still answers"
+
+
+def test_a_taken_port_stops_no_backup_and_is_told_until_it_is_free(tank):
+    taken = socket.create_server(("127.0.0.1", 9712))
+    tank.start()
+    told = ctl("status")
+    assert "9712" in told.out + told.err
+    assert told.code == 1
+    assert "metrics cannot be served" in world.journal()
+    ok("run", "tank")
+    taken.close()
+    eventually("metrics once the port is free", serves_metrics, seconds=40, every=1)
+
+
+def serves_metrics() -> bool:
+    try:
+        return bool(world.metrics())
+    except OSError:
+        return False
+
+
+def test_sigterm_drains_and_the_next_start_resumes(tank):
+    world.noise(Path("/tank/big/more"), 150)
+    # About 4 MB/s: the drain's grace is over long before the stream is.
+    tank.delay = "filter=rate rate=32M"
+    tank.start()
+    ok("run", "--no-wait", "tank")
+    eventually(
+        "bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 10 << 20, seconds=60
+    )
+    started = time.monotonic()
+    sh("systemctl", "stop", "zvaultd", timeout=200)
+    assert time.monotonic() - started < 120
+    world.nothing_left()
+    sh("systemctl", "start", "zvaultd")
+    run = eventually(
+        "the catch-up run to end",
+        lambda: (r := ok("history", "-j").json()["runs"]) and len(r) == 2 and r[0]["ended"] and r[0],
+        seconds=200,
+        every=1,
+    )
+    assert (run["trigger"], run["result"]) == ("catch-up", "ok")
+    assert "resume to" in world.journal()
+
+
+def test_group_may_read_root_may_act_others_nothing(tank):
+    Path("/etc/sysusers.d").mkdir(exist_ok=True)
+    Path("/etc/sysusers.d/lab.conf").write_text("u reader -\nm reader zvault\nu stranger -\n")
+    sh("systemd-sysusers")  # also makes the group, as installing the package does
+    tank.start()
+
+    def as_user(name: str, *argv: str) -> subprocess.CompletedProcess[str]:
+        user = pwd.getpwnam(name)
+        groups = os.getgrouplist(name, user.pw_gid)
+        return subprocess.run(
+            ["zvaultctl", *argv],
+            user=user.pw_uid,
+            group=user.pw_gid,
+            extra_groups=groups,
+            capture_output=True,
+            text=True,
+        )
+
+    assert as_user("reader", "list").returncode == 0
+    refused = as_user("reader", "run", "tank")
+    assert refused.returncode == 2
+    assert "only root may" in refused.stderr
+    assert snapshots("tank/home") == []
+    stranger = as_user("stranger", "list")
+    assert stranger.returncode == 2
+    assert "group zvault" in stranger.stderr
+
+
+def test_journal_fields_find_a_run(tank):
+    tank.start()
+    ok("run", "tank")
+    run = ok("history", "-j").json()["runs"][0]["id"]
+    assert "tank/home" in world.journal(f"RUN={run}", "DATASET=tank/home")
+    assert "ok" in world.journal(f"RUN={run}", "BACKUP=tank")
+    failed = sh("journalctl", "-q", "-p", "err", "-o", "cat", "--no-pager", f"RUN={run}", check=False)
+    assert failed.strip() == ""

@@ -1,0 +1,45 @@
+"""The verbs that only read, without a daemon: the same documents, made from the pools by the same code."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from zvault.cli.documents import Document
+from zvault.core.errors import HostUnreachable
+
+
+class Offline:
+    """A Source for when zvaultd is not running. It brings no vault up and changes nothing."""
+
+    def __init__(self, daemon: HostUnreachable) -> None:
+        self.daemon = daemon
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+        """The document at ``path``; what only a daemon can tell raises the reason why none was asked."""
+        from zvault.config.load import load
+        from zvault.config.paths import Paths
+        from zvault.ops.context import Context
+        from zvault.ops.report import list_document, plan_document, vault_document
+        from zvault.ops.vault import Vaults
+        from zvault.system.process import HostRunner
+
+        wanted = query or {}
+        if os.geteuid() != 0 or not path.startswith(("/v1/list", "/v1/plan/", "/v1/vaults")):
+            raise self.daemon
+        paths = Paths()
+        config = load(paths)
+        context = Context(config, paths, HostRunner(), config.daemon.host or socket.gethostname())
+        vaults = Vaults(context)
+        try:
+            if path == "/v1/list":
+                snapshots = wanted.get("snapshots") == "1"
+                found = await list_document(context, vaults, wanted.get("backup"), snapshots=snapshots)
+            elif path == "/v1/vaults":
+                found = {"vaults": [await vault_document(keeper) for keeper in vaults.all()]}
+            else:
+                found = await plan_document(context, vaults, path.removeprefix("/v1/plan/"), bring_up=False)
+        finally:
+            await context.close()
+        return found
