@@ -204,3 +204,19 @@ def test_lag_against_a_clock_of_our_own(tank):
         seconds=30,
     )
     assert abs(found - (time.time() - created)) < 2
+
+
+def test_pruning_by_age(tank):
+    tank.keep = '{ source = { within = "1s" }, vault = { within = "8s" } }'
+    tank.start()
+    ok("vault", "up", "cold")
+    for _ in range(3):
+        ok("run", "tank")
+        time.sleep(1.2)
+    for dataset in DATASETS:
+        assert len(snapshots(dataset)) == 1, "older than a second; the newest stays, whatever its age"
+    time.sleep(max(0.0, 8 - (time.time() - int(get(f"tank@{snapshots('tank')[-1]}", "creation")))) + 0.5)
+    ok("run", "tank")
+    for dataset in DATASETS:
+        assert snapshots(target(dataset)) == snapshots(dataset), "all others are older than 8 seconds"
+    ok("vault", "down", "cold")

@@ -103,6 +103,7 @@ class PlannedDataset(TypedDict):
     dataset: str
     vault_dataset: str
     action: Literal["full", "incremental", "resume", "nothing", "conflict"]
+    written: int
     steps: list[Step]
     reason: str
     next: str

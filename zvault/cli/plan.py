@@ -17,7 +17,13 @@ from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, wid
 from zvault.cli.render import Column, table, written
 from zvault.core.units import format_size
 
-DATASETS = [Column("dataset"), Column("action", "state"), Column("bytes", "size")]
+DATASETS = [
+    Column("dataset"),
+    Column("action", "state"),
+    Column("bytes", "size"),
+    # What the snapshot that a run begins with would add (zfsprops(7)).
+    Column("written", "size"),
+]
 STEPS_FOR_SCRIPTS = [
     Column("dataset"),
     Column("vault_dataset"),
@@ -80,7 +86,9 @@ def _to_send(datasets: list[PlannedDataset], form: Form) -> Iterator[str]:
     known = sum(size for size in sizes if size is not None)
     least = "at least " if None in sizes else ""
     yield ""
+    new = sum(dataset["written"] for dataset in datasets)
     yield f"to send: {least}{format_size(known)} ({tally(dataset['action'] for dataset in datasets)})"
+    yield f"a run makes a snapshot first; {format_size(new)} written since the last one would go with it"
 
 
 def _details(dataset: Any, form: Form) -> Iterator[str]:

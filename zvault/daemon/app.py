@@ -25,7 +25,7 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journal import log
 from zvault.daemon.metrics import Metrics, MetricsServer
-from zvault.daemon.runs import Runs
+from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
 from zvault.daemon.status import Status
 from zvault.ops.context import Context
@@ -59,7 +59,7 @@ class Daemon:
         self.metrics_server = MetricsServer(self.metrics)
         self.api = Api(self.status, self.runs, self.history, self.events, self.vaults)
         self._stop = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
         """Live from the first reconcile to the end of the drain."""
@@ -89,9 +89,7 @@ class Daemon:
         interrupted = {
             name
             for name in self.context.config.backup
-            if (last := self.history.last(name))
-            and last["result"] == "interrupted"
-            and last["trigger"] != "restore"
+            if (last := self.history.last(name)) and last["result"] == "interrupted"
         }
         needed = {self.context.backup(name).vault for name in interrupted}
         for keeper in self.vaults.all():
@@ -111,7 +109,9 @@ class Daemon:
                 self.runs.start(name, "catch-up")
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work))
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _feed_watchdog(self) -> None:
         """From the loop itself: when it hangs, systemd shall know."""
@@ -126,19 +126,28 @@ class Daemon:
             await asyncio.sleep(STATUS_EVERY)
 
     async def _observe(self) -> None:
-        """Look at vaults and lags, so that a scrape need not."""
+        """Look at vaults and lags, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
         while True:
-            self.metrics.vaults = [await vault_document(keeper) for keeper in self.vaults.all()]
-            for name in list(self.context.config.backup):
-                try:
-                    await self.runs.refresh_lag(name)
-                except ZvaultError as error:
-                    self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
-                else:
-                    self.status.warnings.pop(f"lag {name}", None)
-            if self.metrics_server.address is None:
-                await self._serve_metrics()
+            try:
+                await self._look_around()
+            except Exception as error:
+                log.exception("looking at vaults and lags failed")
+                self.status.warnings["observe"] = f"vaults and lags cannot be looked at: {unexpected(error)}"
+            else:
+                self.status.warnings.pop("observe", None)
             await asyncio.sleep(OBSERVE_EVERY)
+
+    async def _look_around(self) -> None:
+        self.metrics.vaults = [await vault_document(keeper) for keeper in self.vaults.all()]
+        for name in list(self.context.config.backup):
+            try:
+                await self.runs.refresh_lag(name)
+            except ZvaultError as error:
+                self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
+            else:
+                self.status.warnings.pop(f"lag {name}", None)
+        if self.metrics_server.address is None:
+            await self._serve_metrics()
 
     async def _serve_metrics(self) -> None:
         """Serve metrics, or say why not and try again later: no backup is left undone for want of a port."""
@@ -198,7 +207,7 @@ class Daemon:
         notify.stopping("draining")
         self.scheduler.stop()
         await self.runs.drain()
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
         await self.api.close()
         await self.metrics_server.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -16,22 +17,39 @@ REMEMBERED_EVENTS = 2000
 """Events kept of one run; of its progress only the newest is."""
 
 
+PATIENCE = 10_000
+"""Events a listener may leave unread before it counts as hung and is cut off."""
+
+log = logging.getLogger(__name__)
+
+
 class Events:
-    """Publishes events; a slow listener loses nothing but progress."""
+    """Publishes events; a slow listener loses nothing but progress, one that hangs is cut off."""
 
     def __init__(self) -> None:
-        self._listeners: set[asyncio.Queue[Event]] = set()
+        self._listeners: set[asyncio.Queue[Event | None]] = set()
         self._past: OrderedDict[str, deque[Event]] = OrderedDict()
         self.hooks: list[Callable[[Event], None]] = []
 
     def publish(self, event: Event) -> None:
-        """Tell everyone."""
+        """Tell everyone. Nothing that goes wrong with a listener comes back to the one who tells."""
         self._remember(event)
         for hook in self.hooks:
-            hook(event)
-        for queue in self._listeners:
-            if event["event"] != "progress" or queue.qsize() < 100:
+            try:
+                hook(event)
+            except Exception:
+                log.exception("cannot note the event %s of run %s", event["event"], event["run"])
+        for queue in tuple(self._listeners):
+            if queue.qsize() >= PATIENCE:
+                self._cut_off(queue)
+            elif event["event"] != "progress" or queue.qsize() < 100:
                 queue.put_nowait(event)
+
+    def _cut_off(self, queue: asyncio.Queue[Event | None]) -> None:
+        self._listeners.discard(queue)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
 
     def _remember(self, event: Event) -> None:
         past = self._past.setdefault(event["run"], deque(maxlen=REMEMBERED_EVENTS))
@@ -39,24 +57,30 @@ class Events:
             past.pop()
         past.append(event)
         while len(self._past) > REMEMBERED_RUNS:
-            self._past.popitem(last=False)
+            over = (run for run, events in self._past.items() if events[-1]["event"] == "run-finished")
+            del self._past[next(over, next(iter(self._past)))]
 
     def knows(self, run: str) -> bool:
         """Whether a run's events can be replayed."""
         return run in self._past
 
     async def follow(self, run: str | None) -> AsyncIterator[Event]:
-        """Every event from now on; of one run, those past as well, until it has finished."""
-        queue: asyncio.Queue[Event] = asyncio.Queue()
+        """Every event from now on; of one run, those past as well, until it has finished.
+
+        Ends early for one who leaves too much unread.
+        """
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
         for event in self._past.get(run, ()) if run else ():
             queue.put_nowait(event)
         self._listeners.add(queue)
         try:
             while True:
-                event = await queue.get()
-                if run is None or event["run"] == run:
-                    yield event
-                    if run is not None and event["event"] == "run-finished":
+                heard = await queue.get()
+                if heard is None:
+                    return
+                if run is None or heard["run"] == run:
+                    yield heard
+                    if run is not None and heard["event"] == "run-finished":
                         return
         finally:
             self._listeners.discard(queue)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,42 +30,78 @@ create index if not exists run_by_backup on run (backup, started);
 KEPT = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
 
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+"""Result codes (sqlite.org/rescode.html) of a file that will not get better; SQLITE_ERROR: it holds something else."""
+
+log = logging.getLogger(__name__)
+
 
 class History:
-    """Runs in SQLite. A damaged or unwritable file is set aside: history must never stop a backup."""
+    """Runs in SQLite. History must never stop a backup, so no call fails for what befell the file.
+
+    A damaged file is set aside and a new one begun, also while the daemon runs; one that was deleted is made
+    anew. Where no file can be had, runs are remembered until the daemon stops.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self._in_memory = False
         self._connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return self._opened()
-        except sqlite3.DatabaseError:
-            self.file.replace(self.file.with_suffix(".damaged"))
-            return self._opened()
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return _opened(self.file)
+            except sqlite3.DatabaseError as error:
+                if _code(error) not in DAMAGED:
+                    raise
+                self._set_aside(error)
+                return _opened(self.file)
+        except (sqlite3.Error, OSError) as error:
+            log.warning("the history cannot be kept in %s, only in memory: %s", self.file, error)
+            self._in_memory = True
+            return _opened(":memory:")
 
-    def _opened(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.file, isolation_level=None, timeout=5.0)
-        connection.row_factory = sqlite3.Row
-        connection.executescript(SCHEMA)
-        return connection
+    def _set_aside(self, error: sqlite3.Error) -> None:
+        aside = self.file.with_suffix(".damaged")
+        log.warning("the history is damaged (%s): it is now %s, and a new one begins", error, aside)
+        self.file.replace(aside)
+        # A journal left behind would be rolled back into the new file.
+        self.file.with_name(f"{self.file.name}-journal").unlink(missing_ok=True)
+
+    def _do(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
+        """Run one statement, if need be on a file made anew; nothing comes back where that fails too."""
+        try:
+            if self._in_memory or self.file.exists():
+                return self._connection.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            log.warning("the history %s fails: %s", self.file, error)
+            if _code(error) in DAMAGED:
+                with contextlib.suppress(OSError):
+                    self._set_aside(error)
+        self._connection.close()
+        self._connection = self._connect()
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            log.error("the history %s fails: %s", self.file, error)
+            return []
 
     def begin(self, run: str, backup: str, trigger: str, started: float) -> None:
         """Write down that a run has begun."""
-        self._connection.execute(
+        self._do(
             "insert into run (id, backup, trigger, started) values (?, ?, ?, ?)",
             (run, backup, trigger, started),
         )
-        self._connection.execute(
+        self._do(
             "delete from run where id in (select id from run order by started desc limit -1 offset ?)",
             (KEPT,),
         )
 
     def end(self, run: str, ended: float, result: str, figures: Mapping[str, int], error: object) -> None:
         """Write down how a run ended. ``figures``: bytes, datasets, sent, pruned."""
-        self._connection.execute(
+        self._do(
             "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=? where id=?",
             (
                 ended,
@@ -79,31 +117,47 @@ class History:
 
     def interrupt_unfinished(self, now: float) -> list[str]:
         """Mark runs that never ended, as after a crash, and name their backups."""
-        rows = self._connection.execute("select distinct backup from run where ended is null").fetchall()
-        self._connection.execute("update run set ended=?, result='interrupted' where ended is null", (now,))
+        rows = self._do("select distinct backup from run where ended is null")
+        self._do("update run set ended=?, result='interrupted' where ended is null", (now,))
         return [row["backup"] for row in rows]
 
     def runs(self, backup: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest runs first."""
-        where, values = ("where backup=?", [backup]) if backup else ("", [])
-        rows = self._connection.execute(
-            f"select * from run {where} order by started desc, rowid desc limit ?",  # noqa: S608 - no input in it
-            (*values, limit),
+        rows = self._do(
+            "select * from run where ? is null or backup=? order by started desc, rowid desc limit ?",
+            (backup, backup, min(limit, KEPT)),
         )
         return [_document(row) for row in rows]
 
     def last(self, backup: str, result: str | None = None) -> dict[str, Any] | None:
-        """The newest ended run of a backup, or the newest with that result."""
-        row = self._connection.execute(
-            "select * from run where backup=? and ended is not null and (? is null or result=?)"
+        """The newest ended run of a backup, or the newest with that result. A restore tells nothing of a backup."""
+        rows = self._do(
+            "select * from run where backup=? and trigger!='restore' and ended is not null"
+            " and (? is null or result=?)"
             " order by started desc, rowid desc limit 1",
             (backup, result, result),
-        ).fetchone()
-        return _document(row) if row else None
+        )
+        return _document(rows[0]) if rows else None
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+
+def _opened(file: Path | str) -> sqlite3.Connection:
+    connection = sqlite3.connect(file, isolation_level=None, timeout=1.0)
+    connection.row_factory = sqlite3.Row
+    try:
+        connection.executescript(SCHEMA)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; 0 where the error is not SQLite's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _document(row: sqlite3.Row) -> dict[str, Any]:

@@ -17,7 +17,13 @@ class JournalHandler(logging.Handler):
     """Sends records to journald natively, so that the fields of ``extra={"fields": {…}}`` come along."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send one record."""
+        """Send one record. As every handler, it never raises: a run does not fail for want of a log."""
+        try:
+            self._send(record)
+        except Exception:
+            self.handleError(record)
+
+    def _send(self, record: logging.LogRecord) -> None:
         from systemd import journal  # type: ignore[attr-defined, unused-ignore]
 
         fields = {
@@ -34,9 +40,9 @@ class JournalHandler(logging.Handler):
 
 
 def set_up() -> None:
-    """Log to the journal when systemd started us, else to stderr."""
+    """Log to the journal when stderr goes there, else to stderr."""
     handler: logging.Handler
-    if "JOURNAL_STREAM" in os.environ:
+    if _stderr_is_the_journal():
         handler = JournalHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
     else:
@@ -45,6 +51,15 @@ def set_up() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for noisy in ("apscheduler", "aiohttp.access", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _stderr_is_the_journal() -> bool:
+    """Whether systemd connected stderr to the journal for us, not for a process we descend from (systemd.exec(5))."""
+    try:
+        here = os.fstat(2)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{here.st_dev}:{here.st_ino}"
 
 
 def write(event: Event) -> None:

@@ -171,6 +171,7 @@ async def _plan_row(context: Context, name: str, plan: TransferPlan, sides: Side
         "dataset": plan.dataset,
         "vault_dataset": plan.target,
         "action": str(plan.action),
+        "written": sides.source.datasets[plan.dataset].written,
         "steps": [
             {
                 "kind": str(step.kind),

@@ -84,6 +84,7 @@ def run_events(result="ok", error=None, middle=()):
                 {
                     "dataset": "tank/home",
                     "action": "incremental",
+                    "written": 0,
                     "bytes": 1 << 30,
                     "reason": "shares a base",
                 },
