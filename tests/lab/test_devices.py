@@ -1,0 +1,651 @@
+"""The device stack on a real kernel: servers in units, NBD connections, queue settings, crashes at any moment."""
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zvault.config.paths import Paths
+from zvault.config.profile import QueueSettings
+from zvault.config.schema import Device
+from zvault.core.errors import Busy, DeviceGone, Refused, ToolFailed, ToolMissing
+from zvault.devices import queue, target
+from zvault.devices.stack import DeviceState, Stack
+from zvault.system.lease import LeaseStore
+from zvault.system.process import HostRunner, Result
+
+GIB = 1 << 30
+PATHS = Paths()
+DEVICES = PATHS.run / "device"
+LEASES = PATHS.run / "lease"
+QUEUE = QueueSettings(max_sectors_kb=1 << 20, scheduler="none", nr_requests=100_000, read_ahead_kb=64)
+
+MakeStack = Callable[..., Stack]
+
+
+def sh(command: str, *, timeout: float = 60, check: bool = True) -> str:
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=timeout)
+    assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def connected() -> dict[int, int]:
+    """Connected NBD devices and the processes that connected them."""
+    pids = {int(path.parent.name[3:]): path for path in Path("/sys/block").glob("nbd*/pid")}
+    return {index: int(path.read_text()) for index, path in pids.items()}
+
+
+def running_units() -> list[str]:
+    listing = sh("systemctl list-units --plain --no-legend --all 'zvault-device@*'")
+    return [line for line in listing.splitlines() if " inactive " not in line]
+
+
+def leftovers() -> dict[str, object]:
+    """Whatever a stack could have left on the host."""
+    files = [path.name for path in DEVICES.glob("*")] if DEVICES.exists() else []
+    found = {
+        "connected": connected(),
+        "units": running_units(),
+        "leases": LeaseStore(LEASES).names(),
+        "files": files,
+        "servers": sh("pgrep -a nbdkit", check=False).splitlines(),
+    }
+    return {kind: things for kind, things in found.items() if things}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nbd_module() -> None:
+    sh("modprobe nbd && udevadm settle")
+
+
+@pytest.fixture(autouse=True)
+def _clean_before_and_after() -> Iterator[None]:
+    assert not leftovers()
+    yield
+    found = leftovers()
+    # One test's failure must not become the next one's.
+    sh("systemctl stop 'zvault-device@*'; systemctl reset-failed; pkill -KILL nbdkit; true", check=False)
+    for index in connected():
+        sh(f"nbd-client -d /dev/nbd{index}", check=False)
+    shutil.rmtree(LEASES, ignore_errors=True)
+    shutil.rmtree(DEVICES, ignore_errors=True)
+    assert not found
+
+
+def stack_of(
+    *specs: str, vault: str = "cold", settings: QueueSettings | None = None, **device: object
+) -> Stack:
+    devices = [Device.model_validate({"nbd": spec, "timeout": "5s", **device}) for spec in specs]
+    return Stack(vault, devices, settings or QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES))
+
+
+def file_spec(path: Path, extra: str = "") -> str:
+    return f"nbdkit:file {shlex.quote(str(path))} {extra}".strip()
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+async def only_state(stack: Stack) -> DeviceState:
+    (state,) = await stack.probe()
+    return state
+
+
+@contextlib.contextmanager
+def server(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An NBD server that somebody else runs."""
+    process = subprocess.Popen(["nbdkit", "-f", *arguments])
+    try:
+        time.sleep(0.5)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def image(path: Path, size: int = 64 << 20) -> Path:
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+async def test_up_gives_a_device_that_works_and_down_leaves_nothing(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "cold.img"), size="1G", settings=QUEUE)
+    assert (await only_state(stack)).state == "down"
+    before = {name: queue.read("nbd0", name) for name in queue.ORDER}
+    said: list[str] = []
+    began = time.monotonic()
+    (device,) = await stack.up(said.append)
+    print(f"up in {time.monotonic() - began:.2f} s", said)
+
+    assert (device.path, device.size) == ("/dev/nbd0", GIB)
+    backing = tmp_path / "cold.img"
+    assert backing.stat().st_size == GIB
+    assert backing.stat().st_blocks * 512 < 1 << 20
+    assert backing.stat().st_mode & 0o777 == 0o600
+    sh(f"dd if=/dev/urandom of={tmp_path}/data bs=1M count=8")
+    sh(f"dd if={tmp_path}/data of={device.path} bs=1M oflag=direct")
+    sh(f"cmp -n 8388608 {tmp_path}/data {device.path} && cmp -n 8388608 {tmp_path}/data {backing}")
+    assert [line.split()[:3] for line in running_units()] == [
+        ["zvault-device@cold-0.service", "loaded", "active"]
+    ]
+    assert DEVICES.stat().st_mode & 0o777 == 0o700
+    assert "oldtimeout" not in said
+
+    def kernel(name: str) -> str:
+        return Path(f"/sys/block/nbd0/queue/{name}").read_text().strip()
+
+    assert kernel("max_sectors_kb") == kernel("max_hw_sectors_kb") == "32768"
+    assert kernel("scheduler").startswith("[none]")
+    assert kernel("nr_requests") == Path("/sys/block/nbd0/mq/0/nr_tags").read_text().strip()
+    assert kernel("read_ahead_kb") == "64"
+    assert any("max_sectors_kb is 32768" in line for line in said)
+
+    began = time.monotonic()
+    state = await only_state(stack)
+    print(f"probe in {time.monotonic() - began:.3f} s")
+    assert (state.state, state.path, state.size, state.detail) == ("up", "/dev/nbd0", GIB, "")
+
+    began = time.monotonic()
+    await stack.down(said.append)
+    print(f"down in {time.monotonic() - began:.2f} s")
+    assert not leftovers()
+    assert {name: queue.read("nbd0", name) for name in queue.ORDER} == before
+    assert (await only_state(stack)).state == "down"
+    await stack.down(quiet)
+    assert backing.stat().st_size == GIB
+
+
+async def test_another_process_adopts_what_is_up(tmp_path: Path):
+    spec = file_spec(tmp_path / "cold.img")
+    (device,) = await stack_of(spec, size="64M", settings=QUEUE).up(quiet)
+    pid, unit = connected(), sh("systemctl show -p MainPID,InvocationID zvault-device@cold-0")
+
+    later = stack_of(spec, size="64M", settings=QUEUE)
+    said: list[str] = []
+    assert await later.up(said.append) == [device]
+    assert "/dev/nbd0 is up already" in said
+    assert connected() == pid
+    assert sh("systemctl show -p MainPID,InvocationID zvault-device@cold-0") == unit
+    # What goes back is what was there before the first, not what the first set.
+    await later.down(quiet)
+    assert queue.read("nbd0", "read_ahead_kb") != "64"
+
+
+async def test_down_needs_no_configuration(tmp_path: Path):
+    await stack_of(file_spec(tmp_path / "cold.img"), size="64M").up(quiet)
+    without = stack_of()
+    assert [state.state for state in await without.probe()] == ["up"]
+    await without.down(quiet)
+    assert not leftovers()
+
+
+async def test_filters_are_in_effect(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "slow.img", "filter=delay rdelay=300ms"), size="64M")
+    (device,) = await stack.up(quiet)
+    began = time.monotonic()
+    sh(f"dd if={device.path} of=/dev/null bs=4096 count=1 skip=1000 iflag=direct")
+    assert 0.3 < time.monotonic() - began < 2
+    await stack.down(quiet)
+
+
+async def test_an_existing_server_on_a_unix_socket(tmp_path: Path):
+    path, listen = image(tmp_path / "a"), tmp_path / "their socket"
+    with server("-U", str(listen), "file", str(path)) as process:
+        stack = stack_of(f"unix:{listen}?export=any")
+        (device,) = await stack.up(quiet)
+        assert device.size == 64 << 20
+        assert (await only_state(stack)).state == "up"
+        await stack.down(quiet)
+        assert process.poll() is None
+
+        await stack.up(quiet)
+        process.kill()
+        process.wait()
+        state = await only_state(stack)
+        assert state.state == "gone"
+        assert "lost" in state.detail
+        await stack.down(quiet)
+
+
+async def test_an_existing_server_over_tcp_with_several_connections(tmp_path: Path):
+    path = image(tmp_path / "a")
+    with server("-i", "127.0.0.1", "-p", "10901", "file", str(path)) as process:
+        stack = stack_of("tcp:localhost:10901/any", connections=3)
+        (device,) = await stack.up(quiet)
+        assert len(sh("ss -Htn state established dst 127.0.0.1:10901").splitlines()) == 3
+        assert (await only_state(stack)).state == "up"
+        sh("ss -Ktn dst 127.0.0.1:10901 | tail -1", check=False)
+        process.kill()
+        process.wait()
+        assert (await only_state(stack)).state == "gone"
+        await stack.down(quiet)
+    with server("-i", "127.0.0.1", "-p", "10901", "file", str(path)):
+        assert (await stack.up(quiet))[0].path == device.path
+        await stack.down(quiet)
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ("nbdkit:nosuch x=1", 'nbdkit has no plugin "nosuch"'),
+        ("nbdkit:file {file} filter=delay filter=nosuch", 'nbdkit has no filter "nosuch"'),
+    ],
+)
+async def test_what_nbdkit_lacks_is_told_before_anything_starts(tmp_path: Path, spec: str, what: str):
+    file = tmp_path / "never.img"
+    stack = stack_of(file_spec(file), spec.format(file=file))
+    with pytest.raises(ToolMissing) as caught:
+        await stack.up(quiet)
+    assert caught.value.what == what
+    assert "install" in caught.value.next
+    assert not leftovers()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("tool", ["nbdkit", "nbd-client"])
+async def test_a_missing_tool(tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch):
+    names = {"nbdkit", "nbd-client", "systemctl", "sh", "modprobe"} - {tool}
+    for name in names:
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolMissing, match=f"{tool} is not installed"):
+        await stack_of(file_spec(tmp_path / "never.img"), size="64M").up(quiet)
+    monkeypatch.undo()
+    assert not (tmp_path / "never.img").exists()
+
+
+async def test_a_server_that_does_not_come_up_is_explained_and_cleared(tmp_path: Path):
+    with pytest.raises(ToolFailed) as caught:
+        await stack_of(file_spec(image(tmp_path / "a"), "filter=delay rdelay=soon")).up(quiet)
+    assert 'could not parse delay or sleep: "soon"' in caught.value.why
+    with pytest.raises(ToolFailed, match="No such file") as caught:
+        await stack_of(file_spec(tmp_path / "no" / "such")).up(quiet)
+    with pytest.raises(ToolFailed, match="cannot be made"):
+        await stack_of(file_spec(tmp_path / "no" / "such"), size="1G").up(quiet)
+    assert not leftovers()
+
+
+async def test_what_came_up_first_is_taken_down_when_the_second_fails(tmp_path: Path):
+    with pytest.raises(DeviceGone) as caught:
+        await stack_of(file_spec(image(tmp_path / "a")), f"unix:{tmp_path}/nobody").up(quiet)
+    assert "cannot be reached" in caught.value.what
+    assert "No such file" in caught.value.why
+    with pytest.raises(DeviceGone, match="Connect call failed"):
+        await stack_of(file_spec(image(tmp_path / "a")), "tcp:127.0.0.1:10999").up(quiet)
+    assert not leftovers()
+
+
+async def test_a_dead_server_is_seen_and_cleared(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
+    await stack.up(quiet)
+    sh("systemctl kill -s KILL zvault-device@cold-0; sleep 0.3")
+    state = await only_state(stack)
+    assert (state.state, state.path) == ("gone", "/dev/nbd0")
+    assert "zvault-device@cold-0.service is failed (signal)" in state.detail
+    await stack.down(quiet)
+    assert not leftovers()
+
+    await stack.up(quiet)
+    sh("systemctl kill -s KILL zvault-device@cold-0; sleep 0.3")
+    said: list[str] = []
+    (device,) = await stack.up(said.append)
+    assert any("clearing away" in line and "died" in line for line in said)
+    sh(f"dd if={device.path} of=/dev/null bs=4096 count=1 iflag=direct")
+    await stack.down(quiet)
+
+
+async def test_a_server_that_hangs_hangs_nobody_else(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
+    (device,) = await stack.up(quiet)
+    sh("systemctl kill -s STOP zvault-device@cold-0")
+    reader = subprocess.Popen(
+        ["dd", f"if={device.path}", "of=/dev/null", "bs=4096", "count=1", "skip=99", "iflag=direct"]
+    )
+    await asyncio.sleep(0.5)
+    began = time.monotonic()
+    await stack.probe()
+    assert time.monotonic() - began < 2
+    # nbd-client's -timeout: the request fails, where without one it would stay for ever.
+    assert reader.wait(30) != 0
+    assert time.monotonic() - began < 20
+    began = time.monotonic()
+    await stack.down(quiet)
+    print(f"down of a hung server in {time.monotonic() - began:.1f} s")
+    assert time.monotonic() - began < 60
+
+
+async def test_a_server_that_accepts_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(target, "REACH_DEADLINE", 1.0)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "mute"))
+        listener.listen()
+        with pytest.raises(DeviceGone, match="did not answer within 1 s"):
+            await stack_of(f"unix:{tmp_path}/mute").up(quiet)
+
+
+async def test_a_server_that_speaks_something_else(tmp_path: Path):
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-lab\r\n")
+
+    listener = await asyncio.start_server(greet, "127.0.0.1", 10902)
+    async with listener:
+        with pytest.raises(DeviceGone, match="is no NBD server"):
+            await stack_of("tcp:127.0.0.1:10902").up(quiet)
+
+
+async def test_vaults_at_the_same_time_take_different_devices(tmp_path: Path):
+    stacks = [stack_of(file_spec(tmp_path / f"{i}"), vault=f"v{i}", size="64M") for i in range(4)]
+    devices = await asyncio.gather(*(stack.up(quiet) for stack in stacks))
+    assert len({device.path for (device,) in devices}) == 4
+    await asyncio.gather(*(stack.down(quiet) for stack in stacks))
+
+
+async def test_one_vault_twice_at_the_same_time_is_one_device(tmp_path: Path):
+    spec = file_spec(tmp_path / "a")
+    first, second = await asyncio.gather(*(stack_of(spec, size="64M").up(quiet) for _ in range(2)))
+    assert first == second
+    assert len(connected()) == 1
+    await stack_of(spec).down(quiet)
+
+
+async def test_several_devices_come_in_the_order_of_the_configuration(tmp_path: Path):
+    specs = [file_spec(image(tmp_path / f"{mib}", mib << 20)) for mib in (100, 200, 300)]
+    stack = stack_of(*specs)
+    assert [device.size >> 20 for device in await stack.up(quiet)] == [100, 200, 300]
+    assert [state.name for state in await stack.probe()] == ["cold-0", "cold-1", "cold-2"]
+    await stack.down(quiet)
+
+
+async def test_somebody_elses_devices_are_left_alone(tmp_path: Path):
+    theirs = tmp_path / "theirs"
+    with server("-U", str(theirs), "file", str(image(tmp_path / "a"))):
+        sh(f"nbd-client -unix {theirs} /dev/nbd0 -timeout 5")
+        before = connected()
+        stack = stack_of(file_spec(tmp_path / "mine"), size="64M")
+        (device,) = await stack.up(quiet)
+        assert device.path == "/dev/nbd1"
+        # Ours goes behind our back, and the device becomes theirs too.
+        sh(f"nbd-client -d /dev/nbd1 && sleep 0.3 && nbd-client -unix {theirs} /dev/nbd1 -timeout 5")
+        state = await only_state(stack)
+        assert state.state == "gone"
+        assert "somebody else's" in state.detail
+        theirs_now = connected()
+        assert set(theirs_now) == {0, 1}
+        await stack.down(quiet)
+        assert connected() == theirs_now
+        assert before.items() <= theirs_now.items()
+        sh("nbd-client -d /dev/nbd0; nbd-client -d /dev/nbd1")
+
+
+async def test_when_all_devices_are_taken_the_kernel_makes_another(tmp_path: Path):
+    theirs, count = tmp_path / "theirs", len(list(Path("/sys/block").glob("nbd*")))
+    with server("-U", str(theirs), "file", str(image(tmp_path / "a"))):
+        for index in range(count):
+            sh(f"nbd-client -unix {theirs} /dev/nbd{index} -timeout 5")
+        stack = stack_of(file_spec(tmp_path / "mine"), size="64M")
+        (device,) = await stack.up(quiet)
+        assert device.path == f"/dev/nbd{count}"
+        assert Path(device.path).is_block_device()
+        await stack.down(quiet)
+        for index in range(count):
+            sh(f"nbd-client -d /dev/nbd{index}")
+
+
+async def test_a_server_that_takes_one_connection_only(tmp_path: Path):
+    spec = file_spec(image(tmp_path / "a"), "filter=multi-conn multi-conn-mode=disable")
+    with pytest.raises(ToolFailed) as caught:
+        await stack_of(spec, connections=2).up(quiet)
+    assert "does not support multiple connections" in caught.value.why
+    assert caught.value.next == "set connections = 1 for this device"
+    assert not leftovers()
+
+
+@pytest.mark.parametrize("name", ["a backup's file", 'Sicherung „Köln“ $HOME `x` \\ % "é"', "--size=x;y"])
+async def test_names_with_spaces_and_unicode(tmp_path: Path, name: str):
+    folder = tmp_path / "mit Leerzeichen ü"
+    folder.mkdir()
+    stack = stack_of(file_spec(folder / name), size="64M")
+    (device,) = await stack.up(quiet)
+    assert device.size == 64 << 20
+    assert [path.name for path in folder.iterdir()] == [name]
+    assert (await only_state(stack)).state == "up"
+    await stack.down(quiet)
+
+
+async def test_a_changed_configuration_does_not_pull_a_device_from_under_a_pool(tmp_path: Path):
+    await stack_of(file_spec(image(tmp_path / "a"))).up(quiet)
+    with pytest.raises(Refused) as caught:
+        await stack_of(file_spec(image(tmp_path / "b"))).up(quiet)
+    assert "zvaultctl vault down cold" in caught.value.next
+    with pytest.raises(Refused):
+        await stack_of().up(quiet)
+    await stack_of().down(quiet)
+
+
+async def test_a_device_in_use_is_not_taken_down(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "a"), file_spec(tmp_path / "b"), size="128M")
+    first, second = await stack.up(quiet)
+    sh(f"zpool create -o cachefile=none -m none zvt {second.path}")
+    before = connected()
+    with pytest.raises(Busy) as caught:
+        await stack.down(quiet)
+    assert second.path in caught.value.what
+    assert connected() == before
+    assert [state.state for state in await stack.probe()] == ["up", "up"]
+    sh("zpool export zvt")
+    await stack.down(quiet)
+    assert first.path != second.path
+
+
+async def test_a_lease_of_another_boot_means_nothing(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
+    LeaseStore(LEASES, boot_id="another").put(
+        "device/cold/0", {"spec": "x", "connections": 1, "serves": True, "number": 0, "pid": 1}
+    )
+    assert (await only_state(stack)).state == "down"
+    await stack.down(quiet)
+    assert not leftovers()
+
+
+async def test_a_server_without_a_record(tmp_path: Path):
+    """As when the leases were deleted: what nobody uses is cleared, what somebody uses is refused."""
+    stack = stack_of(file_spec(tmp_path / "a"), size="64M")
+    await stack.up(quiet)
+    LeaseStore(LEASES).drop("device/cold/0")
+    state = await only_state(stack)
+    assert state.state == "partial"
+    assert "no record" in state.detail
+    for call in (stack.up, stack.down):
+        with pytest.raises(Busy, match="serves somebody"):
+            await call(quiet)
+    sh("nbd-client -d /dev/nbd0")
+    await stack.up(quiet)
+    await stack.down(quiet)
+
+
+class Moment:
+    """The ``nth`` thing that a process does; it is killed before that, or while it is being done."""
+
+    def __init__(self, nth: int, *, before: bool) -> None:
+        self.left, self.before = nth, before
+
+    def comes(self) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+    @staticmethod
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalRunner(HostRunner):
+    """Dies with a tool on its way; the tool goes on, as it does when only the daemon is killed."""
+
+    def __init__(self, moment: Moment) -> None:
+        self.moment = moment
+
+    async def run(self, argv: Sequence[str], **options: Any) -> Result:
+        if self.moment.comes():
+            if not self.moment.before:
+                asyncio.get_running_loop().call_later(0.01, self.moment.die)
+                await super().run(argv, **options)
+            self.moment.die()
+        return await super().run(argv, **options)
+
+
+class MortalLeases(LeaseStore):
+    """Dies before or after a lease is written or dropped."""
+
+    moment: Moment
+
+    def put(self, name: str, data: Mapping[str, object]) -> None:
+        self._at(lambda: super(MortalLeases, self).put(name, data))
+
+    def drop(self, name: str) -> None:
+        self._at(lambda: super(MortalLeases, self).drop(name))
+
+    def _at(self, act: Callable[[], None]) -> None:
+        comes = self.moment.comes()
+        if comes and self.moment.before:
+            self.moment.die()
+        act()
+        if comes:
+            self.moment.die()
+
+
+def killed(stack: Stack, verb: str, moment: Moment) -> bool:
+    """Let another process do something with a vault; whether it was killed on the way."""
+    child = os.fork()
+    if child == 0:
+        leases = MortalLeases(LEASES)
+        leases.moment = moment
+        mortal = Stack("cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases)
+        asyncio.run(getattr(mortal, verb)(quiet))
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["between", "during"])
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_killed_at_any_moment(tmp_path: Path, verb: str, before: bool):
+    """After every step, and with every tool on its way, the next start adopts or clears what is there."""
+    settings = QueueSettings(scheduler="none", read_ahead_kb=64)
+    stack = stack_of(file_spec(tmp_path / "a"), size="64M", settings=settings)
+    queues = {index: {name: queue.read(f"nbd{index}", name) for name in queue.ORDER} for index in range(4)}
+    seen = []
+    for nth in range(1, 100):
+        if verb == "down":
+            asyncio.run(stack.up(quiet))
+        if not killed(stack, verb, Moment(nth, before=before)):
+            break
+        state = asyncio.run(only_state(stack))
+        seen.append(state.state)
+        if nth % 2:
+            (device,) = asyncio.run(stack.up(quiet))
+            sh(f"dd if={device.path} of=/dev/null bs=4096 count=1 iflag=direct")
+            assert len(connected()) == 1
+        asyncio.run(stack.down(quiet))
+        assert not leftovers(), f"killed at step {nth}, found {state}"
+    asyncio.run(stack.down(quiet))
+    print(f"killed in {verb} at {len(seen)} moments, found", seen)
+    assert len(seen) > 5
+    assert queues == {
+        index: {name: queue.read(f"nbd{index}", name) for name in queue.ORDER} for index in range(4)
+    }
+
+
+async def test_a_suspended_pool_resumes_on_a_new_server(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "a"), size="256M")
+    (device,) = await stack.up(quiet)
+    sh(f"zpool create -o ashift=12 -o cachefile=none -O mountpoint={tmp_path}/pool zvt {device.path}")
+    sh("systemctl kill -s KILL zvault-device@cold-0")
+    writer = subprocess.Popen(
+        ["dd", "if=/dev/urandom", f"of={tmp_path}/pool/file", "bs=1M", "count=20", "conv=fsync"]
+    )
+    for _ in range(100):
+        if "SUSPENDED" in sh("zpool list -Ho health zvt"):
+            break
+        await asyncio.sleep(0.2)
+    for call in (stack.up, stack.down):
+        with pytest.raises(Busy, match="zpool clear"):
+            await call(quiet)
+    assert (await only_state(stack)).state == "gone"
+
+    sh("zpool clear zvt", check=False)  # fails, but lets go of the dead device
+    assert (await stack.up(quiet))[0] == device
+    sh("zpool clear zvt")
+    assert writer.wait(30) == 0
+    sh("zpool scrub -w zvt")
+    assert "errors: No known data errors" in sh("zpool status zvt")
+    sh("zpool destroy zvt")
+    await stack.down(quiet)
+
+
+async def test_cancelled_at_any_moment(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "a"), size="64M", settings=QUEUE)
+    for step in range(10):
+        task = asyncio.ensure_future(stack.up(quiet))
+        await asyncio.sleep(step * 0.07)
+        task.cancel()
+        done = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(done[0], asyncio.CancelledError):
+            assert not leftovers()
+        await stack.down(quiet)
+
+
+async def test_blank(tmp_path: Path):
+    stack = stack_of(file_spec(tmp_path / "a"), size="128M")
+    (device,) = await stack.up(quiet)
+    path = device.path
+    assert await stack.blank(path) == (True, "nothing")
+
+    sh(f"mkfs.minix {path}")
+    assert (await stack.blank(path))[0] is False
+    assert "minix" in (await stack.blank(path))[1]
+    if shutil.which("mkfs.ext4"):
+        sh(f"mkfs.ext4 -q -F -L mine {path}")
+        assert await stack.blank(path) == (False, 'ext4 "mine"')
+    sh(f"wipefs -qa {path}; dd if=/dev/zero of={path} bs=1M count=128 oflag=direct; true")
+    assert (await stack.blank(path))[0] is True
+
+    sh(f"zpool create -o cachefile=none -m none zvt {path} && zpool export zvt")
+    assert await stack.blank(path) == (False, 'zfs_member "zvt"')
+    # Only the labels at the end are left.
+    sh(f"dd if=/dev/zero of={path} bs=1M count=100 oflag=direct")
+    assert (await stack.blank(path))[0] is False
+    sh(f"dd if=/dev/zero of={path} bs=1M count=128 oflag=direct; true")
+    sh(f"printf x | dd of={path} bs=1 seek=$((127 * 1048576 + 7)) conv=notrunc")
+    assert await stack.blank(path) == (False, "data of no kind that blkid knows")
+    sh(f"printf '\\0' | dd of={path} bs=1 seek=$((127 * 1048576 + 7)) conv=notrunc")
+    assert (await stack.blank(path))[0] is True
+    await stack.down(quiet)
+    with pytest.raises(ToolFailed):
+        await stack.blank(path)
+    with pytest.raises(ToolFailed):
+        await stack.blank("/dev/nosuch")
+
+
+async def test_servers_outlive_a_shutdown_and_are_hard_to_kill():
+    shown = sh(
+        "systemctl show zvault-device@x -p Conflicts,Restart,SurviveFinalKillSignal,OOMScoreAdjust,Slice"
+    )
+    assert "Conflicts=\n" in shown + "\n"
+    assert "Restart=no" in shown
+    assert "SurviveFinalKillSignal=yes" in shown
+    assert "OOMScoreAdjust=-900" in shown
+    assert "Slice=zvault.slice" in shown
+    assert not re.search("shutdown", sh("systemctl show zvault.slice -p Conflicts"))
+    assert os.path.exists("/lib/systemd/system/zvault-device@.service")  # noqa: PTH110

@@ -1,0 +1,147 @@
+"""Inhibitor locks as logind has them, and what happens where there is no logind."""
+
+import asyncio
+import contextlib
+import gc
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from zvault.core.errors import ToolMissing
+from zvault.system.logind import inhibit, inhibitors
+
+
+def sh(command: str) -> str:
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def listed() -> list[str]:
+    listing = sh("systemd-inhibit --list --no-legend --no-pager --mode=block")
+    return [line for line in listing.splitlines() if "zvault" in line]
+
+
+def open_files() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@contextlib.asynccontextmanager
+async def stopped(*units: str) -> AsyncIterator[None]:
+    """Without these units, and without what would start them again."""
+    names = " ".join(units)
+    sh(f"systemctl mask --runtime --now --quiet {names}")
+    try:
+        yield
+    finally:
+        sh(f"systemctl unmask --runtime --quiet {names} && systemctl start {names}")
+        # logind does not find its way back to a bus that was restarted.
+        sh("systemctl restart systemd-logind && sleep 0.5")
+
+
+async def test_a_lock_is_there_while_it_is_held_and_not_after():
+    assert not listed()
+    began = time.monotonic()
+    async with inhibit(why="backup of tank „Köln“", who="zvault") as lock:
+        print(f"had in {time.monotonic() - began:.3f} s")
+        assert lock.held
+        assert lock.problem is None
+        (line,) = listed()
+        for word in ("zvault", "shutdown:sleep", "backup of tank „Köln“", "block"):
+            assert word in line
+        assert "root" in line
+    assert not lock.held
+    assert not listed()
+
+
+async def test_a_lock_refuses_suspend():
+    async with inhibit(why="lab"):
+        done = subprocess.run(
+            ["systemctl", "suspend", "--check-inhibitors=yes"], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode != 0
+        assert "lab" in done.stderr or "inhibit" in done.stderr.lower()
+
+
+async def test_a_lock_ends_with_an_exception_and_with_a_cancelled_task():
+    with pytest.raises(RuntimeError):
+        async with inhibit(why="lab"):
+            raise RuntimeError
+
+    async def hold() -> None:
+        async with inhibit(why="lab"):
+            await asyncio.sleep(60)
+
+    open_before = open_files()
+    for step in range(60):
+        task = asyncio.ensure_future(hold())
+        await asyncio.sleep(step * 0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(1.5)
+    assert not listed()
+    assert open_files() == open_before
+
+
+async def test_several_locks_and_the_list_of_them():
+    async with inhibit(why="one"), inhibit(why="two", what="sleep", mode="delay"):
+        held = {(lock.why, lock.what, lock.mode) for lock in await inhibitors() if lock.who == "zvault"}
+    assert held == {("one", "shutdown:sleep", "block"), ("two", "sleep", "delay")}
+
+
+async def test_a_lock_outlives_a_restart_of_logind():
+    async with inhibit(why="lab") as lock:
+        sh("systemctl restart systemd-logind && sleep 0.5")
+        assert lock.held
+        assert len(listed()) == 1
+    assert not listed()
+
+
+async def test_without_logind_work_goes_on_and_says_so():
+    async with stopped("systemd-logind.service"), inhibit(why="lab") as lock:
+        assert not lock.held
+        assert isinstance(lock.problem, ToolMissing)
+        print(lock.problem)
+        assert "systemd-logind" in lock.problem.next
+    async with inhibit(why="lab") as lock:
+        assert lock.held
+
+
+async def test_without_a_bus_work_goes_on_and_says_so():
+    async with stopped("dbus.socket", "dbus.service"):
+        began = time.monotonic()
+        async with inhibit(why="lab") as lock:
+            assert not lock.held
+            assert lock.problem is not None
+            print(lock.problem)
+        assert time.monotonic() - began < 2
+        with pytest.raises(ToolMissing):
+            await inhibitors()
+
+
+async def test_a_logind_that_does_not_answer_is_not_waited_for():
+    sh("systemctl kill -s STOP systemd-logind")
+    try:
+        began = time.monotonic()
+        async with inhibit(why="lab", deadline=1.0) as lock:
+            assert not lock.held
+            assert lock.problem is not None
+            assert "within 1 s" in lock.problem.why
+        assert 0.9 < time.monotonic() - began < 3
+    finally:
+        await asyncio.sleep(0.1)
+        sh("systemctl kill -s CONT systemd-logind")
+    # It grants the lock now, to a caller that has gone.
+    await asyncio.sleep(1.5)
+    assert not listed()
+
+
+async def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "nonsense")
+    async with inhibit(why="lab") as lock:
+        assert lock.problem is not None
+        print(lock.problem)

@@ -1,0 +1,77 @@
+"""Queue settings: order, limits, and what is put back; on plain files laid out as in sysfs."""
+
+from pathlib import Path
+
+import pytest
+
+from zvault.config.profile import QueueSettings
+from zvault.devices.queue import MAX_SCHEDULED, Change, Setting, plan, read, restore, write
+from zvault.system.process import HostRunner
+
+# As Linux 7.2 has them for an nbd device.
+VALUES = {
+    "max_sectors_kb": "4096",
+    "max_hw_sectors_kb": "32768",
+    "scheduler": "none [mq-deadline] kyber",
+    "nr_requests": "256",
+    "read_ahead_kb": "256",
+}
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    folder = tmp_path / "nbd0" / "queue"
+    folder.mkdir(parents=True)
+    for name, value in VALUES.items():
+        (folder / name).write_text(value + "\n")
+    tags = tmp_path / "nbd0" / "mq" / "0"
+    tags.mkdir(parents=True)
+    (tags / "nr_tags").write_text("128\n")
+    return tmp_path
+
+
+def test_the_scheduler_comes_first_and_all_is_cut_to_the_device(sysfs: Path):
+    wanted = QueueSettings(max_sectors_kb=65536, scheduler="none", nr_requests=1000, read_ahead_kb=0)
+    assert plan("nbd0", wanted, sysfs) == [
+        Change("scheduler", "none", "none", "mq-deadline"),
+        Change("nr_requests", "1000", "128", "256"),
+        Change("max_sectors_kb", "65536", "32768", "4096"),
+        Change("read_ahead_kb", "0", "0", "256"),
+    ]
+
+
+def test_a_scheduler_bounds_the_requests_otherwise(sysfs: Path):
+    (change,) = plan("nbd0", QueueSettings(nr_requests=10_000), sysfs)
+    assert change.value == str(MAX_SCHEDULED)
+
+
+def test_what_is_not_asked_for_or_not_there_is_left_alone(sysfs: Path):
+    assert plan("nbd0", QueueSettings(), sysfs) == []
+    (sysfs / "nbd0/queue/scheduler").unlink()
+    assert plan("nbd0", QueueSettings(scheduler="none"), sysfs) == []
+    assert plan("nbd7", QueueSettings(max_sectors_kb=4), sysfs) == []
+
+
+def test_within_the_limits_a_value_is_as_wanted(sysfs: Path):
+    assert [change.value for change in plan("nbd0", QueueSettings(max_sectors_kb=1024), sysfs)] == ["1024"]
+
+
+async def test_written_read_back_and_restored(sysfs: Path):
+    changes = plan("nbd0", QueueSettings(max_sectors_kb=65536, read_ahead_kb=64), sysfs)
+    done = await write("nbd0", changes, HostRunner(), sysfs)
+    assert done == [Setting("max_sectors_kb", "65536", "32768"), Setting("read_ahead_kb", "64", "64")]
+    assert [setting.as_wanted for setting in done] == [False, True]
+    assert read("nbd0", "max_sectors_kb", sysfs) == "32768"
+    await restore("nbd0", {change.name: change.before for change in changes}, HostRunner(), sysfs)
+    assert {name: read("nbd0", name, sysfs) for name in ("max_sectors_kb", "read_ahead_kb")} == {
+        "max_sectors_kb": "4096",
+        "read_ahead_kb": "256",
+    }
+
+
+async def test_to_restore_a_device_that_is_gone_is_no_error(sysfs: Path):
+    await restore("nbd7", {"max_sectors_kb": "4096"}, HostRunner(), sysfs)
+
+
+def test_the_chosen_scheduler_is_the_one_in_brackets(sysfs: Path):
+    assert read("nbd0", "scheduler", sysfs) == "mq-deadline"

@@ -1,0 +1,154 @@
+"""logind's inhibitor locks, over D-Bus (org.freedesktop.login1(5)).
+
+A lock is a file descriptor: it ends when the descriptor is closed, be it by the death of its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dbus_fast import BusType, DBusError, Message, MessageType
+from dbus_fast.aio import MessageBus
+
+from zvault.core.errors import ToolMissing, ZvaultError
+
+DEADLINE = 5.0
+"""Seconds for one conversation with logind."""
+
+_ending: set[asyncio.Future[Message]] = set()
+"""Conversations nobody waits for any more, until they have closed what they got; the loop would forget them."""
+
+
+@dataclass(slots=True)
+class Inhibitor:
+    """A lock while it is held. Where none could be had, ``problem`` says why, and work goes on without it."""
+
+    held: bool = False
+    problem: ZvaultError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One lock that somebody holds, as ``systemd-inhibit --list`` shows it."""
+
+    what: str
+    who: str
+    why: str
+    mode: str
+    uid: int
+    pid: int
+
+
+@contextlib.asynccontextmanager
+async def inhibit(
+    *,
+    why: str,
+    what: str = "sleep:shutdown",
+    who: str = "zvault",
+    mode: Literal["block", "delay"] = "block",
+    deadline: float = DEADLINE,
+) -> AsyncIterator[Inhibitor]:
+    """Hold an inhibitor lock. Never fails: look at ``held`` and ``problem`` of what it yields."""
+    lock, fd = Inhibitor(), -1
+    try:
+        try:
+            reply = await _call("Inhibit", "ssss", [what, who, why, mode], deadline)
+            fd = reply.unix_fds[reply.body[0]]
+            lock.held = True
+        except ZvaultError as error:
+            lock.problem = error
+        yield lock
+    finally:
+        lock.held = False
+        if fd >= 0:
+            os.close(fd)
+
+
+async def inhibitors(*, deadline: float = DEADLINE) -> list[Held]:
+    """All locks held on this host. Raises ZvaultError when logind does not answer."""
+    reply = await _call("ListInhibitors", "", [], deadline)
+    return [Held(*entry) for entry in reply.body[0]]
+
+
+async def _call(member: str, signature: str, body: list[Any], deadline: float) -> Message:
+    task = asyncio.ensure_future(_converse(member, signature, body))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=deadline)
+        if not done:
+            raise _no_logind(f"it did not answer within {deadline:g} s")
+        return task.result()
+    except (DBusError, OSError, EOFError, ValueError) as error:
+        # ValueError: an address in DBUS_SYSTEM_BUS_ADDRESS that dbus-fast cannot read is one, too.
+        raise _no_logind(str(error) or type(error).__name__) from error
+    except asyncio.CancelledError:
+        if task.done():
+            _let_go(task)
+        raise
+    finally:
+        if not task.done():
+            _ending.add(task)
+            task.add_done_callback(_let_go)
+            task.cancel()
+
+
+def _let_go(task: asyncio.Future[Message]) -> None:
+    """Close what came with an answer nobody waits for any more: open, it would hold its lock for ever."""
+    _ending.discard(task)
+    if not task.cancelled() and task.exception() is None:
+        _close(task.result().unix_fds)
+
+
+async def _converse(member: str, signature: str, body: list[Any]) -> Message:
+    bus = MessageBus(bus_type=BusType.SYSTEM, negotiate_unix_fd=True)
+    received: list[int] = []
+    # Seen as they arrive: an answer that comes while the connection is being given up reaches nobody else.
+    bus.add_message_handler(lambda message: received.extend(message.unix_fds))
+    try:
+        try:
+            reply = await _ask(bus, member, signature, body)
+        finally:
+            bus.disconnect()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(bus.wait_for_disconnect(), 1.0)  # type: ignore[no-untyped-call]
+    except BaseException:
+        _close(received)
+        raise
+    _close(fd for fd in received if fd not in reply.unix_fds)
+    return reply
+
+
+async def _ask(bus: MessageBus, member: str, signature: str, body: list[Any]) -> Message:
+    await bus.connect()
+    reply = await bus.call(
+        Message(
+            destination="org.freedesktop.login1",
+            path="/org/freedesktop/login1",
+            interface="org.freedesktop.login1.Manager",
+            member=member,
+            signature=signature,
+            body=body,
+        )
+    )
+    if reply is None:
+        raise EOFError("the bus closed the connection")
+    if reply.message_type is MessageType.ERROR:
+        raise DBusError(reply.error_name or "error", str(reply.body[0] if reply.body else ""), reply)
+    return reply
+
+
+def _close(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _no_logind(why: str) -> ZvaultError:
+    return ToolMissing(
+        "systemd-logind cannot be asked to keep the host awake",
+        why,
+        "start it with 'systemctl start systemd-logind'; until then the host may go to sleep at any time",
+    )

@@ -1,0 +1,55 @@
+"""Words to the service manager, see sd_notify(3). Without one (NOTIFY_SOCKET unset) they go nowhere."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from zvault.core.errors import ToolMissing
+
+
+def ready(status: str = "") -> None:
+    """The start, or a reload, is done."""
+    _send("READY=1", status)
+
+
+def status(text: str) -> None:
+    """One line for ``systemctl status``."""
+    _send("", text)
+
+
+def stopping(text: str = "") -> None:
+    """The stop has begun."""
+    _send("STOPPING=1", text)
+
+
+def reloading(text: str = "") -> None:
+    """A reload has begun; ``ready`` ends it. Sends the clock that Type=notify-reload wants."""
+    _send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}", text)
+
+
+def watchdog() -> None:
+    """The event loop is alive."""
+    _send("WATCHDOG=1")
+
+
+def watchdog_interval() -> float | None:
+    """Seconds from one ``watchdog`` to the next: half the unit's WatchdogSec. None when not watched."""
+    allowed, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not allowed.isdecimal() or int(allowed) == 0 or (pid and pid != str(os.getpid())):
+        return None
+    return int(allowed) / 2_000_000
+
+
+def _send(state: str, text: str = "") -> None:
+    if not os.environ.get("NOTIFY_SOCKET"):
+        return
+    try:
+        from systemd.daemon import notify
+    except ImportError as error:
+        raise ToolMissing(
+            "systemd cannot be told that zvault is ready", str(error), "install python3-systemd"
+        ) from error
+    # One line a field; a line break within the text would start another.
+    line = f"STATUS={' '.join(text.split())}" if text else ""
+    notify("\n".join(field for field in (state, line) if field))
