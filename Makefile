@@ -1,0 +1,77 @@
+# zvault's commands. All of it works as root on a Debian machine that has git, make and a network.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PREFIX ?= /usr
+DESTDIR ?=
+LAB := tests/lab
+PYTHON := /usr/bin/python3
+# Where setup keeps the host's tools; empty until it ran.
+VENV = $(shell $(PYTHON) -B $(LAB)/cache.py venv)
+TOOL = PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. $(VENV)/bin
+LINTED = zvault tests $(LAB)/run
+NAME ?= pipeline
+
+.DEFAULT_GOAL := help
+.PHONY: help setup ready test lint types unit lab demo bench format install clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+setup: ## prepare everything the other targets need (minutes the first time)
+	@$(LAB)/setup
+
+test: setup ## everything: lint, types, unit tests, then the lab
+	@$(MAKE) --no-print-directory lint types unit
+	@$(MAKE) --no-print-directory lab
+
+ready:
+	@[ -e $(VENV) ] || { echo "run 'make setup' first" >&2; exit 1; }
+
+lint types unit lab format: | ready
+
+lint: ## style, and which module may import which
+	@$(TOOL)/ruff check $(LINTED)
+	@$(TOOL)/ruff format --check $(LINTED)
+	@$(TOOL)/lint-imports --no-cache
+
+types: ## static types
+	@$(TOOL)/mypy
+
+unit: ## tests that need nothing
+	@$(TOOL)/python -m pytest tests/unit
+
+lab: ## tests in a real kernel with real OpenZFS
+	@$(TOOL)/python -m pytest $(LAB)
+
+demo: setup ## see a backup happen
+	@if [ -t 1 ]; then terminal=--tty; fi; \
+	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
+
+bench: setup ## measure: make bench NAME=pipeline
+	@$(LAB)/run --timeout 1800 -- python3 tests/bench/$(NAME).py
+
+format: ## rewrite the sources in the one style
+	@$(TOOL)/ruff check --fix $(LINTED)
+	@$(TOOL)/ruff format $(LINTED)
+
+PACKAGES = $(DESTDIR)$(PREFIX)/lib/python3/dist-packages
+install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
+	@mkdir -p $(PACKAGES) $(DESTDIR)$(PREFIX)/bin
+	@find zvault -name '*.py' -print0 -o -name py.typed -print0 | xargs -0 cp -p --parents -t $(PACKAGES)
+	@find $(PACKAGES)/zvault -type d -exec chmod 755 {} + -o -exec chmod 644 {} +
+	@launcher() { \
+	    printf '#!/usr/bin/python3\nimport sys\n\nfrom zvault.%s.app import main\n\nsys.exit(main())\n' "$$2" >"$$1"; \
+	    chmod 755 "$$1"; }; \
+	launcher $(DESTDIR)$(PREFIX)/bin/zvaultctl cli; \
+	launcher $(DESTDIR)$(PREFIX)/bin/zvaultd daemon
+	@put() { for file in "$${@:2}"; do if [ -e "$$file" ]; then install -Dpm 644 -t "$$1" "$$file"; fi; done; }; \
+	put $(DESTDIR)$(PREFIX)/lib/systemd/system systemd/*.{service,socket,timer,target,slice,path}; \
+	put $(DESTDIR)$(PREFIX)/share/zvault/profiles config/profiles/*.toml; \
+	put $(DESTDIR)$(PREFIX)/share/doc/zvault config/zvault.toml
+	@renamed() { if [ -e "$$1" ]; then install -Dpm 644 "$$1" "$$2"; fi; }; \
+	renamed systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/zvault.conf; \
+	renamed systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zvault.conf
+
+clean: ## remove what setup and the tests left
+	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \
+	rm -rf --one-file-system "$$cache"/{guest,kernel,venv}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache

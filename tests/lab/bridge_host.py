@@ -1,0 +1,275 @@
+"""The host's half of the bridge: a guest for each test module, two at once if there are two CPUs.
+
+A lab module may import what only the guest has, so the host never imports it: it reads the tests' names from
+the source, and replays the reports that come from the guest. At its top level a module may say what it wants:
+`LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, or `LAB = {"where": "host"}` to be an ordinary module.
+"""
+
+import ast
+import functools
+import json
+import os
+import queue
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LAB = Path(__file__).resolve().parent
+TEST_TIMEOUT_S = 300
+MODULE_TIMEOUT_S = 900
+OUTPUT_TAIL = 80
+# Tests asked for with their parameters, by the name without them, which is all the host knows.
+PARAMETRISED: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A module's source."""
+    return ast.parse(path.read_bytes(), str(path))
+
+
+def settings(path: Path) -> dict[str, Any]:
+    """A module's own LAB, if it has one."""
+    for node in parsed(path).body:
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and ast.unparse(targets[0]) == "LAB":
+            return dict(ast.literal_eval(node.value))
+    return {}
+
+
+class LabItem(pytest.Item):
+    """A test function in a guest: perhaps several tests, by parameters."""
+
+    def __init__(self, *, line: int, **more: Any) -> None:
+        super().__init__(**more)
+        self.line = line
+
+    def runtest(self) -> None:
+        """Never called: the guest runs it."""
+        raise NotImplementedError
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where it stands."""
+        return self.path, self.line, self.name
+
+
+def tests_in(parent: pytest.Collector, body: list[ast.stmt]) -> Iterator[pytest.Item | pytest.Collector]:
+    """The tests and test classes among statements, as pytest names them by default."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            yield LabItem.from_parent(parent, name=node.name, line=node.lineno - 1)
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield LabClass.from_parent(parent, name=node.name, body=node.body)
+
+
+class LabClass(pytest.Collector):
+    """A test class in a guest."""
+
+    def __init__(self, *, body: list[ast.stmt], **more: Any) -> None:
+        super().__init__(**more)
+        self.body = body
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Its methods."""
+        return tests_in(self, self.body)
+
+
+class LabModule(pytest.File):
+    """A test module that runs in a guest."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        """Its functions and classes."""
+        return tests_in(self, parsed(self.path).body)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the parameters off the tests asked for, and keep them for the guest."""
+    full = config.stash.setdefault(PARAMETRISED, {})
+    for index, argument in enumerate(config.args):
+        base, bracket, _ = argument.partition("[")
+        if bracket and "::" in base and Path(base.partition("::")[0]).resolve().is_relative_to(LAB):
+            path, _, name = base.partition("::")
+            relative = Path(path).resolve().relative_to(config.rootpath).as_posix()
+            full.setdefault(f"{relative}::{name}", []).append(f"{relative}::{argument.partition('::')[2]}")
+            config.args[index] = base
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> LabModule | None:
+    """Lab modules are the guest's, but for those that say otherwise."""
+    if not module_path.is_relative_to(LAB) or settings(module_path).get("where") == "host":
+        return None
+    return LabModule.from_parent(parent, path=module_path)
+
+
+class Guest:
+    """One module's run in its guest."""
+
+    def __init__(self, module: LabModule, items: list[LabItem], config: pytest.Config) -> None:
+        self.module, self.items, self.config = module, items, config
+        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopped = False
+
+    def argv(self, share: Path) -> list[str]:
+        """The command that runs the module in a guest."""
+        wanted = settings(self.module.path)
+        options = [f"--{name}={wanted[name]}" for name in ("mem", "init") if name in wanted]
+        asked = self.config.stash[PARAMETRISED]
+        names = [name for item in self.items for name in asked.get(item.nodeid, [item.nodeid])]
+        verbose = self.config.get_verbosity()
+        return [
+            *("setpriv", "--pdeathsig", "TERM", str(LAB / "run"), *options),
+            *(f"--timeout={wanted.get('timeout', MODULE_TIMEOUT_S)}", f"--share={share}"),
+            *("--env=ZVAULT_LAB_REPORTS=/share/reports", "--"),
+            *("python3", "-P", "-m", "pytest", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_S}"),
+            *(f"--tb={self.config.option.tbstyle}", *([f"-{'v' * verbose}"] if verbose > 0 else []), *names),
+        ]
+
+    def run(self) -> None:
+        """Boot, pass on the events as they come, and say how it ended. Runs in a thread of its own."""
+        share = Path(tempfile.mkdtemp(prefix="zvault-lab-"))
+        try:
+            reports, output = share / "reports", share / "output"
+            reports.touch()
+            with output.open("wb") as log, reports.open("rb") as lines:
+                if self.stopped:
+                    return
+                self.process = subprocess.Popen(
+                    self.argv(share), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                )
+                partial = b""
+                while True:
+                    ended = self.process.poll()
+                    partial += lines.read()
+                    *whole, partial = partial.split(b"\n")
+                    for line in whole:
+                        self.events.put(json.loads(line))
+                    if ended is not None:
+                        break
+                    time.sleep(0.05)
+            text = output.read_text(errors="replace").splitlines()
+            self.events.put({"ended": ended, "output": "\n".join(text[-OUTPUT_TAIL:])})
+        except Exception as error:
+            self.events.put({"ended": -1, "output": f"{type(error).__name__}: {error}"})
+        finally:
+            shutil.rmtree(share, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End it now."""
+        self.stopped = True
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+
+
+def stop_if_asked(session: pytest.Session) -> None:
+    """Heed -x and --maxfail."""
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
+
+
+class Replay:
+    """Tells pytest what a guest reported, as if it had run here."""
+
+    def __init__(self, session: pytest.Session, guest: Guest) -> None:
+        self.session, self.guest, self.hook = session, guest, session.config.hook
+        self.expected = {item.nodeid: item.location for item in guest.items}
+        self.started: set[str] = set()
+        self.finished: set[str] = set()
+        self.uncollected = False
+
+    def all(self) -> None:
+        """Until the guest has ended."""
+        while True:
+            event = self.guest.events.get()
+            if "ended" in event:
+                return self.ended(int(event["ended"]), event["output"])
+            if "collected" in event:
+                self.collected(event["collected"])
+            elif "uncollected" in event:
+                self.not_collected(event["uncollected"])
+            else:
+                data = event["report"]
+                self.report(self.hook.pytest_report_from_serializable(config=self.session.config, data=data))
+            stop_if_asked(self.session)
+
+    def collected(self, names: list[str]) -> None:
+        """Count parameters as tests of their own."""
+        self.session.testscollected += len(names) - len(self.expected)
+        where = self.expected
+        self.expected = {name: where.get(name.partition("[")[0], (name, 0, name)) for name in names}
+
+    def not_collected(self, what: dict[str, str]) -> None:
+        """A module that cannot be imported, or that is skipped as a whole."""
+        self.uncollected = True
+        outcome: Any = what["outcome"]
+        longrepr: Any = what["text"]
+        if outcome == "skipped":
+            longrepr = (str(self.guest.module.path), 0, what["text"])
+        self.hook.pytest_collectreport(report=pytest.CollectReport(what["nodeid"], outcome, longrepr, None))
+
+    def report(self, report: pytest.TestReport) -> None:
+        """A test's setup, call or teardown."""
+        if isinstance(report.longrepr, list):  # JSON has no tuples: a skip's file, line and reason
+            path, line, reason = report.longrepr
+            report.longrepr = (path.replace("/src", str(self.session.config.rootpath), 1), line, reason)
+        if report.nodeid not in self.started:
+            self.started.add(report.nodeid)
+            self.hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
+        self.hook.pytest_runtest_logreport(report=report)
+        if report.when == "teardown":
+            self.finished.add(report.nodeid)
+            self.hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
+
+    def ended(self, status: int, output: str) -> None:
+        """Fail whatever the guest has not reported, or the module if it has and yet ended badly."""
+        missing = {name: where for name, where in self.expected.items() if name not in self.finished}
+        if self.uncollected:
+            missing = {}
+        elif not missing and status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            name = f"{self.guest.module.nodeid}::guest"
+            missing = {name: (self.guest.module.nodeid, 0, "guest")}
+        text = f"the guest ended (status {status}) before this test did; its last output:\n{output}"
+        for number, (name, where) in enumerate(missing.items()):
+            if number:
+                text = f"the guest had ended already: see {next(iter(missing))}"
+            self.report(pytest.TestReport(name, where, {}, "failed", text, "call"))
+            self.hook.pytest_runtest_logfinish(nodeid=name, location=where)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Run the lab's modules in guests, and then what is left as usual."""
+    config = session.config
+    modules: dict[LabModule, list[LabItem]] = {}
+    for item in session.items:
+        if isinstance(item, LabItem) and (module := item.getparent(LabModule)):
+            modules.setdefault(module, []).append(item)
+    broken = session.testsfailed and not config.option.continue_on_collection_errors
+    if not modules or config.option.collectonly or broken:
+        return None
+    guests = [Guest(module, items, config) for module, items in modules.items()]
+    pool = ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0)))
+    try:
+        for guest in guests:
+            pool.submit(guest.run)
+        for guest in guests:
+            Replay(session, guest).all()
+    finally:
+        for guest in guests:
+            guest.stop()
+        pool.shutdown(cancel_futures=True)
+    # Here and not in pytest's own loop, which would take a failure so far for one of collection.
+    rest = [item for item in session.items if not isinstance(item, LabItem)]
+    for item, following in zip(rest, [*rest[1:], None], strict=True):
+        config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        stop_if_asked(session)
+    return True

@@ -1,0 +1,65 @@
+#!/usr/bin/python3
+"""Where the lab keeps what it built: every folder is named after what it was built from."""
+
+import hashlib
+import os
+import platform
+import sys
+import tomllib
+from pathlib import Path
+
+LAB = Path(__file__).resolve().parent
+PROJECT = LAB.parent.parent
+GUEST_SOURCES = (LAB / "packages.txt", LAB / "build-guest")
+KERNEL_SOURCES = (LAB / "kernel.config", LAB / "build-kernel")
+VENV_SOURCES = (LAB / "build-venv",)
+
+
+def root() -> Path:
+    """The cache's own folder."""
+    chosen = os.environ.get("ZVAULT_CACHE")
+    if chosen:
+        return Path(chosen).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "zvault"
+
+
+def archive() -> Path | None:
+    """The prebuilt kernel, if there is one and nobody asked for a build."""
+    chosen = os.environ.get("ZVAULT_LAB_KERNEL")
+    if chosen == "build":
+        return None
+    if chosen:
+        return Path(chosen).absolute()
+    return max((PROJECT.parent / "shared" / "lab").glob("kernel-*.tar.zst"), default=None)
+
+
+def _named(kind: str, sources: tuple[Path, ...], *more: str) -> Path:
+    digest = hashlib.sha256("\0".join(more).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    return root() / f"{kind}-{digest.hexdigest()[:12]}"
+
+
+def guest() -> Path:
+    """The guest's pristine root: a Debian tree."""
+    return _named("guest", GUEST_SOURCES)
+
+
+def kernel() -> Path:
+    """`linux`, the kernel, and `root`, an overlay's layer holding its modules."""
+    prebuilt = archive()
+    return _named("kernel", (prebuilt,) if prebuilt else KERNEL_SOURCES)
+
+
+def venv() -> Path:
+    """The host's Python with the linters, the type checker and pytest."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    return _named("venv", VENV_SOURCES, platform.python_version(), sys.base_prefix, *wanted)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        places = {"root": root, "archive": archive, "guest": guest, "kernel": kernel, "venv": venv}
+        print(places[name]() or "")

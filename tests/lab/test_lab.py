@@ -1,0 +1,115 @@
+"""Is the guest what the tests take it for?"""
+
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+
+
+def out(*argv: str, timeout: float = 60) -> str:
+    """What a program prints; it must succeed."""
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def test_user_mode_linux_with_openzfs():
+    assert "User Mode Linux" in Path("/proc/cpuinfo").read_text()
+    assert Path("/sys/module/zfs/version").read_text().startswith("2.")
+    userland, kernel = out("zfs", "version").split()
+    assert userland.removeprefix("zfs-") == kernel.removeprefix("zfs-kmod-")
+
+
+def test_systemd_is_up_and_nothing_failed():
+    state = subprocess.run(["systemctl", "is-system-running"], capture_output=True, text=True).stdout.strip()
+    assert (state, out("systemctl", "--failed", "--plain", "--no-legend")) == ("running", "")
+    for unit in ("dbus", "systemd-logind", "systemd-udevd", "systemd-journald"):
+        assert out("systemctl", "is-active", unit) == "active"
+
+
+def test_logind_answers_and_takes_inhibitors():
+    who = out(
+        "systemd-inhibit",
+        "--what=sleep",
+        "--who=lab",
+        "systemd-inhibit",
+        "--list",
+        "--no-legend",
+        "--no-pager",
+    )
+    assert "lab" in who
+
+
+def test_loopback_is_up():
+    assert "127.0.0.1/8" in out("ip", "-o", "-4", "address", "show", "lo")
+
+
+def test_root_is_pristine_and_a_throw_away():
+    assert platform.node() == "zvault-lab"
+    assert os.getuid() == 0
+    mark = Path("/usr/bin/lab-was-here")
+    assert not mark.exists()
+    mark.touch()
+    assert not Path("/src/lab-was-here").exists()
+    Path("/src/lab-was-here").touch()
+
+
+def test_no_pool_is_imported_by_the_boot():
+    assert out("zpool", "list", "-H") == ""
+
+
+def test_zvault_is_the_installed_one():
+    import zvault
+
+    assert zvault.__file__ == "/usr/lib/python3/dist-packages/zvault/__init__.py"
+    for launcher in ("/usr/bin/zvaultctl", "/usr/bin/zvaultd"):
+        assert os.access(launcher, os.X_OK)
+
+
+def test_guest_only_libraries_import():
+    import libzfs_core
+    import systemd.journal
+
+    assert libzfs_core
+    assert systemd.journal
+
+
+def test_journal_takes_and_gives():
+    out("systemd-cat", "-t", "labtest", "echo", "a line of the lab's")
+    deadline = time.monotonic() + 10
+    while "a line of the lab's" not in out("journalctl", "-q", "-t", "labtest", "-o", "cat"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_service_runs_and_outlives_what_started_it():
+    out("systemd-run", "--unit=labsleep", "sleep", "600")
+    assert out("systemctl", "is-active", "labsleep") == "active"
+    out("systemctl", "stop", "labsleep")
+
+
+def test_pool_on_nbd(tmp_path: Path):
+    """nbdkit on a unix socket, a pool on its device: created, scrubbed, exported, imported again."""
+    socket, device = tmp_path / "socket", "/dev/nbd0"
+    server = subprocess.Popen(["nbdkit", "-f", "-U", socket, "memory", "1G"])
+    try:
+        deadline = time.monotonic() + 20
+        while not socket.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        out("nbd-client", "-unix", str(socket), device, "-timeout", "30")
+        try:
+            out("zpool", "create", "-O", "compression=off", "labpool", device)
+            Path("/labpool/file").write_bytes(os.urandom(32 << 20))
+            out("zpool", "scrub", "-w", "labpool")
+            assert "with 0 errors" in out("zpool", "status", "labpool")
+            out("zpool", "export", "labpool")
+            out("zpool", "import", "-d", device, "labpool")
+            assert Path("/labpool/file").stat().st_size == 32 << 20
+            out("zpool", "export", "labpool")
+        finally:
+            out("nbd-client", "-d", device)
+    finally:
+        server.terminate()
+        server.wait(30)
