@@ -229,6 +229,13 @@ def incremental_steps(
         yield _incremental(current, run)
 
 
+def sent_by(step: Step, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Which of a dataset's snapshots a step sends: each may be the vault's newest when the stream breaks off."""
+    if step.base is None or not step.intermediates:
+        return [step.to]
+    return [snap for snap in snapshots if step.base.createtxg < snap.createtxg <= step.to.createtxg]
+
+
 def _incremental(base: Base, run: Sequence[Snapshot]) -> Step:
     several = len(run) > 1
     reason = f"{len(run)} snapshots after {base.tag}" if several else f"the snapshot after {base.tag}"

@@ -27,11 +27,17 @@ create table if not exists run (
 create index if not exists run_by_backup on run (backup, started);
 """
 
+ASIDE = ("restore", "prune")
+"""Triggers of runs that back nothing up: they tell nothing of how a backup fares."""
+
 KEPT = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Result codes (sqlite.org/rescode.html) of a file that will not get better; SQLITE_ERROR: it holds something else."""
+
+PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+"""Result codes of a trouble that passes by itself: a record is lost, the file is not."""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +83,8 @@ class History:
                 return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             log.warning("the history %s fails: %s", self.file, error)
+            if _code(error) in PASSING:
+                return []
             if _code(error) in DAMAGED:
                 with contextlib.suppress(OSError):
                     self._set_aside(error)
@@ -130,9 +138,9 @@ class History:
         return [_document(row) for row in rows]
 
     def last(self, backup: str, result: str | None = None) -> dict[str, Any] | None:
-        """The newest ended run of a backup, or the newest with that result. A restore tells nothing of a backup."""
+        """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it."""
         rows = self._do(
-            "select * from run where backup=? and trigger!='restore' and ended is not null"
+            "select * from run where backup=? and trigger not in ('restore', 'prune') and ended is not null"
             " and (? is null or result=?)"
             " order by started desc, rowid desc limit 1",
             (backup, result, result),

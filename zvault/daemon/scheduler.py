@@ -64,6 +64,10 @@ class Scheduler:
             trigger = self._trigger(backup, last)
             if trigger is None:
                 continue
+            if late := missed(trigger, last, self.context.clock.now()):
+                trigger = (
+                    self._trigger(backup, None) or trigger
+                )  # an interval counts from the run that catches up
             self._scheduler.add_job(
                 self._on_time,
                 trigger,
@@ -73,7 +77,7 @@ class Scheduler:
                 coalesce=True,
                 max_instances=1,
             )
-            if missed(trigger, last, self.context.clock.now()):
+            if late:
                 self._fire(name, "catch-up")
 
     def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:

@@ -2,7 +2,7 @@
 
 Holds and bookmarks are keyed by the vault pool's GUID and the snapshot's GUID, never by names. The order of the
 calls is such that a crash between any two leaves too much protected, never too little:
-hold the snapshot to be sent, send, bookmark it, release the old base, destroy the old bookmark.
+hold the snapshots to be sent, send, bookmark the last, release the others, destroy the old bookmark.
 """
 
 from __future__ import annotations
@@ -65,16 +65,23 @@ class Guard:
             {mark.name for mark in marks_by_vault(dataset).get(vault_guid, [])},
         )
 
-    async def cover(self, snapshot: Snapshot) -> None:
-        """Hold a snapshot that is about to be sent."""
-        if snapshot.name not in self.held:
-            await self.lzc.hold([snapshot.name], hold_tag(self.vault_guid))
-            self.held.add(snapshot.name)
+    async def cover(self, *snapshots: Snapshot) -> None:
+        """Hold snapshots that are about to be sent: each may be the base when the stream breaks off."""
+        if new := sorted({snap.name for snap in snapshots} - self.held):
+            await self.lzc.hold(new, hold_tag(self.vault_guid))
+            self.held.update(new)
+
+    def settled(self, base: Snapshot) -> bool:
+        """Whether ``base``, and nothing else, is protected."""
+        return self.held == {base.name} and self.marks == {self._mark(base)}
+
+    def _mark(self, base: Snapshot) -> str:
+        return f"{self.dataset}#{mark_name(self.vault_guid, base.guid)}"
 
     async def settle(self, base: Snapshot) -> None:
         """The vault has ``base`` now: protect it, then let the former base go. Does nothing when all is so."""
         await self.cover(base)
-        mark = f"{self.dataset}#{mark_name(self.vault_guid, base.guid)}"
+        mark = self._mark(base)
         if mark not in self.marks:
             await self.lzc.bookmark({mark: base.name})
             self.marks.add(mark)

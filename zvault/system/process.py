@@ -7,10 +7,12 @@ Such a process is left behind and reaped when it ends; nobody waits for it (DESI
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import fcntl
 import json
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +28,15 @@ KILL_GRACE = 2.0
 PIPE_SIZE = 1 << 20
 """Bytes a pipe between two stages holds; pipe(7) lets root have more, and 1 MiB saves most of the wake-ups."""
 
-_abandoned: set[asyncio.Task[int]] = set()
+LONGEST_LINE = 4096
+"""Characters kept of a line on stderr that does not end."""
+
+LONGEST_ANSWER = 64 << 20
+"""Bytes in one answer of a Conversation: a failure may name every snapshot of a large pool."""
+
+_LINE_END = re.compile(r"[\r\n]")
+
+_abandoned: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,11 @@ def describe_exit(returncode: int) -> str:
 
 
 Hear = Callable[[int, str], None]
-"""Told each line a stage of a pipeline says on stderr, with the stage's index."""
+"""Told each line a stage of a pipeline says on stderr, with the stage's index.
+
+A line that a tool draws after a carriage return, as mbuffer its progress, may never end: it is told as it stands, and
+again when it has grown.
+"""
 
 
 class Runner(Protocol):
@@ -141,11 +155,20 @@ async def _spawn(
     *,
     stdin: int,
     stdout: int,
+    stderr: int = asyncio.subprocess.PIPE,
     env: Mapping[str, str] | None = None,
+    limit: int = 1 << 16,
+    session: bool = False,
 ) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
-            *argv, stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE, env=tool_environment(env)
+            *argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=tool_environment(env),
+            limit=limit,
+            start_new_session=session,
         )
     except FileNotFoundError:
         raise ToolMissing(
@@ -155,6 +178,19 @@ async def _spawn(
         ) from None
     except PermissionError as error:
         raise ToolFailed(f"{argv[0]} cannot be started", str(error), "zvault runs as root") from None
+    except OSError as error:
+        raise ToolFailed(f"{argv[0]} cannot be started", str(error)) from None
+
+
+async def spawn_session(argv: Sequence[str], env: Mapping[str, str]) -> asyncio.subprocess.Process:
+    """Start a program as the leader of a session and process group, with all it says on one pipe, ``stdout``.
+
+    Raises ToolMissing, or ToolFailed where it cannot be started.
+    """
+    pipe, same = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+    return await _spawn(
+        argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=same, env=env, session=True
+    )
 
 
 def _pipe() -> tuple[int, int]:
@@ -168,12 +204,27 @@ async def put_down(process: asyncio.subprocess.Process) -> bool:
     """Kill a process; False if it hangs in the kernel and was left behind to be reaped later."""
     with contextlib.suppress(ProcessLookupError):
         process.kill()
-    waiter = asyncio.ensure_future(process.wait())
-    done, _ = await asyncio.wait({waiter}, timeout=KILL_GRACE)
-    if not done:
-        _abandoned.add(waiter)
-        waiter.add_done_callback(_abandoned.discard)
-    return bool(done)
+    ending = asyncio.ensure_future(_reap(process))
+    try:
+        await asyncio.wait({ending}, timeout=KILL_GRACE)
+    finally:
+        if not ending.done():
+            _abandoned.add(ending)
+            ending.add_done_callback(_abandoned.discard)
+    return ending.done()
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Wait until a process has ended, then let go of its pipes.
+
+    Process.wait() is no use for this: it also waits until the pipes are closed (until CPython 3.13), which a
+    grandchild can keep from happening, and (still) until all that is in them was read.
+    """
+    pause = 0.01
+    while process.returncode is None:
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 1.0)
+    process._transport.close()  # type: ignore[attr-defined]
 
 
 def left_behind() -> int:
@@ -249,26 +300,40 @@ class Pipeline:
         """Pass on what a stage says as it says it; tools redraw a line with a carriage return. Keeps the tail."""
         assert process.stderr is not None  # noqa: S101 - started with a pipe
         said: deque[str] = deque(maxlen=50)
-        rest = ""
+        rest, redrawn = "", False
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        hear = self._hear or (lambda _index, _line: None)
         while chunk := await process.stderr.read(4096):
-            *lines, rest = (rest + chunk.decode(errors="replace")).replace("\r", "\n").split("\n")
-            for line in filter(None, [*lines, rest if len(rest) < 4096 else ""]):
-                if self._hear is not None:
-                    self._hear(index, line)
-            said.extend(line for line in lines if line)
+            text = rest + decoder.decode(chunk)
+            *lines, rest = _LINE_END.split(text)
+            if lines:
+                redrawn = text.rfind("\r") > text.rfind("\n")
+            rest = rest[-LONGEST_LINE:]
+            for line in filter(None, [*lines, rest if redrawn else ""]):
+                hear(index, line)
+            said.extend(filter(None, lines))
         if rest:
             said.append(rest)
+            hear(index, rest)
         return "\n".join(said)
 
     async def wait(self) -> list[StageEnd]:
         """Wait for every stage; the ends come in the order of the stages."""
         return list(await asyncio.gather(*self._ends))
 
-    async def kill(self) -> None:
-        """Put every stage down, first to last, so that the receiver sees the end of the stream first."""
-        for process in self.processes:
+    async def kill(self, patience: float = 0.0) -> None:
+        """Put every stage down, first to last.
+
+        The last one sees its stream end and has ``patience`` seconds to end by itself, because a receiver that
+        is killed instead goes on in the kernel for a while and keeps its pool busy.
+        """
+        *others, last = self.processes
+        for process in others:
             if process.returncode is None:
                 await put_down(process)
+        await asyncio.wait({self._ends[-1]}, timeout=patience)
+        if last.returncode is None:
+            await put_down(last)
 
 
 class Conversation:
@@ -277,45 +342,68 @@ class Conversation:
     def __init__(self, argv: Sequence[str], process: asyncio.subprocess.Process) -> None:
         self.argv = tuple(argv)
         self._process = process
+        self._last_words = ""
+        self._listening = asyncio.ensure_future(self._listen())
 
     @classmethod
     async def start(cls, argv: Sequence[str]) -> Conversation:
         """Start the child. Raises ToolMissing."""
-        return cls(argv, await _spawn(argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE))
+        pipe = asyncio.subprocess.PIPE
+        return cls(argv, await _spawn(argv, stdin=pipe, stdout=pipe, limit=LONGEST_ANSWER))
+
+    async def _listen(self) -> None:
+        """Keep the end of what the child says on stderr; unread, it would block the child one day."""
+        assert self._process.stderr is not None  # noqa: S101 - started with a pipe
+        while chunk := await self._process.stderr.read(4096):
+            self._last_words = (self._last_words + chunk.decode(errors="replace"))[-LONGEST_LINE:]
 
     async def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        """Send one request and wait for its answer. The child is put down when it does not come in time."""
-        stdin = self._process.stdin
-        assert stdin is not None  # noqa: S101 - started with a pipe
-        try:
-            stdin.write(json.dumps(request).encode() + b"\n")
-            await stdin.drain()
-        except ConnectionError:
-            raise await self._ended() from None
-        return await self.read(deadline)
+        """Send one request and wait for its answer, as ``read`` does.
+
+        After a cancellation the child has to be closed: its answer may still come.
+        """
+        return await self._answer(json.dumps(request).encode() + b"\n", deadline)
 
     async def read(self, deadline: float) -> dict[str, Any]:
-        """Wait for one line. Raises DeadlineExceeded, or ToolFailed when the child has ended."""
-        stdout = self._process.stdout
-        assert stdout is not None  # noqa: S101 - started with a pipe
+        """Wait for one line. Whatever this raises, the child was put down.
+
+        Raises DeadlineExceeded, or ToolFailed when the child has ended or cannot be understood.
+        """
+        return await self._answer(b"", deadline)
+
+    async def _answer(self, request: bytes, deadline: float) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None  # noqa: S101 - started with pipes
+        assert stdout is not None  # noqa: S101
         try:
-            line = await asyncio.wait_for(stdout.readline(), deadline)
+            async with asyncio.timeout(deadline):
+                stdin.write(request)
+                await stdin.drain()
+                line = await stdout.readline()
+            answer = json.loads(line) if line else None
         except TimeoutError:
+            raise await self._too_late(deadline) from None
+        except ConnectionError:
+            raise await self._ended() from None
+        except ValueError as error:  # no JSON, or a line longer than any answer
             await put_down(self._process)
-            raise DeadlineExceeded(
-                f"{Path(self.argv[0]).name} did not answer within {deadline:g} s",
-                "the pool it works on may hang",
-                "look at 'zpool status' and the kernel log",
-            ) from None
-        if not line:
+            raise ToolFailed(f"{' '.join(self.argv[-2:])} cannot be understood", str(error)) from None
+        if not isinstance(answer, dict):
             raise await self._ended()
-        answer: dict[str, Any] = json.loads(line)
         return answer
 
-    async def _ended(self) -> ToolFailed:
+    async def _too_late(self, deadline: float) -> DeadlineExceeded:
         await put_down(self._process)
-        err = await self._process.stderr.read() if self._process.stderr else b""
-        lines = err.decode(errors="replace").strip().splitlines()
+        return DeadlineExceeded(
+            f"{Path(self.argv[0]).name} did not answer within {deadline:g} s",
+            "the pool it works on may hang",
+            "look at 'zpool status' and the kernel log",
+        )
+
+    async def _ended(self) -> ToolFailed:
+        await asyncio.wait({self._listening}, timeout=KILL_GRACE)
+        await put_down(self._process)
+        lines = self._last_words.strip().splitlines()
         return ToolFailed(f"{' '.join(self.argv[-2:])} ended", lines[-1] if lines else "without a word")
 
     async def close(self) -> None:

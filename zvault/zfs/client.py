@@ -10,11 +10,15 @@ from zvault.core.model import Tree
 from zvault.core.replication import Action, Interrupted, Step
 from zvault.system.process import Result, Runner
 from zvault.zfs import parse
+from zvault.zfs.listing import FEW, Cache
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.stream import Flags
 
 LIST_DEADLINE = 300.0
 """Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (PEERS §3.1)."""
+
+NAMES_IN_ARGV = 1000
+"""Snapshots named in one command: the longest names still fit the kernel's limit of 2 MiB."""
 
 PLACEHOLDER = "org.zvault:placeholder"
 """User property of a filesystem that zvault made only to hold others."""
@@ -26,16 +30,35 @@ class Zfs:
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
         self.lzc = Lzc()
+        self._cache = Cache()
 
     async def close(self) -> None:
         """End the helper process."""
         await self.lzc.close()
 
     async def tree(self, root: str) -> Tree:
-        """List a dataset and all below it with snapshots and bookmarks. Raises NotFound."""
-        datasets = await self._list(root, "filesystem,volume", parse.DATASET_COLUMNS)
-        points = await self._list(root, "snapshot,bookmark", parse.POINT_COLUMNS)
-        return parse.tree(datasets, points)
+        """List a dataset and all below it with snapshots and bookmarks. Raises NotFound.
+
+        Snapshots of datasets that did not change since the last listing are not listed again.
+        """
+        began = self._cache.now()
+        datasets = await self._list([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
+        stamps = parse.stamps(datasets)
+        stale = self._cache.stale(stamps)
+        fresh = [name for name in stamps if name not in set(stale)]
+        points: list[str] = []
+        if stale:
+            where, depth = ([root], "-r") if len(stale) > FEW or not fresh else (stale, "-d1")
+            points = await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS)
+            if where == [root]:
+                stale, fresh = list(stamps), []
+        tree = parse.tree(datasets, [*points, *self._cache.lines(fresh)])
+        self._cache.keep(stale, stamps, points, began)
+        return tree
+
+    def forget(self, dataset: str) -> None:
+        """The bookmarks or holds of a dataset were changed: list it again next time."""
+        self._cache.forget(dataset)
 
     async def tree_or_none(self, root: str) -> Tree:
         """As ``tree``, but empty where the root does not exist."""
@@ -44,27 +67,44 @@ class Zfs:
         except NotFound:
             return Tree()
 
-    async def _list(self, root: str, types: str, columns: Sequence[str]) -> list[str]:
+    async def _list(self, names: Sequence[str], depth: str, types: str, columns: Sequence[str]) -> list[str]:
         result = await self.runner.run(
-            ["zfs", "list", "-Hp", "-r", "-t", types, "-o", ",".join(columns), root],
+            ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(columns), *names],
             deadline=LIST_DEADLINE,
             check=False,
         )
         if result.returncode != 0:
-            raise _list_failure(root, result)
+            raise _list_failure(names[0], result)
         return result.stdout.splitlines()
 
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:
         """The hold tags of each snapshot named that has any."""
         held: dict[str, set[str]] = defaultdict(set)
-        if snapshots:
+        for start in range(0, len(snapshots), NAMES_IN_ARGV):
+            names = snapshots[start : start + NAMES_IN_ARGV]
             result = await self.runner.run(
-                ["zfs", "holds", "-H", *snapshots], deadline=LIST_DEADLINE, check=False
+                ["zfs", "holds", "-H", *names], deadline=LIST_DEADLINE, check=False
             )
             for line in result.stdout.splitlines():
                 name, tag, *_ = line.split("\t")
                 held[name].add(tag)
         return dict(held)
+
+    async def clones(self, snapshots: Sequence[str]) -> dict[str, list[str]]:
+        """The clones of each snapshot named that has any. A receive that waits to be resumed is one too."""
+        found: dict[str, list[str]] = {}
+        for start in range(0, len(snapshots), NAMES_IN_ARGV):
+            names = snapshots[start : start + NAMES_IN_ARGV]
+            result = await self.runner.run(
+                ["zfs", "list", "-Hp", "-t", "snapshot", "-o", "name,clones", *names],
+                deadline=LIST_DEADLINE,
+                check=False,
+            )
+            for line in result.stdout.splitlines():
+                name, _, clones = line.partition("\t")
+                if clones not in {"", "-"}:
+                    found[name] = clones.split(",")
+        return found
 
     async def interrupted(self, token: str) -> Interrupted:
         """What a resume token means, and whether this host can still serve it.

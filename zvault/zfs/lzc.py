@@ -52,7 +52,7 @@ class Lzc:
         await self._call(f"destroy {_some(names)}", "destroy", names=list(names))
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        """Hold snapshots against destruction."""
+        """Hold snapshots against destruction. Raises when one of them is gone; the others are held then."""
         await self._call(f"hold {_some(names)}", "hold", names=list(names), tag=tag)
 
     async def release(self, names: Sequence[str], tag: str) -> None:
@@ -68,11 +68,21 @@ class Lzc:
         await self._call(f"destroy {_some(names)}", "destroy_bookmarks", names=list(names))
 
     async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
-        """Estimate a stream in bytes. ``flags``: large_blocks, compress, embed, raw (libzfs_core(3))."""
+        """Estimate a stream in bytes. ``flags``: large_blocks, compress, embedded_data, raw."""
         value = await self._call(
             f"estimate {snapshot}", "send_space", snapshot_name=snapshot, base=base, flags=list(flags)
         )
         return int(value)
+
+    async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
+        """What destroying each range of neighbouring snapshots, first to last, would free, exactly, in bytes.
+
+        It is more than the sum of their ``used``: what only snapshots of the range share goes too.
+        """
+        if not ranges:
+            return []
+        value = await self._call(f"size {ranges[0][0]}", "range_space", ranges=[list(one) for one in ranges])
+        return [int(size) for size in value]
 
     async def close(self) -> None:
         """End the child."""
@@ -108,6 +118,9 @@ class Lzc:
                     error.why,
                     "install python3-pyzfs of the same version as zfsutils-linux",
                 ) from None
+            except asyncio.CancelledError:
+                await child.close()
+                raise
             self._child = child
         return self._child
 

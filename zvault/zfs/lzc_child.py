@@ -31,12 +31,20 @@ def destroy(names: list[str]) -> None:
 
 
 def hold(names: list[str], tag: str) -> None:
-    """Hold snapshots; one that this tag holds already is no error."""
-    try:
-        lzc.lzc_hold({name.encode(): tag.encode() for name in names})
-    except exceptions.HoldFailure as failure:
-        if not all(isinstance(error, exceptions.HoldExists) for error in failure.errors):
-            raise
+    """Hold snapshots; one that this tag holds already is no error.
+
+    libzfs_core holds none when one is held already, and tells of one that is gone in what it returns.
+    """
+    wanted = {name.encode(): tag.encode() for name in names}
+    while wanted:
+        try:
+            gone = lzc.lzc_hold(wanted)
+        except exceptions.HoldFailure as failure:
+            wanted = _without(wanted, failure, exceptions.HoldExists)
+        else:
+            if gone:
+                raise exceptions.HoldFailure([exceptions.SnapshotNotFound(name) for name in gone], 0)
+            return
 
 
 def release(names: list[str], tag: str) -> None:
@@ -45,12 +53,15 @@ def release(names: list[str], tag: str) -> None:
 
 
 def bookmark(marks: dict[str, str]) -> None:
-    """Make bookmarks, mark → snapshot; one that exists already is no error."""
-    try:
-        lzc.lzc_bookmark(_encode(marks))
-    except exceptions.BookmarkFailure as failure:
-        if not all(isinstance(error, exceptions.BookmarkExists) for error in failure.errors):
-            raise
+    """Make bookmarks, mark → snapshot; one that exists already is no error (libzfs_core makes none then)."""
+    wanted = _encode(marks)
+    while wanted:
+        try:
+            lzc.lzc_bookmark(wanted)
+        except exceptions.BookmarkFailure as failure:
+            wanted = _without(wanted, failure, exceptions.BookmarkExists)
+        else:
+            return
 
 
 def destroy_bookmarks(names: list[str]) -> None:
@@ -63,10 +74,25 @@ def send_space(snapshot_name: str, base: str | None, flags: list[str]) -> int:
     return int(lzc.lzc_send_space(snapshot_name.encode(), base.encode() if base else None, flags))
 
 
+def range_space(ranges: list[list[str]]) -> list[int]:
+    """What destroying each range of snapshots (first, last) would free, in bytes."""
+    return [int(lzc.lzc_snaprange_space(first.encode(), last.encode())) for first, last in ranges]
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     call.__name__: call
-    for call in (snapshot, destroy, hold, release, bookmark, destroy_bookmarks, send_space)
+    for call in (snapshot, destroy, hold, release, bookmark, destroy_bookmarks, send_space, range_space)
 }
+
+
+def _without(
+    wanted: dict[bytes, bytes], failure: exceptions.ZFSError, harmless: type[exceptions.ZFSError]
+) -> dict[bytes, bytes]:
+    """What is left to do when all that stood in the way is there already; else raises the failure."""
+    there = {error.name for error in failure.errors if isinstance(error, harmless)}
+    if len(there) != len(failure.errors) or not there & set(wanted):
+        raise failure
+    return {name: value for name, value in wanted.items() if name not in there}
 
 
 def _text(name: object) -> str:

@@ -8,7 +8,16 @@ from typing import cast
 
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 
-DATASET_COLUMNS = ("name", "type", "guid", "used", "written", "receive_resume_token", "encryption")
+DATASET_COLUMNS = (
+    "name",
+    "type",
+    "guid",
+    "used",
+    "written",
+    "receive_resume_token",
+    "encryption",
+    "snapshots_changed",
+)
 POINT_COLUMNS = ("name", "guid", "createtxg", "creation", "userrefs")
 
 
@@ -33,7 +42,7 @@ def tree(dataset_lines: Iterable[str], point_lines: Iterable[str]) -> Tree:
         bookmarks[dataset].append(Bookmark(dataset, tag, int(guid), int(createtxg), int(creation)))
     datasets: dict[str, Dataset] = {}
     for line in dataset_lines:
-        name, kind, guid, used, written, token, encryption = line.split("\t")
+        name, kind, guid, used, written, token, encryption, _ = line.split("\t")
         datasets[name] = Dataset(
             name=name,
             guid=int(guid),
@@ -46,6 +55,15 @@ def tree(dataset_lines: Iterable[str], point_lines: Iterable[str]) -> Tree:
             bookmarks=tuple(sorted(bookmarks[name], key=lambda mark: mark.createtxg)),
         )
     return Tree(dict(sorted(datasets.items(), key=lambda item: item[0].split("/"))))
+
+
+def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Each dataset's guid and ``snapshots_changed``, which tell whether its snapshots are still those seen before."""
+    found = {}
+    for line in dataset_lines:
+        fields = line.split("\t")
+        found[fields[0]] = (fields[2], fields[-1])
+    return found
 
 
 def token_contents(text: str) -> dict[str, str]:

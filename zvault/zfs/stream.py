@@ -93,7 +93,7 @@ def mbuffer_argv(memory: int, block: int) -> list[str]:
 
 
 _SENT = re.compile(r"^\d\d:\d\d:\d\d\t(\d+)\t")
-_PASSED = re.compile(r"([\d.]+) ([kMGTPE]?i?)B(?:yte)? (?:total|in)\b(?:.*buffer +(\d+)%)?")
+_PASSED = re.compile(r"(?<![\d.+])(\d+(?:\.\d+)?) ([kMGTPE]?)i?B(?:yte)? (?:total|in)\b(?:.*buffer +(\d+)%)?")
 _UNIT = {prefix: 1024**power for power, prefix in enumerate(("", "k", "M", "G", "T", "P", "E"))}
 
 
@@ -106,12 +106,12 @@ def bytes_sent(line: str) -> int | None:
 def bytes_passed(line: str) -> tuple[int, int | None] | None:
     """Bytes written so far, and percent of the buffer filled, from mbuffer's status or summary line.
 
-    ``in @ 62.9 MiB/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer 100% full`` (three digits exact).
+    ``in @ 62.9 MiB/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer 100% full``: three or four digits are exact.
     """
     found = _PASSED.search(line)
     if not found:
         return None
-    return int(float(found[1]) * _UNIT[found[2].rstrip("i")]), int(found[3]) if found[3] else None
+    return int(float(found[1]) * _UNIT[found[2]]), int(found[3]) if found[3] else None
 
 
 def is_progress(line: str) -> bool:

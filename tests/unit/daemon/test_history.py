@@ -1,0 +1,215 @@
+"""History is for people: it may be damaged, deleted or impossible, and no backup notices."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zvault.daemon import history as module
+from zvault.daemon.history import History
+
+FIGURES = {"bytes": 5, "datasets": 4, "sent": 3, "pruned": 2}
+ERROR = {"reason": "conflict", "what": "what", "why": "why", "next": "next"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "history.sqlite"
+
+
+@pytest.fixture
+def history(file: Path) -> Iterator[History]:
+    history = History(file)
+    yield history
+    history.close()
+
+
+def add(history: History, run: str, started: float = 10.0, result: str = "ok", backup: str = "b") -> None:
+    history.begin(run, backup, "hand", started)
+    history.end(run, started + 5, result, FIGURES, ERROR if result != "ok" else None)
+
+
+def ids(history: History, backup: str | None = None, limit: int = 20) -> list[str]:
+    return [run["id"] for run in history.runs(backup, limit)]
+
+
+def test_a_run_is_told_as_the_api_tells_it(history: History) -> None:
+    add(history, "r1", result="partial")
+    assert history.runs("b", 20) == [
+        {
+            "id": "r1",
+            "backup": "b",
+            "trigger": "hand",
+            "started": 10.0,
+            "ended": 15.0,
+            "result": "partial",
+            **FIGURES,
+            "error": ERROR,
+            "seconds": 5.0,
+        }
+    ]
+
+
+def test_a_run_in_progress_has_no_end(history: History) -> None:
+    history.begin("r1", "b", "schedule", 10.0)
+    (run,) = history.runs("b", 1)
+    assert (run["ended"], run["result"], run["seconds"], run["error"]) == (None, None, None, None)
+    assert history.last("b") is None
+
+
+def test_the_newest_come_first_of_all_backups_or_of_one(history: History) -> None:
+    add(history, "r1", 10, backup="a")
+    add(history, "r3", 30)
+    add(history, "r2", 20)
+    add(history, "r4", 30)
+    assert ids(history) == ["r4", "r3", "r2", "r1"]
+    assert ids(history, "b", 2) == ["r4", "r3"]
+    assert ids(history, "nobody") == []
+    assert ids(history, "a'; drop table run; --") == []
+    assert ids(history, limit=10**30) == ["r4", "r3", "r2", "r1"]
+
+
+def test_the_last_run_and_the_last_success_are_told_apart(history: History) -> None:
+    add(history, "r1", 10)
+    add(history, "r2", 20, "failed")
+    history.begin("r3", "b", "hand", 30)
+    last, success = history.last("b"), history.last("b", "ok")
+    assert last is not None
+    assert success is not None
+    assert (last["id"], success["id"]) == ("r2", "r1")
+    assert history.last("b", "interrupted") is None
+
+
+def test_after_a_crash_unfinished_runs_are_interrupted(file: Path) -> None:
+    before = History(file)
+    add(before, "r1", 10)
+    before.begin("r2", "b", "hand", 20)
+    before.begin("r3", "c", "hand", 21)
+    # No close: the daemon was killed.
+    after = History(file)
+    assert sorted(after.interrupt_unfinished(99.0)) == ["b", "c"]
+    assert after.interrupt_unfinished(100.0) == []
+    last = after.last("b")
+    assert last is not None
+    assert (last["id"], last["result"], last["ended"]) == ("r2", "interrupted", 99.0)
+
+
+def test_only_so_many_runs_are_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 3)
+    for number in range(6):
+        add(history, f"r{number}", number)
+    assert ids(history) == ["r5", "r4", "r3"]
+
+
+def assert_works(history: History) -> None:
+    add(history, "new", 1000)
+    assert ids(history, limit=1) == ["new"]
+
+
+@pytest.mark.parametrize("content", [b"this is no database at all" * 100, b"\0" * 8192])
+def test_a_file_that_is_no_database_is_set_aside(file: Path, content: bytes) -> None:
+    file.parent.mkdir()
+    file.write_bytes(content)
+    assert_works(History(file))
+    assert file.with_suffix(".damaged").read_bytes() == content
+    assert ids(History(file)) == ["new"]
+
+
+def test_an_empty_file_is_a_new_history(file: Path) -> None:
+    file.parent.mkdir()
+    file.touch()
+    assert_works(History(file))
+
+
+def test_another_programs_table_is_set_aside(file: Path) -> None:
+    file.parent.mkdir()
+    with sqlite3.connect(file) as other:
+        other.execute("create table run (id integer, colour text)")
+    other.close()
+    assert_works(History(file))
+    assert file.with_suffix(".damaged").exists()
+
+
+def test_a_damaged_page_found_while_the_daemon_runs_is_survived(file: Path, history: History) -> None:
+    for number in range(150):
+        history.begin(f"r{number}", "b" * 50, "hand", number)
+    history.close()
+    content = bytearray(file.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    again = History(file)
+    file.write_bytes(content)
+    assert again.runs(None, 10_000) == []
+    assert_works(again)
+    assert file.with_suffix(".damaged").exists()
+    assert ids(History(file)) == ["new"]
+
+
+def test_a_stale_journal_is_not_rolled_back_into_the_new_file(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"no database" * 1000)
+    journal = file.with_name("history.sqlite-journal")
+    journal.write_bytes(b"\xd9\xd5\x05\xf9 \xa1c\xd7" + b"\0" * 1000)
+    assert_works(History(file))
+    assert ids(History(file)) == ["new"]
+
+
+def test_a_file_deleted_while_the_daemon_runs_is_made_anew(file: Path, history: History) -> None:
+    add(history, "r1")
+    file.unlink()
+    assert history.last("b") is None
+    assert_works(history)
+    assert ids(History(file)) == ["new"]
+
+
+def test_a_folder_deleted_while_the_daemon_runs_is_made_anew(file: Path, history: History) -> None:
+    file.unlink()
+    file.parent.rmdir()
+    assert_works(history)
+    assert file.exists()
+
+
+def test_a_file_replaced_while_the_daemon_runs_is_taken_up(
+    file: Path, history: History, tmp_path: Path
+) -> None:
+    restored = History(tmp_path / "restored.sqlite")
+    add(restored, "restored", 1)
+    restored.close()
+    (tmp_path / "restored.sqlite").replace(file)
+    assert_works(history)
+    assert ids(History(file)) == ["new", "restored"]
+
+
+def test_where_no_file_can_be_had_memory_serves(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be")
+    history = History(tmp_path / "state" / "history.sqlite")
+    assert_works(history)
+    assert history.interrupt_unfinished(1.0) == []
+
+
+def test_a_folder_in_the_files_place_is_left_alone(file: Path) -> None:
+    (file / "precious").mkdir(parents=True)
+    assert_works(History(file))
+    assert (file / "precious").exists()
+
+
+def test_a_file_somebody_locked_is_neither_set_aside_nor_waited_for_long(
+    file: Path, history: History
+) -> None:
+    add(history, "r1")
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("begin exclusive")
+    before = time.monotonic()
+    history.begin("lost", "b", "hand", 20.0)
+    assert time.monotonic() - before < 10
+    other.execute("rollback")
+    other.close()
+    assert not file.with_suffix(".damaged").exists()
+    add(history, "r2", 30)
+    assert ids(History(file)) == ["r2", "r1"]
+
+
+def test_a_run_that_ends_but_never_began_is_no_error(history: History) -> None:
+    history.end("unknown", 1.0, "ok", FIGURES, None)
+    assert ids(history) == []

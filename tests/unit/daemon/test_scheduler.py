@@ -1,0 +1,266 @@
+"""When a backup is due, and when it was missed: by the wall clock, through clock changes, sleeps and restarts."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from apscheduler.triggers.interval import IntervalTrigger
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.errors import Busy, NotFound
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.names import snapshot_tag
+from zvault.core.schedule import parse_schedule
+from zvault.daemon import scheduler as module
+from zvault.daemon.scheduler import CalendarTrigger, Scheduler, missed
+from zvault.ops.context import Clock, Context
+from zvault.system.process import HostRunner
+
+BERLIN = ZoneInfo("Europe/Berlin")  # forward on 2026-03-29 at 02:00, back on 2026-10-25 at 03:00
+
+
+def at(text: str, zone: Any = BERLIN, fold: int = 0) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=zone, fold=fold)
+
+
+def cron(text: str, zone: Any = BERLIN) -> CalendarTrigger:
+    return CalendarTrigger(parse_schedule(text), zone)
+
+
+def every(seconds: float, last: datetime) -> IntervalTrigger:
+    """As the scheduler makes it: from the last snapshot on."""
+    return IntervalTrigger(seconds=seconds, start_date=last + timedelta(seconds=seconds), timezone=UTC)
+
+
+# Missed times
+
+
+def test_a_backup_that_never_ran_is_due() -> None:
+    assert missed(cron("daily"), None, at("2026-11-21 09:00"))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "last", "now", "expected"),
+    [
+        ("hourly", "2026-11-21 09:00:00", "2026-11-21 09:59:59", False),
+        ("hourly", "2026-11-21 09:00:00", "2026-11-21 10:00:00", True),
+        ("hourly", "2026-11-21 08:59:59", "2026-11-21 09:00:00", True),
+        ("hourly", "2026-11-21 09:17:00", "2026-11-21 09:59:00", False),
+        ("daily", "2026-11-20 00:00:01", "2026-11-20 23:59:59", False),
+        ("daily", "2026-11-20 00:00:01", "2026-11-21 00:00:00", True),
+        ("weekly", "2026-11-16 00:00:00", "2026-11-22 23:59:59", False),
+        ("weekly", "2026-11-16 00:00:00", "2026-11-23 00:00:00", True),
+        ("30 2 * * mon-fri", "2026-11-20 02:30:00", "2026-11-22 12:00:00", False),
+        ("30 2 * * mon-fri", "2026-11-20 02:30:00", "2026-11-23 02:30:00", True),
+        ("0 0 29 2 *", "2024-02-29 00:00:00", "2026-11-21 00:00:00", False),
+        # Forward: 02:30 does not come, so it comes at 03:30.
+        ("30 2 * * *", "2026-03-28 02:30:00", "2026-03-29 03:29:00", False),
+        ("30 2 * * *", "2026-03-28 02:30:00", "2026-03-29 03:30:00", True),
+        ("30 2 * * *", "2026-03-29 03:30:00", "2026-03-30 02:29:00", False),
+        ("30 2 * * *", "2026-03-29 03:30:00", "2026-03-30 02:30:00", True),
+        ("daily", "2026-03-29 00:00:00", "2026-03-29 23:59:00", False),
+        ("daily", "2026-03-29 00:00:00", "2026-03-30 00:00:00", True),
+    ],
+)
+def test_a_time_of_the_calendar_was_missed(schedule: str, last: str, now: str, expected: bool) -> None:
+    assert missed(cron(schedule), at(last), at(now)) is expected
+
+
+def test_where_the_clock_is_put_back_a_night_is_due_once_and_both_hours_are_due() -> None:
+    first, second = at("2026-10-25 02:30"), at("2026-10-25 02:30", fold=1)
+    assert second - first == timedelta(0)  # by the wall; an hour apart in truth:
+    assert second.astimezone(UTC) - first.astimezone(UTC) == timedelta(hours=1)
+    nightly, hourly = cron("30 2 * * *"), cron("30 * * * *")
+    assert missed(nightly, at("2026-10-24 02:30"), first)
+    assert not missed(nightly, first, at("2026-10-26 02:29"))
+    assert missed(hourly, first.astimezone(UTC), second.astimezone(UTC))
+
+
+@pytest.mark.parametrize(("passed", "expected"), [(899, False), (900, True), (901, True), (10**6, True)])
+def test_an_interval_was_missed(passed: int, expected: bool) -> None:
+    last = at("2026-11-21 09:00", UTC)
+    assert missed(every(900, last), last, last + timedelta(seconds=passed)) is expected
+
+
+def test_an_interval_is_as_long_through_a_clock_change() -> None:
+    last = at("2026-03-29 01:00").astimezone(UTC)  # as a snapshot's name has it
+    assert not missed(every(7200, last), last, at("2026-03-29 03:59:59"))
+    assert missed(every(7200, last), last, at("2026-03-29 04:00:00"))
+
+
+MOMENTS = st.integers(0, 3 * 366 * 86400).map(
+    lambda s: datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=s)
+)
+
+
+@given(
+    st.sampled_from(["hourly", "daily", "15 3 * * sun", "*/20 8-18 * * *"]), MOMENTS, st.integers(0, 200_000)
+)
+def test_what_was_not_missed_comes_later_and_what_was_came_before(
+    schedule: str, last: datetime, passed: int
+) -> None:
+    trigger, now = cron(schedule), last + timedelta(seconds=passed)
+    due = trigger.get_next_fire_time(None, last + timedelta(seconds=1)).astimezone(UTC)
+    assert due > last
+    assert missed(trigger, last, now) == (due <= now)
+
+
+@given(st.sampled_from(["hourly", "daily", "30 2 * * *"]), MOMENTS)
+def test_many_missed_times_are_one(schedule: str, now: datetime) -> None:
+    """APScheduler walks from fire time to fire time until now; a walk through years would be one run each."""
+    trigger = cron(schedule)
+    previous = now - timedelta(days=400)
+    following = trigger.get_next_fire_time(previous, now).astimezone(UTC)
+    assert following > now - timedelta(microseconds=1)
+
+
+# The scheduler itself
+
+
+class StoppedClock(Clock):
+    now_is = at("2026-11-21 09:30", UTC)
+
+    def time(self) -> float:
+        return self.now_is.timestamp()
+
+
+class FakeZfs:
+    def __init__(self) -> None:
+        self.snapshots: dict[str, list[str]] = {}
+        self.missing: set[str] = set()
+
+    async def tree(self, root: str) -> Tree:
+        if root in self.missing:
+            raise NotFound(f"there is no dataset '{root}'")
+        points = tuple(
+            Snapshot(root, tag, 1 + n, 1 + n, 0) for n, tag in enumerate(self.snapshots.get(root, []))
+        )
+        return Tree({root: Dataset(root, 1, "filesystem", snapshots=points)})
+
+
+Fired = list[tuple[str, str]]
+
+
+@pytest.fixture
+def fired() -> Fired:
+    return []
+
+
+@pytest.fixture
+async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(module, "TICK", 0.02)
+    made: list[Scheduler] = []
+
+    def build(
+        backups: dict[str, dict[str, Any]], due: Callable[[str, str], object] | None = None
+    ) -> Scheduler:
+        config = Config.model_validate(
+            {
+                "daemon": {"timezone": "UTC"},
+                "vault": {"cold": {"pool": "cold"}},
+                "backup": {
+                    name: {"source": f"tank/{name}", "vault": "cold", **fields}
+                    for name, fields in backups.items()
+                },
+            }
+        )
+        nowhere = Path("/nowhere")
+        context = Context(
+            config, Paths(nowhere, nowhere, nowhere, nowhere), HostRunner(), "host", StoppedClock()
+        )
+        context.source = FakeZfs()  # type: ignore[assignment]
+        made.append(Scheduler(context, due or (lambda name, trigger: fired.append((name, trigger)))))
+        return made[-1]
+
+    yield build
+    for scheduler in made:
+        scheduler.stop()
+
+
+def snapshot_at(scheduler: Scheduler, name: str, when: datetime, prefix: str = "zvault") -> None:
+    scheduler.context.source.snapshots[f"tank/{name}"] = [  # type: ignore[attr-defined]
+        "by-hand",
+        snapshot_tag(prefix, when - timedelta(days=3)),
+        snapshot_tag(prefix, when),
+    ]
+
+
+async def test_only_what_was_missed_is_caught_up_and_once(build: Any, fired: Fired) -> None:
+    hourly = {"schedule": "hourly"}
+    scheduler = build({"late": hourly, "early": hourly, "new": hourly, "hand": {}})
+    snapshot_at(scheduler, "late", at("2026-11-18 05:00", UTC))
+    snapshot_at(scheduler, "early", at("2026-11-21 09:00", UTC))
+    await scheduler.start()
+    assert sorted(fired) == [("late", "catch-up"), ("new", "catch-up")]
+    assert scheduler.next_run("hand") is None
+    assert scheduler.next_run("nobody") is None
+
+
+async def test_the_pool_tells_when_it_last_ran_and_only_in_our_own_words(build: Any, fired: Fired) -> None:
+    scheduler = build({"a": {"schedule": "hourly", "snapshot": {"prefix": "nightly"}}})
+    snapshot_at(scheduler, "a", at("2026-11-21 09:00", UTC), prefix="zvault")
+    await scheduler.start()
+    assert fired == [("a", "catch-up")]
+
+
+async def test_a_source_that_is_not_there_does_not_stop_the_others(build: Any, fired: Fired) -> None:
+    scheduler = build({"gone": {"every": "1h"}, "here": {"every": "1h"}})
+    scheduler.context.source.missing.add("tank/gone")
+    snapshot_at(scheduler, "here", at("2026-11-21 09:00", UTC))
+    await scheduler.start()
+    assert fired == [("gone", "catch-up")]
+    assert scheduler.next_run("here") is not None
+
+
+async def test_a_refusal_to_run_stops_nothing(build: Any) -> None:
+    def busy(name: str, trigger: str) -> None:
+        raise Busy(f"backup '{name}' is already running")
+
+    scheduler = build({"a": {"schedule": "hourly"}, "b": {"schedule": "hourly"}}, busy)
+    await scheduler.start()
+    assert scheduler.next_run("a") is not None
+    assert scheduler.next_run("b") is not None
+
+
+async def test_when_its_time_comes_a_backup_is_run(
+    build: Any, fired: Fired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = build({"a": {"every": "1s"}})
+    # APScheduler keeps real time, so here the clock is not stopped.
+    monkeypatch.setattr(StoppedClock, "now_is", property(lambda _: datetime.now(UTC)))
+    snapshot_at(scheduler, "a", datetime.now(UTC))
+    await scheduler.start()
+    for _ in range(500):
+        if fired:
+            break
+        await asyncio.sleep(0.01)
+    assert fired[0] == ("a", "schedule")
+
+
+async def test_a_new_configuration_takes_the_place_of_the_old(build: Any, fired: Fired) -> None:
+    scheduler = build({"a": {"schedule": "hourly"}, "b": {"schedule": "hourly"}})
+    for name in "ab":
+        snapshot_at(scheduler, name, at("2026-11-21 09:00", UTC))
+    await scheduler.start()
+    del scheduler.context.config.backup["b"]
+    await scheduler.reschedule()
+    assert scheduler.next_run("a") is not None
+    assert scheduler.next_run("b") is None
+    assert fired == []
+
+
+async def test_a_stopped_scheduler_starts_nothing_and_can_be_stopped_again(build: Any, fired: Fired) -> None:
+    scheduler = build({"a": {"every": "1s"}})
+    snapshot_at(scheduler, "a", at("2026-11-21 09:30", UTC))
+    await scheduler.start()
+    scheduler.stop()
+    scheduler.stop()
+    await asyncio.sleep(0.05)
+    assert fired == []

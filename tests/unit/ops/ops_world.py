@@ -1,0 +1,157 @@
+"""A source, its holds and bookmarks, and a vault, as values; and a libzfs_core that works on them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.errors import Busy
+from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
+from zvault.core.names import snapshot_tag
+from zvault.ops.context import Clock, Context
+from zvault.ops.plan import Sides
+from zvault.system.process import HostRunner
+
+HOUR = 3600
+START = 1_795_000_000
+
+
+class StoppedClock(Clock):
+    def __init__(self, now: float) -> None:
+        self.at = now
+
+    def time(self) -> float:
+        return self.at
+
+
+def context(now: float = START, **backup: Any) -> Context:
+    """A context with one backup, ``b``, of ``tank`` into the vault ``cold``."""
+    config = Config.model_validate(
+        {
+            "daemon": {"timezone": "UTC"},
+            "vault": {"cold": {"pool": "cold"}},
+            "backup": {"b": {"source": "tank", "vault": "cold", **backup}},
+        }
+    )
+    paths = Paths(Path("/nowhere"), Path("/nowhere"), Path("/nowhere"), Path("/nowhere"))
+    return Context(config, paths, HostRunner(), "host", StoppedClock(now))
+
+
+def tag(number: int) -> str:
+    """The tag of the snapshot that zvault made in hour ``number``."""
+    from datetime import UTC, datetime
+
+    return snapshot_tag("zvault", datetime.fromtimestamp(START + number * HOUR, UTC))
+
+
+def snap(number: int, dataset: str = "tank", *, name: str | None = None, held: int = 0) -> Snapshot:
+    """The snapshot of hour ``number``; its GUID is 100 more, on either side."""
+    return Snapshot(dataset, name or tag(number), 100 + number, number, START + number * HOUR, held)
+
+
+def dataset(name: str, *points: Snapshot | Bookmark, **fields: Any) -> Dataset:
+    return Dataset(
+        name,
+        1,
+        fields.pop("type", "filesystem"),
+        snapshots=tuple(point for point in points if isinstance(point, Snapshot)),
+        bookmarks=tuple(point for point in points if isinstance(point, Bookmark)),
+        **fields,
+    )
+
+
+def tree(*datasets: Dataset) -> Tree:
+    return Tree({dataset.name: dataset for dataset in datasets})
+
+
+def sides(source: Dataset, vault: Dataset | None, holds: Mapping[str, set[str]] | None = None) -> Sides:
+    there = tree(vault) if vault is not None else Tree()
+    return Sides(tree(source), there, ((source, f"cold/host/{source.name}"),), holds or {})
+
+
+class Crash(BaseException):
+    """The host loses power."""
+
+
+@dataclass
+class Host:
+    """One source dataset with its holds and bookmarks, and what a vault has of it.
+
+    Counts what changes a pool; with ``crash_at`` n, the power fails instead of the n-th change.
+    """
+
+    crash_at: int | None = None
+    changes: int = 0
+    log: list[str] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    holds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    marks: dict[str, Snapshot] = field(default_factory=dict)
+    vault: list[Snapshot] | None = None
+    name: str = "tank"
+
+    def change(self, what: str) -> None:
+        self.changes += 1
+        if self.crash_at is not None and self.changes >= self.crash_at:
+            raise Crash
+        self.log.append(what)
+
+    def named(self, name: str) -> Snapshot:
+        return next(snap for snap in self.snapshots if snap.name == name)
+
+    # As Lzc does it.
+
+    async def hold(self, names: Sequence[str], hold: str) -> None:
+        self.change(f"hold {' '.join(name.split('@')[1] for name in names)}")
+        for name in names:
+            self.named(name)
+            self.holds[name].add(hold)
+
+    async def release(self, names: Sequence[str], hold: str) -> None:
+        self.change(f"release {' '.join(name.split('@')[1] for name in names)}")
+        for name in names:
+            self.holds[name].discard(hold)
+
+    async def bookmark(self, marks: Mapping[str, str]) -> None:
+        self.change(f"bookmark {' '.join(name.split('@')[1] for name in marks.values())}")
+        for mark, name in marks.items():
+            self.marks.setdefault(mark, self.named(name))
+
+    async def destroy_bookmarks(self, names: Sequence[str]) -> None:
+        self.change(f"destroy {len(names)} bookmarks")
+        for name in names:
+            self.marks.pop(name, None)
+
+    async def destroy(self, names: Sequence[str]) -> None:
+        """Destroy, as an administrator or another tool might at any moment: what is held stays."""
+        if any(self.holds[name] for name in names):
+            raise Busy("held")
+        self.snapshots = [snap for snap in self.snapshots if snap.name not in names]
+
+    # What a listing shows.
+
+    def source(self) -> Dataset:
+        snapshots = [
+            Snapshot(s.dataset, s.tag, s.guid, s.createtxg, s.creation, len(self.holds[s.name]))
+            for s in self.snapshots
+        ]
+        marks = [
+            Bookmark(self.name, name.split("#")[1], s.guid, s.createtxg, s.creation)
+            for name, s in self.marks.items()
+        ]
+        return dataset(self.name, *snapshots, *marks)
+
+    def target(self) -> Dataset | None:
+        if self.vault is None:
+            return None
+        name = f"cold/host/{self.name}"
+        return dataset(name, *(Snapshot(name, s.tag, s.guid, s.createtxg, s.creation) for s in self.vault))
+
+    def sides(self) -> Sides:
+        return sides(
+            self.source(), self.target(), {name: set(tags) for name, tags in self.holds.items() if tags}
+        )

@@ -1,0 +1,224 @@
+"""The last base is sacred: what is held and bookmarked when the power fails between any two changes."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ops_world import Crash, Host, context, dataset, snap, tag
+
+from zvault.config.schema import Send
+from zvault.core.model import Bookmark
+from zvault.core.replication import Step, TransferPlan, plan_transfer
+from zvault.ops.backup import Run
+from zvault.ops.plan import ours_of
+from zvault.ops.protect import Guard, hold_tag, mark_name, marks_by_vault
+from zvault.zfs.stream import Flags
+
+COLD, CLOUD = 0x1F, 0x2E
+
+
+class Faked(Run):
+    """The real order of a transfer; only the stream is made of thin air."""
+
+    def __init__(self, host: Host) -> None:
+        where = context()
+        where.source = SimpleNamespace(lzc=host, forget=lambda _: None)  # type: ignore[assignment]
+        super().__init__(where, None, "b", lambda *_, **__: None)  # type: ignore[arg-type]
+        self.host = host
+
+    def _flags(self, dataset_name: str, sides: Any) -> Flags:
+        return Flags.of(Send(), dataset(dataset_name))
+
+    async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
+        """The snapshots arrive one by one: each is a change after which the power may fail."""
+        start = step.base.createtxg if step.base else 0
+        between = step.intermediates
+        for arriving in self.host.snapshots:
+            if (start < arriving.createtxg < step.to.createtxg and between) or arriving.guid == step.to.guid:
+                self.host.change(f"receive {arriving.tag}")
+                self.host.vault = [*(self.host.vault or ()), arriving]
+
+
+async def run(host: Host) -> None:
+    """One run's transfer, planned on what a listing shows."""
+    faked = Faked(host)
+    sides = host.sides()
+    (source, target) = sides.pairs[0]
+    plan = plan_transfer(source, sides.vault.get(target), target, ours=ours_of(faked.backup))
+
+    async def nothing(_: str) -> None:
+        pass
+
+    vault: Any = SimpleNamespace(guid=COLD, zfs=SimpleNamespace(make_parents=nothing, abort_receive=nothing))
+    await faked._transfer(plan, sides, vault)
+
+
+def is_safe(host: Host) -> bool:
+    """Whether the next incremental's base is kept for this vault; another vault's hold may go at any moment."""
+    if not host.vault:
+        return True
+    base = host.vault[-1]
+    return hold_tag(COLD) in host.holds[base.name] or f"tank#{mark_name(COLD, base.guid)}" in host.marks
+
+
+def fresh() -> Host:
+    return Host(snapshots=[snap(1), snap(2), snap(3)])
+
+
+async def settled() -> Host:
+    """The vault has the first snapshot; three more came since, and one by hand."""
+    host = Host(snapshots=[snap(1)])
+    await run(host)
+    host.snapshots += [snap(2), snap(3), snap(4, name="by-hand"), snap(5)]
+    host.holds[snap(1).name].add("somebody")
+    host.holds[snap(2).name].add(hold_tag(CLOUD))
+    host.marks[f"tank#{mark_name(CLOUD, 102)}"] = snap(2)
+    host.marks["tank#mine"] = snap(1)
+    host.changes, host.log = 0, []
+    return host
+
+
+def assert_nothing_leaked(host: Host) -> None:
+    """Only the base is held and bookmarked for this vault; what others hold is as it was."""
+    assert host.vault
+    newest = host.vault[-1]
+    assert [name for name, tags in host.holds.items() if hold_tag(COLD) in tags] == [newest.name]
+    ours = [mark for mark in host.marks if mark.startswith(f"tank#zvault_{COLD:x}_")]
+    assert ours == [f"tank#{mark_name(COLD, newest.guid)}"]
+
+
+def assert_others_are_untouched(host: Host) -> None:
+    assert host.holds[snap(1).name] == {"somebody"}
+    assert hold_tag(CLOUD) in host.holds[snap(2).name]
+    assert {"tank#mine", f"tank#{mark_name(CLOUD, 102)}"} <= set(host.marks)
+
+
+async def test_a_first_run_holds_and_bookmarks_what_the_vault_has() -> None:
+    host = fresh()
+    await run(host)
+    assert [s.tag for s in host.vault or ()] == [tag(1), tag(2), tag(3)]
+    assert_nothing_leaked(host)
+
+
+async def test_the_old_base_goes_only_after_the_new_one_is_safe() -> None:
+    host = await settled()
+    await run(host)
+    assert_nothing_leaked(host)
+    assert_others_are_untouched(host)
+    last_arrival = max(i for i, what in enumerate(host.log) if what.startswith("receive"))
+    assert host.log[last_arrival + 1 :] == [f"bookmark {tag(5)}", f"release {tag(3)}", "destroy 1 bookmarks"]
+
+
+async def crashed(host: Host, at: int) -> bool:
+    host.crash_at, host.changes = at, 0
+    try:
+        await run(host)
+    except Crash:
+        return True
+    finally:
+        host.crash_at = None
+    return False
+
+
+@pytest.mark.parametrize("world", ["fresh", "settled"])
+async def test_after_a_crash_anywhere_the_base_is_safe_and_the_next_run_tidies_up(world: str) -> None:
+    for at in range(1, 40):
+        host = fresh() if world == "fresh" else await settled()
+        fell = await crashed(host, at)
+        if not _mid_stream(host):
+            assert is_safe(host), f"before change {at}: {host.log}"
+        await run(host)
+        assert is_safe(host)
+        assert_nothing_leaked(host)
+        if world == "settled":
+            assert_others_are_untouched(host)
+        if not fell:
+            return
+    pytest.fail("a run never ended")
+
+
+def _mid_stream(host: Host) -> bool:
+    """Whether the last that happened is that a snapshot of many arrived which is not the stream's last."""
+    return bool(host.log) and host.log[-1] == f"receive {tag(2)}"
+
+
+@pytest.mark.parametrize("world", ["fresh", "settled"])
+async def test_a_stream_of_many_that_breaks_off_leaves_a_base_that_is_safe(world: str) -> None:
+    for at in range(1, 40):
+        host = fresh() if world == "fresh" else await settled()
+        if not await crashed(host, at):
+            return
+        assert is_safe(host), f"before change {at}: {host.log}"
+
+
+async def test_two_crashes_in_a_row_do_no_more_harm_than_one() -> None:
+    for first in range(1, 12):
+        for second in range(1, 12):
+            host = await settled()
+            await crashed(host, first)
+            await crashed(host, second)
+            await run(host)
+            assert_nothing_leaked(host)
+            assert_others_are_untouched(host)
+
+
+async def test_a_settled_base_needs_no_change_at_all() -> None:
+    host = fresh()
+    await run(host)
+    host.changes = 0
+    await run(host)
+    assert host.changes == 0
+
+
+async def test_a_base_that_lost_its_protection_gets_it_back() -> None:
+    host = fresh()
+    await run(host)
+    host.holds.clear()
+    host.marks.clear()
+    await run(host)
+    assert_nothing_leaked(host)
+
+
+async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
+    host = fresh()
+    guard = Guard(host, COLD, "tank")  # type: ignore[arg-type]
+    await guard.cover(*host.snapshots)
+    await guard.cover(*host.snapshots[1:])
+    assert host.log == [f"hold {tag(1)} {tag(2)} {tag(3)}"]
+    host.vault = list(host.snapshots)
+    await guard.settle(host.snapshots[-1])
+    assert_nothing_leaked(host)
+
+
+async def test_a_guard_knows_from_a_listing_what_is_its_own() -> None:
+    host = await settled()
+    sides = host.sides()
+    guard = Guard.of(host, COLD, sides.source.datasets["tank"], dict(sides.holds))  # type: ignore[arg-type]
+    assert guard.held == {snap(1).name}
+    assert guard.marks == {f"tank#{mark_name(COLD, 101)}"}
+
+
+def test_bookmarks_are_told_apart_by_their_vault() -> None:
+    names = [
+        "zvault_1f_65",
+        "zvault_2e_65",
+        "zvault_2e_66",
+        "zvault_",
+        "zvault_xyz_1",
+        "mine",
+        "zvaultx_1f_65",
+    ]
+    marks = [Bookmark("tank", name, 100 + place, place, 0) for place, name in enumerate(names)]
+    found = marks_by_vault(dataset("tank", *marks))
+    assert {vault: [mark.tag for mark in marks] for vault, marks in found.items()} == {
+        COLD: ["zvault_1f_65"],
+        CLOUD: ["zvault_2e_65", "zvault_2e_66"],
+    }
+
+
+def test_names_are_made_of_guids_and_fit_where_they_go() -> None:
+    largest = 2**64 - 1
+    assert hold_tag(largest) == "zvault:ffffffffffffffff"
+    assert mark_name(largest, largest) == "zvault_ffffffffffffffff_ffffffffffffffff"
+    mark = Bookmark("tank", mark_name(largest, largest), largest, 1, 1)
+    assert marks_by_vault(dataset("tank", mark)) == {largest: [mark]}

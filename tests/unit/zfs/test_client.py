@@ -1,0 +1,161 @@
+"""The zfs command as typed calls: what is asked for, and what is made of its answers and complaints."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.model import Snapshot
+from zvault.core.replication import Action, Step
+from zvault.system.process import Hear, Pipeline, Result
+from zvault.zfs.client import NAMES_IN_ARGV, Zfs
+from zvault.zfs.stream import Flags
+
+Answer = tuple[int, str, str]
+
+
+class Tools:
+    """A Runner that starts nothing: ``answer(argv)`` gives status, stdout, stderr."""
+
+    def __init__(self, answer: Callable[[list[str]], Answer]) -> None:
+        self.answer = answer
+        self.asked: list[list[str]] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float = 60.0,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> Result:
+        self.asked.append(list(argv))
+        code, out, err = self.answer(list(argv))
+        result = Result(tuple(argv), code, out, err, 0.0)
+        if check and code:
+            raise ToolFailed("failed", result.complaint())
+        return result
+
+    async def pipeline(self, stages: Sequence[Sequence[str]], hear: Hear | None = None) -> Pipeline:
+        raise AssertionError("no stream was asked for")
+
+
+def zfs(answer: Callable[[list[str]], Answer]) -> tuple[Zfs, Tools]:
+    tools = Tools(answer)
+    return Zfs(tools), tools
+
+
+async def test_a_tree_is_two_listings() -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "tank/a b@s\t7\t3\t100\t-\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\n", ""
+
+    client, tools = zfs(answer)
+    found = await client.tree("tank")
+    assert found.datasets["tank/a b"].snapshots == (Snapshot("tank/a b", "s", 7, 3, 100),)
+    assert len(tools.asked) == 2
+    assert all(argv[:4] == ["zfs", "list", "-Hp", "-r"] and argv[-1] == "tank" for argv in tools.asked)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("cannot open 'tank/a': dataset does not exist\n", NotFound),
+        ("cannot open 'tank/a': no such pool 'tank'\n", NotFound),
+        ("cannot open 'tank/\xe4': invalid dataset name\n", NotFound),
+        ("cannot iterate filesystems: I/O error\n", ToolFailed),
+    ],
+)
+async def test_a_listing_that_fails_says_whether_it_is_missing_or_broken(words: str, kind: type) -> None:
+    client, _ = zfs(lambda _: (1, "", words))
+    with pytest.raises(kind) as failure:
+        await client.tree("tank/a")
+    assert words.strip() in str(failure.value)
+
+
+async def test_what_is_not_there_is_an_empty_tree_only_where_that_is_meant() -> None:
+    client, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': dataset does not exist\n"))
+    assert len(await client.tree_or_none("cold/a")) == 0
+    broken, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': pool I/O is currently suspended\n"))
+    with pytest.raises(ToolFailed):
+        await broken.tree_or_none("cold/a")
+
+
+async def test_holds_by_snapshot() -> None:
+    said = "tank/my data@s1\tzvault:1f\tSat Nov 21 12:44 2026\ntank/my data@s1\tkeep\tSat Nov 21 12:44 2026\n"
+    client, _ = zfs(lambda _: (0, said, ""))
+    assert await client.holds(["tank/my data@s1"]) == {"tank/my data@s1": {"zvault:1f", "keep"}}
+
+
+async def test_holds_of_what_is_left_when_a_snapshot_went_in_between() -> None:
+    said = "tank/a@s1\tzvault:1f\tSat Nov 21 12:44 2026\n"
+    client, _ = zfs(lambda _: (1, said, "cannot open 'tank/a@nope': dataset does not exist\n"))
+    assert await client.holds(["tank/a@nope", "tank/a@s1"]) == {"tank/a@s1": {"zvault:1f"}}
+
+
+async def test_nothing_is_asked_about_no_snapshot() -> None:
+    client, tools = zfs(lambda _: (0, "", ""))
+    assert await client.holds([]) == {}
+    assert tools.asked == []
+
+
+async def test_many_snapshots_do_not_overflow_a_command_line() -> None:
+    names = [f"tank/{'x' * 200}@s{number}" for number in range(2 * NAMES_IN_ARGV + 1)]
+    client, tools = zfs(lambda argv: (0, "".join(f"{name}\tt\tnow\n" for name in argv[3:]), ""))
+    assert set(await client.holds(names)) == set(names)
+    # One argument list may take 2 MiB with the environment (execve(2)).
+    assert max(sum(len(word) + 9 for word in argv) for argv in tools.asked) < 1 << 20
+
+
+async def test_a_token_that_can_be_resumed() -> None:
+    said = "resume token contents:\nnvlist version: 0\n\ttoguid = 0x5fd0679cbb2233f3\nsize\t4195944\n"
+    client, _ = zfs(lambda _: (0, said, ""))
+    found = await client.interrupted("1-abc")
+    assert (found.token, found.to_guid, found.problem) == ("1-abc", 0x5FD0679CBB2233F3, "")
+
+
+async def test_a_token_whose_snapshot_is_gone() -> None:
+    out = "resume token contents:\nnvlist version: 0\n\ttoguid = 0xe3084191d6b3e000\n\ttoname = tank/my data@s5\n"
+    err = "cannot resume send: 'tank/my data@s5' used in the initial send no longer exists\n"
+    client, _ = zfs(lambda _: (255, out, err))
+    found = await client.interrupted("1-abc")
+    assert found.problem == "'tank/my data@s5' used in the initial send no longer exists"
+
+
+async def test_a_token_nobody_understands() -> None:
+    client, _ = zfs(lambda _: (255, "", "cannot resume send: resume token is corrupt\n"))
+    found = await client.interrupted("1-abc")
+    assert (found.to_guid, found.problem) == (0, "resume token is corrupt")
+
+
+async def test_the_size_of_what_is_left_of_an_interrupted_stream() -> None:
+    client, tools = zfs(lambda _: (0, "size\t4195944\n", ""))
+    step = Step(Action.RESUME, Snapshot("tank/a", "s", 1, 1, 1), token="1-abc")
+    flags = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
+    assert await client.estimate(step, flags) == 4195944
+    assert tools.asked == [["zfs", "send", "-nvP", "-t", "1-abc"]]
+
+
+async def test_only_missing_parents_are_made_and_marked() -> None:
+    there = {"cold", "cold/host"}
+
+    def answer(argv: list[str]) -> Answer:
+        if argv[1] == "list":
+            return (0, "", "") if argv[-1] in there else (1, "", "dataset does not exist")
+        there.add(argv[-1])
+        return 0, "", ""
+
+    client, tools = zfs(answer)
+    await client.make_parents("cold/host/tank/my data/x")
+    made = [argv for argv in tools.asked if argv[1] == "create"]
+    assert [argv[-1] for argv in made] == ["cold/host/tank", "cold/host/tank/my data"]
+    assert all(
+        "canmount=off" in argv and "org.zvault:placeholder=on" in argv and "-u" in argv for argv in made
+    )
+
+
+async def test_properties_may_hold_tabs() -> None:
+    client, _ = zfs(lambda _: (0, "mountpoint\t/a\tb\nmounted\tno\n", ""))
+    assert await client.get("tank/a", "mountpoint", "mounted") == {"mountpoint": "/a\tb", "mounted": "no"}

@@ -1,0 +1,117 @@
+"""What zfs 2.3.9 printed, as it printed it."""
+
+from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.zfs.parse import number, stream_size, token_contents, tree
+
+TOKEN = "1-d15124140-e0-789c636064000310a501c49c50360710a715e5e7a69766a630"
+
+DATASETS = f"""\
+tank\tfilesystem\t11974192127599986751\t105210880\t24576\t-\toff\t1795266287
+tank/my data\tfilesystem\t265146441535123029\t105017344\t0\t-\toff\t1795266287
+tank/my data/sub\tfilesystem\t77\t1024\t1024\t{TOKEN}\t-\t-
+tank/my\tfilesystem\t88\t12288\t0\t-\taes-256-gcm\t-
+tank/vol\tvolume\t99\t67108864\t0\t-\toff\t1795266287
+""".splitlines()
+
+POINTS = """\
+tank/my data@s3\t6904132151611110387\t12\t1795265053\t0
+tank/my data@s1\t14806802050577876531\t10\t1795265053\t1
+tank/my data#b1\t14806802050577876531\t10\t1795265053\t-
+tank/my data@a tag: with.dots-and_more\t17260889467093802152\t11\t1795265053\t0
+tank/my data#zvault_1f_2\t17260889467093802152\t11\t1795265053\t-
+tank/vol@s1\t5\t13\t1795265059\t2
+tank/elsewhere@s1\t6\t13\t1795265059\t0
+""".splitlines()
+
+
+def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:
+    found = tree(DATASETS, POINTS)
+    assert found.get("tank/my data") == Dataset(
+        "tank/my data",
+        265146441535123029,
+        "filesystem",
+        used=105017344,
+        snapshots=(
+            Snapshot("tank/my data", "s1", 14806802050577876531, 10, 1795265053, 1),
+            Snapshot("tank/my data", "a tag: with.dots-and_more", 17260889467093802152, 11, 1795265053),
+            Snapshot("tank/my data", "s3", 6904132151611110387, 12, 1795265053),
+        ),
+        bookmarks=(
+            Bookmark("tank/my data", "b1", 14806802050577876531, 10, 1795265053),
+            Bookmark("tank/my data", "zvault_1f_2", 17260889467093802152, 11, 1795265053),
+        ),
+    )
+
+
+def test_guids_keep_all_their_64_bits() -> None:
+    (mark, _) = tree(DATASETS, POINTS).datasets["tank/my data"].bookmarks
+    assert mark.guid == 14806802050577876531 > 2**63
+
+
+def test_parents_come_before_children_and_a_tree_stays_together() -> None:
+    # By plain text "tank/my data" would come between "tank/my" and "tank/my/x": a space sorts before a slash.
+    names = ["tank/my data", "tank/my/x", "tank/my", "tank", "tank/my data/sub"]
+    lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-" for name in names]
+    assert list(tree(lines, []).datasets) == [
+        "tank",
+        "tank/my",
+        "tank/my/x",
+        "tank/my data",
+        "tank/my data/sub",
+    ]
+
+
+def test_the_other_columns() -> None:
+    found = tree(DATASETS, POINTS)
+    assert found.datasets["tank/my data/sub"].resume_token == TOKEN
+    assert found.datasets["tank"].resume_token is None
+    assert found.datasets["tank"].written == 24576
+    assert [dataset.name for dataset in found if dataset.encrypted] == ["tank/my"]
+    assert found.datasets["tank/vol"].type == "volume"
+    assert found.datasets["tank/vol"].snapshots[0].userrefs == 2
+
+
+def test_points_of_a_dataset_that_came_in_between_are_left_out() -> None:
+    assert "tank/elsewhere" not in tree(DATASETS, POINTS).datasets
+
+
+def test_an_empty_listing_is_an_empty_tree() -> None:
+    assert len(tree([], [])) == 0
+
+
+def test_what_is_not_there_counts_as_nothing() -> None:
+    assert [number(text) for text in ("-", "", "0", "18446744073709551615")] == [0, 0, 0, 2**64 - 1]
+
+
+RESUMED = """\
+resume token contents:
+nvlist version: 0
+\tfromguid = 0xef8aff84a9685ca8
+\tobject = 0x4
+\toffset = 0xfe0000
+\tbytes = 0x100a908
+\ttoguid = 0x5fd0679cbb2233f3
+\ttoname = tank/my data@s3
+incremental\ttank/my data@s2\ttank/my data@s3\t4195944
+size\t4195944
+"""
+
+
+def test_a_resume_token_tells_what_it_was_sending() -> None:
+    contents = token_contents(RESUMED)
+    assert int(contents["toguid"], 0) == 0x5FD0679CBB2233F3
+    assert contents["toname"] == "tank/my data@s3"
+
+
+def test_a_name_with_an_equals_sign_in_it_is_kept_whole() -> None:
+    assert token_contents("\ttoname = tank/a = b@s\n")["toname"] == "tank/a = b@s"
+
+
+def test_an_estimate_is_the_last_line() -> None:
+    assert stream_size(RESUMED) == 4195944
+    assert stream_size("incremental\ts1\ttank@s2\t7\nincremental\ts2\ttank@s3\t8\nsize\t15\n") == 15
+
+
+def test_no_estimate_is_none_rather_than_zero() -> None:
+    assert stream_size("cannot resume send: 'tank@s5' used in the initial send no longer exists\n") is None
+    assert stream_size("full\tsize\t12\n") is None

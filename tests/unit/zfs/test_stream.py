@@ -1,0 +1,193 @@
+"""argv as zfs-send(8) and zfs-receive(8) want it, and what zfs 2.3.9 and mbuffer 20241007 say on stderr."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.config.schema import Send
+from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.core.replication import Action, Step
+from zvault.zfs.stream import (
+    Flags,
+    bytes_passed,
+    bytes_sent,
+    is_progress,
+    mbuffer_argv,
+    receive_argv,
+    restore_receive_argv,
+    restore_send_argv,
+    send_argv,
+)
+
+FIRST = Snapshot("tank/my data", "s1", 1, 10, 100)
+SECOND = Snapshot("tank/my data", "s2", 2, 11, 200)
+MARK = Bookmark("tank/my data", "b1", 1, 10, 100)
+PLAIN = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
+
+
+def dataset(*, encrypted: bool) -> Dataset:
+    return Dataset("tank/a", 1, "filesystem", encrypted=encrypted)
+
+
+@pytest.mark.parametrize(
+    ("step", "tail"),
+    [
+        (Step(Action.FULL, FIRST), ["tank/my data@s1"]),
+        (Step(Action.INCREMENTAL, SECOND, FIRST), ["-i", "tank/my data@s1", "tank/my data@s2"]),
+        (Step(Action.INCREMENTAL, SECOND, MARK), ["-i", "tank/my data#b1", "tank/my data@s2"]),
+        (
+            Step(Action.INCREMENTAL, SECOND, FIRST, intermediates=True),
+            ["-I", "tank/my data@s1", "tank/my data@s2"],
+        ),
+    ],
+)
+def test_a_step_as_zfs_send_takes_it(step: Step, tail: list[str]) -> None:
+    assert send_argv(step, PLAIN) == ["zfs", "send", "-vP", "-L", "-c", "-e", "-p", *tail]
+
+
+def test_a_token_brings_its_own_flags() -> None:
+    step = Step(Action.RESUME, SECOND, token="1-abc")
+    assert send_argv(step, PLAIN) == ["zfs", "send", "-vP", "-t", "1-abc"]
+
+
+def test_an_encrypted_dataset_always_goes_raw() -> None:
+    flags = Flags.of(Send(), dataset(encrypted=True))
+    assert flags.argv() == ["-L", "-c", "-w", "-p"]
+    assert flags.lzc() == ["large_blocks", "compress", "raw"]
+
+
+def test_flags_follow_the_configuration() -> None:
+    assert Flags.of(Send(), dataset(encrypted=False)).argv() == ["-L", "-c", "-e", "-p"]
+    bare = Send(large_blocks=False, compressed=False, embedded=False, properties=False)
+    assert Flags.of(bare, dataset(encrypted=False)).argv() == []
+    assert Flags.of(bare, dataset(encrypted=False)).lzc() == []
+    assert Flags.of(Send(), dataset(encrypted=False)).lzc() == ["large_blocks", "compress", "embedded_data"]
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "volume"])
+def test_what_is_received_is_not_mounted_not_written_and_can_be_resumed(kind: str) -> None:
+    argv = receive_argv("cold/my data", kind)
+    assert argv[:4] == ["zfs", "receive", "-s", "-u"]
+    assert argv[-1] == "cold/my data"
+    assert "readonly=on" in argv
+    assert "-F" not in argv
+
+
+def test_a_volume_gets_no_property_that_zfs_refuses_on_one() -> None:
+    words = receive_argv("cold/vol", "volume")
+    assert not {"canmount=noauto", "mountpoint", "quota", "sharenfs"} & set(words)
+    assert "volmode=none" in words
+
+
+def test_a_restore_brings_properties_back_but_neither_mounts_nor_shares() -> None:
+    assert restore_send_argv("cold/a@s1", raw=False) == [
+        "zfs",
+        "send",
+        "-vP",
+        "-L",
+        "-c",
+        "-e",
+        "-b",
+        "cold/a@s1",
+    ]
+    assert restore_send_argv("cold/a@s1", raw=True) == [
+        "zfs",
+        "send",
+        "-vP",
+        "-L",
+        "-c",
+        "-w",
+        "-b",
+        "cold/a@s1",
+    ]
+    assert restore_receive_argv("tank/new", "filesystem") == (
+        ["zfs", "receive", "-u", "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb", "tank/new"]
+    )
+    assert restore_receive_argv("tank/new", "volume") == ["zfs", "receive", "-u", "tank/new"]
+
+
+def test_mbuffer_gets_bytes_and_kilobytes() -> None:
+    assert mbuffer_argv(128 << 20, 128 << 10) == ["mbuffer", "-s", "131072", "-m", "131072k"]
+
+
+SEND_SAYS = [
+    "full\ttank@s1\t210090608",
+    "incremental\ts1\ttank/my data@s2\t21016432",
+    "size\t210090608",
+    "12:04:46\t60833664\ttank@s1",
+    "12:44:16\t15769728\ttank/my data@s3",
+]
+
+
+def test_what_zfs_send_has_sent() -> None:
+    assert [bytes_sent(line) for line in SEND_SAYS] == [None, None, None, 60833664, 15769728]
+
+
+@pytest.mark.parametrize("cut", range(1, len("12:04:46\t60833664\t")))
+def test_half_a_line_is_no_number(cut: int) -> None:
+    assert bytes_sent("12:04:46\t60833664\ttank@s1"[:cut]) is None
+
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("line", "passed"),
+    [
+        (
+            "in @ 62.9 MiB/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer 100% full",
+            (int(28.1 * MIB), 100),
+        ),
+        ("in @ 13.7 MiB/s, out @ 14.2 MiB/s, 40.1 MiB total, buffer  97% full", (int(40.1 * MIB), 97)),
+        ("in @  0.0 kiB/s, out @  0.0 kiB/s,  0.0 kiB total, buffer   0% full", (0, 0)),
+        ("in @ 4019 kiB/s, out @ 2009 kiB/s, 1408 kiB total, buffer  34% full", (1408 << 10, 34)),
+        ("in @  210 MiB/s, out @  198 MiB/s, 9999 MiB total, buffer   3% full", (9999 * MIB, 3)),
+        ("in @  210 MiB/s, out @  198 MiB/s, 97.7 GiB total, buffer   3% full", (int(97.7 * GIB), 3)),
+        ("in @  1.2 GiB/s, out @  1.1 GiB/s, 12.5 TiB total, buffer   3% full", (int(12.5 * 1024 * GIB), 3)),
+        (
+            "in @ 62.9 MiB/s, out @ 40.0 MiB/s, 2 x 28.1 MiB total, buffer  50% full,  23% done",
+            (int(28.1 * MIB), 50),
+        ),
+        ("in @  ??? B/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer 100% full", (int(28.1 * MIB), 100)),
+        ("in @ 62.9 MiB/s, out @ 40.0 MiB/s, 1e+05 B total, buffer   0% full", None),
+        ("summary:  201 MiByte in  5.0sec - average of 40.0 MiB/s", (201 * MIB, None)),
+        ("summary: 15.4 MiByte in  1.6sec - average of  9.8 MiB/s", (int(15.4 * MIB), None)),
+        ("summary:  0.0 kiByte in  0.0sec - average of  0.0 kiB/s", (0, None)),
+        ("summary: 33.5 GiByte in  9min 40.1sec - average of 59.1 MiB/s", (int(33.5 * GIB), None)),
+        (
+            "summary: 12.5 TiByte in 30h 02min 04.1sec - average of  120 MiB/s, 3x empty",
+            (13743895347200, None),
+        ),
+        ("in @ 62.9 MiB/s, out @ 40.0 MiB/s", None),
+        ("mbuffer: warning: error during output to <stdout>: Broken pipe", None),
+    ],
+)
+def test_what_mbuffer_has_passed_on(line: str, passed: tuple[int, int | None] | None) -> None:
+    assert bytes_passed(line) == passed
+
+
+@given(st.text(alphabet="in@MkGB.,/s totalbuffer%0123456789e+ \t:", max_size=60))
+def test_no_line_upsets_the_readers(line: str) -> None:
+    bytes_passed(line)
+    bytes_sent(line)
+    is_progress(line)
+
+
+def test_progress_is_told_from_trouble() -> None:
+    for line in (
+        *SEND_SAYS,
+        "in @ 62.9 MiB/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer 100% full",
+        "summary:  201 MiByte in  5.0sec - average of 40.0 MiB/s",
+        "resume token contents:",
+        "nvlist version: 0",
+        "\tfromguid = 0xef8aff84a9685ca8",
+        "\ttoname = tank/my data@s3",
+    ):
+        assert is_progress(line), line
+    for line in (
+        "cannot open 'tank/my data@nope': dataset does not exist",
+        "warning: cannot send 'tank/vol@s1': signal received",
+        "cannot receive new filesystem stream: checksum mismatch or incomplete stream.",
+        "mbuffer: error: outputThread: error writing to <stdout> at offset 0xf70000: Broken pipe",
+    ):
+        assert not is_progress(line), line
