@@ -7,11 +7,12 @@ and the first of them to fail gives the reason.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
+import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from zvault.config.profile import Stream
 from zvault.core.errors import (
@@ -23,20 +24,18 @@ from zvault.core.errors import (
     VaultFull,
     ZvaultError,
 )
+from zvault.ops.watch import Look, to_its_end
 from zvault.system.process import Pipeline, Runner, StageEnd, describe_exit
 from zvault.zfs.stream import bytes_passed, bytes_sent, is_progress, mbuffer_argv
-
-WATCH_EVERY = 2.0
-"""Seconds between looks at the vault's devices and pool while a stream runs."""
 
 PROGRESS_EVERY = 0.5
 """Seconds between progress events."""
 
-HANGING = 10.0
-"""Seconds a stream may take to end after it was told to, before it is left to the kernel."""
+WINDING_UP = 30.0
+"""Seconds the receiver may take to save what it has, once its stream ended: a txg of a slow vault, or two."""
 
-Trouble = Callable[[], Awaitable[ZvaultError | None]]
-"""Asked while a stream runs whether the vault below it is still there."""
+HANGING = 3.0
+"""Seconds a stream may take to end after it was killed, before it is left to the kernel."""
 
 
 @dataclass
@@ -45,9 +44,14 @@ class Progress:
 
     total: int | None
     started: float = field(default_factory=time.monotonic)
-    sent: int = 0
     passed: int | None = None
     buffer: int | None = None
+    _of_each: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sent(self) -> int:
+        """Bytes the sender wrote; it counts each snapshot of a ``-I`` stream from 0 again."""
+        return sum(self._of_each.values())
 
     @property
     def done(self) -> int:
@@ -61,7 +65,8 @@ class Progress:
     def hear(self, line: str) -> None:
         """Take in a line one of the stages said."""
         if (sent := bytes_sent(line)) is not None:
-            self.sent = max(self.sent, sent)
+            name = line.split("\t", 2)[2]
+            self._of_each[name] = max(self._of_each.get(name, 0), sent)
         elif line.startswith(("in @", "summary:")) and (passed := bytes_passed(line)) is not None:
             self.passed = max(self.passed or 0, passed[0])
             self.buffer = passed[1] if passed[1] is not None else self.buffer
@@ -88,45 +93,28 @@ async def stream(
     buffer: Stream | None,
     total: int | None,
     report: Callable[[Progress], None],
-    trouble: Trouble | None = None,
+    trouble: Look | None = None,
 ) -> Streamed:
     """Run one stream to its end.
 
-    ``buffer`` None leaves mbuffer out. Raises what the first failing stage or the vault's trouble amounts to;
-    cancelling it puts every stage down, and the receiver keeps what it has for a resume.
+    ``buffer`` None leaves mbuffer out. Raises what the first failing stage amounts to. Cancelling it puts every
+    stage down, and the receiver keeps what it has for a resume; if ``trouble`` finds any it is not waited for.
     """
     stages = [send, receive] if buffer is None else [send, mbuffer_argv(buffer.buffer, buffer.block), receive]
     progress = Progress(total)
     pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line))
     ends = asyncio.ensure_future(pipeline.wait())
-    watch = asyncio.ensure_future(_watch(trouble)) if trouble else None
     reporting = asyncio.ensure_future(_report(progress, report))
     try:
-        waiting: list[asyncio.Future[Any]] = [ends, *([watch] if watch else [])]
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if not ends.done() and watch is not None:
-            problem = watch.result()
-            await _give_up(pipeline, ends)
-            raise problem
-        _judge(ends.result())
-    except asyncio.CancelledError:
-        await _give_up(pipeline, ends)
-        raise
+        _judge(await asyncio.shield(ends))
     finally:
-        for task in (reporting, watch):
-            if task is not None:
-                task.cancel()
+        reporting.cancel()
+        if not ends.done():
+            await to_its_end(_give_up(pipeline, ends, trouble))
     report(progress)
     # The sender reports once a second only: a short stream may end before its first word.
     moved = max(progress.done, progress.sent) or (total or 0)
     return Streamed(moved, time.monotonic() - progress.started)
-
-
-async def _watch(trouble: Trouble) -> ZvaultError:
-    while True:
-        await asyncio.sleep(WATCH_EVERY)
-        if (problem := await trouble()) is not None:
-            return problem
 
 
 async def _report(progress: Progress, report: Callable[[Progress], None]) -> None:
@@ -135,21 +123,36 @@ async def _report(progress: Progress, report: Callable[[Progress], None]) -> Non
         report(progress)
 
 
-async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]]) -> None:
-    """Put a stream down; a stage that hangs in the kernel is not waited for."""
-    await pipeline.kill()
+async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:
+    """Put a stream down; a stage that hangs in the kernel is not waited for, nor one whose vault fell away."""
+    lost = None
+    if trouble is not None:
+        # Whatever becomes of the look, the stream is put down.
+        with contextlib.suppress(Exception):
+            lost = await trouble()
+    await pipeline.kill(0.0 if lost else WINDING_UP)
     await asyncio.wait({ends}, timeout=HANGING)
 
 
 _RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
     ("out of space", VaultFull, "make room on the vault: prune more, or grow its device"),
+    ("quota exceeded", VaultFull, "raise the quota on the vault, or prune more"),
     ("No space left", VaultFull, "make room on the vault: prune more, or grow its device"),
     ("I/O is currently suspended", PoolSuspended, "bring the vault's device back, then run again"),
     ("I/O error", DeviceGone, "look at 'zpool status' and the vault's devices"),
     ("has been modified", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
     ("most recent snapshot", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
+    (
+        "already exists",
+        Conflict,
+        "a snapshot of that name, but not of that origin, is on the vault: rename it",
+    ),
     ("is busy", Busy, "another receive may be running; 'zfs holds' and 'zfs mount' show what uses it"),
 )
+
+
+_ECHOES = ("incomplete stream", "failed to read from stream", "invalid backup stream")
+"""What zfs receive says of a stream that ended too soon: the cause is whoever ended it."""
 
 
 def _judge(ends: Sequence[StageEnd]) -> None:
@@ -157,20 +160,28 @@ def _judge(ends: Sequence[StageEnd]) -> None:
     failed = [end for end in ends if not end.ok]
     if not failed:
         return
-    first = min(failed, key=lambda end: end.ended)
-    receiver = ends[-1]
-    # zfs send and mbuffer also end by SIGPIPE when the receiver refuses; its own words are the cause.
-    culprit = (
-        receiver
-        if not receiver.ok and _complaint(receiver) and "incomplete stream" not in receiver.stderr
-        else first
-    )
+    culprit = _culprit(failed, ends[-1])
     what = f"{' '.join(culprit.argv[:2]) if culprit.argv[0] == 'zfs' else culprit.argv[0]} failed"
     why = _complaint(culprit) or describe_exit(culprit.returncode)
     for phrase, kind, advice in _RECEIVER_SAYS:
-        if culprit is receiver and phrase in culprit.stderr:
+        if culprit is ends[-1] and phrase in culprit.stderr:
             raise kind(what, why, advice)
     raise TransferFailed(what, why, "run it again: an interrupted receive is resumed")
+
+
+def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
+    """The receiver, if it says what it has against the stream; else the first that did not just lose its neighbour."""
+    echo = any(phrase in receiver.stderr for phrase in _ECHOES)
+    if receiver in failed and not echo and _complaint(receiver):
+        return receiver
+    at_fault = [
+        end
+        for end in failed
+        if not (end is receiver and echo)
+        and end.returncode != -signal.SIGPIPE
+        and "Broken pipe" not in end.stderr
+    ]
+    return min(at_fault or failed, key=lambda end: end.ended)
 
 
 def _complaint(end: StageEnd) -> str:

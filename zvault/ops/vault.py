@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from zvault.config.load import load_profile
 from zvault.config.profile import Profile
 from zvault.config.schema import Vault
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ZvaultError
-from zvault.devices.stack import BlockDevice, DeviceState, Stack
+from zvault.core.errors import Busy, ZvaultError
+from zvault.devices.stack import DeviceState
+from zvault.ops.assembly import Assembly, Say
 from zvault.ops.context import Context
+from zvault.ops.watch import to_its_end, watched
 from zvault.system.logind import Inhibitor, inhibit
 from zvault.zfs.client import Zfs
-from zvault.zfs.zpool import PoolState, suspended
-
-Say = Callable[[str], None]
-
-TEARDOWN_DEADLINE = 180.0
-"""Seconds an export may take before zvault stops waiting and says what is left."""
+from zvault.zfs.zpool import PoolState
 
 
 @dataclass
@@ -64,12 +60,9 @@ class Keeper:
         """The name under which this host's use of the vault is written down."""
         return f"vault/{self.name}"
 
-    def stack(self, profile: Profile) -> Stack:
-        """The vault's devices."""
-        context = self.context
-        return Stack(
-            self.name, self.config.device, profile.queue, context.runner, context.paths, context.leases
-        )
+    def assembly(self) -> Assembly:
+        """Its devices and pool, as they are configured now."""
+        return Assembly(self.context, self.name, self.config, self._known())
 
     @asynccontextmanager
     async def use(self, user: str, say: Say) -> AsyncIterator[OpenVault]:
@@ -80,9 +73,10 @@ class Keeper:
             self.users[user] = self.users.get(user, 0) + 1
             opened = self._open
         try:
-            yield opened
+            async with watched(self.trouble):
+                yield opened
         finally:
-            await asyncio.shield(self._leave(user, say))
+            await to_its_end(self._leave(user, say))
 
     async def _begin(self, user: str, say: Say) -> OpenVault:
         """Take the inhibitor, then bring the vault up; undo both when it does not come."""
@@ -93,8 +87,8 @@ class Keeper:
             self.inhibited = lock.held
             if lock.problem is not None:
                 say(f"going on without an inhibitor: {lock.problem}")
-            profile = load_profile(self.context.paths, self.config.profile)
-            state = await self._bring_up(profile, say)
+            profile = self.assembly().profile()
+            state = await self._bring_up(say)
         except BaseException as error:
             self.error = error if isinstance(error, ZvaultError) else self.error
             self.inhibited = False
@@ -136,7 +130,7 @@ class Keeper:
                     self._resources = None
                 say(f"pool {opened.pool} is up")
             self.pinned = True
-            self.context.leases.put(self.lease, self._record(pinned=True))
+            self._write(pinned=True, paths=self._known())
 
     async def down(self, say: Say) -> None:
         """Take the vault down. Raises Busy while a run uses it."""
@@ -147,115 +141,60 @@ class Keeper:
                     f"by {', '.join(self.users)}",
                     "wait for it to end; 'zvaultctl status' shows it",
                 )
-            self.pinned = False
-            await self._take_down(say)
+            if self.pinned:
+                # Before it begins: a crash halfway must not bring it up again.
+                self.pinned = False
+                self._write(pinned=False, paths=self._known())
+            try:
+                await to_its_end(self._take_down(say))
+            except ZvaultError as error:
+                self.error = error
+                raise
             self.error = None
 
-    def _record(self, *, pinned: bool) -> dict[str, str | bool]:
-        return {"pool": self.config.pool, "pinned": pinned}
-
-    async def _bring_up(self, profile: Profile, say: Say) -> PoolState:
-        self.context.leases.put(self.lease, self._record(pinned=self.pinned))
-        stack = self.stack(profile)
-        before = await self.context.zpool.state(self.config.pool)
-        devices = await stack.up(say)
+    async def _bring_up(self, say: Say) -> PoolState:
+        self._write(pinned=self.pinned, paths=self._known())
         try:
-            return await self._open_pool(stack, devices, profile, before, say)
-        except ZvaultError:
-            if before is None and await self.context.zpool.state(self.config.pool) is None:
-                await stack.down(say)
-                self.context.leases.drop(self.lease)
+            state, paths = await self.assembly().up(say)
+        except BaseException:
+            if not self.pinned:
+                await to_its_end(self._forget_if_down())
             raise
-
-    async def _open_pool(
-        self, stack: Stack, devices: list[BlockDevice], profile: Profile, before: PoolState | None, say: Say
-    ) -> PoolState:
-        pool, zpool = self.config.pool, self.context.zpool
-        paths = [device.path for device in devices]
-        if before is not None:
-            await self._refuse_stranger(pool, paths)
-            if before.health == "SUSPENDED":
-                say(f"pool {pool} was suspended; its devices are back, clearing it")
-                await zpool.clear(pool)
-        elif await zpool.import_(pool, paths):
-            say(f"imported pool {pool}")
-        else:
-            await self._create_pool(stack, devices, profile, say)
-        state = await zpool.state(pool)
-        if state is None:
-            raise DeviceGone(f"the pool '{pool}' is not there after its import", "", "look at 'zpool import'")
-        if state.health == "SUSPENDED":
-            raise suspended(pool)
+        self._write(pinned=self.pinned, paths=paths)
         return state
 
-    async def _refuse_stranger(self, pool: str, paths: list[str]) -> None:
-        """A pool of that name that lies elsewhere is not this vault's."""
-        below = await self.context.zpool.devices(pool)
-        if paths and not set(below) & set(paths):
-            raise Refused(
-                f"a pool named '{pool}' is imported from other devices than vault '{self.name}' has",
-                f"it lies on {', '.join(below) or 'unknown devices'}, the vault on {', '.join(paths)}",
-                "export or rename that pool, or name another pool in zvault.toml",
-            )
-
-    async def _create_pool(
-        self, stack: Stack, devices: list[BlockDevice], profile: Profile, say: Say
-    ) -> None:
-        pool = self.config.pool
-        if not devices:
-            raise NotFound(
-                f"there is no pool '{pool}' to import for vault '{self.name}'",
-                "the vault has no device in zvault.toml, so the pool must exist already",
-                "'zpool import' shows pools that can be imported",
-            )
-        for device in devices:
-            blank, holds = await stack.blank(device.path)
-            if not blank:
-                raise Refused(
-                    f"the pool '{pool}' is not on {device.spec}, and zvault will not overwrite what is",
-                    f"the device holds {holds}",
-                    "check the vault's device and pool name; 'zpool import -d' tells what pool is there",
-                )
-        if not self.config.create:
-            raise NotFound(
-                f"the pool '{pool}' is not on the devices of vault '{self.name}', and they are blank",
-                "zvault makes a pool only where it is told to",
-                f"if this vault is new, set 'create = true' in [vault.{self.name}]; if not, its data is gone",
-            )
-        say(f"creating pool {pool} on {', '.join(device.spec for device in devices)}")
-        await self.context.zpool.create(pool, [d.path for d in devices], profile.pool, profile.dataset)
+    async def _forget_if_down(self) -> None:
+        """Drop the lease of a vault of which nothing is up. Where that cannot be told it stays."""
+        with suppress(ZvaultError):
+            if not await self.assembly().anything_up():
+                self.context.leases.drop(self.lease)
 
     async def _take_down(self, say: Say) -> None:
-        zfs = self.context.vault_zfs(self.name)
-        await zfs.close()
+        await self.context.vault_zfs(self.name).close()
+        await self.assembly().down(say)
+        self.context.leases.drop(self.lease)
+
+    def _write(self, *, pinned: bool, paths: Sequence[str]) -> None:
+        self.context.leases.put(
+            self.lease, {"pool": self.config.pool, "pinned": pinned, "paths": list(paths)}
+        )
+
+    def _known(self) -> list[str]:
+        """Where the pool lay when zvault last brought it up, if that was in this boot."""
         lease = self.context.leases.get(self.lease)
-        profile = load_profile(self.context.paths, self.config.profile)
-        if self.config.device:
-            await self.context.zpool.export(self.config.pool, TEARDOWN_DEADLINE)
-            say(f"exported pool {self.config.pool}")
-            await self.stack(profile).down(say)
-        if lease is not None:
-            self.context.leases.drop(self.lease)
+        return list(lease.get("paths", [])) if lease is not None and not lease["stale"] else []
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None."""
-        for device in await self.devices():
-            if device.state != "up":
-                return DeviceGone(
-                    f"{device.spec} of vault '{self.name}' is {device.state}",
-                    device.detail,
-                    "bring its server back; the next run takes up where this one stopped",
-                )
-        state = await self.context.zpool.state(self.config.pool)
-        return suspended(self.config.pool) if state is not None and state.health == "SUSPENDED" else None
+        return await self.assembly().trouble()
 
     async def devices(self) -> list[DeviceState]:
         """The state of each device; never blocks."""
-        try:
-            profile = load_profile(self.context.paths, self.config.profile)
-        except ZvaultError:
-            return []
-        return await self.stack(profile).probe()
+        return await self.assembly().devices()
+
+    async def imported(self) -> PoolState | None:
+        """The vault's pool, if it is imported."""
+        return await self.assembly().imported()
 
     async def adopt(self, say: Say, *, keep: bool) -> None:
         """After a start: join what an earlier daemon left up, or take it down; forget another boot's."""
@@ -264,9 +203,12 @@ class Keeper:
             await self.up(say)
         elif lease is not None and lease["stale"]:
             self.context.leases.drop(self.lease)
-        elif lease is not None and (lease.get("pinned") or keep):
-            self.pinned = bool(lease.get("pinned"))
+        elif lease is not None and lease.get("pinned"):
             say(f"vault {self.name} was left up; adopting it")
+            self.pinned = True
+            await self.up(say)
+        elif lease is not None and keep:
+            say(f"vault {self.name} was left up; the run that was interrupted takes it over")
         elif lease is not None:
             say(f"vault {self.name} was left up and nobody needs it; taking it down")
             await self.down(say)

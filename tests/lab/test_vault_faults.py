@@ -1,0 +1,450 @@
+"""What can go wrong with a vault: it is told clearly, nothing is left behind, and the next good run converges."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import world
+from world import DISK, Done, World, ctl, eventually, get, ok, sh, snapshots
+
+LAB = {"mem": "4G", "timeout": 900}
+
+UNIT = "zvault-device@cold-0.service"
+DATASETS = ("tank", "tank/home", "tank/my files")
+
+
+@dataclass
+class Small(World):
+    """A source of a few MB, for tests that are about the vault."""
+
+    size: str = "512M"
+    delay: str = ""
+
+    def source(self) -> None:
+        DISK.mkdir(exist_ok=True)
+        sh("truncate", "-s", "512M", str(DISK / "tank.img"))
+        sh(
+            "zpool",
+            "create",
+            "-O",
+            "mountpoint=/tank",
+            "-O",
+            "compression=off",
+            "tank",
+            str(DISK / "tank.img"),
+        )
+        sh("zfs", "create", "tank/home")
+        sh("zfs", "create", "tank/my files")
+        world.fill(Path("/tank/home"), 1, count=6)
+        world.fill(Path("/tank/my files"), 2, count=3)
+
+    def restart(self) -> None:
+        self.configure()
+        sh("systemctl", "restart", "zvaultd")
+
+
+@pytest.fixture
+def tank() -> Iterator[Small]:
+    it = Small()
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def vault(name: str, image: Path, *more: str, pool: str | None = None, nbd: str = "") -> str:
+    """A further vault and a backup of the tank into it, both of one name."""
+    return f"""
+[vault.{name}]
+pool = "{pool or name}"
+{more[0] if more else ""}
+[[vault.{name}.device]]
+nbd = "{nbd or f"nbdkit:file '{image}'"}"
+size = "128M"
+timeout = "20s"
+
+[backup.{name}]
+source = "tank/home"
+vault = "{name}"
+snapshot = {{ prefix = "{name}" }}
+"""
+
+
+def fails(backup: str, reason: str, *words: str, code: int = 1) -> Done:
+    """Run a backup that fails, and see the fault told in zvaultctl, the journal, the metrics and the history."""
+    sample = f'zvault_backup_failures_total{{backup="{backup}",reason="{reason}"}}'
+    before = world.metrics().get(sample, 0)
+    done = ctl("run", backup)
+    print(done.out, done.err)
+    assert done.code == code
+    for word in words:
+        assert word in done.err
+    assert "next: " in done.err
+    run = ok("history", "-j", backup).json()["runs"][0]
+    assert run["result"] in {"failed", "partial"}
+    assert run["error"]["reason"] == reason
+    told = world.journal(f"BACKUP={backup}", f"RUN={run['id']}", f"REASON={reason}")
+    assert run["error"]["what"] in told
+    assert ". Next: " in told
+    assert world.metrics()[sample] == before + 1
+    return done
+
+
+def converges(*datasets: str) -> None:
+    """A run that is ok, after which both sides are the same, file by file, and the pool has no fault."""
+    time.sleep(1.1)
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    for dataset in datasets or DATASETS:
+        tag = snapshots(dataset)[-1]
+        assert snapshots(f"cold/lab/{dataset}")[-1] == tag
+        assert get(f"{dataset}@{tag}", "guid") == get(f"cold/lab/{dataset}@{tag}", "guid")
+        here = world.snapshot_hashes(f"{dataset}@{tag}")
+        assert here == world.snapshot_hashes(f"cold/lab/{dataset}@{tag}")
+        assert here or dataset == "tank"
+    sh("zpool", "scrub", "-w", "cold")
+    assert "errors: No known data errors" in sh("zpool", "status", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def make_ext4(image: Path) -> None:
+    """As much of an ext4 file system as anything that looks for one reads: its superblock."""
+    superblock = bytearray(1024)
+    struct.pack_into("<H", superblock, 0x38, 0xEF53)
+    struct.pack_into("<III", superblock, 0x5C, 0x4, 0x40, 0)
+    superblock[0x68:0x78] = os.urandom(16)
+    with image.open("r+b") as file:
+        file.seek(1024)
+        file.write(superblock)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@contextlib.contextmanager
+def without(tool: str) -> Iterator[None]:
+    """A program that is not installed."""
+    found = shutil.which(tool)
+    assert found is not None
+    away = f"{found}.away"
+    Path(found).rename(away)
+    try:
+        yield
+    finally:
+        Path(away).rename(found)
+
+
+@dataclass
+class Watcher:
+    """Asks the daemon all the time how it is, and keeps the longest time an answer took."""
+
+    worst: dict[str, float] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Watcher:
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.3):
+            for name, ask in (("status", world.status), ("metrics", world.metrics)):
+                began = time.monotonic()
+                ask()
+                self.worst[name] = max(self.worst.get(name, 0), time.monotonic() - began)
+
+
+def test_what_is_not_there_and_what_is_in_the_way(tank):
+    ext4, other, blank = (DISK / f"{name}.img" for name in ("ext4", "other", "blank"))
+    for image in (ext4, other):
+        sh("truncate", "-s", "128M", str(image))
+    make_ext4(ext4)
+    sh("zpool", "create", "other", str(other))
+    sh("zpool", "export", "other")
+    held = {image: digest(image) for image in (ext4, other)}
+    tank.extra = (
+        '[backup.nopool]\nsource = "nopool"\nvault = "cold"\n'
+        '[backup.nods]\nsource = "tank/nodataset"\nvault = "cold"\ninto = "x/{dataset}"\n'
+        'snapshot = { prefix = "nods" }\n'
+        + vault("blank", blank)
+        + vault("ext", ext4, "create = true")
+        + vault("other", other, "create = true", pool="elsewhere")
+    )
+    tank.start()
+
+    fails("nopool", "not-found", "'nopool'", "zpool import")
+    fails("nods", "not-found", "'tank/nodataset'", "zfs list -r tank")
+    assert not tank.image.exists(), "no vault is brought up for a source that is not there"
+    for argv in (
+        ("run", "nix"),
+        ("vault", "up", "nix"),
+        ("vault", "down", "nix"),
+        ("plan", "nix"),
+        ("history", "nix"),
+    ):
+        unknown = ctl(*argv)
+        assert unknown.code == 2, argv
+        assert "there is no " in unknown.err
+        assert "'nix'" in unknown.err
+        assert "ext" in unknown.err, "the names that there are"
+
+    fails("blank", "not-found", "blank", "create = true")
+    assert not any(blank.read_bytes()), "it stays blank"
+    fails("ext", "refused", "will not overwrite", "ext4")
+    fails("other", "refused", "will not overwrite", 'zfs_member "other"')
+    assert {image: digest(image) for image in held} == held, "not a byte was changed"
+    world.nothing_left()
+    assert snapshots("tank/home") == [], "no snapshot is made for a vault that is not up"
+    converges()
+
+
+def test_tools_and_services_that_are_missing(tank):
+    tank.extra = vault("plugin", DISK / "p.img", "create = true", nbd="nbdkit:nosuch").replace(
+        'size = "128M"\n', ""
+    )
+    tank.extra += vault(
+        "filter", DISK / "f.img", "create = true", nbd=f"nbdkit:file {DISK}/f.img filter=nosuch"
+    )
+    tank.start()
+    with without("nbdkit"):
+        fails("tank", "tool-missing", "nbdkit is not installed", "install")
+    fails("plugin", "tool-missing", 'no plugin "nosuch"', "install")
+    fails("filter", "tool-missing", 'no filter "nosuch"', "install")
+    with without("nbd-client"):
+        fails("tank", "tool-missing", "nbd-client is not installed", "install")
+    world.nothing_left()
+    assert not list(DISK.glob("*.img")) or not tank.image.exists()
+
+    with without("mbuffer"):
+        done = ok("run", "tank")
+    assert "mbuffer is not installed" in done.err
+    assert "mbuffer is not installed" in world.journal("BACKUP=tank", "PRIORITY=4")
+    world.fill(Path("/tank/home"), 3, count=2)
+    sh("systemctl", "mask", "--runtime", "--now", "systemd-logind")
+    try:
+        time.sleep(1.1)
+        done = ok("run", "tank")
+    finally:
+        sh("systemctl", "unmask", "--runtime", "systemd-logind")
+        sh("systemctl", "start", "systemd-logind")
+    told = done.out + done.err
+    assert "without an inhibitor" in told
+    assert "sleep and shutdown wait" not in told
+    assert "without an inhibitor" in world.journal("BACKUP=tank")
+    world.nothing_left()
+    converges()
+
+
+def server_pid() -> int:
+    return int(sh("systemctl", "show", "-P", "MainPID", UNIT).strip())
+
+
+def begin_and_kill_server(tank: Small) -> float:
+    """Start a run and kill the device's server while bytes flow; the time of the kill."""
+    ok("run", "--no-wait", "tank")
+    eventually("bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 8 << 20, seconds=60)
+    os.kill(server_pid(), signal.SIGKILL)
+    return time.monotonic()
+
+
+def ended() -> dict | None:
+    run = ok("history", "-j", "tank").json()["runs"][0]
+    return run if run["ended"] else None
+
+
+def test_a_server_killed_while_it_is_written_to(tank):
+    world.noise(Path("/tank/home/noise"), 60)
+    tank.delay = "filter=delay wdelay=20ms"
+    tank.start()
+    with Watcher() as watcher:
+        killed = begin_and_kill_server(tank)
+        run = eventually("the run to fail", ended, seconds=60)
+        took = time.monotonic() - killed
+    print(f"failed {took:.1f} s after the kill; the slowest answers: {watcher.worst}", run)
+    assert took < 30
+    assert max(watcher.worst.values()) < 10
+    assert run["result"] in {"failed", "partial"}
+    assert run["error"]["reason"] in {"device-gone", "pool-suspended"}
+    assert run["error"]["next"]
+    reason = run["error"]["reason"]
+    assert world.metrics()[f'zvault_backup_failures_total{{backup="tank",reason="{reason}"}}'] == 1
+    assert run["error"]["what"] in world.journal(f"RUN={run['id']}", f"REASON={reason}", "BACKUP=tank")
+    print(world.journal())
+    world.nothing_left()
+    converges()
+    assert "interrupted receive" in world.journal(), "what had arrived was not sent again"
+
+
+def test_a_server_that_cannot_come_back_at_once(tank):
+    world.noise(Path("/tank/home/noise"), 60)
+    tank.delay = "filter=delay wdelay=20ms"
+    tank.start()
+    ok("run", "--no-wait", "tank")
+    eventually("bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 8 << 20, seconds=60)
+    with without("nbdkit"), Watcher() as watcher:
+        os.kill(server_pid(), signal.SIGKILL)
+        run = eventually("the run to fail", ended, seconds=60)
+        state = world.status()["vaults"][0]
+        print(state)
+        assert state["state"] != "down"
+        assert "only a reboot" in state["error"]["next"]
+        assert "nbdkit is not installed" in state["error"]["what"]
+        fails("tank", "tool-missing", "nbdkit is not installed", "vault up cold")
+        down = ctl("vault", "down", "cold")
+        assert down.code == 1
+        assert "nbdkit is not installed" in down.err
+        assert world.inhibitors() == ""
+    print(watcher.worst, run)
+    assert max(watcher.worst.values()) < 10
+    converges()
+
+
+def test_a_server_killed_while_its_vault_is_idle(tank):
+    tank.start()
+    ok("vault", "up", "cold")
+    os.kill(server_pid(), signal.SIGKILL)
+    eventually("it to be seen", lambda: world.status()["vaults"][0]["state"] == "gone", seconds=10)
+    assert ctl("vault", "status").code == 1
+    down = ok("vault", "down", "cold")
+    print(down.out, down.err, world.journal())
+    world.nothing_left()
+
+    ok("vault", "up", "cold")
+    os.kill(server_pid(), signal.SIGKILL)
+    ok("vault", "up", "cold")
+    assert world.status()["vaults"][0]["state"] == "up"
+    ok("vault", "down", "cold")
+    world.nothing_left()
+    converges()
+
+
+def test_a_full_vault(tank):
+    # ZFS keeps half of so small a pool for itself: about 110 MB are left.
+    tank.size = "256M"
+    tank.start()
+    noise = Path("/tank/home/noise")
+    for _ in range(2):
+        world.noise(noise, 40)
+        ok("run", "tank")
+        noise.unlink()
+        time.sleep(1.1)
+    world.noise(noise, 40)
+    fails("tank", "vault-full", "out of space", "make room")
+    world.nothing_left()
+
+    ok("vault", "up", "cold")
+    assert len(snapshots("cold/lab/tank/home")) == 2
+    oldest = snapshots("cold/lab/tank/home")[0]
+    sh("zfs", "destroy", f"cold/lab/tank/home@{oldest}")
+    ok("vault", "down", "cold")
+    converges()
+    assert "interrupted receive" in world.journal(), "what had arrived was not sent again"
+
+
+def kill_after(seconds: float, *argv: str) -> str:
+    """Start zvaultctl, kill the daemon some time after; what zvaultctl said."""
+    asked = subprocess.Popen(
+        ["zvaultctl", *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    time.sleep(seconds)
+    pid = world.main_pid()
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+    out, _ = asked.communicate(timeout=60)
+    return out
+
+
+def test_the_daemon_killed_on_the_way_up_and_down(tank):
+    tank.start()
+    ok("run", "tank")
+    sh("systemctl", "set-property", "--runtime", "zvaultd", "RestartSec=1h", check=False)
+    seen = []
+    for step in range(8):
+        said = kill_after(0.5 + step * 0.15, "vault", "up", "cold")
+        sh("systemctl", "start", "zvaultd")
+        state = world.status()["vaults"][0]["state"]
+        seen.append(("up", step, state, said.strip()))
+        if state == "up":
+            ok("vault", "down", "cold")
+        world.nothing_left()
+    for step in range(8):
+        ok("vault", "up", "cold")
+        said = kill_after(0.5 + step * 0.1, "vault", "down", "cold")
+        sh("systemctl", "start", "zvaultd")
+        state = world.status()["vaults"][0]["state"]
+        seen.append(("down", step, state, said.strip()))
+        if state == "up":
+            ok("vault", "down", "cold")
+        world.nothing_left()
+    print(*seen, sep="\n")
+    converges()
+
+
+def test_names(tank):
+    sh("zfs", "create", "tank/name with  spaces")
+    world.fill(Path("/tank/name with  spaces"), 4, count=2)
+    tank.image = DISK / "vault ünïcode — disk.img"
+    tank.configure()
+    good = tank.config_text()
+    for bad in ('[vault."kält"]\npool = "k"\n', '[backup."my tank"]\nsource = "tank"\nvault = "cold"\n'):
+        world.CONFIG.write_text(good + bad)
+        checked = ctl("check-config")
+        assert checked.code == 2
+        assert "zvault.toml:" in checked.err + checked.out
+        assert bad.split('"')[1] in checked.err + checked.out
+        print(checked.err)
+    tank.start()
+    converges(*DATASETS, "tank/name with  spaces")
+
+
+def test_pools_exported_and_imported_by_hand(tank):
+    tank.start()
+    ok("vault", "up", "cold")
+    sh("zpool", "export", "cold")
+    assert world.status()["vaults"][0]["state"] == "partial"
+    ok("run", "tank")
+    assert world.status()["vaults"][0]["state"] == "up", "it is pinned"
+    sh("zpool", "export", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+    stranger = DISK / "stranger.img"
+    sh("truncate", "-s", "128M", str(stranger))
+    sh("zpool", "create", "-O", "mountpoint=none", "cold", str(stranger))
+    fails("tank", "refused", "imported from other devices", str(stranger))
+    up = ctl("vault", "up", "cold")
+    assert up.code == 2
+    assert "zpool export cold" in up.err
+    ok("vault", "down", "cold")
+    assert sh("zpool", "list", "-Ho", "health", "cold").strip() == "ONLINE", "it is not ours to export"
+    sh("systemctl", "restart", "zvaultd")
+    assert sh("zpool", "list", "-Ho", "health", "cold").strip() == "ONLINE"
+    sh("zpool", "destroy", "cold")
+    world.nothing_left()
+
+    # The vault's own pool, but imported from its image: two ways to one disk would destroy it.
+    loop = sh("losetup", "--find", "--show", str(tank.image)).strip()
+    sh("zpool", "import", "-N", "-d", loop, "cold")
+    fails("tank", "refused", "imported from other devices", loop)
+    sh("zpool", "export", "cold")
+    sh("losetup", "--detach", loop)
+    world.nothing_left()
+    converges()
