@@ -1,0 +1,258 @@
+"""The user's programs before and after a run and its snapshot.
+
+What a hook before has done may have to be undone: a lock taken, a database put into backup mode. So the hooks after
+are written down before the first hook before is started, and run whatever happens: when the run fails, when it is
+cancelled, and, after a crash, when the next daemon starts (``recover``; DESIGN invariant 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from zvault.config.hooks import OURS, Hook, Hooks
+from zvault.core.errors import HookFailed, ZvaultError
+from zvault.core.units import format_duration
+from zvault.ops.context import Context, Emit
+from zvault.system.attended import attend
+from zvault.system.lease import LeaseStore
+from zvault.system.process import describe_exit
+
+Scope = Literal["run", "snapshot"]
+"""What hooks stand around."""
+
+LAST_LINES = 3
+"""Lines of a failed hook that its error repeats."""
+
+GRACE = 10.0
+"""Seconds a hook may need beyond its timeout until it is killed and forgotten."""
+
+MOST_LINES = 500
+"""Lines of one hook that are passed on: a program gone wild must not fill the journal."""
+
+
+@dataclass(frozen=True)
+class About:
+    """Which run it is: the names of its backup and vault, its id, and the source's dataset."""
+
+    backup: str
+    run: str
+    source: str
+    vault: str
+
+
+@dataclass
+class RunHooks:
+    """The hooks of one run. ``blame`` is told of failures that count for the run; ``tag`` is set once it is made."""
+
+    context: Context
+    about: About
+    emit: Emit
+    blame: Callable[[ZvaultError], None]
+    tag: str = ""
+
+    @contextlib.asynccontextmanager
+    async def around(
+        self, scope: Scope, hooks: Hooks, ending: Callable[[], tuple[str, str]] = lambda: ("ok", "")
+    ) -> AsyncIterator[None]:
+        """Do something between its hooks. Raises HookFailed where one before it failed; then it is not done.
+
+        ``ending`` says how it went if it raised nothing, its result and its error; the hooks after it are told.
+        """
+        pending = _Pending(leases(self.context), self.about, scope, list(hooks.after))
+        pending.save(before=True)
+        end, why = "interrupted", "it was stopped"
+        try:
+            for hook in hooks.before:
+                await self._before(hook, scope, hooks.before)
+            yield
+            end, why = ending()
+        except Exception as error:
+            end, why = "failed", str(error)
+            raise
+        finally:
+            await _to_the_end(self._after(pending, end, why))
+
+    async def _before(self, hook: Hook, scope: Scope, among: Sequence[Hook]) -> None:
+        try:
+            await self._run(hook, f"before-{scope}", _place(hook, among), {})
+        except HookFailed as error:
+            if hook.on_failure == "stop":
+                raise
+            self.emit("warning", text=f"{error}; its on_failure is go-on", hook=f"before-{scope}")
+
+    async def _after(self, pending: _Pending, end: str, why: str) -> None:
+        """Run every hook that is pending, and forget each as it has ended. Raises nothing a hook can cause."""
+        among = tuple(pending.hooks)
+        moment, told = f"after-{pending.scope}", {f"{OURS}RESULT": end, f"{OURS}ERROR": " ".join(why.split())}
+        for hook in among:
+            try:
+                await self._run(hook, moment, _place(hook, among), told)
+            except HookFailed as error:
+                self.emit("warning", text=str(error), hook=moment)
+                if hook.on_failure == "stop":
+                    self.blame(error)
+            pending.hooks.remove(hook)
+            pending.save()
+
+    async def _run(self, hook: Hook, moment: str, place: str, told: dict[str, str]) -> None:
+        """Run one hook. Raises HookFailed."""
+        said = _Said(self.emit, moment, Path(hook.run[0]).name)
+        ours = {
+            f"{OURS}HOOK": moment,
+            f"{OURS}BACKUP": self.about.backup,
+            f"{OURS}RUN": self.about.run,
+            f"{OURS}SOURCE": self.about.source,
+            f"{OURS}VAULT": self.about.vault,
+            f"{OURS}SNAPSHOT": self.tag,
+        }
+        name = f"the hook '{said.program}' {moment.replace('-', ' the ')}{place}"
+        began = asyncio.get_running_loop().time()
+        try:
+            status = await attend(
+                hook.run, env={**hook.environment, **ours, **told}, deadline=hook.timeout, hear=said.hear
+            )
+        except ZvaultError as error:
+            why = said.with_last_words(f"{error.what}: {error.why}")
+            raise HookFailed(f"{name} failed", why, _next(moment)) from None
+        finally:
+            said.close()
+        if status != 0:
+            raise HookFailed(f"{name} failed", said.with_last_words(describe_exit(status)), _next(moment))
+        seconds = asyncio.get_running_loop().time() - began
+        self.emit("message", text=f"{name} ended well, in {format_duration(seconds)}", hook=moment)
+
+
+def _place(hook: Hook, among: Sequence[Hook]) -> str:
+    """Which of several it is."""
+    number = next(index for index, one in enumerate(among, 1) if one is hook)
+    return f" ({number} of {len(among)})" if len(among) > 1 else ""
+
+
+def _next(moment: str) -> str:
+    said = f"'journalctl -t zvaultd HOOK={moment}' has all it said"
+    return said if moment.startswith("before") else f"see whether what it should undo is undone; {said}"
+
+
+@dataclass
+class _Said:
+    """What one hook says, passed on line by line, to a limit; the last lines are kept."""
+
+    emit: Emit
+    moment: str
+    program: str
+    lines: int = 0
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+
+    def hear(self, line: str) -> None:
+        self.lines += 1
+        self.last.append(line)
+        if self.lines <= MOST_LINES:
+            self._tell(line)
+
+    def close(self) -> None:
+        if self.lines > MOST_LINES:
+            self._tell(f"… and {self.lines - MOST_LINES} lines more, which are not kept")
+
+    def _tell(self, text: str) -> None:
+        self.emit("hook-output", hook=self.moment, program=self.program, text=text)
+
+    def with_last_words(self, why: str) -> str:
+        return f"{why}; it said: {' / '.join(self.last)}" if self.last else f"{why}, without a word"
+
+
+def leases(context: Context) -> LeaseStore:
+    """Where pending hooks are kept: unlike a device, what a hook did may outlive this boot, or be on another host."""
+    return LeaseStore(context.paths.state / "lease")
+
+
+@dataclass
+class _Pending:
+    """The hooks that still have to be run after something, in memory and as a lease."""
+
+    store: LeaseStore
+    about: About
+    scope: Scope
+    hooks: list[Hook]
+
+    @property
+    def name(self) -> str:
+        return f"hooks/{self.scope}/{self.about.backup}/{self.about.run}"
+
+    def save(self, *, before: bool = False) -> None:
+        """Write it down, or drop it when nothing is left to be run. ``before``: nothing has been started yet."""
+        if not self.hooks:
+            if not before:
+                self.store.drop(self.name)
+            return
+        hooks = [hook.model_dump() for hook in self.hooks]
+        try:
+            self.store.put(self.name, {"about": asdict(self.about), "hooks": hooks})
+        except OSError as error:
+            if before:
+                raise HookFailed(
+                    f"the hooks after the {self.scope} cannot be written down",
+                    f"{error}; after a crash nobody would know of them",
+                    f"see that {self.store.directory} can be written to",
+                ) from error
+
+
+def cut_off(context: Context) -> set[str]:
+    """The backups whose last run was cut off before its hooks after the run."""
+    return {name.split("/")[2] for name in leases(context).names("hooks/run/")}
+
+
+async def recover(
+    context: Context,
+    emitter: Callable[[str, str], Emit],
+    scope: Scope,
+    patience: Callable[[float], None] = lambda seconds: None,
+) -> list[ZvaultError]:
+    """Run the hooks after a run or a snapshot that an earlier daemon did not come to run.
+
+    ``emitter`` gives the Emit for a run's id and its backup; ``patience`` is told how many seconds the next
+    hooks may take. Returns what went wrong; a hook that fails now is not
+    tried again. One that the crash itself cut short is run again, from its start.
+    """
+    wrong: list[ZvaultError] = []
+    store = leases(context)
+    for name in store.names(f"hooks/{scope}/"):
+        try:
+            data = store.get(name) or {}
+            about = About(**data["about"])
+            pending = _Pending(store, about, scope, [Hook.model_construct(**hook) for hook in data["hooks"]])
+        except ZvaultError as error:
+            wrong.append(error)
+            continue
+        patience(sum(hook.timeout + GRACE for hook in pending.hooks))
+        emit = emitter(about.run, about.backup)
+        emit(
+            "warning",
+            text=f"run {about.run} was cut off before its hooks after the {scope}: running them now",
+            hook=f"after-{scope}",
+        )
+        await RunHooks(context, about, emit, wrong.append)._after(
+            pending, "interrupted", "the daemon was cut off"
+        )
+    return wrong
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do something whole, also when cancelled meanwhile; the cancellation comes after it."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = not task.cancelled()
+        except Exception:
+            break
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
