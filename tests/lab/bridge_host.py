@@ -269,7 +269,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         pool.shutdown(cancel_futures=True)
     # Here and not in pytest's own loop, which would take a failure so far for one of collection.
     rest = [item for item in session.items if not isinstance(item, LabItem)]
-    for item, following in zip(rest, [*rest[1:], None], strict=True):
+    for item, following in zip(rest, [*rest, None][1:], strict=True):
         config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         stop_if_asked(session)
     return True

@@ -42,7 +42,7 @@ def same_on_both_sides(tag: str) -> None:
 
 
 def volume_hash(root: str, tag: str) -> str:
-    pool = root.split("/")[0]
+    pool = root.partition("/")[0]
     clone = f"{pool}/clone-of-vol"
     sh("zfs", "clone", "-o", "volmode=full", "-o", "readonly=on", f"{root}/vol@{tag}", clone)
     try:

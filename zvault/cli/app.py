@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from zvault import __version__
-from zvault.cli import backups, check, plan, restore, run, status, vaults
+from zvault.cli import backups, check, holds, plan, prune, restore, run, status, vaults
 from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, say, tell
 from zvault.core.errors import ZvaultError
 
@@ -47,6 +47,8 @@ def zvaultctl(
 app.command("status")(status.status)
 app.command("list")(backups.list_)
 app.command("plan")(plan.plan)
+app.command("prune")(prune.prune)
+app.command("holds")(holds.holds)
 app.command("run")(run.run)
 app.command("follow")(run.follow_)
 app.command("history")(backups.history)

@@ -119,13 +119,44 @@ class Verdict(TypedDict):
     bytes: int | None
 
 
-class Plan(TypedDict):
-    """``GET /v1/plan/NAME``."""
+class Excess(TypedDict):
+    """A dataset of which prune_limit lets nothing go: ``doomed`` of so many, where ``allowed`` may."""
+
+    side: Literal["source", "vault"]
+    dataset: str
+    doomed: int
+    snapshots: int
+    allowed: int
+
+
+class Prunes(TypedDict):
+    """``GET /v1/prune/NAME``; ``freed`` are exact bytes by side."""
 
     backup: str
     vault: str
-    datasets: list[PlannedDataset]
     prune: list[Verdict]
+    freed: dict[str, int | None]
+    over_limit: list[Excess]
+
+
+class Keepsake(TypedDict):
+    """A hold or bookmark of zvault's on a source, in ``GET /v1/holds``."""
+
+    kind: Literal["hold", "bookmark"]
+    dataset: str
+    name: str
+    guid: str
+    creation: int
+    vault_guid: str
+    vault: str | None
+    state: Literal["in use", "orphan", "unknown"]
+    reason: str
+
+
+class Plan(Prunes):
+    """``GET /v1/plan/NAME``."""
+
+    datasets: list[PlannedDataset]
 
 
 class Run(TypedDict):

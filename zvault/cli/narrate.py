@@ -59,6 +59,8 @@ def narrated(event: Event) -> str | None:  # noqa: PLR0911 - a table of events
             return f"pruned: {plural(event['count'], 'snapshot')} on the {event['side']}"
         case "restored":
             return f"restored: {event['dataset']} from {_at(event['snapshot'])}, {mounted(event)}"
+        case "hook-output":
+            return f"{event['program']}: {event['text']}"
         case "message":
             return str(event["text"])
     return None
@@ -88,4 +90,8 @@ def mounted(event: Event) -> str:
 
 def summary(event: Event) -> str:
     """The last line of a run: ``filer1 ok: 1.20G in 14s (88M/s)``."""
-    return f"{event['backup']} {event['result']}: {moved(event['bytes'], event['seconds'])}"
+    if event.get("pruned") and not event["datasets"]:  # it only pruned
+        done = f"{plural(event['pruned'], 'snapshot')} pruned in {format_duration(event['seconds'])}"
+    else:
+        done = moved(event["bytes"], event["seconds"])
+    return f"{event['backup']} {event['result']}: {done}"

@@ -11,9 +11,10 @@ import typer
 
 from zvault.cli.client import read
 from zvault.cli.documents import Plan, PlannedDataset, Verdict
-from zvault.cli.narrate import plural, step, tally
+from zvault.cli.narrate import step, tally
 from zvault.cli.options import AsJson, Exact, Form, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
+from zvault.cli.prune import prune_lines, to_prune
 from zvault.cli.render import Column, table, written
 from zvault.core.units import format_size
 
@@ -34,7 +35,6 @@ STEPS_FOR_SCRIPTS = [
     Column("reason"),
     Column("next"),
 ]
-PRUNES = [Column("side"), Column("snapshot"), Column("bytes", "size"), Column("reason")]
 
 
 def plan(
@@ -64,7 +64,7 @@ def plan(
         say()
         say_all(_to_send(found["datasets"], Form(exact=exact)))
         say()
-        say_all(_to_prune(found["prune"], verbose, Form(exact=exact)))
+        say_all(to_prune(found, verbose, Form(exact=exact)))
     conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
     raise typer.Exit(TROUBLE if conflict else OK)
 
@@ -110,22 +110,6 @@ def _size(size: int | None, form: Form) -> str:
     return "size not known" if size is None else written(size, "size", form.exact)
 
 
-def _to_prune(verdicts: list[Verdict], verbose: bool, form: Form) -> Iterator[str]:
-    pruned = [verdict for verdict in verdicts if not verdict["keep"]]
-    kept = [verdict for verdict in verdicts if verdict["keep"]]
-    if pruned:
-        yield f"to prune: {plural(len(pruned), 'snapshot')}"
-        yield from table(PRUNES, pruned, form)
-    else:
-        yield "to prune: nothing"
-    if kept and verbose:
-        yield ""
-        yield f"to keep: {plural(len(kept), 'snapshot')}"
-        yield from table(PRUNES, kept, form)
-    elif kept:
-        yield f"to keep: {plural(len(kept), 'snapshot')} (-v shows them with the reasons)"
-
-
 def _for_scripts(found: Plan, prunes: list[Verdict], form: Form) -> Iterator[str]:
     """``send`` lines, one a step or stepless dataset; then ``prune`` and ``keep`` lines, one a snapshot."""
     for dataset in found["datasets"]:
@@ -133,6 +117,4 @@ def _for_scripts(found: Plan, prunes: list[Verdict], form: Form) -> Iterator[str
             {**dataset, **one, "reason": one["reason"] or dataset["reason"]} for one in dataset["steps"]
         ] or [{**dataset, "from": None, "to": None, "bytes": None}]
         yield from (f"send\t{line}" for line in table(STEPS_FOR_SCRIPTS, rows, form))
-    for word in ("prune", "keep"):
-        chosen = [verdict for verdict in prunes if verdict["keep"] == (word == "keep")]
-        yield from (f"{word}\t{line}" for line in table(PRUNES, chosen, form))
+    yield from prune_lines(prunes, form)

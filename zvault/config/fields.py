@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 import zoneinfo
 from collections.abc import Callable
@@ -163,6 +164,28 @@ def _parse_size(text: str) -> int:
     return size
 
 
+def _parse_share(text: str) -> float:
+    number = text.removesuffix("%").strip()
+    try:
+        percent = float(number)
+    except ValueError:
+        percent = math.nan
+    if number == text or not 1 <= percent <= 100:
+        raise ValueError(f'must be from "1%" to "100%", not {quote(text)}')
+    return percent / 100
+
+
+def _check_tag_pattern(text: str) -> None:
+    if not text:
+        raise ValueError("an empty pattern matches no snapshot")
+    for sign in "@/":
+        if sign in text:
+            raise ValueError(
+                f'{quote(text)} can match no snapshot: a name after "@" has no {quote(sign)} in it; '
+                'patterns look like "*-12-31T*"'
+            )
+
+
 Duration = Annotated[
     float,
     Text(
@@ -174,6 +197,17 @@ Duration = Annotated[
 ]
 Size = Annotated[
     int, Text("size", "a number with `K`, `M`, `G`, `T` or `P`, in powers of 1024", "128M", _parse_size)
+]
+Share = Annotated[float, Text("share", "a percentage, from `1%` to `100%`", "50%", _parse_share)]
+TagPattern = Annotated[
+    str,
+    Text(
+        "snapshot pattern",
+        "the name of a snapshot after `@`, in which `*` stands for anything, `?` for one character and "
+        "`[ab]` for one of these",
+        "*-12-31T*",
+        _checked(_check_tag_pattern),
+    ),
 ]
 Word = Annotated[
     str,

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from zvault.config.fields import Duration, Table, written
+from zvault.config.fields import Duration, Table, TagPattern, written
 from zvault.core.retention import KeepRules
 
 
@@ -30,10 +30,16 @@ class KeepTable(Table):
     )
     monthly: int = Field(default=0, ge=0, description="The same for months.", examples=[12])
     yearly: int = Field(default=0, ge=0, description="The same for years.", examples=[3])
+    matching: list[TagPattern] = Field(
+        default_factory=list,
+        description="Those whose name after `@` matches one of these patterns, for ever; names hold the time "
+        "in UTC. By itself it prunes nothing: what the other rules let go, it keeps.",
+        examples=[["*-12-31T*"]],
+    )
 
     def rules(self) -> KeepRules:
         """The same as core's own type."""
-        return KeepRules(**self.model_dump())
+        return KeepRules(**{**self.model_dump(), "matching": tuple(self.matching)})
 
 
 class FromKeepTable:

@@ -16,6 +16,7 @@ from zvault.config.fields import (
     NbdServer,
     Pattern,
     PoolName,
+    Share,
     Size,
     SourceName,
     Table,
@@ -25,6 +26,7 @@ from zvault.config.fields import (
     quote,
     written,
 )
+from zvault.config.hooks import Hooks
 from zvault.config.keep import Keep
 from zvault.config.nbd import NbdkitServer
 
@@ -153,6 +155,10 @@ class SnapshotConfig(Table):
         description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned.",
         examples=["zvault"],
     )
+    hooks: Hooks = Field(
+        default_factory=Hooks,
+        description="Programs to run right before and right after the snapshot is made.",
+    )
 
 
 class Send(Table):
@@ -212,7 +218,18 @@ class Backup(Table):
         default=None, description="How long from run to run, instead of `schedule`.", examples=["15m"]
     )
     snapshot: SnapshotConfig = Field(default_factory=SnapshotConfig, description="The snapshots it makes.")
+    hooks: Hooks = Field(
+        default_factory=Hooks,
+        description="Programs to run before a run begins, when its vault may be down yet, and after it has ended.",
+    )
     keep: Keep = Field(default_factory=Keep, description="What is kept on either side.")
+    prune_limit: Share = Field(
+        default=written("50%"),
+        description="The most of zvault's snapshots of one dataset that one run may prune on one side; three may "
+        "always go. Where `keep` dooms more, the run prunes nothing of that dataset on that side and says so; "
+        "`zvaultctl prune --over-limit` shows it, and lets it go. `100%` sets no limit.",
+        examples=["50%", "100%"],
+    )
     send: Send = Field(default_factory=Send, description="How datasets are sent.")
     max_lag: Duration | None = Field(
         default=None,

@@ -108,3 +108,9 @@ class HostUnreachable(ZvaultError):
     """The daemon, or another host, does not answer."""
 
     reason = "unreachable"
+
+
+class HookFailed(ZvaultError):
+    """A program of the user's that stands before or after what zvault does failed, or took too long."""
+
+    reason = "hook"

@@ -7,6 +7,9 @@ follow the invariants that the tests try to break:
 - deciding again at the same moment over what was kept keeps all of it, so pruning may be repeated at will;
 - another rule, or a larger number, never prunes more. (No rule at all keeps everything.)
 
+How much of that one run may do is limited apart from it: ``excess``. A rule made shorter by mistake, or a clock
+that is years ahead, dooms most of a history at once; to let it go is for a person to say.
+
 Calendar periods are those of the wall clock in the given time zone; the hour that comes twice in autumn is
 two hours. "Newest" is by transaction group, the order of the dataset's own history: a clock that was wrong
 for a while cannot make an old snapshot the newest.
@@ -16,8 +19,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, tzinfo
+from fnmatch import fnmatchcase
 
 from zvault.core.model import Snapshot
 from zvault.core.units import format_duration
@@ -25,7 +29,10 @@ from zvault.core.units import format_duration
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
-    """What to keep: the ``last`` few, all ``within`` so many seconds, and the newest of so many periods."""
+    """What to keep: the ``last`` few, all ``within`` so many seconds, and the newest of so many periods.
+
+    What is ``matching`` one of these patterns (fnmatch, case counts) by its tag is kept for ever.
+    """
 
     last: int = 0
     within: float = 0.0
@@ -34,17 +41,24 @@ class KeepRules:
     weekly: int = 0
     monthly: int = 0
     yearly: int = 0
+    matching: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for rule in fields(self):
+            if rule.name == "matching":
+                continue
             value = getattr(self, rule.name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"keep.{rule.name} = {value} is not allowed: it is zero or more")
 
     @property
     def empty(self) -> bool:
-        """Whether there is no rule at all, which keeps everything."""
-        return self == KeepRules()
+        """Whether no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
+        return replace(self, matching=()) == KeepRules()
+
+    def match(self, tag: str) -> str | None:
+        """The first pattern that a tag matches, or None."""
+        return next((pattern for pattern in self.matching if fnmatchcase(tag, pattern)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,43 @@ def decide(
     return verdicts
 
 
+FEW = 3
+"""So many of a dataset's snapshots may always go in one run: what a few failed runs leave is no surprise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """More to prune in one dataset than one run may: ``doomed`` of its ``count`` snapshots, not ``allowed``."""
+
+    dataset: str
+    doomed: int
+    count: int
+    allowed: int
+
+    def __str__(self) -> str:
+        return f"{self.doomed} of {self.count} snapshots would go, one run may prune {self.allowed}"
+
+
+def excess(verdicts: Sequence[Verdict], share: float, ours: Callable[[Snapshot], bool]) -> Excess | None:
+    """Whether the verdicts on one dataset doom more than a ``share`` (0 to 1) of zvault's snapshots of it.
+
+    What is not ours does not count. A few may always go; a share of 1 allows whatever the rules doom.
+    """
+    doomed = [verdict.snapshot for verdict in verdicts if not verdict.keep]
+    count = sum(1 for verdict in verdicts if ours(verdict.snapshot))
+    # In floats 0.29 * 100 is a little less than 29.
+    allowed = max(FEW, math.floor(share * count + 1e-6))
+    if len(doomed) <= allowed:
+        return None
+    return Excess(doomed[0].dataset, len(doomed), count, allowed)
+
+
+def spare(verdicts: Sequence[Verdict], over: Excess) -> list[Verdict]:
+    """The same verdicts with nothing doomed, each of those spared saying why."""
+    reason = f"over prune_limit: {over}"
+    return [verdict if verdict.keep else replace(verdict, keep=True, reason=reason) for verdict in verdicts]
+
+
 _Placed = tuple[int, Snapshot]  # a snapshot with its place in the list that was given
 
 
@@ -98,8 +149,12 @@ def _vote(newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: t
     """Why the rules keep what they keep, by place; the first rule in their order gives the reason."""
     if rules.empty:
         return {place: "no keep rules are set" for place, _ in newest_first}
+    votes = {
+        place: f"matches {pattern}" for place, snap in newest_first if (pattern := rules.match(snap.tag))
+    }
     last = "the last one" if rules.last == 1 else f"one of the last {rules.last}"
-    votes = {place: last for place, _ in newest_first[: rules.last]}
+    for place, _ in newest_first[: rules.last]:
+        votes.setdefault(place, last)
     if rules.within:
         within = f"made within the last {format_duration(rules.within)}"
         for place, snap in newest_first:

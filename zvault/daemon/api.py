@@ -20,6 +20,8 @@ from zvault.daemon.history import History
 from zvault.daemon.journal import log
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.status import Status
+from zvault.ops.holds import find_keepsakes
+from zvault.ops.preview import prune_document
 from zvault.ops.report import list_document, plan_document, vault_document
 from zvault.ops.restore import Request
 from zvault.ops.vault import Vaults
@@ -49,10 +51,14 @@ class Api:
                 web.get("/v1/vaults", self.get_vaults),
                 web.get("/v1/list", self.get_list),
                 web.get("/v1/plan/{backup}", self.get_plan),
+                web.get("/v1/prune/{backup}", self.get_prune),
+                web.get("/v1/holds", self.get_holds),
                 web.get("/v1/history", self.get_history),
                 web.get("/v1/events", self.get_events),
                 web.post("/v1/run/{backup}", self.post_run),
+                web.post("/v1/prune/{backup}", self.post_prune),
                 web.post("/v1/vaults/{vault}/{verb:up|down}", self.post_vault),
+                web.post("/v1/holds/reap", self.post_reap),
                 web.post("/v1/restore", self.post_restore),
             ]
         )
@@ -95,7 +101,22 @@ class Api:
     async def get_plan(self, request: web.Request) -> web.Response:
         """What a run would do now."""
         name = request.match_info["backup"]
-        return web.json_response(await plan_document(self.status.context, self.vaults, name, bring_up=True))
+        context = self.status.context
+        return web.json_response(await plan_document(context, self.vaults, name, bring_up=_may_act(request)))
+
+    async def get_prune(self, request: web.Request) -> web.Response:
+        """What pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
+        name, over_limit = request.match_info["backup"], request.query.get("over_limit") == "1"
+        return web.json_response(
+            await prune_document(
+                self.status.context, self.vaults, name, bring_up=_may_act(request), over_limit=over_limit
+            )
+        )
+
+    async def get_holds(self, _: web.Request) -> web.Response:
+        """zvault's holds and bookmarks on the sources."""
+        found = await find_keepsakes(self.status.context, self.vaults)
+        return web.json_response({"holds": [one.document() for one in found]})
 
     async def get_history(self, request: web.Request) -> web.Response:
         """Past runs, the newest first."""
@@ -124,6 +145,27 @@ class Api:
         """Start a run."""
         return web.json_response({"run": self.runs.start(request.match_info["backup"], "hand")})
 
+    async def post_prune(self, request: web.Request) -> web.Response:
+        """Start to prune."""
+        body = await _object(request)
+        over_limit = body.get("over_limit") is True
+        return web.json_response(
+            {"run": self.runs.prune(request.match_info["backup"], over_limit=over_limit)}
+        )
+
+    async def post_reap(self, request: web.Request) -> web.Response:
+        """Let go of orphans; with ``vault_guid`` of those made for that pool."""
+        body: dict[str, Any] = await request.json()
+        text = body.get("vault_guid")
+        try:
+            guid = None if text is None else int(str(text), 16)
+        except ValueError:
+            raise Refused(f"'{text}' is no GUID", "it takes hexadecimal digits", "zvaultctl holds") from None
+        reaped = await self.runs.reap(guid)
+        for one in reaped:
+            log.info("reaped %s %s: %s", one.kind, one.name, one.reason)
+        return web.json_response({"holds": [one.document() for one in reaped]})
+
     async def post_vault(self, request: web.Request) -> web.Response:
         """Bring a vault up, or take it down."""
         keeper = self.vaults[request.match_info["vault"]]
@@ -137,7 +179,7 @@ class Api:
 
     async def post_restore(self, request: web.Request) -> web.Response:
         """Start a restore."""
-        body: dict[str, Any] = await request.json()
+        body = await _object(request)
         wanted = Request(
             str(body.get("backup", "")),
             str(body.get("dataset", "")),
@@ -151,10 +193,9 @@ class Api:
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Let only root act, and turn every error into one that can be told."""
     try:
-        if request.method != "GET" and (uid := _peer_uid(request)) != 0:
-            raise Refused(
-                "only root may do that", f"user {uid} asked", "use sudo; members of group zvault may look"
-            )
+        if request.method != "GET" and not _may_act(request):
+            who = f"user {_peer_uid(request)} asked"
+            raise Refused("only root may do that", who, "use sudo; members of group zvault may look")
         return await handler(request)
     except web.HTTPException as error:
         told = ZvaultError(f"{request.method} {request.path}: {error.reason}", "", "see the API's reference")
@@ -179,6 +220,20 @@ def _let_the_group_in(path: Path) -> None:
     with contextlib.suppress(KeyError):
         os.chown(path, 0, grp.getgrnam(GROUP).gr_gid)
     path.chmod(0o660)
+
+
+def _may_act(request: web.Request) -> bool:
+    """Root may act; bringing a vault up to look at it is an act too."""
+    return _peer_uid(request) == 0
+
+
+async def _object(request: web.Request) -> dict[str, Any]:
+    body = await request.json()
+    if not isinstance(body, dict):
+        raise Refused(
+            "the request is no JSON object", f"it is {type(body).__name__}", "see the API's reference"
+        )
+    return body
 
 
 def _peer_uid(request: web.Request) -> int:

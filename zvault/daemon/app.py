@@ -28,7 +28,8 @@ from zvault.daemon.metrics import Metrics, MetricsServer
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
 from zvault.daemon.status import Status
-from zvault.ops.context import Context
+from zvault.ops import hooks
+from zvault.ops.context import Context, Emit
 from zvault.ops.report import vault_document
 from zvault.ops.vault import Keeper, Vaults
 from zvault.system import notify
@@ -91,10 +92,27 @@ class Daemon:
             for name in self.context.config.backup
             if (last := self.history.last(name)) and last["result"] == "interrupted"
         }
-        needed = {self.context.backup(name).vault for name in interrupted}
+        await self._run_pending_hooks("snapshot")
+        # What a hook after a run takes away, the vault may stand on: then it goes down first.
+        ended = hooks.cut_off(self.context)
+        needed = {self.context.backup(name).vault for name in interrupted - ended}
         for keeper in self.vaults.all():
             await self._adopt(keeper, keep=keeper.name in needed)
+        await self._run_pending_hooks("run")
         return interrupted
+
+    async def _run_pending_hooks(self, scope: hooks.Scope) -> None:
+        """Run the hooks that a crash kept from running."""
+
+        def emitter(run: str, backup: str) -> Emit:
+            def emit(event: str, **fields: Any) -> None:
+                journal.write({"event": event, "run": run, "backup": backup, **fields})
+
+            return emit
+
+        for error in await hooks.recover(self.context, emitter, scope, notify.extend):
+            self.status.warnings[f"hooks {scope}"] = str(error)
+            log.error("%s", error)
 
     async def _adopt(self, keeper: Keeper, *, keep: bool) -> None:
         try:

@@ -69,6 +69,8 @@ def write(event: Event) -> None:
         return
     level, text = line
     fields = {"RUN": event["run"], "BACKUP": event["backup"], "DATASET": event.get("dataset")}
+    if hook := event.get("hook"):
+        fields |= {"HOOK": hook}
     if error := event.get("error"):
         fields |= {"REASON": error["reason"]}
     log.log(level, "%s: %s", event["backup"], text, extra={"fields": fields})
@@ -93,6 +95,8 @@ def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911 - a table of
             return logging.INFO, str(event["text"])
         case "warning":
             return logging.WARNING, str(event["text"])
+        case "hook-output":
+            return logging.INFO, f"{event['hook']} {event['program']}: {event['text']}"
         case "restored":
             return logging.INFO, f"restored {event['snapshot']} to {event['dataset']}: {event['mountpoint']}"
         case "run-finished":

@@ -18,6 +18,10 @@ HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUS
 """zpoolconcepts(7)'s states of a pool; one series each, so that a rule can ask for the one it means."""
 
 
+RESULTS = ("ok", "partial", "failed", "interrupted")
+"""How a run can end."""
+
+
 class Metrics(Collector):
     """Everything worth an alert. Labels name backup, vault and dataset, never a snapshot."""
 
@@ -91,7 +95,8 @@ class Metrics(Collector):
     def _counters(self) -> Iterator[Metric]:
         tallies = self.status.runs.tallies
         names = list(self.status.context.config.backup)
-        zero: dict[tuple[str, str], int] = dict.fromkeys(((name, "ok") for name in names), 0)
+        # increase() does not see a counter's first step where the series begins with it.
+        zero = dict.fromkeys(((name, result) for name in names for result in RESULTS), 0)
         yield _counter(
             "zvault_backup_runs", "Runs ended, by result.", ("backup", "result"), {**zero, **tallies.runs}
         )

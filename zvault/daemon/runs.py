@@ -13,10 +13,12 @@ from typing import Any
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.lag import DatasetLag
 from zvault.daemon.events import Events
-from zvault.daemon.history import History
+from zvault.daemon.history import ASIDE, History
 from zvault.ops.backup import Outcome, Run, lags
 from zvault.ops.context import Context
+from zvault.ops.holds import Keepsake, reap
 from zvault.ops.plan import look
+from zvault.ops.prune import prune_backup
 from zvault.ops.restore import Request, restore
 from zvault.ops.vault import Vaults
 
@@ -64,6 +66,7 @@ class Runs:
         self.lags: dict[str, dict[str, DatasetLag]] = {}
         self.tallies = Tallies()
         self.draining = False
+        self._reaping = asyncio.Lock()
         events.hooks.append(self._count)
 
     def start(self, backup: str, trigger: str) -> str:
@@ -92,10 +95,46 @@ class Runs:
 
         return self._launch(request.backup, "restore", work)
 
+    def prune(self, backup: str, *, over_limit: bool) -> str:
+        """Start to prune a backup and return the run's id. Raises NotFound, Busy, Refused as ``start`` does."""
+        self.context.backup(backup)
+        busy = self.running(backup) or self._pruning(backup)
+        if busy is not None:
+            raise Busy(
+                f"backup '{backup}' is already running",
+                f"run {busy.id} began it",
+                "wait for it to end; a run prunes too",
+            )
+
+        async def work(run: str, backup: str, outcome: Outcome) -> None:
+            try:
+                outcome.pruned, doomed = await prune_backup(
+                    self.context, self.vaults, backup, self._emitter(run, backup), over_limit=over_limit
+                )
+                outcome.result = "ok" if outcome.pruned == doomed else "partial"
+            except ZvaultError as error:
+                outcome.blame(error)
+                outcome.result = "failed"
+
+        return self._launch(backup, "prune", work)
+
+    async def reap(self, vault_guid: int | None) -> list[Keepsake]:
+        """Let go of orphaned holds and bookmarks. Raises Busy while anything runs: it may be about to need them."""
+        if self.current or self._reaping.locked():
+            names = ", ".join(sorted({run.backup for run in self.current.values()})) or "another reaping"
+            raise Busy("holds cannot be reaped now", f"{names} is running", "wait for it to end")
+        async with self._reaping:
+            return await reap(self.context, self.vaults, vault_guid)
+
     def running(self, backup: str) -> Current | None:
-        """The run of a backup in progress, if any; restores do not count."""
+        """The run of a backup in progress, if any; what is no backup does not count."""
         return next(
-            (run for run in self.current.values() if run.backup == backup and run.trigger != "restore"), None
+            (run for run in self.current.values() if run.backup == backup and run.trigger not in ASIDE), None
+        )
+
+    def _pruning(self, backup: str) -> Current | None:
+        return next(
+            (run for run in self.current.values() if run.backup == backup and run.trigger == "prune"), None
         )
 
     def _launch(self, backup: str, trigger: str, work: Work) -> str:
@@ -110,7 +149,12 @@ class Runs:
         return run
 
     async def _back_up(self, run: str, backup: str, outcome: Outcome) -> None:
-        await Run(self.context, self.vaults, backup, self._emitter(run, backup), outcome).execute()
+        if (pruning := self._pruning(backup)) is not None:
+            # Not refused: a backup that is due must not fall out because somebody prunes.
+            await asyncio.wait({pruning.task})
+        async with self._reaping:
+            pass
+        await Run(self.context, self.vaults, backup, self._emitter(run, backup), outcome, id=run).execute()
         if outcome.lags:
             self.lags[backup] = outcome.lags
 
@@ -152,7 +196,7 @@ class Runs:
         }
         with contextlib.suppress(Exception):
             self.history.end(run, ended, outcome.result, figures, error)
-        if trigger != "restore":
+        if trigger not in ASIDE:
             self.tallies.runs[backup, outcome.result] += 1
             if outcome.error is not None:
                 self.tallies.failures[backup, outcome.error.reason] += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import zvault
 from zvault.core.lag import DatasetLag
-from zvault.daemon.history import History
+from zvault.daemon.history import ASIDE, History
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.backup import age
@@ -94,7 +94,7 @@ class Status:
 
     def line(self) -> str:
         """One line for ``systemctl status``."""
-        running = [run for run in self.runs.current.values() if run.trigger != "restore"]
+        running = [run for run in self.runs.current.values() if run.trigger not in ASIDE]
         if running:
             return "; ".join(
                 _running(run.backup, run.dataset, run.bytes_done, run.bytes_total) for run in running

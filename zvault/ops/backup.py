@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from zvault.config.schema import Backup
 from zvault.core.errors import Conflict, Refused, ZvaultError
 from zvault.core.lag import DatasetLag, dataset_lag
+from zvault.core.model import Snapshot
 from zvault.core.names import snapshot_tag
-from zvault.core.replication import Action, Step, TransferPlan, find_base
+from zvault.core.replication import Action, Step, TransferPlan, find_base, sent_by
 from zvault.ops.context import Context, Emit
+from zvault.ops.hooks import About, RunHooks
 from zvault.ops.plan import Sides, look, moves, ours_of, plan_all, plan_prune, selected
 from zvault.ops.protect import Guard, marks_by_vault
 from zvault.ops.prune import prune
@@ -50,6 +52,12 @@ class Run:
     emit: Emit
     outcome: Outcome = field(default_factory=Outcome)
     total: int | None = None
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        """The hooks belong to this run and no other."""
+        about = About(self.name, self.id, self.backup.source, self.backup.vault)
+        self.hooks = RunHooks(self.context, about, self.emit, self._blemish)
 
     @property
     def backup(self) -> Backup:
@@ -63,20 +71,30 @@ class Run:
     async def execute(self) -> None:
         """Run it. A failure ends up in the outcome; only cancellation is raised."""
         try:
-            # A source that is not there is told before anything is brought up.
-            selected(self.backup, await self.context.source.tree(self.backup.source))
-            async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
-                await self._on(vault)
+            async with self.hooks.around("run", self.backup.hooks, self._ending):
+                # A source that is not there is told before anything is brought up.
+                selected(self.backup, await self.context.source.tree(self.backup.source))
+                async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
+                    await self._on(vault)
         except ZvaultError as error:
             self.outcome.blame(error)
             self.outcome.result = "failed"
+
+    def _ending(self) -> tuple[str, str]:
+        return self.outcome.result, str(self.outcome.error or "")
+
+    def _blemish(self, error: ZvaultError) -> None:
+        """A hook after something failed: what is done is done, but all is not well."""
+        self.outcome.blame(error)
+        self.outcome.result = "partial" if self.outcome.result == "ok" else self.outcome.result
 
     async def _on(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
         lock = vault.lock
         held = "sleep and shutdown wait for this run" if lock.held else str(lock.problem)
         self.emit("inhibitor", held=lock.held, message=held)
-        tag = await self._snapshot()
+        async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
+            tag = self.hooks.tag = await self._snapshot()
         sides = await look(self.context, self.backup, vault.zfs)
         self.outcome.datasets = len(sides.pairs)
         self.emit("snapshot", tag=tag, datasets=len(sides.pairs))
@@ -86,7 +104,7 @@ class Run:
         after = await look(self.context, self.backup, vault.zfs)
         self.outcome.lags = lags(self.context, self.backup, after)
         self.outcome.pruned = await prune(
-            self.context, vault.zfs, plan_prune(self.context, self.backup, after), self.emit
+            self.context, vault.zfs, plan_prune(self.context, self.backup, after), self.emit, self.name
         )
         if failed:
             self.outcome.result = "partial" if len(failed) < len(plans) else "failed"
@@ -170,15 +188,21 @@ class Run:
             there = sides.vault.get(plan.target)
             found = find_base(dataset, there) if there is not None else None
             base = next((s for s in dataset.snapshots if found and s.guid == found[1].guid), None)
-            if base is not None:
+            if base is not None and not guard.settled(base):
                 await guard.settle(base)
+                self.context.source.forget(plan.dataset)
             return
         if plan.action is Action.FULL:
             await vault.zfs.make_parents(plan.target)
-        for step in plan.steps:
-            await guard.cover(step.to)
-            await self._stream(step, plan, self._flags(plan.dataset, sides), dataset.type, vault)
-            await guard.settle(step.to)
+        if isinstance(plan.base, Snapshot):
+            await guard.cover(plan.base)
+        try:
+            for step in plan.steps:
+                await guard.cover(*sent_by(step, dataset.snapshots))
+                await self._stream(step, plan, self._flags(plan.dataset, sides), dataset.type, vault)
+                await guard.settle(step.to)
+        finally:
+            self.context.source.forget(plan.dataset)
 
     async def _stream(
         self, step: Step, plan: TransferPlan, flags: Flags, kind: str, vault: OpenVault

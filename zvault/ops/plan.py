@@ -11,7 +11,7 @@ from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import excluded, parse_tag
 from zvault.core.replication import Action, Ours, TransferPlan, find_base, plan_transfer
-from zvault.core.retention import Verdict, decide
+from zvault.core.retention import Excess, KeepRules, Verdict, decide, excess, spare
 from zvault.ops.context import Context
 from zvault.zfs.client import Zfs
 
@@ -77,10 +77,14 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[Trans
 
 @dataclass(frozen=True, slots=True)
 class PrunePlan:
-    """What to prune on one side; ``verdicts`` holds every snapshot with its reason."""
+    """What to prune on one side; ``verdicts`` holds every snapshot with its reason.
+
+    ``over`` are the datasets of which nothing goes because prune_limit does not let so much go at once.
+    """
 
     side: str
     verdicts: tuple[Verdict, ...]
+    over: tuple[Excess, ...] = ()
 
     @property
     def doomed(self) -> list[Snapshot]:
@@ -88,24 +92,49 @@ class PrunePlan:
         return [verdict.snapshot for verdict in self.verdicts if not verdict.keep]
 
 
-def plan_prune(context: Context, backup: Backup, sides: Sides) -> list[PrunePlan]:
-    """Plan the pruning of both sides. Bases, held snapshots and those not sent yet are protected."""
+def plan_prune(
+    context: Context, backup: Backup, sides: Sides, *, over_limit: bool = False
+) -> list[PrunePlan]:
+    """Plan the pruning of both sides. Bases, held snapshots and those not sent yet are protected.
+
+    ``over_limit`` lets go what prune_limit holds back.
+    """
     ours = ours_of(backup)
-    now, zone = context.clock.time(), context.zone
-    source: list[Verdict] = []
-    vault: list[Verdict] = []
+    share = 1.0 if over_limit else backup.prune_limit
+    source, vault = _Judge(context, ours, share), _Judge(context, ours, share)
     for dataset, target in sides.pairs:
         there = sides.vault.get(target)
         found = find_base(dataset, there) if there is not None else None
         guards = _source_guards(dataset, found[0].createtxg if found else 0, sides.holds)
-        source += decide(
-            dataset.snapshots, backup.keep.source, now=now, zone=zone, protected=guards, ours=ours
-        )
+        source.judge(dataset, backup.keep.source, guards)
         if there is not None:
             kept = {found[1].guid: "the base of the next incremental"} if found else _all(there)
             kept |= {snap.guid: "held on the vault" for snap in there.snapshots if snap.userrefs}
-            vault += decide(there.snapshots, backup.keep.vault, now=now, zone=zone, protected=kept, ours=ours)
-    return [PrunePlan("source", tuple(source)), PrunePlan("vault", tuple(vault))]
+            vault.judge(there, backup.keep.vault, kept)
+    return [source.plan("source"), vault.plan("vault")]
+
+
+class _Judge:
+    """Collects the verdicts on one side, each dataset within the limit of what one run may prune."""
+
+    def __init__(self, context: Context, ours: Ours, share: float) -> None:
+        self.now, self.zone = context.clock.time(), context.zone
+        self.ours, self.share = ours, share
+        self.verdicts: list[Verdict] = []
+        self.over: list[Excess] = []
+
+    def judge(self, dataset: Dataset, rules: KeepRules, protected: Mapping[int, str]) -> None:
+        verdicts = decide(
+            dataset.snapshots, rules, now=self.now, zone=self.zone, protected=protected, ours=self.ours
+        )
+        over = excess(verdicts, self.share, self.ours)
+        if over is not None:
+            self.over.append(over)
+            verdicts = spare(verdicts, over)
+        self.verdicts += verdicts
+
+    def plan(self, side: str) -> PrunePlan:
+        return PrunePlan(side, tuple(self.verdicts), tuple(self.over))
 
 
 def _source_guards(dataset: Dataset, base_txg: int, holds: Mapping[str, set[str]]) -> dict[int, str]:

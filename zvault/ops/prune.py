@@ -1,51 +1,114 @@
-"""Destroy what a prune plan dooms, in batches, and say what could not be."""
+"""Destroy what a prune plan dooms, in batches, and say what could not be, and why."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
 from zvault.ops.context import Context, Emit
-from zvault.ops.plan import PrunePlan
+from zvault.ops.plan import PrunePlan, look, plan_prune
+from zvault.ops.vault import Vaults
+from zvault.system.users import snapshot_users
 from zvault.zfs.client import Zfs
 from zvault.zfs.lzc import Lzc, LzcFailure
 
 BATCH = 100
 """Snapshots destroyed in one call: all of a batch go in one transaction group, or none."""
 
+Explain = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
+"""Says of snapshots that cannot be destroyed what keeps each."""
 
-async def prune(context: Context, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit) -> int:
+
+async def prune_backup(
+    context: Context, vaults: Vaults, name: str, emit: Emit, *, over_limit: bool = False
+) -> tuple[int, int]:
+    """Prune both sides of a backup by its rules, and do nothing else; how many snapshots went, of how many."""
+    backup = context.backup(name)
+
+    def say(text: str) -> None:
+        emit("message", text=text)
+
+    async with vaults[backup.vault].use(f"prune {name}", say) as vault:
+        sides = await look(context, backup, vault.zfs)
+        judged = plan_prune(context, backup, sides, over_limit=over_limit)
+        plans = [await without_stuck(_side(context, vault.zfs, plan), plan) for plan in judged]
+        doomed = sum(len(plan.doomed) for plan in plans)
+        return await prune(context, vault.zfs, plans, emit, name), doomed
+
+
+async def prune(
+    context: Context, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit, backup: str = "BACKUP"
+) -> int:
     """Carry out prune plans; returns how many snapshots went. What is busy is skipped and named."""
     count = 0
     for plan in plans:
-        lzc = (context.source if plan.side == "source" else vault).lzc
+        zfs = _side(context, vault, plan)
         gone: list[Snapshot] = []
         for start in range(0, len(plan.doomed), BATCH):
             try:
-                gone += await destroy(lzc, plan.doomed[start : start + BATCH], emit)
+                gone += await destroy(zfs.lzc, plan.doomed[start : start + BATCH], emit, Explainer(zfs))
             except ZvaultError as error:
                 emit("warning", text=f"pruning the {plan.side}: {error}")
                 break
         if gone:
             emit("pruned", side=plan.side, count=len(gone), snapshots=[snap.name for snap in gone])
         count += len(gone)
+        if plan.over:
+            emit("warning", text=_held_back(plan, backup))
     return count
 
 
-async def destroy(lzc: Lzc, snapshots: Sequence[Snapshot], emit: Emit) -> list[Snapshot]:
+def _side(context: Context, vault: Zfs, plan: PrunePlan) -> Zfs:
+    return context.source if plan.side == "source" else vault
+
+
+async def without_stuck(zfs: Zfs, plan: PrunePlan) -> PrunePlan:
+    """The same plan, but what is held or has clones at this moment is kept; asked only of what is doomed.
+
+    A listing may be older than a hold, and tells nothing of clones.
+    """
+    doomed = [snap.name for snap in plan.doomed]
+    if not doomed:
+        return plan
+    holds, clones = await zfs.holds(doomed), await zfs.clones(doomed)
+    verdicts = []
+    for verdict in plan.verdicts:
+        name = verdict.snapshot.name
+        why = held_by(name, holds.get(name, set())) or needed_by(clones.get(name, []))
+        stuck = not verdict.keep and bool(why)
+        verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
+    return replace(plan, verdicts=tuple(verdicts))
+
+
+def _held_back(plan: PrunePlan, backup: str) -> str:
+    told = "; ".join(f"{over.dataset}: {over}" for over in plan.over[:3])
+    more = f"; and {len(plan.over) - 3} datasets more" if len(plan.over) > 3 else ""
+    return (
+        f"prune_limit holds back pruning on the {plan.side}: {told}{more}. If 'keep' is meant so, "
+        f"'zvaultctl prune {backup} -n --over-limit' shows them and '--yes --over-limit' lets them go"
+    )
+
+
+async def destroy(
+    lzc: Lzc, snapshots: Sequence[Snapshot], emit: Emit, explain: Explain | None = None
+) -> list[Snapshot]:
     """Destroy snapshots; those that turn out held, cloned or busy are left and told. Returns those destroyed."""
     left = list(snapshots)
     while left:
         try:
             await lzc.destroy([snap.name for snap in left])
         except LzcFailure as failure:
-            busy = {name for name, _, code in failure.errors if code in {errno.EBUSY, errno.EEXIST}}
-            if not busy & {snap.name for snap in left}:
+            busy = {name: kind for name, kind, code in failure.errors if code in {errno.EBUSY, errno.EEXIST}}
+            stuck = [snap.name for snap in left if snap.name in busy]
+            if not stuck:
                 raise
-            for name, kind, _ in failure.errors:
-                emit("warning", text=f"kept {name}: {_WHY.get(kind, 'it is busy')}")
+            why = await explain(stuck) if explain is not None else {}
+            for name in stuck:
+                text = why.get(name) or _WHY.get(busy[name], "it is busy")
+                emit("warning", text=f"kept {name}: {text}")
             left = [snap for snap in left if snap.name not in busy]
         else:
             return left
@@ -53,3 +116,43 @@ async def destroy(lzc: Lzc, snapshots: Sequence[Snapshot], emit: Emit) -> list[S
 
 
 _WHY = {"SnapshotIsHeld": "somebody holds it ('zfs holds' tells who)", "SnapshotIsCloned": "a clone needs it"}
+
+
+class Explainer:
+    """Finds out what keeps snapshots from being destroyed: holds, clones, mounts, running sends."""
+
+    def __init__(self, zfs: Zfs) -> None:
+        self.zfs = zfs
+
+    async def __call__(self, names: Sequence[str]) -> dict[str, str]:
+        """The cause by name, where one is found. Never raises: an explanation must not end a run."""
+        try:
+            holds, clones = await self.zfs.holds(names), await self.zfs.clones(names)
+        except ZvaultError:
+            holds, clones = {}, {}
+        found = {}
+        for name in names:
+            causes = [held_by(name, holds.get(name, set())), needed_by(clones.get(name, []))]
+            causes += [
+                f"it is {user}" if user.startswith("mounted") else user for user in snapshot_users(name)
+            ]
+            found[name] = "; ".join(filter(None, causes))
+        return found
+
+
+def held_by(name: str, tags: set[str]) -> str:
+    """Holds in words, with the way to lift them."""
+    if not tags:
+        return ""
+    tag = sorted(tags)[0]
+    return f"held by {', '.join(sorted(tags))} ('zfs release {tag} {name}' lets it go)"
+
+
+def needed_by(clones: Sequence[str]) -> str:
+    """Clones in words. The kernel names the clone of a receive under way ``DATASET/%recv`` (dmu_recv.c)."""
+    receives = [clone.removesuffix("/%recv") for clone in clones if clone.endswith("/%recv")]
+    others = [clone for clone in clones if not clone.endswith("/%recv")]
+    texts = [f"a receive into {dataset} is under way, or waits to be resumed" for dataset in receives]
+    if others:
+        texts.append(f"cloned as {', '.join(others)} ('zfs promote {others[0]}' or destroying it frees it)")
+    return "; ".join(texts)

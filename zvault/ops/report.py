@@ -11,7 +11,8 @@ from zvault.core.names import excluded
 from zvault.core.replication import TransferPlan, find_base
 from zvault.ops.backup import lags
 from zvault.ops.context import Context
-from zvault.ops.plan import PrunePlan, Sides, look, plan_all, plan_prune
+from zvault.ops.plan import Sides, look, plan_all
+from zvault.ops.preview import prune_part, vault_is_down
 from zvault.ops.vault import Keeper, Vaults
 from zvault.zfs.stream import Flags
 
@@ -36,7 +37,7 @@ async def vault_document(keeper: Keeper) -> Document:
     }
     try:
         devices = await keeper.devices()
-        pool = await keeper.context.zpool.state(keeper.config.pool)
+        pool = await keeper.imported()
     except ZvaultError as error:
         return {**document, "state": "gone", "error": error.as_dict()}
     document["devices"] = [
@@ -145,11 +146,7 @@ async def plan_document(context: Context, vaults: Vaults, name: str, *, bring_up
             sides = await look(context, backup, vault.zfs)
             return await _planned(context, name, sides)
     if await context.zpool.state(context.vault(backup.vault).pool) is None:
-        raise NotFound(
-            f"vault '{backup.vault}' is down, so what it has cannot be seen",
-            "only the daemon brings vaults up",
-            "start zvaultd, or import the vault's pool",
-        )
+        raise vault_is_down(backup.vault)
     return await _planned(context, name, await look(context, backup, context.vault_zfs(backup.vault)))
 
 
@@ -157,11 +154,9 @@ async def _planned(context: Context, name: str, sides: Sides) -> Document:
     backup = context.backup(name)
     plans = await plan_all(context, backup, sides)
     return {
-        "backup": name,
-        "vault": backup.vault,
+        **await prune_part(context, name, sides),
         "datasets": [await _plan_row(context, name, plan, sides) for plan in plans],
         "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
-        "prune": [row for prune in plan_prune(context, backup, sides) for row in _prune_rows(prune)],
     }
 
 
@@ -185,16 +180,3 @@ async def _plan_row(context: Context, name: str, plan: TransferPlan, sides: Side
         "reason": plan.abort or plan.reason,
         "next": plan.next,
     }
-
-
-def _prune_rows(plan: PrunePlan) -> list[Document]:
-    return [
-        {
-            "side": plan.side,
-            "snapshot": verdict.snapshot.name,
-            "keep": verdict.keep,
-            "reason": verdict.reason,
-            "bytes": None,
-        }
-        for verdict in plan.verdicts
-    ]

@@ -28,6 +28,11 @@ def reloading(text: str = "") -> None:
     _send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}", text)
 
 
+def extend(seconds: float) -> None:
+    """The start takes longer: systemd shall wait so many seconds more from now, see EXTEND_TIMEOUT_USEC."""
+    _send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
+
+
 def watchdog() -> None:
     """The event loop is alive."""
     _send("WATCHDOG=1")

@@ -48,9 +48,10 @@ class Zfs:
         fresh = [name for name in stamps if name not in set(stale)]
         points: list[str] = []
         if stale:
-            where, depth = ([root], "-r") if len(stale) > FEW or not fresh else (stale, "-d1")
+            whole = len(stale) > FEW or not fresh
+            where, depth = ([root], "-r") if whole else (stale, "-d1")
             points = await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS)
-            if where == [root]:
+            if whole:
                 stale, fresh = list(stamps), []
         tree = parse.tree(datasets, [*points, *self._cache.lines(fresh)])
         self._cache.keep(stale, stamps, points, began)

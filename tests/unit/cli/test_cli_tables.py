@@ -191,7 +191,14 @@ def plan(*datasets):
             "bytes": None,
         },
     ]
-    return {"backup": "home", "vault": "cold", "datasets": list(datasets), "prune": verdicts}
+    return {
+        "backup": "home",
+        "vault": "cold",
+        "datasets": list(datasets),
+        "prune": verdicts,
+        "freed": {"source": 1 << 20, "vault": 0},
+        "over_limit": [],
+    }
 
 
 def test_plan_tells_steps_reasons_and_what_is_pruned(daemon, ctl):
@@ -218,7 +225,7 @@ def test_plan_tells_steps_reasons_and_what_is_pruned(daemon, ctl):
         "to send: at least 1G (1 full, 1 incremental, 1 nothing)",
         "a run makes a snapshot first; 9M written since the last one would go with it",
         "",
-        "to prune: 1 snapshot",
+        "to prune: 1 snapshot, which frees 1M on the source",
         "SIDE    SNAPSHOT  BYTES  REASON",
         "source  tank@old     1M  no rule keeps it",
         "to keep: 1 snapshot (-v shows them with the reasons)",

@@ -147,7 +147,7 @@ CASES = [
         VAULT + BACKUP + "keep = { vault = { dayly = 3 } }",
         '6: backup.tank.keep.vault.dayly: unknown key; did you mean "d',
     ),
-    (VAULT + BACKUP + "hooks = { before = 'x' }", "6: backup.tank.hooks: unknown key"),
+    (VAULT + BACKUP + "hook = { before = 'x' }", '6: backup.tank.hook: unknown key; did you mean "hooks"'),
     ('[daemon]\nmetrics = "9712"', '2: daemon.metrics: "9712" is not HOST:PORT'),
     ('[daemon]\nmetrics = "h:99999"', "2: daemon.metrics: port 99999 is not between"),
     (

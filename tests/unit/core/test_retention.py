@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from fnmatch import fnmatchcase
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.model import Snapshot
-from zvault.core.retention import KeepRules, Verdict, decide
+from zvault.core.retention import FEW, KeepRules, Verdict, decide, excess, spare
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = (
@@ -78,7 +79,9 @@ def brute_keeps(
     zone: tzinfo,
     protected: dict[int, str],
 ) -> bool:
-    if not ours(one) or one.guid in protected or rules == KeepRules():
+    if not ours(one) or one.guid in protected or replace(rules, matching=()) == KeepRules():
+        return True
+    if any(fnmatchcase(one.tag, pattern) for pattern in rules.matching):
         return True
     newer = [other for other in among if ours(other) and other.createtxg > one.createtxg]
     if not newer or len(newer) < rules.last:
@@ -129,6 +132,7 @@ rules_drawn = st.builds(
     weekly=counts,
     monthly=counts,
     yearly=counts,
+    matching=st.sampled_from([(), (), ("z*7",), ("z1*", "nothing"), ("Z*",), ("user-*",), ("*",)]),
 )
 
 
@@ -198,7 +202,8 @@ def test_more_rules_never_prune_more(case: Case, rule: str, more: int) -> None:
     snapshots, rules, *rest = case
     if rules.empty:
         return
-    larger = replace(rules, **{rule: getattr(rules, rule) + more})
+    old = getattr(rules, rule)
+    larger = replace(rules, **{rule: (*old, f"*{more}") if rule == "matching" else old + more})
     assert set(kept(judge(case))) <= set(kept(judge((snapshots, larger, *rest))))
 
 
@@ -304,6 +309,73 @@ def test_snapshots_of_two_datasets_are_refused() -> None:
 def test_rules_below_zero_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         KeepRules(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_matches_is_kept_for_ever_and_says_by_which_pattern() -> None:
+    snapshots = [snap(1, 0), snap(2, 10), snap(3, 20), snap(4, 30)]
+    verdicts = run(snapshots, KeepRules(last=1, matching=("z?2", "*1", "Z3")))
+    assert reasons(verdicts) == {
+        "z1": "matches *1",
+        "z2": "no rule keeps it",
+        "z3": "no rule keeps it",
+        "z4": "the last one",
+    }
+
+
+def test_a_pattern_alone_prunes_nothing() -> None:
+    """Whoever writes only what to keep for ever has not said that all else may go."""
+    snapshots = [snap(1, 0), snap(2, 10), snap(3, 20)]
+    assert kept(run(snapshots, KeepRules(matching=("z1",)))) == snapshots
+
+
+# The limit
+
+
+@given(cases(), st.floats(0.01, 1.0))
+def test_no_more_than_the_limit_ever_goes(case: Case, share: float) -> None:
+    verdicts = judge(case)
+    over = excess(verdicts, share, ours)
+    if over is not None:
+        assert over.doomed > max(FEW, share * over.count - 1)
+        verdicts = spare(verdicts, over)
+        assert kept(verdicts) == case[0], "all or nothing of one dataset"
+    gone = len(verdicts) - len(kept(verdicts))
+    count = sum(map(ours, case[0]))
+    assert gone <= max(FEW, share * count + 1e-6)
+    assert gone < count or not count, "never everything"
+    assert excess(verdicts, share, ours) is None
+
+
+@given(cases())
+def test_a_whole_share_is_no_limit(case: Case) -> None:
+    assert excess(judge(case), 1.0, ours) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "last", "share", "allowed"),
+    [
+        (10, 5, 0.5, None),
+        (10, 4, 0.5, 5),
+        (4, 1, 0.01, None),  # three may always go: what a few failed runs leave
+        (5, 1, 0.5, 3),
+        (100, 71, 0.29, None),  # 0.29 * 100 is 28.999999999999996
+        (100, 70, 0.29, 29),
+    ],
+)
+def test_the_limit_to_the_snapshot(count: int, last: int, share: float, allowed: int | None) -> None:
+    snapshots = [snap(number, number) for number in range(count)]
+    over = excess(run(snapshots, KeepRules(last=last)), share, ours)
+    assert (over and over.allowed) == allowed
+
+
+def test_what_is_not_ours_does_not_raise_the_limit() -> None:
+    foreign = [snap(number, number, tag="by-hand-") for number in range(100, 200)]
+    snapshots = [snap(number, number) for number in range(10)]
+    verdicts = run([*snapshots, *foreign], KeepRules(last=2))
+    over = excess(verdicts, 0.5, ours)
+    assert over is not None
+    assert str(over) == "8 of 10 snapshots would go, one run may prune 5"
+    assert {verdict.reason for verdict in spare(verdicts, over)[:8]} == {f"over prune_limit: {over}"}
 
 
 # The calendar, where it is odd

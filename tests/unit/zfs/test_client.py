@@ -59,6 +59,24 @@ async def test_a_tree_is_two_listings() -> None:
     assert all(argv[:4] == ["zfs", "list", "-Hp", "-r"] and argv[-1] == "tank" for argv in tools.asked)
 
 
+async def test_a_change_of_the_root_alone_leaves_what_is_below_it_as_it_was() -> None:
+    changed = {"tank": 100, "tank/a": 100}
+
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" not in argv:
+            return 0, "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t{at}\n" for d, at in changed.items()), ""
+        roots = changed if "-r" in argv else argv[argv.index("-o") + 2 :]
+        return 0, "".join(f"{root}@s{changed[root]}\t7\t3\t100\t-\n" for root in roots), ""
+
+    client, tools = zfs(answer)
+    await client.tree("tank")
+    changed["tank"] = 200
+    for _ in range(2):
+        found = await client.tree("tank")
+        assert {d.name: [s.tag for s in d.snapshots] for d in found} == {"tank": ["s200"], "tank/a": ["s100"]}
+    assert [argv[3] for argv in tools.asked if "snapshot,bookmark" in argv] == ["-r", "-d1"]
+
+
 @pytest.mark.parametrize(
     ("words", "kind"),
     [

@@ -1,0 +1,263 @@
+"""Pruning that surprises nobody: what is held, cloned or matches stays; the limit; holds, and a down vault's base."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import world
+from world import World, ctl, get, ok, sh, snapshots
+
+LAB = {"mem": "3G", "timeout": 600}
+
+HOME = "tank/home"
+VAULTED = "cold/lab/tank/home"
+
+
+class Small(World):
+    """One filesystem, and vaults that this host has anyway: pruning is the same on any device."""
+
+    def source(self) -> None:
+        world.DISK.mkdir(exist_ok=True)
+        for pool in ("tank", "cold", "usb"):
+            sh("truncate", "-s", "256M", str(world.DISK / f"{pool}.img"))
+            sh("zpool", "create", "-O", f"mountpoint=/{pool}", pool, str(world.DISK / f"{pool}.img"))
+        sh("zfs", "create", "-o", "compression=off", HOME)
+
+    def config_text(self) -> str:
+        return f"""
+[daemon]
+metrics = "{world.METRICS}"
+host = "lab"
+timezone = "UTC"
+
+[vault.cold]
+pool = "cold"
+up = "always"
+
+[backup.tank]
+source = "tank"
+exclude = {self.exclude}
+vault = "cold"
+keep = {self.keep}
+{self.backup_extra}
+{self.extra}
+"""
+
+    def reload(self) -> None:
+        self.configure()
+        sh("systemctl", "reload", "zvaultd")
+
+
+@pytest.fixture
+def tank():
+    it = Small(keep="{ }", exclude="[]")
+    it.clean()
+    it.source()
+    yield it
+    for snapshot in sh("zfs", "list", "-Ht", "snapshot", "-o", "name", check=False).splitlines():
+        for line in sh("zfs", "holds", "-H", snapshot, check=False).splitlines():
+            sh("zfs", "release", line.split("\t")[1], snapshot, check=False)
+    it.clean()
+
+
+def history(count: int, *, kib: int = 512) -> list[str]:
+    """That many runs, each with a file written before and deleted after: so each snapshot holds something alone."""
+    for _ in range(count):
+        Path(f"/{HOME}/file").write_bytes(os.urandom(kib * 1024))
+        ok("run", "-q", "tank")
+    Path(f"/{HOME}/file").unlink()
+    return snapshots(HOME)
+
+
+def rows(*argv: str, code: int = 0) -> dict[tuple[str, str], dict]:
+    done = ctl("prune", "tank", "-n", "-v", "-j", *argv)
+    assert done.code == code, done.err
+    return {(row["side"], row["snapshot"]): row for row in done.json()["prune"]}
+
+
+def test_held_cloned_mounted_and_matching_stay_and_the_limit(tank):  # noqa: PLR0915 - a story
+    tank.start()
+    tags = history(9)
+    assert snapshots(VAULTED) == tags
+    assert ctl("prune", "tank").out.startswith("to prune: nothing")
+
+    # One on the vault is held by a user, one is cloned, one matches a pattern; the rules are made shorter.
+    held, cloned, matching = tags[:3]
+    sh("zfs", "hold", "keep-me", f"{VAULTED}@{held}")
+    sh("zfs", "clone", f"{VAULTED}@{cloned}", "cold/work")
+    tank.keep = f'{{ source = {{ last = 7 }}, vault = {{ last = 2, matching = ["*{matching[-6:]}"] }} }}'
+    tank.reload()
+
+    before = rows(code=1)
+    assert before["vault", f"{VAULTED}@{matching}"]["reason"] == f"matches *{matching[-6:]}"
+    assert before["vault", f"{VAULTED}@{tags[5]}"]["reason"].startswith("over prune_limit: ")
+    assert [tag for tag in tags if not before["source", f"{HOME}@{tag}"]["keep"]] == tags[:2]
+
+    # A run prunes what is within the limit, and says why it leaves the rest.
+    said = ok("run", "tank")
+    print(said.out, said.err)
+    assert "prune_limit holds back pruning on the vault" in said.err
+    assert "zvaultctl prune tank -n --over-limit" in said.err
+    now = snapshots(HOME)
+    assert len(now) == 7
+    assert snapshots(VAULTED) == [*tags, now[-1]]
+
+    # Shown, refused without --yes, done with it; what was said to be freed is.
+    asked = ctl("prune", "tank", "--over-limit")
+    print(asked.out, asked.err)
+    assert asked.code == 2
+    assert "'zvaultctl prune tank --yes --over-limit' does it" in asked.err
+    assert len(snapshots(VAULTED)) == 10
+    shown = ctl("prune", "tank", "-n", "--over-limit", "-j").json()
+    gone = [row["snapshot"] for row in shown["prune"] if row["snapshot"].startswith(f"{VAULTED}@")]
+    assert gone == [f"{VAULTED}@{tag}" for tag in tags[3:8]]
+    later = rows("--over-limit")
+    assert "keep-me" in later["vault", f"{VAULTED}@{held}"]["reason"] or (
+        later["vault", f"{VAULTED}@{held}"]["reason"] == "held on the vault"
+    )
+    assert later["vault", f"{VAULTED}@{cloned}"]["reason"].startswith("cloned as cold/work ")
+    sizes = [row["bytes"] for row in shown["prune"] if row["side"] == "vault"]
+    assert sum(sizes) == shown["freed"]["vault"]
+    sh("zpool", "sync", "cold")
+    used = int(get("cold/lab", "used"))
+    # Held after the plan was made is found out by the kernel: it says who, and the others go.
+    with world.mounted(f"{VAULTED}@{tags[4]}"):
+        did = ctl("prune", "tank", "--yes", "--over-limit")
+    print(did.out, did.err)
+    assert did.code == 1, "not all went"
+    assert f"kept {VAULTED}@{tags[4]}: it is mounted at /mnt/check" in did.err
+    assert snapshots(VAULTED) == [held, cloned, matching, tags[4], tags[8], now[-1]]
+    ended = ok("prune", "tank", "--yes", "--over-limit")
+    print(ended.out, ended.err)
+    assert snapshots(VAULTED) == [held, cloned, matching, tags[8], now[-1]]
+    sh("zpool", "sync", "cold")
+    freed = used - int(get("cold/lab", "used"))
+    print("said", shown["freed"]["vault"], "freed", freed, sizes)
+    assert abs(freed - shown["freed"]["vault"]) <= 128 << 10
+    assert shown["freed"]["vault"] >= 5 * (512 << 10)
+
+    # A run names what it had to leave, too.
+    tank.backup_extra = 'prune_limit = "100%"'
+    tank.reload()
+    did = ok("run", "tank")
+    assert f"kept {VAULTED}@{cloned}: cloned as cold/work ('zfs promote cold/work' or" in did.err
+    assert snapshots(VAULTED) == [held, cloned, matching, *snapshots(VAULTED)[-2:]]
+
+    # To prune is not to back up: status speaks of the last backup.
+    runs = ok("history", "-j").json()["runs"]
+    assert [(run["trigger"], run["result"]) for run in runs[:4]] == [
+        ("hand", "ok"),
+        ("prune", "ok"),
+        ("prune", "partial"),
+        ("hand", "ok"),
+    ]
+
+
+USB = """
+[vault.usb]
+pool = "usb"
+up = "always"
+
+[backup.usb]
+source = "tank"
+vault = "usb"
+keep = { source = { last = 1 } }
+"""
+
+
+def kept() -> dict[tuple[str, str, str], str]:
+    """The state of each hold and bookmark, by kind, snapshot or bookmark, and its pool's GUID."""
+    found = ok("holds", "-j").json()["holds"]
+    return {(one["kind"], one["name"], one["vault_guid"]): one["state"] for one in found}
+
+
+def pool_guid(pool: str) -> str:
+    return f"{int(sh('zpool', 'get', '-Ho', 'value', 'guid', pool)):x}"
+
+
+def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults_absence(tank):  # noqa: PLR0915 - a story
+    tank.keep, tank.extra = "{ source = { last = 1 } }", USB
+    tank.start()
+    ok("run", "tank")
+    ok("run", "usb")
+    cold, usb = pool_guid("cold"), pool_guid("usb")
+    base = snapshots(HOME)[-1]
+    print(ok("holds").out)
+    found = kept()
+    assert set(found.values()) == {"in use"}
+    assert found["hold", f"{HOME}@{base}", usb] == "in use"
+    # One hold and one bookmark, for two datasets and two vaults.
+    assert len(found) == 8
+
+    # Somebody else's vault was here once.
+    sh("zfs", "hold", "zvault:deadbeef", f"{HOME}@{base}")
+    sh("zfs", "bookmark", f"{HOME}@{base}", f"{HOME}#zvault_deadbeef_1")
+    found = kept()
+    leaked = {key for key, state in found.items() if state == "orphan"}
+    assert leaked == {
+        ("hold", f"{HOME}@{base}", "deadbeef"),
+        ("bookmark", f"{HOME}#zvault_deadbeef_1", "deadbeef"),
+    }
+
+    # While a vault is away nobody knows whose that is; and its own base stays, whatever is pruned or reaped.
+    sh("zpool", "export", "usb")
+    found = kept()
+    assert {key[2] for key, state in found.items() if state == "unknown"} == {usb, "deadbeef"}
+    assert ok("holds", "--reap", "--yes").out == ""
+    assert kept() == found
+    for _ in range(3):
+        ok("run", "tank")
+    ctl("prune", "tank", "--yes", "--over-limit")
+    assert base in snapshots(HOME)
+    assert len(snapshots(HOME)) == 2
+    reason = rows()["source", f"{HOME}@{base}"]["reason"]
+    assert f"zvault:{usb}" in reason, reason
+    print(ok("holds", "--reap", "--yes", "--vault-guid", "deadbeef").out)
+    assert "deadbeef" not in {key[2] for key in kept()}
+    assert usb in {key[2] for key in kept()}
+
+    # It comes back and goes on from there.
+    sh("zpool", "import", "-d", str(world.DISK), "usb")
+    refused = ok("holds", "--reap", "--yes", "--vault-guid", usb)
+    assert "nothing to reap" in refused.err, "what is in use is not reaped, also when it is named"
+    ok("run", "usb")
+    assert base in snapshots("usb/lab/tank/home")
+    assert base not in snapshots(HOME)
+
+    # An excluded dataset keeps its base until somebody says that it may go.
+    tank.exclude = '["tank/home"]'
+    tank.reload()
+    assert kept()["hold", f"{HOME}@{snapshots(HOME)[-2]}", cold] == "orphan"
+    tank.exclude = "[]"
+    tank.reload()
+
+    # The vault is given up: its holds are orphans, and go when asked twice.
+    ctl("vault", "down", "usb")  # zvault forgets it; a pool without devices of its own stays imported
+    tank.extra = ""
+    tank.reload()
+    assert {key[2] for key, state in kept().items() if state == "orphan"} == {usb}
+    assert ctl("holds", "--reap").code == 2
+    assert usb in {key[2] for key in kept()}
+    gone = ok("holds", "--reap", "--yes")
+    print(gone.out)
+    assert "let go: 2 hold, 2 bookmark" in gone.out
+    assert {key[2]: state for key, state in kept().items()} == {cold: "in use"}
+    assert usb not in sh("zfs", "holds", "-H", *[f"{HOME}@{tag}" for tag in snapshots(HOME)])
+    ok("run", "tank")
+
+
+def test_the_holds_of_a_vault_on_devices_of_its_own(tank):
+    tank.clean()
+    it = World()
+    it.source()
+    it.start()
+    ok("run", "tank")
+    assert set(kept().values()) == {"unknown"}, "the vault is down: its GUID cannot be known"
+    assert ok("holds", "--reap", "--yes").out == ""
+    ok("vault", "up", "cold")
+    found = kept()
+    assert len(found) == 10
+    assert set(found.values()) == {"in use"}
+    ok("vault", "down", "cold")

@@ -1,0 +1,149 @@
+"""Pruning and reaping beside backups: what waits for what, what is refused, and what is no backup's result."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.errors import Busy, NotFound
+from zvault.daemon import runs as module
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.runs import Runs
+from zvault.ops.context import Context
+from zvault.ops.vault import Vaults
+from zvault.system.process import HostRunner
+
+CONFIG = {
+    "vault": {"cold": {"pool": "cold"}},
+    "backup": {"b": {"source": "tank", "vault": "cold"}},
+}
+
+
+class Stage:
+    """Stands for the use cases: each waits until it may go on, and what happens is written down."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.go = {"prune": asyncio.Event(), "backup": asyncio.Event(), "reap": asyncio.Event()}
+        self.pruned = (2, 2)
+
+    async def play(self, what: str) -> None:
+        self.log.append(f"{what} begins")
+        await self.go[what].wait()
+        self.log.append(f"{what} ends")
+
+    async def prune(self, *_: Any, over_limit: bool) -> tuple[int, int]:
+        await self.play("prune")
+        self.log.append(f"over_limit={over_limit}")
+        return self.pruned
+
+    async def reap(self, *_: Any) -> list[Any]:
+        await self.play("reap")
+        return []
+
+
+@pytest.fixture
+async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    stage = Stage()
+
+    class Run:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        async def execute(self) -> None:
+            await stage.play("backup")
+
+    monkeypatch.setattr(module, "prune_backup", stage.prune)
+    monkeypatch.setattr(module, "reap", stage.reap)
+    monkeypatch.setattr(module, "Run", Run)
+    return stage
+
+
+@pytest.fixture
+async def runs(tmp_path: Path, stage: Stage) -> AsyncIterator[Runs]:
+    context = Context(
+        Config.model_validate(CONFIG), Paths(tmp_path, tmp_path, tmp_path, tmp_path), HostRunner(), "host"
+    )
+    history = History(tmp_path / "history.sqlite")
+    yield Runs(context, Vaults(context), history, Events())
+    history.close()
+
+
+async def done(runs: Runs) -> None:
+    if tasks := {run.task for run in runs.current.values()}:
+        await asyncio.wait_for(asyncio.wait(tasks), 5)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_prune_is_no_backup(runs: Runs, stage: Stage) -> None:
+    stage.go["prune"].set()
+    run = runs.prune("b", over_limit=True)
+    assert runs.running("b") is None
+    await done(runs)
+    assert stage.log == ["prune begins", "prune ends", "over_limit=True"]
+    (told,) = runs.history.runs("b", 5)
+    assert (told["id"], told["trigger"], told["result"], told["pruned"]) == (run, "prune", "ok", 2)
+    assert runs.history.last("b") is None
+    assert not runs.tallies.runs
+
+
+async def test_what_could_not_go_leaves_it_partial(runs: Runs, stage: Stage) -> None:
+    stage.go["prune"].set()
+    stage.pruned = (1, 2)
+    runs.prune("b", over_limit=False)
+    await done(runs)
+    assert runs.history.runs("b", 5)[0]["result"] == "partial"
+
+
+async def test_a_backup_that_is_due_waits_for_a_prune_and_is_not_refused(runs: Runs, stage: Stage) -> None:
+    stage.go["backup"].set()
+    runs.prune("b", over_limit=False)
+    await settle()
+    runs.start("b", "schedule")
+    await settle()
+    assert stage.log == ["prune begins"]
+    stage.go["prune"].set()
+    await done(runs)
+    assert stage.log[-2:] == ["backup begins", "backup ends"]
+
+
+async def test_a_prune_is_refused_beside_a_backup_or_another_prune(runs: Runs, stage: Stage) -> None:
+    with pytest.raises(NotFound):
+        runs.prune("x", over_limit=False)
+    runs.start("b", "hand")
+    with pytest.raises(Busy):
+        runs.prune("b", over_limit=False)
+    stage.go["backup"].set()
+    await done(runs)
+    runs.prune("b", over_limit=False)
+    with pytest.raises(Busy):
+        runs.prune("b", over_limit=False)
+    stage.go["prune"].set()
+    await done(runs)
+
+
+async def test_nothing_is_reaped_while_anything_runs_and_a_backup_waits_for_reaping(
+    runs: Runs, stage: Stage
+) -> None:
+    stage.go["backup"].set()
+    reaping = asyncio.create_task(runs.reap(None))
+    await settle()
+    with pytest.raises(Busy):
+        await runs.reap(None)
+    runs.start("b", "schedule")
+    await settle()
+    assert stage.log == ["reap begins"]
+    with pytest.raises(Busy, match="b is running"):
+        await runs.reap(None)
+    stage.go["reap"].set()
+    await reaping
+    await done(runs)
+    assert stage.log == ["reap begins", "reap ends", "backup begins", "backup ends"]

@@ -1,0 +1,216 @@
+"""zvault's holds and bookmarks on the sources: whose base each keeps, and which keep nobody's any more.
+
+An orphan is let go only when it is shown that no configured vault needs it. A vault that is down cannot be asked
+for its GUID, so while one is down what carries a GUID nobody knows may be its base, and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.model import Dataset, Tree
+from zvault.core.names import excluded
+from zvault.core.replication import find_base
+from zvault.ops.context import Context
+from zvault.ops.protect import HOLD, hold_tag, marks_by_vault
+from zvault.ops.vault import Vaults
+from zvault.zfs.client import Zfs
+
+State = Literal["in use", "orphan", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keepsake:
+    """One hold or bookmark of zvault's on a source; ``guid`` is that of the snapshot it keeps.
+
+    ``vault`` is the configured vault whose pool it was made for, None where the GUID is not one that is known.
+    """
+
+    kind: Literal["hold", "bookmark"]
+    dataset: str
+    name: str
+    guid: int
+    creation: int
+    vault_guid: int
+    vault: str | None = None
+    state: State = "unknown"
+    reason: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As the API sends it; GUIDs as text, for they do not fit a JSON number."""
+        return {
+            "kind": self.kind,
+            "dataset": self.dataset,
+            "name": self.name,
+            "guid": str(self.guid),
+            "creation": self.creation,
+            "vault_guid": f"{self.vault_guid:x}",
+            "vault": self.vault,
+            "state": self.state,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked."""
+
+    names: Mapping[int, str]
+    unasked: Collection[str]
+
+
+def keepsakes(source: Tree, holds: Mapping[str, set[str]]) -> list[Keepsake]:
+    """zvault's holds and bookmarks in a listing; ``holds`` are all tags by snapshot."""
+    found = []
+    for dataset in source:
+        for snap in dataset.snapshots:
+            for tag in sorted(holds.get(snap.name, ())):
+                if (vault := _vault_of(tag)) is not None:
+                    found.append(Keepsake("hold", dataset.name, snap.name, snap.guid, snap.creation, vault))
+        for vault, marks in sorted(marks_by_vault(dataset).items()):
+            found += [
+                Keepsake("bookmark", dataset.name, mark.name, mark.guid, mark.creation, vault)
+                for mark in marks
+            ]
+    return found
+
+
+def _vault_of(tag: str) -> int | None:
+    """The GUID in a hold's tag; None unless it has exactly the form that zvault gives it."""
+    try:
+        guid = int(tag.removeprefix(HOLD), 16)
+    except ValueError:
+        return None
+    return guid if hold_tag(guid) == tag else None
+
+
+def judged(one: Keepsake, known: Known, source: Dataset, targets: Sequence[Dataset | None]) -> Keepsake:
+    """The same with its state and the reason. ``targets`` are the datasets on its vault that follow ``source``."""
+    vault = known.names.get(one.vault_guid)
+    if vault is None:
+        if known.unasked:
+            names = ", ".join(sorted(known.unasked))
+            return replace(one, state="unknown", reason=f"may be the base of vault {names}, which is down")
+        return replace(one, state="orphan", reason="no configured vault has a pool with this GUID")
+    one = replace(one, vault=vault)
+    if not targets:
+        return replace(one, state="orphan", reason=f"no backup takes {source.name} into vault {vault}")
+    for there in targets:
+        if why := _need(one, source, there):
+            return replace(one, state="in use", reason=why)
+    return replace(one, state="orphan", reason="left behind by an interrupted run: the base is a newer one")
+
+
+def _need(one: Keepsake, source: Dataset, there: Dataset | None) -> str:
+    """Why a dataset on the vault needs it, or nothing. In doubt it does."""
+    if there is None:
+        return "the vault's dataset is not there, so its base cannot be told"
+    if there.resume_token:
+        return f"an interrupted receive into {there.name} waits to be resumed"
+    found = find_base(source, there)
+    if found is None:
+        return f"{there.name} shares no base with the source: somebody has to look"
+    base = found[1]
+    if one.guid == base.guid:
+        return f"the base of {there.name}"
+    # The bookmark is what the next run makes last, before it lets go of the former base.
+    if all(mark.guid != base.guid for mark in marks_by_vault(source).get(one.vault_guid, [])):
+        return f"the base of {there.name} is not protected yet: the next run does it"
+    return ""
+
+
+async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
+    """All of zvault's holds and bookmarks on the pools that hold a source, each with its state."""
+    # A client of its own: what is let go by it must not rest on a listing from a cache.
+    zfs = Zfs(context.runner)
+    known, targets = await _vaults(context, vaults, zfs)
+    found: list[Keepsake] = []
+    for pool in sorted({backup.source.split("/", 1)[0] for backup in context.config.backup.values()}):
+        try:
+            source = await zfs.tree(pool)
+        except NotFound:
+            continue  # not imported
+        held = [snap.name for dataset in source for snap in dataset.snapshots if snap.userrefs]
+        for one in keepsakes(source, await zfs.holds(held)):
+            dataset = source.datasets[one.dataset]
+            vault = known.names.get(one.vault_guid)
+            followers = _followers(context, vault, dataset.name, targets) if vault else []
+            found.append(judged(one, known, dataset, followers))
+    return found
+
+
+async def _vaults(context: Context, vaults: Vaults, zfs: Zfs) -> tuple[Known, dict[str, Tree]]:
+    """Which vaults are there, and what each backup has on its own."""
+    names: dict[int, str] = {}
+    unasked: set[str] = set()
+    targets: dict[str, Tree] = {}
+    for vault, config in context.config.vault.items():
+        try:
+            state = await context.zpool.state(config.pool)
+            if state is None or not await _is_itself(context, vaults, vault):
+                unasked.add(vault)
+                continue
+            for name, backup in context.config.backup.items():
+                if backup.vault == vault:
+                    targets[name] = await zfs.tree_or_none(context.target_of(backup, backup.source))
+        except ZvaultError:
+            unasked.add(vault)
+            continue
+        names[state.guid] = vault
+    return Known(names, unasked), targets
+
+
+async def _is_itself(context: Context, vaults: Vaults, vault: str) -> bool:
+    """Whether the pool of a vault's name lies on the vault's devices, and all are up: else its GUID is a stranger's."""
+    config = context.vault(vault)
+    if not config.device:
+        return True
+    paths = [d.path for d in await vaults[vault].devices() if d.path is not None and d.state == "up"]
+    below = await context.zpool.devices(config.pool)
+    # A whole disk given to a pool holds it in its first partition.
+    found = all(any(leaf.startswith(path) for leaf in below) for path in paths)
+    return found and len(paths) == len(config.device)
+
+
+def _followers(
+    context: Context, vault: str, dataset: str, targets: Mapping[str, Tree]
+) -> list[Dataset | None]:
+    """What follows a source dataset on a vault, by every backup that takes it there."""
+    return [
+        targets[name].get(context.target_of(backup, dataset))
+        for name, backup in context.config.backup.items()
+        if backup.vault == vault
+        and (dataset == backup.source or dataset.startswith(backup.source + "/"))
+        and excluded(dataset, backup.exclude) is None
+    ]
+
+
+def reapable(found: Sequence[Keepsake], vault_guid: int | None) -> list[Keepsake]:
+    """What may be let go: orphans; of a vault named by its GUID also those of which it is not known."""
+    if vault_guid is None:
+        return [one for one in found if one.state == "orphan"]
+    return [one for one in found if one.vault_guid == vault_guid and one.state != "in use"]
+
+
+async def reap(context: Context, vaults: Vaults, vault_guid: int | None) -> list[Keepsake]:
+    """Let orphans go, and return them. What they are is found out anew."""
+    going = reapable(await find_keepsakes(context, vaults), vault_guid)
+    lzc = context.source.lzc
+    by_pool: dict[tuple[str, int], list[str]] = {}
+    marks: dict[str, list[str]] = {}
+    for one in going:
+        pool = one.dataset.split("/", 1)[0]
+        if one.kind == "hold":
+            by_pool.setdefault((pool, one.vault_guid), []).append(one.name)
+        else:
+            marks.setdefault(pool, []).append(one.name)
+    for (_, guid), names in by_pool.items():
+        await lzc.release(names, hold_tag(guid))
+    for names in marks.values():
+        await lzc.destroy_bookmarks(names)
+    for dataset in {one.dataset for one in going}:
+        context.source.forget(dataset)
+    return going
