@@ -6,158 +6,19 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
-
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from zvault.config.fields import Text  # noqa: E402 - found only by the line above
-from zvault.config.profile import Profile  # noqa: E402
-from zvault.config.schema import Config  # noqa: E402
-from zvault.config.tables import Shape, field_shape  # noqa: E402
-from zvault.config.toml import literal  # noqa: E402
+from generator import cli, configuration, metrics  # noqa: E402 - they import zvault, found only by the line above
 
-INTRO = """\
-<!-- Made by docs/generate.py from zvault/config. Do not edit. -->
-
-# Configuration
-
-zvault reads `/etc/zvault/zvault.toml` and `/etc/zvault/conf.d/*.toml`, in [TOML](https://toml.io). A table
-such as `[vault.cold]` stands whole in one file. Unknown keys are errors. `zvaultctl check-config` tells every
-error at once, with file, line and key, and is run before the daemon starts; a reload with an error keeps the
-old configuration.
-
-"""
-
-PROFILES = """\
-# Profiles
-
-A profile says what a kind of storage wants. A vault names one with `profile`; it is the file `NAME.toml` in
-`/etc/zvault/profiles` or, if it is not there, in `/usr/share/zvault/profiles`. To change one, copy it from
-the second to the first.
-
-"""
-
-VALUES = """\
-# How values are written
-
-| value | written as | example |
-|---|---|---|
-"""
-
-PLAIN = {str: "string", int: "integer", bool: "boolean", float: "number"}
-
-
-def configuration() -> str:
-    """docs/reference/configuration.md."""
-    kinds: dict[str, Text] = {}
-    tables = render(list(sections(Config, "")), kinds)
-    profiles = render(list(sections(Profile, "")), kinds)
-    how = "".join(
-        f"| {text.kind} | {text.hint} | `{literal(text.example)}` |\n" for _, text in sorted(kinds.items())
-    )
-    return INTRO + tables + PROFILES + profiles + VALUES + how
-
-
-Section = tuple[str, type[BaseModel] | FieldInfo]
-"""A table's TOML header, with its model; or with its field, for a table of ZFS's properties."""
-
-
-def sections(model: type[BaseModel], prefix: str) -> Iterator[Section]:
-    """The tables below the one with header ``prefix``, in the order of the model."""
-    for key, info in model.model_fields.items():
-        shape = field_shape(info)
-        if shape.table is not None:
-            name = header(prefix, key, shape)
-            yield name, shape.table
-            yield from sections(shape.table, name)
-        elif not prefix:
-            yield f"[{key}]", info
-
-
-def render(found: list[Section], kinds: dict[str, Text]) -> str:
-    """The sections as text; tables of the same model share one."""
-    text, done = "", set()
-    for _, what in found:
-        if id(what) in done:
-            continue
-        done.add(id(what))
-        text += "## " + ", ".join(f"`{name}`" for name, same in found if same is what) + "\n\n"
-        if isinstance(what, FieldInfo):
-            text += f"{what.description}\n\n{examples('', what)}"
-            continue
-        entries = (entry(key, info, kinds) for key, info in what.model_fields.items())
-        text += f"{what.__doc__}\n\n{''.join(entries)}"
-    return text
-
-
-def header(prefix: str, key: str, shape: Shape) -> str:
-    """The TOML header of a table within another: ``[[vault.NAME.device]]``."""
-    path = f"{prefix.strip('[]')}.{key}".lstrip(".") + (".NAME" if shape.form == "named" else "")
-    return f"[[{path}]]" if shape.form == "list" else f"[{path}]"
-
-
-def entry(key: str, info: FieldInfo, kinds: dict[str, Text]) -> str:
-    """One key: what it is, what it is when left out, what it does, how it is written."""
-    forms = {"table": "table", "list": "array of tables", "named": "tables"}
-    what = forms.get(field_shape(info).form) or type_name(info.annotation, tuple(info.metadata), kinds)
-    return f"### `{key}`\n\n*{what}*, {default(info)}\n\n{info.description}\n\n{examples(key, info)}"
-
-
-def examples(key: str, info: FieldInfo) -> str:
-    """The examples of a field, or nothing. Without a key each is a table, and its pairs are shown."""
-    if not info.examples:
-        return ""
-    lines = [f"{key} = {literal(example)}" for example in info.examples if key]
-    lines += [f"{k} = {literal(v)}" for example in info.examples if not key for k, v in example.items()]
-    return "```toml\n" + "\n".join(lines) + "\n```\n\n"
-
-
-def default(info: FieldInfo) -> str:
-    """What holds when a key is left out."""
-    if info.is_required():
-        return "**required**"
-    if info.default_factory is not None:
-        return "empty by default"
-    return "not set by default" if info.default is None else f"default `{literal(info.default)}`"
-
-
-def type_name(annotation: Any, metadata: tuple[Any, ...], kinds: dict[str, Text]) -> str:
-    """What a value is called. Adds to ``kinds`` what has to be explained."""
-    for mark in metadata:
-        if isinstance(mark, Text):
-            kinds[mark.kind] = mark
-            return mark.kind
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return type_name(args[0], args[1:], kinds)
-    if origin is Literal:
-        return "one of " + ", ".join(f"`{literal(choice)}`" for choice in args)
-    if origin is list:
-        return f"array, each a {type_name(args[0], (), kinds)}"
-    if type(None) in args:
-        return type_name(next(arg for arg in args if arg is not type(None)), metadata, kinds)
-    return PLAIN[annotation] + bounds(metadata)
-
-
-def bounds(metadata: tuple[Any, ...]) -> str:
-    """The limits of a number, in words."""
-    words = {"ge": "at least", "le": "at most"}
-    parts = [
-        f", {word} {getattr(mark, key)}"
-        for mark in metadata
-        for key, word in words.items()
-        if hasattr(mark, key)
-    ]
-    return "".join(parts)
-
-
-PAGES: dict[str, Callable[[], str]] = {"docs/reference/configuration.md": configuration}
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/reference/configuration.md": configuration.configuration,
+    "docs/reference/cli.md": cli.cli,
+    "docs/reference/metrics.md": metrics.metrics,
+}
 
 
 def main() -> int:

@@ -1,0 +1,1 @@
+"""The reference pages that come from the code: one file a page."""
