@@ -119,7 +119,9 @@ def default(info: FieldInfo) -> str:
     return "not set by default" if info.default is None else f"default `{literal(info.default)}`"
 
 
-def type_name(annotation: Any, metadata: tuple[Any, ...], kinds: dict[str, Text]) -> str:
+def type_name(  # noqa: PLR0911 - a table of kinds
+    annotation: Any, metadata: tuple[Any, ...], kinds: dict[str, Text]
+) -> str:
     """What a value is called. Adds to ``kinds`` what has to be explained."""
     for mark in metadata:
         if isinstance(mark, Text):

@@ -10,7 +10,6 @@ import asyncio
 import codecs
 import contextlib
 import fcntl
-import json
 import os
 import re
 import time
@@ -18,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 
@@ -30,9 +29,6 @@ PIPE_SIZE = 1 << 20
 
 LONGEST_LINE = 4096
 """Characters kept of a line on stderr that does not end."""
-
-LONGEST_ANSWER = 64 << 20
-"""Bytes in one answer of a Conversation: a failure may name every snapshot of a large pool."""
 
 _LINE_END = re.compile(r"[\r\n]")
 
@@ -116,7 +112,7 @@ class HostRunner:
     ) -> Result:
         """See Runner.run."""
         started = time.monotonic()
-        process = await _spawn(
+        process = await spawn(
             argv,
             stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -150,7 +146,7 @@ class HostRunner:
         return await Pipeline.start(stages, hear)
 
 
-async def _spawn(
+async def spawn(
     argv: Sequence[str],
     *,
     stdin: int,
@@ -160,6 +156,10 @@ async def _spawn(
     limit: int = 1 << 16,
     session: bool = False,
 ) -> asyncio.subprocess.Process:
+    """Start a program; ``limit`` is the longest line in bytes that can be read of it.
+
+    Raises ToolMissing, or ToolFailed where it cannot be started.
+    """
     try:
         return await asyncio.create_subprocess_exec(
             *argv,
@@ -188,7 +188,7 @@ async def spawn_session(argv: Sequence[str], env: Mapping[str, str]) -> asyncio.
     Raises ToolMissing, or ToolFailed where it cannot be started.
     """
     pipe, same = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
-    return await _spawn(
+    return await spawn(
         argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=same, env=env, session=True
     )
 
@@ -272,7 +272,7 @@ class Pipeline:
                 read, write = (-1, -1) if last else _pipe()
                 try:
                     processes.append(
-                        await _spawn(
+                        await spawn(
                             argv, stdin=upstream, stdout=asyncio.subprocess.DEVNULL if last else write
                         )
                     )
@@ -334,80 +334,3 @@ class Pipeline:
         await asyncio.wait({self._ends[-1]}, timeout=patience)
         if last.returncode is None:
             await put_down(last)
-
-
-class Conversation:
-    """A child process that is asked in JSON, a line a request, and answers in kind."""
-
-    def __init__(self, argv: Sequence[str], process: asyncio.subprocess.Process) -> None:
-        self.argv = tuple(argv)
-        self._process = process
-        self._last_words = ""
-        self._listening = asyncio.ensure_future(self._listen())
-
-    @classmethod
-    async def start(cls, argv: Sequence[str]) -> Conversation:
-        """Start the child. Raises ToolMissing."""
-        pipe = asyncio.subprocess.PIPE
-        return cls(argv, await _spawn(argv, stdin=pipe, stdout=pipe, limit=LONGEST_ANSWER))
-
-    async def _listen(self) -> None:
-        """Keep the end of what the child says on stderr; unread, it would block the child one day."""
-        assert self._process.stderr is not None  # noqa: S101 - started with a pipe
-        while chunk := await self._process.stderr.read(4096):
-            self._last_words = (self._last_words + chunk.decode(errors="replace"))[-LONGEST_LINE:]
-
-    async def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
-        """Send one request and wait for its answer, as ``read`` does.
-
-        After a cancellation the child has to be closed: its answer may still come.
-        """
-        return await self._answer(json.dumps(request).encode() + b"\n", deadline)
-
-    async def read(self, deadline: float) -> dict[str, Any]:
-        """Wait for one line. Whatever this raises, the child was put down.
-
-        Raises DeadlineExceeded, or ToolFailed when the child has ended or cannot be understood.
-        """
-        return await self._answer(b"", deadline)
-
-    async def _answer(self, request: bytes, deadline: float) -> dict[str, Any]:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None  # noqa: S101 - started with pipes
-        assert stdout is not None  # noqa: S101
-        try:
-            async with asyncio.timeout(deadline):
-                stdin.write(request)
-                await stdin.drain()
-                line = await stdout.readline()
-            answer = json.loads(line) if line else None
-        except TimeoutError:
-            raise await self._too_late(deadline) from None
-        except ConnectionError:
-            raise await self._ended() from None
-        except ValueError as error:  # no JSON, or a line longer than any answer
-            await put_down(self._process)
-            raise ToolFailed(f"{' '.join(self.argv[-2:])} cannot be understood", str(error)) from None
-        if not isinstance(answer, dict):
-            raise await self._ended()
-        return answer
-
-    async def _too_late(self, deadline: float) -> DeadlineExceeded:
-        await put_down(self._process)
-        return DeadlineExceeded(
-            f"{Path(self.argv[0]).name} did not answer within {deadline:g} s",
-            "the pool it works on may hang",
-            "look at 'zpool status' and the kernel log",
-        )
-
-    async def _ended(self) -> ToolFailed:
-        await asyncio.wait({self._listening}, timeout=KILL_GRACE)
-        await put_down(self._process)
-        lines = self._last_words.strip().splitlines()
-        return ToolFailed(f"{' '.join(self.argv[-2:])} ended", lines[-1] if lines else "without a word")
-
-    async def close(self) -> None:
-        """End the child."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await put_down(self._process)

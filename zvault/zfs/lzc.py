@@ -17,7 +17,7 @@ from zvault.core.errors import (
     VaultFull,
     ZvaultError,
 )
-from zvault.system.process import Conversation
+from zvault.system.conversation import Conversation
 
 CALL_DEADLINE = 600.0
 """Seconds: a batch of destroys waits for several txg syncs, each slow on a slow vault."""

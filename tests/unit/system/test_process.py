@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
-from zvault.system import process
-from zvault.system.process import Conversation, HostRunner, Pipeline, Result, left_behind, put_down
+from zvault.system import conversation, process
+from zvault.system.conversation import Conversation
+from zvault.system.process import HostRunner, Pipeline, Result, left_behind, put_down
 
 RUNNER = HostRunner()
 
@@ -119,7 +120,7 @@ async def test_a_program_that_takes_too_long_is_killed(tmp_path: Path) -> None:
 )
 async def test_a_killed_program_is_gone_whatever_became_of_its_pipes(script: str) -> None:
     async with no_more_fds():
-        child = await process._spawn(["sh", "-c", script], stdin=-3, stdout=asyncio.subprocess.PIPE)
+        child = await process.spawn(["sh", "-c", script], stdin=-3, stdout=asyncio.subprocess.PIPE)
         await asyncio.sleep(0.2)
         before = time.monotonic()
         assert await put_down(child)
@@ -398,7 +399,7 @@ async def test_an_answer_that_is_none_ends_the_conversation(code: str) -> None:
 
 
 async def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LONGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr(conversation, "LONGEST_ANSWER", 1 << 20)
     child = await converse("import sys\nwhile True: sys.stdout.write('x' * 65536)")
     with pytest.raises(ToolFailed, match="cannot be understood"):
         await asyncio.wait_for(child.read(20), 20)
