@@ -8,7 +8,7 @@ PYTHON := /usr/bin/python3
 # Where setup keeps the host's tools; empty until it ran.
 VENV = $(shell $(PYTHON) -B $(LAB)/cache.py venv)
 TOOL = PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. $(VENV)/bin
-LINTED = zvault tests $(LAB)/run
+LINTED = zvault tests docs $(LAB)/run
 NAME ?= pipeline
 
 .DEFAULT_GOAL := help
@@ -67,7 +67,7 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	@put() { for file in "$${@:2}"; do if [ -e "$$file" ]; then install -Dpm 644 -t "$$1" "$$file"; fi; done; }; \
 	put $(DESTDIR)$(PREFIX)/lib/systemd/system systemd/*.{service,socket,timer,target,slice,path}; \
 	put $(DESTDIR)$(PREFIX)/share/zvault/profiles config/profiles/*.toml; \
-	put $(DESTDIR)$(PREFIX)/share/doc/zvault config/zvault.toml
+	put $(DESTDIR)$(PREFIX)/share/doc/zvault config/zvault.toml README.md CHANGELOG.md
 	@renamed() { if [ -e "$$1" ]; then install -Dpm 644 "$$1" "$$2"; fi; }; \
 	renamed systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/zvault.conf; \
 	renamed systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zvault.conf

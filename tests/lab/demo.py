@@ -189,7 +189,7 @@ def first_backup() -> None:
         tell("From here the run is followed to its end.")
     else:
         tell("On a terminal zvaultctl shows a progress bar. Here is what the daemon tells systemd meanwhile.")
-        world.eventually("the first bytes", lambda: world.status()["backups"][0]["bytes_done"])
+        world.eventually("the first bytes", under_way)
         for _ in range(3):
             run("systemctl show -P StatusText zvaultd")
             time.sleep(2)
@@ -198,6 +198,12 @@ def first_backup() -> None:
     run("systemd-inhibit --list")
     check("the lock is gone too", not world.inhibitors())
     run("zvaultctl status")
+
+
+def under_way() -> bool:
+    """Whether bytes are flowing, or the run ended without: then following it tells why."""
+    backup = world.status()["backups"][0]
+    return bool(backup["bytes_done"]) or backup["state"] == "idle"
 
 
 def leftovers() -> str:

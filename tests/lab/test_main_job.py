@@ -220,3 +220,40 @@ def test_pruning_by_age(tank):
     for dataset in DATASETS:
         assert snapshots(target(dataset)) == snapshots(dataset), "all others are older than 8 seconds"
     ok("vault", "down", "cold")
+
+
+def test_an_encrypted_dataset_comes_back_with_its_key(tank):
+    key = Path("/root/key")
+    key.write_bytes(b"k" * 32)
+    sh(
+        "zfs",
+        "create",
+        "-o",
+        "encryption=on",
+        "-o",
+        "keyformat=raw",
+        "-o",
+        f"keylocation=file://{key}",
+        "tank/secret",
+    )
+    sh("zfs", "create", "-o", "recordsize=1M", "tank/secret/child")
+    world.fill(Path("/tank/secret/child"), 7, count=3)
+    sh("zfs", "create", "-V", "8M", "tank/secret/vol")
+    tank.start()
+    ok("run", "tank")
+    world.fill(Path("/tank/secret/child"), 8, count=2)
+    time.sleep(1.1)
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    assert get(target("tank/secret/child"), "keystatus") == "unavailable", "the vault never has the key"
+    ok("vault", "down", "cold")
+    restored = ok("restore", "tank", "tank/secret/child", "tank/opened")
+    assert "load-key" in restored.out + restored.err
+    sh("sh", "-c", f"zfs load-key -L file://{key} tank/opened && zfs mount tank/opened")
+    assert world.tree_hashes(Path("/tank/opened")) == world.tree_hashes(Path("/tank/secret/child"))
+    assert get("tank/opened", "recordsize") == str(1 << 20)
+    assert get("tank/opened", "readonly") == "off"
+    ok("restore", "tank", "tank/secret/vol", "tank/opened-vol")
+    missing = ctl("restore", "tank", "tank/home", "nopool/home")
+    assert missing.code != 0
+    assert "zpool list" in missing.out + missing.err

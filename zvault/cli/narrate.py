@@ -94,4 +94,6 @@ def summary(event: Event) -> str:
         done = f"{plural(event['pruned'], 'snapshot')} pruned in {format_duration(event['seconds'])}"
     else:
         done = moved(event["bytes"], event["seconds"])
-    return f"{event['backup']} {event['result']}: {done}"
+    # A restore or prune that fails is not the backup's failure.
+    what = "" if event.get("trigger") not in {"restore", "prune"} else f"{event['trigger']} of "
+    return f"{what}{event['backup']} {event['result']}: {done}"

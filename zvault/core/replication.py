@@ -157,7 +157,8 @@ def _plan_incremental(
             base=base,
             pending=len(missing),
             abort=abort,
-            next=f"'zfs rollback -r {target}@{on_vault.tag}' gives up what came after the base",
+            next=f"'zfs rollback -r {target}@{on_vault.tag}' gives up what came after the base; "
+            f"'zfs rename {target} …' keeps all of it, and the next run sends in full",
         )
     if not missing:
         return TransferPlan(

@@ -76,7 +76,7 @@ class Daemon:
         self._resume(interrupted)
         self._background(self._observe())
         self._background(self._tell_status())
-        log.info("zvaultd %s is ready: %d backups", zvault.__version__, len(self.context.config.backup))
+        log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.config.backup))
         notify.ready(self.status.line())
         await self._stop.wait()
         await self._drain()
@@ -205,7 +205,7 @@ class Daemon:
             if moved:
                 await self.metrics_server.close()
                 await self._serve_metrics()
-            log.info("configuration reloaded: %d backups", len(config.backup))
+            log.info("configuration reloaded; backups: %d", len(config.backup))
         notify.ready(self.status.line())
 
     def _refuse_loss(self, config: Config) -> None:

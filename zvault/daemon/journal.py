@@ -81,7 +81,7 @@ def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911 - a table of
         case "run-started":
             return logging.INFO, f"run {event['run']} begins ({event['trigger']})"
         case "snapshot":
-            return logging.INFO, f"snapshot {event['tag']} of {event['datasets']} datasets"
+            return logging.INFO, f"snapshot {event['tag']}; datasets: {event['datasets']}"
         case "transfer-started":
             return logging.INFO, f"{event['dataset']}: {event['kind']} to {event['to']}: {event['reason']}"
         case "transfer-finished":

@@ -147,7 +147,7 @@ class Metrics(Collector):
         for key in ("size", "allocated", "free"):
             yield _gauge(
                 f"zvault_pool_{key}_bytes",
-                f"The pool's {key} space; missing while it is not imported.",
+                f"The pool's {key}, as zpool list shows it; missing while it is not imported.",
                 ("vault", "pool"),
                 [((v["name"], v["pool"]), v[key]) for v in self.vaults],
             )

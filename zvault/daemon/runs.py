@@ -201,7 +201,12 @@ class Runs:
             if outcome.error is not None:
                 self.tallies.failures[backup, outcome.error.reason] += 1
         self._emitter(run, backup)(
-            "run-finished", result=outcome.result, **figures, seconds=ended - started, error=error
+            "run-finished",
+            trigger=trigger,
+            result=outcome.result,
+            **figures,
+            seconds=ended - started,
+            error=error,
         )
 
     def _emitter(self, run: str, backup: str) -> Callable[..., None]:

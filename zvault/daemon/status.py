@@ -100,7 +100,7 @@ class Status:
                 _running(run.backup, run.dataset, run.bytes_done, run.bytes_total) for run in running
             )
         late = [name for name in self.context.config.backup if self.late(name)]
-        return f"late: {', '.join(late)}" if late else f"idle; {len(self.context.config.backup)} backups"
+        return f"late: {', '.join(late)}" if late else f"idle; backups: {len(self.context.config.backup)}"
 
 
 def _running(backup: str, dataset: str | None, done: int, total: int | None) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
-from zvault.core.errors import NotFound, Refused
+from zvault.core.errors import NotFound, Refused, TransferFailed
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import check_dataset_name
 from zvault.ops.context import Context, Emit
 from zvault.ops.transfer import Progress, has_mbuffer, stream
 from zvault.ops.vault import OpenVault, Vaults
 from zvault.zfs.stream import restore_receive_argv, restore_send_argv
+
+DEVICE_TRIES = 50
+"""Tenths of a second udev may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +67,15 @@ async def check_target(context: Context, to: str) -> None:
             "name a dataset that does not exist",
         )
     parent = to.rpartition("/")[0]
-    if not parent or not await context.source.exists(parent):
+    if not parent:
         raise NotFound(
-            f"cannot restore to '{to}'",
-            f"its parent '{parent}' does not exist"
-            if parent
-            else "a pool cannot be restored to, only a dataset in one",
-            f"'zfs create -p {parent}' first" if parent else "name pool/path/name",
+            f"cannot restore to '{to}'", "it names a pool, not a dataset in one", "name pool/path/name"
         )
+    if not await context.source.exists(parent):
+        pool = parent.partition("/")[0]
+        there = await context.source.exists(pool)
+        advice = f"'zfs create -p {parent}' first" if there else "'zpool list' shows the pools there are"
+        raise NotFound(f"cannot restore to '{to}'", f"its parent '{parent}' does not exist", advice)
 
 
 async def _find(context: Context, vault: OpenVault, request: Request) -> tuple[Dataset, Snapshot]:
@@ -128,23 +134,37 @@ async def _stream(
             run_total=size,
         )
 
-    done = await stream(
-        context.runner,
-        restore_send_argv(snapshot.name, raw=dataset.encrypted),
-        restore_receive_argv(to, dataset.type),
-        buffer=vault.profile.stream if has_mbuffer() else None,
-        total=size,
-        report=report,
-        trouble=vault.trouble,
-    )
+    try:
+        done = await stream(
+            context.runner,
+            restore_send_argv(snapshot.name, raw=dataset.encrypted),
+            restore_receive_argv(to, dataset.type, raw=dataset.encrypted),
+            buffer=vault.profile.stream if has_mbuffer() else None,
+            total=size,
+            report=report,
+            trouble=vault.trouble,
+        )
+    except TransferFailed as error:
+        advice = f"if {to} was left behind, destroy it, then restore again"
+        raise TransferFailed(error.what, error.why, advice) from None
     emit("transfer-finished", dataset=to, bytes=done.bytes, seconds=done.seconds)
     return done.bytes
+
+
+async def _appears(device: Path) -> None:
+    """Give udev time to make a volume's device, so that what is told is there."""
+    for _ in range(DEVICE_TRIES):
+        if await asyncio.to_thread(device.exists):
+            return
+        await asyncio.sleep(0.1)
 
 
 async def _mount(context: Context, dataset: Dataset, to: str) -> str:
     """Mount what was restored, where that can be done, and tell the path."""
     if dataset.type == "volume":
-        return f"/dev/zvol/{to}"
+        device = Path("/dev/zvol") / to
+        await _appears(device)
+        return str(device)
     if dataset.encrypted:
         return f"not mounted: load its key with 'zfs load-key {to}', then 'zfs mount {to}'"
     properties = await context.source.get(to, "mountpoint", "canmount", "mounted")

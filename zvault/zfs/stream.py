@@ -77,13 +77,21 @@ def receive_argv(target: str, kind: str) -> list[str]:
 
 
 def restore_send_argv(snapshot: str, *, raw: bool) -> list[str]:
-    """``zfs send`` back from a vault; ``-b`` gives the properties as they came, not as the vault set them."""
-    return ["zfs", "send", "-vP", "-L", "-c", *(["-w"] if raw else ["-e"]), "-b", snapshot]
+    """``zfs send`` back from a vault; ``-b`` gives the properties as they came, not as the vault set them.
+
+    Not of a raw stream: zfs receive 2.3.9 aborts on ``-w -b`` (seen in the lab), so that goes with ``-p``.
+    """
+    return ["zfs", "send", "-vP", "-L", "-c", *(["-w", "-p"] if raw else ["-e", "-b"]), snapshot]
 
 
-def restore_receive_argv(target: str, kind: str) -> list[str]:
-    """``zfs receive`` of a restored dataset: it must not mount or share over what is live."""
-    keep_out = () if kind == "volume" else ("mountpoint", "sharenfs", "sharesmb")
+def restore_receive_argv(target: str, kind: str, *, raw: bool) -> list[str]:
+    """``zfs receive`` of a restored dataset: it must not mount or share over what is live.
+
+    With ``raw`` the vault's own settings come along and are left out here.
+    """
+    keep_out = [] if kind == "volume" else ["mountpoint", "sharenfs", "sharesmb"]
+    if raw:
+        keep_out += ["readonly", "volmode" if kind == "volume" else "canmount"]
     return ["zfs", "receive", "-u", *(word for key in keep_out for word in ("-x", key)), target]
 
 

@@ -41,7 +41,7 @@ def records() -> Iterator[list[logging.LogRecord]]:
     ("told", "level", "text"),
     [
         (event("run-started", trigger="catch-up"), logging.INFO, "b: run r1 begins (catch-up)"),
-        (event("snapshot", tag="zvault_1", datasets=3), logging.INFO, "b: snapshot zvault_1 of 3 datasets"),
+        (event("snapshot", tag="zvault_1", datasets=3), logging.INFO, "b: snapshot zvault_1; datasets: 3"),
         (
             event(
                 "transfer-started",

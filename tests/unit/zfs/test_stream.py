@@ -97,13 +97,13 @@ def test_a_restore_brings_properties_back_but_neither_mounts_nor_shares() -> Non
         "-L",
         "-c",
         "-w",
-        "-b",
+        "-p",
         "cold/a@s1",
     ]
-    assert restore_receive_argv("tank/new", "filesystem") == (
+    assert restore_receive_argv("tank/new", "filesystem", raw=False) == (
         ["zfs", "receive", "-u", "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb", "tank/new"]
     )
-    assert restore_receive_argv("tank/new", "volume") == ["zfs", "receive", "-u", "tank/new"]
+    assert restore_receive_argv("tank/new", "volume", raw=False) == ["zfs", "receive", "-u", "tank/new"]
 
 
 def test_mbuffer_gets_bytes_and_kilobytes() -> None:
