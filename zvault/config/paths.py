@@ -27,7 +27,7 @@ class Paths:
 
     @property
     def history(self) -> Path:
-        """The history of runs. For people only: it may be deleted at any time (DESIGN invariant 1)."""
+        """The history of runs. For people only: it may be deleted at any time (invariant 1)."""
         return self.state / "history.sqlite"
 
     @property

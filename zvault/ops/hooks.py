@@ -2,7 +2,7 @@
 
 What a hook before has done may have to be undone: a lock taken, a database put into backup mode. So the hooks after
 are written down before the first hook before is started, and run whatever happens: when the run fails, when it is
-cancelled, and, after a crash, when the next daemon starts (``recover``; DESIGN invariant 4).
+cancelled, and, after a crash, when the next daemon starts (``recover``; invariant 4).
 """
 
 from __future__ import annotations

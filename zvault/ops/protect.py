@@ -1,4 +1,4 @@
-"""Keeps the last base sacred: every base is held and bookmarked on the source, for each vault (DESIGN invariant 2).
+"""Keeps the last base sacred: every base is held and bookmarked on the source, for each vault (invariant 2).
 
 Holds and bookmarks are keyed by the vault pool's GUID and the snapshot's GUID, never by names. The order of the
 calls is such that a crash between any two leaves too much protected, never too little:

@@ -1,7 +1,7 @@
 """The only place that starts a process.
 
 Every call has a deadline, because a tool that touches a hung device sleeps in the kernel and cannot be killed.
-Such a process is left behind and reaped when it ends; nobody waits for it (DESIGN invariant 7).
+Such a process is left behind and reaped when it ends; nobody waits for it (invariant 7).
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class StageEnd:
 
 
 class Pipeline:
-    """Programs joined by kernel pipes. No stream byte passes through Python (DESIGN invariant 6)."""
+    """Programs joined by kernel pipes. No stream byte passes through Python (invariant 6)."""
 
     def __init__(
         self,

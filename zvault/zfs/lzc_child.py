@@ -1,6 +1,6 @@
 """The child process in which libzfs_core runs: one JSON request a line in, one JSON answer a line out.
 
-A call into the kernel on a hung pool cannot be interrupted, so it must not run in the daemon (DESIGN invariant 7).
+A call into the kernel on a hung pool cannot be interrupted, so it must not run in the daemon (invariant 7).
 One long-lived child serves many calls: no fork a dataset. Names travel as text and become bytes here.
 """
 

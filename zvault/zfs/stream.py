@@ -62,7 +62,7 @@ def send_argv(step: Step, flags: Flags) -> list[str]:
 
 
 def receive_argv(target: str, kind: str) -> list[str]:
-    """``zfs receive`` into a vault: unmounted, readonly, resumable (DESIGN invariant 3)."""
+    """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3)."""
     own = (
         {"readonly": "on", "volmode": "none"}
         if kind == "volume"
