@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.errors import NotFound, ToolFailed, VaultFull
 from zvault.core.model import Tree
 from zvault.core.replication import Action, Interrupted, Step
 from zvault.system.process import Result, Runner
@@ -133,15 +133,25 @@ class Zfs:
             return None
 
     async def make_parents(self, dataset: str) -> None:
-        """Make the filesystems above ``dataset`` that are not there, never mounted, marked as placeholders."""
+        """Make the filesystems above ``dataset`` that are not there, never mounted, marked as placeholders.
+
+        Raises VaultFull, or ToolFailed.
+        """
         parts = dataset.split("/")[:-1]
         for depth in range(2, len(parts) + 1):
             name = "/".join(parts[:depth])
             if not await self.exists(name):
-                await self.runner.run(
+                result = await self.runner.run(
                     ["zfs", "create", "-u", "-o", "canmount=off", "-o", f"{PLACEHOLDER}=on", name],
                     deadline=LIST_DEADLINE,
+                    check=False,
                 )
+                if result.returncode != 0:
+                    kind = VaultFull if "out of space" in result.stderr else ToolFailed
+                    advice = "make room on the vault: prune more, or grow its device"
+                    raise kind(
+                        f"cannot make '{name}'", result.complaint(), advice if kind is VaultFull else ""
+                    )
 
     async def exists(self, dataset: str) -> bool:
         """Whether a dataset or snapshot exists."""

@@ -14,7 +14,6 @@ from zvault.core.errors import (
     NotFound,
     ToolFailed,
     ToolMissing,
-    VaultFull,
     ZvaultError,
 )
 from zvault.system.conversation import Conversation
@@ -26,8 +25,8 @@ CALL_DEADLINE = 600.0
 class LzcFailure(ToolFailed):
     """libzfs_core refused; ``errors`` holds (name, kind, errno) a name."""
 
-    def __init__(self, what: str, why: str, errors: Sequence[tuple[str, str, int]]) -> None:
-        super().__init__(what, why)
+    def __init__(self, what: str, why: str, errors: Sequence[tuple[str, str, int]], next: str = "") -> None:
+        super().__init__(what, why, next)
         self.errors = list(errors)
 
 
@@ -132,9 +131,8 @@ def _some(names: Sequence[str]) -> str:
 _KINDS: dict[int, type[ZvaultError]] = {
     errno.ENOENT: NotFound,
     errno.EBUSY: Busy,
-    errno.ENOSPC: VaultFull,
-    errno.EDQUOT: VaultFull,
 }
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def _raise(what: str, errors: list[dict[str, Any]]) -> NoReturn:
@@ -144,6 +142,8 @@ def _raise(what: str, errors: list[dict[str, Any]]) -> NoReturn:
     if len(errors) > 3:
         why += f"; and {len(errors) - 3} more"
     kinds = {error["errno"] for error in errors}
+    # It may be the source that is full, so this is not VaultFull: that is a receive that found no room.
+    advice = "make room in that pool, or raise its quota or reservation" if kinds & _NO_ROOM else ""
     if len(kinds) == 1 and (kind := _KINDS.get(kinds.pop())) and kind is not Busy:
         raise kind(f"cannot {what}", why)
-    raise LzcFailure(f"cannot {what}", why, [(e["name"], e["kind"], e["errno"]) for e in errors])
+    raise LzcFailure(f"cannot {what}", why, [(e["name"], e["kind"], e["errno"]) for e in errors], advice)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.errors import NotFound, ToolFailed, VaultFull
 from zvault.core.model import Snapshot
 from zvault.core.replication import Action, Step
 from zvault.system.process import Hear, Pipeline, Result
@@ -172,6 +172,14 @@ async def test_only_missing_parents_are_made_and_marked() -> None:
     assert all(
         "canmount=off" in argv and "org.zvault:placeholder=on" in argv and "-u" in argv for argv in made
     )
+
+
+@pytest.mark.parametrize(("words", "kind"), [("out of space", VaultFull), ("pool is read-only", ToolFailed)])
+async def test_parents_that_cannot_be_made(words: str, kind: type) -> None:
+    client, _ = zfs(lambda argv: (1, "", f"cannot {argv[1]} 'cold/host': {words}\n"))
+    with pytest.raises(kind, match="cannot make 'cold/host'") as failure:
+        await client.make_parents("cold/host/tank")
+    assert words in failure.value.why
 
 
 async def test_properties_may_hold_tabs() -> None:
