@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -352,6 +353,16 @@ def test_a_server_that_cannot_come_back_at_once(tank):
         assert world.inhibitors() == ""
     print(watcher.worst, run)
     assert max(watcher.worst.values()) < 10
+    # Meanwhile somebody else takes its device; the pool cannot be told to look elsewhere.
+    thief = subprocess.Popen(["nbdkit", "-f", "-U", "/run/thief.sock", "memory", "64M"])
+    try:
+        eventually("the thief's server", Path("/run/thief.sock").exists, seconds=10)
+        sh("nbd-client", "-unix", "/run/thief.sock", "/dev/nbd0")
+        fails("tank", "busy", "pool cold needs /dev/nbd0", "somebody else", "vault up cold")
+        sh("nbd-client", "-d", "/dev/nbd0")
+    finally:
+        thief.kill()
+        thief.wait()
     converges()
 
 
@@ -370,6 +381,25 @@ def test_a_server_killed_while_its_vault_is_idle(tank):
     ok("vault", "up", "cold")
     assert status()["vaults"][0]["state"] == "up"
     ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_the_daemon_and_the_device_die_together(tank):
+    world.noise(Path("/tank/home/noise"), 40)
+    tank.delay = "filter=delay wdelay=20ms"
+    tank.start()
+    begin()
+    pid = world.main_pid()
+    os.kill(server_pid(), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    # zfs receive hangs in the kernel and cannot be killed; systemd must not wait for it for ever.
+    died = time.monotonic()
+    eventually("the next daemon", lambda: world.main_pid() not in {0, pid}, seconds=60)
+    print(f"the next daemon came after {time.monotonic() - died:.0f} s")
+    sh("systemctl", "start", "zvaultd")
+    run = eventually("the catch-up run to end", ended, seconds=60, every=1)
+    assert (run["trigger"], run["result"]) == ("catch-up", "ok")
+    assert "resume to" in world.journal(), "what had arrived was not sent again"
     world.nothing_left()
 
 

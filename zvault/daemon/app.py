@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ OBSERVE_EVERY = 15.0
 """Seconds between looks at vaults and lags for the metrics."""
 
 STATUS_EVERY = 2.0
+
+PATIENCE = 600.0
+"""Seconds a start or a drain may take: the import and the export of a slow pool take minutes."""
+
+PATIENCE_STEP = 5.0
 
 
 class Daemon:
@@ -69,7 +74,8 @@ class Daemon:
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload_soon)
         self._background(self._feed_watchdog())
-        interrupted = await self.reconcile()
+        async with _patience():
+            interrupted = await self.reconcile()
         await self.api.listen(self.paths.socket)
         await self._serve_metrics()
         await self.scheduler.start()
@@ -79,7 +85,8 @@ class Daemon:
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.config.backup))
         notify.ready(self.status.line())
         await self._stop.wait()
-        await self._drain()
+        async with _patience():
+            await self._drain()
 
     async def reconcile(self) -> set[str]:
         """Compare what is with what should be: adopt or undo what an earlier daemon left.
@@ -232,6 +239,25 @@ class Daemon:
         await self.context.close()
         self.history.close()
         log.info("stopped")
+
+
+@contextlib.asynccontextmanager
+async def _patience() -> AsyncIterator[None]:
+    """Have systemd wait as long as something is done, so that the unit's own timeout can be short.
+
+    That one is then left for what hangs in the kernel after the daemon is gone: no restart waits for it long.
+    """
+
+    async def ask() -> None:
+        for _ in range(int(PATIENCE / PATIENCE_STEP)):
+            notify.extend(3 * PATIENCE_STEP)
+            await asyncio.sleep(PATIENCE_STEP)
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield
+    finally:
+        asking.cancel()
 
 
 @contextlib.contextmanager

@@ -148,7 +148,7 @@ class Assembly:
             say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
             try:
                 await self._let_go(stack, say)
-                await stack.up(say)
+                await self._reconnect(stack, say)
             except ZvaultError as error:
                 raise type(error)(error.what, error.why, self._by_hand(error.next)) from error
         try:
@@ -179,6 +179,17 @@ class Assembly:
                     f"see 'zpool status {self.pool}' and the kernel's log",
                 )
             await asyncio.sleep(0.5)
+
+    async def _reconnect(self, stack: Stack, say: Say) -> None:
+        """Bring the devices up where the pool looks for them: a suspended pool cannot be told of other paths."""
+        found = {device.path for device in await stack.up(say)}
+        if missing := sorted(set(await self.context.zpool.devices(self.pool)) - found):
+            await stack.down(say)
+            raise Busy(
+                f"pool {self.pool} needs {', '.join(missing)}, and somebody else has it now",
+                f"its devices came back as {', '.join(sorted(found))}",
+                f"see who with 'grep . /sys/block/nbd*/pid', and free {', '.join(missing)}",
+            )
 
     def _by_hand(self, first: str) -> str:
         return (
