@@ -8,6 +8,7 @@ from itertools import combinations
 from zvault.config.fields import nearest, quote
 from zvault.config.problems import Finding
 from zvault.config.schema import Backup, Vault
+from zvault.core.address import Address
 from zvault.core.names import excluded, vault_dataset
 
 Pair = tuple[tuple[str, Backup], tuple[str, Backup]]
@@ -28,13 +29,14 @@ def unknown_vaults(named: Mapping[str, str], vaults: Collection[str]) -> Iterato
         yield Finding(("backup", backup, "vault"), f"no vault is called {quote(vault)}{hint}")
 
 
-def shared_pools(pools: Mapping[str, str]) -> Iterator[Finding]:
-    """Vaults (by name, with the pool of each) that have their pool in common with an earlier one."""
-    first: dict[str, str] = {}
+def shared_pools(pools: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
+    """Vaults (by name, with host and pool of each) that have their pool in common with an earlier one."""
+    first: dict[tuple[str, str], str] = {}
     for vault, pool in pools.items():
         if pool in first:
             yield Finding(
-                ("vault", vault, "pool"), f"the pool {quote(pool)} is that of vault {quote(first[pool])} too"
+                ("vault", vault, "pool"),
+                f"the pool {quote(pool[1])} is that of vault {quote(first[pool])} too",
             )
         first.setdefault(pool, vault)
 
@@ -59,11 +61,12 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
         if backup.vault not in vaults:
             continue
         try:
-            roots[name] = _target(backup, vaults[backup.vault], host, backup.source)
+            roots[name] = _target(backup, vaults[backup.vault], host, backup.source.dataset)
         except ValueError as error:
             yield Finding(("backup", name, "into"), str(error))
             continue
-        if finding := _into_itself(name, backup, roots[name]):
+        same_host = _host(backup.source.host) == _host(vaults[backup.vault].host)
+        if same_host and (finding := _into_itself(name, backup, roots[name])):
             yield finding
     for pair in combinations(backups.items(), 2):
         (one, a), (other, b) = pair
@@ -74,12 +77,17 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
 
 
 def _target(backup: Backup, vault: Vault, host: str, dataset: str) -> str:
-    return vault_dataset(backup.into, vault.pool, host, dataset)
+    return vault_dataset(backup.into, vault.pool, _host(backup.source.host) or host, dataset)
+
+
+def _host(address: Address | None) -> str:
+    return address.host if address is not None else ""
 
 
 def _covers(backup: Backup, dataset: str) -> bool:
-    """Whether a backup takes a dataset, or anything that may be below it."""
-    if dataset != backup.source and not dataset.startswith(backup.source + "/"):
+    """Whether a backup takes a dataset of its source's host, or anything that may be below it."""
+    root = backup.source.dataset
+    if dataset != root and not dataset.startswith(root + "/"):
         return False
     return any(excluded(dataset + probe, backup.exclude) is None for probe in _PROBES)
 
@@ -89,9 +97,9 @@ def _into_itself(name: str, backup: Backup, root: str) -> Finding | None:
     if _covers(backup, root):
         fix = f"use a vault on another pool, or exclude {quote(root)} and {quote(root + '/**')}"
         return Finding(path, f"the vault's dataset {quote(root)} lies within the source: {fix}")
-    if backup.source.startswith(root + "/"):
+    if backup.source.dataset.startswith(root + "/"):
         return Finding(
-            path, f"the source {quote(backup.source)} lies within the vault's dataset {quote(root)}"
+            path, f"the source {quote(backup.source.dataset)} lies within the vault's dataset {quote(root)}"
         )
     return None
 
@@ -99,12 +107,13 @@ def _into_itself(name: str, backup: Backup, root: str) -> Finding | None:
 def _same_target(pair: Pair, vault: Vault, host: str) -> Finding | None:
     """Whether one backup's root on the vault is a dataset that the other writes too."""
     for (one, a), (other, b) in (pair, pair[::-1]):
-        root, start = _target(b, vault, host, b.source), _target(a, vault, host, a.source)
+        root = _target(b, vault, host, b.source.dataset)
+        start = _target(a, vault, host, a.source.dataset)
         # A dataset's place ends with its full name (check_into), so what lies below one lies below the other.
-        dataset = a.source + root.removeprefix(start)
+        dataset = a.source.dataset + root.removeprefix(start)
         if (root == start or root.startswith(start + "/")) and _covers(a, dataset):
             fix = "give one of them another into"
-            if dataset != a.source:
+            if dataset != a.source.dataset:
                 fix += f", or exclude {quote(dataset)} and {quote(dataset + '/**')} in {one}"
             return Finding(
                 ("backup", pair[1][0], "into"),
@@ -115,7 +124,9 @@ def _same_target(pair: Pair, vault: Vault, host: str) -> Finding | None:
 
 def _rival_rules(pair: Pair) -> Finding | None:
     (name, one), (later, other) = pair
-    shared = _covers(one, other.source) or _covers(other, one.source)
+    shared = _covers(one, other.source.dataset) or _covers(other, one.source.dataset)
+    if _host(one.source.host) != _host(other.source.host):
+        return None
     if not shared or one.snapshot.prefix != other.snapshot.prefix or one.keep.source == other.keep.source:
         return None
     return Finding(

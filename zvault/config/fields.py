@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer, parse_nbd
 from zvault.core import names, schedule, units
+from zvault.core.address import Address, Source, parse_address, parse_source
 
 
 class Table(BaseModel):
@@ -111,16 +112,6 @@ def _check_pool(text: str) -> None:
     names.check_dataset_name(text)
     if _RESERVED_POOLS.fullmatch(text):
         raise ValueError(f"{quote(text)} is no name for a pool: ZFS keeps it for a kind of vdev")
-
-
-def _check_source(text: str) -> None:
-    scheme, separator, _ = text.partition("://")
-    if separator:
-        raise ValueError(
-            f"sources on another host ({scheme}://…) are not supported by this version of zvault; "
-            'name a dataset of this host, as in "tank/data"'
-        )
-    names.check_dataset_name(text)
 
 
 def _check_host(text: str) -> None:
@@ -220,7 +211,18 @@ Word = Annotated[
 ]
 PoolName = Annotated[str, Text("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]
 SourceName = Annotated[
-    str, Text("dataset", "the full name of a ZFS dataset", "tank/data", _checked(_check_source))
+    Source,
+    Text(
+        "source",
+        "the full name of a ZFS dataset, after `ssh://[user@]host[:port]/` if it is on another host",
+        "tank/data",
+        parse_source,
+        ready=(Source,),
+    ),
+]
+HostAddress = Annotated[
+    Address,
+    Text("host address", "`ssh://[user@]host[:port]`", "ssh://root@filer1", parse_address, ready=(Address,)),
 ]
 HostName = Annotated[
     str, Text("host name", "one component of a dataset's name", "filer1", _checked(_check_host))

@@ -69,3 +69,9 @@ class Keep(Table):
         description="What the vault keeps.",
         examples=[{"hourly": 48, "daily": 30, "weekly": 8, "monthly": 12, "yearly": 3}],
     )
+    gone: Annotated[KeepRules, FromKeepTable] = Field(
+        default_factory=KeepRules,
+        description="What the vault keeps of datasets that are no longer on the source. Whatever it says, the newest "
+        "snapshot of each stays.",
+        examples=[{"monthly": 12}],
+    )

@@ -21,7 +21,7 @@ from zvault.config.schema import Backup, Config, Vault
 from zvault.core.errors import ConfigError
 from zvault.core.names import check_word
 
-NAMED = ("vault", "backup")
+NAMED = ("host", "vault", "backup")
 """Tables of tables: what conf.d adds to, one name in one file."""
 
 AnyTable = TypeVar("AnyTable", bound=Table)
@@ -129,7 +129,11 @@ def _cross_check(data: Mapping[str, Any], config: Config | None) -> Iterator[Fin
     """What no single table can tell. Tables that are wrong themselves take part as far as they can."""
     vaults, backups = _tables(data, "vault"), _tables(data, "backup")
     named = {name: table["vault"] for name, table in backups.items() if isinstance(table.get("vault"), str)}
-    pools = {name: table["pool"] for name, table in vaults.items() if isinstance(table.get("pool"), str)}
+    pools = {
+        name: (str(table.get("host") or ""), table["pool"])
+        for name, table in vaults.items()
+        if isinstance(table.get("pool"), str)
+    }
     yield from checks.unknown_vaults(named, vaults)
     yield from checks.shared_pools(pools)
     right_vaults = config.vault if config else dict(_right(vaults, Vault))

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from zvault.config.fields import (
     Calendar,
     Duration,
+    HostAddress,
     HostName,
     Interval,
     Listen,
@@ -20,6 +21,7 @@ from zvault.config.fields import (
     Size,
     SourceName,
     Table,
+    TagPattern,
     Template,
     TimeZone,
     Word,
@@ -28,7 +30,12 @@ from zvault.config.fields import (
 )
 from zvault.config.hooks import Hooks
 from zvault.config.keep import Keep
+from zvault.config.limit import Limited
 from zvault.config.nbd import NbdkitServer
+from zvault.core.address import Source
+from zvault.core.limit import Limit
+
+MIN_STALL = 10.0
 
 MIN_TIMEOUT = 1.0
 """Seconds; nbd-client's -timeout takes whole ones, and 0 there would mean to wait for ever."""
@@ -52,6 +59,26 @@ class Daemon(Table):
         description="What `{host}` in `into` stands for; the host's name if left out. "
         "Set it where the host's name may change: the vault's datasets are found by it.",
         examples=["filer1"],
+    )
+
+
+class Host(Table):
+    """Another host, under the name by which `ssh://` addresses call it. The table may be left out."""
+
+    sudo: bool = Field(
+        default=False,
+        description="Run `zfs` and `zpool` there by `sudo -n`. Without it the user who logs in is root, or "
+        "`zfs allow` lets him: see [other hosts](../how-to/ssh.md).",
+        examples=[True],
+    )
+    compression: Literal["auto", "zstd", "lz4", "gzip", "off"] = Field(
+        default="auto",
+        description='How streams are compressed on the way. "auto" is zstd for what is not compressed already, '
+        "as blocks sent as they are on disk may be. It needs the program on both hosts.",
+        examples=["zstd"],
+    )
+    transfers: int = Field(
+        default=8, ge=1, le=64, description="How many streams this host may send at once.", examples=[2]
     )
 
 
@@ -122,10 +149,29 @@ class Vault(Table):
         "there, in `/usr/share/zvault/profiles`.",
         examples=["nbd-lan"],
     )
+    host: HostAddress | None = Field(
+        default=None,
+        description="The host the pool is on, if it is another: reached by ssh, the pool imported there by whoever "
+        "runs it. Such a vault has no devices and is never made or taken down by zvault.",
+        examples=["ssh://root@attic.example.org"],
+    )
+    transfers: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="How many datasets are received at once. More hide the waits of many small ones; "
+        "large ones then share what the device can do.",
+        examples=[2],
+    )
+    stall: Duration = Field(
+        default=written("15m"),
+        description="When no byte has moved for so long, a stream is stopped, and resumed by the next try.",
+        examples=["1h"],
+    )
     device: list[Device] = Field(
         default_factory=list,
         description="The pool's devices, each an `[[vault.NAME.device]]`. "
-        "With none, the pool is one whose devices this host has anyway.",
+        "With none, the pool is one whose devices its host has anyway.",
     )
     create: bool = Field(
         default=False,
@@ -145,6 +191,20 @@ class Vault(Table):
         if create and info.data.get("device") == []:
             raise ValueError("needs a device to make the pool on: add a [[vault.NAME.device]] table")
         return create
+
+    @field_validator("device")
+    @classmethod
+    def _devices_are_here(cls, device: list[Device], info: ValidationInfo) -> list[Device]:
+        if device and info.data.get("host") is not None:
+            raise ValueError("are this host's, and the vault's pool is on another: remove them, or host")
+        return device
+
+    @field_validator("stall")
+    @classmethod
+    def _some_stall(cls, stall: float) -> float:
+        if stall < MIN_STALL:
+            raise ValueError("must be at least 10s: a slow device may rest so long between two bursts")
+        return stall
 
 
 class SnapshotConfig(Table):
@@ -192,7 +252,9 @@ class Backup(Table):
     """A flow from a source into a vault."""
 
     source: SourceName = Field(
-        description="The dataset to back up, with all below it, on this host.", examples=["tank/data"]
+        description="The dataset to back up, with all below it. On another host it is reached by ssh, as root's "
+        "ssh_config(5) says.",
+        examples=["tank/data", "ssh://root@filer1/tank"],
     )
     exclude: list[Pattern] = Field(
         default_factory=list,
@@ -204,7 +266,7 @@ class Backup(Table):
     )
     into: Template = Field(
         default="{host}/{dataset}",
-        description="Where below the vault's pool each dataset goes. `{host}` is this host, `{dataset}` the "
+        description="Where below the vault's pool each dataset goes. `{host}` is the source's host, `{dataset}` the "
         "dataset's full name, `{pool}` the source's pool.",
         examples=["{host}/{dataset}"],
     )
@@ -218,6 +280,44 @@ class Backup(Table):
         default=None, description="How long from run to run, instead of `schedule`.", examples=["15m"]
     )
     snapshot: SnapshotConfig = Field(default_factory=SnapshotConfig, description="The snapshots it makes.")
+    also: list[TagPattern] = Field(
+        default_factory=list,
+        description="Snapshots that zvault did not make and that are sent too, by their names after `@`. They are "
+        "never pruned, on neither side.",
+        examples=[["manual-*"], ["*"]],
+    )
+    backlog: Literal["all", "newest"] = Field(
+        default="all",
+        description="What is sent of several snapshots that the vault lacks.",
+        examples=["newest"],
+    )
+    on_conflict: Literal["stop", "rollback", "new-dataset"] = Field(
+        default="stop",
+        description="What to do when a dataset on the vault was changed, so that it cannot follow its source. "
+        '"stop" leaves both as they are and tells. "rollback" gives up what came after the base on the vault. '
+        '"new-dataset" renames it and sends in full beside it.',
+        examples=["new-dataset"],
+    )
+    limit: Limited = Field(
+        default_factory=Limit,
+        description="How many bytes a second all streams of a run may send together; or windows, of which the first "
+        "that covers the moment counts.",
+        examples=["80M", [{"rate": "20M", "start": "08:00", "end": "18:00", "days": "mon-fri"}]],
+    )
+    retries: int = Field(
+        default=3,
+        ge=0,
+        le=100,
+        description="How often a run tries again what failed and may go better: a lost link, a device that went "
+        "away, a stalled stream. Each try resumes where the last one stopped.",
+        examples=[10],
+    )
+    retry_wait: Duration = Field(
+        default=written("30s"),
+        description="How long to wait before the first such try; each further one waits twice as long, "
+        "up to an hour.",
+        examples=["1m"],
+    )
     hooks: Hooks = Field(
         default_factory=Hooks,
         description="Programs to run before a run begins, when its vault may be down yet, and after it has ended.",
@@ -241,12 +341,12 @@ class Backup(Table):
     @field_validator("exclude")
     @classmethod
     def _patterns_can_match(cls, exclude: list[str], info: ValidationInfo) -> list[str]:
-        source = info.data.get("source")
+        source: Source | None = info.data.get("source")
         for pattern in exclude:
-            if source is not None and not _reaches(pattern, source):
+            if source is not None and not _reaches(pattern, source.dataset):
                 raise ValueError(
-                    f"{quote(pattern)} names nothing below the source {quote(source)}; "
-                    f"patterns are full names, as in {quote(source + '/scratch/**')}"
+                    f"{quote(pattern)} names nothing below the source {quote(source.dataset)}; "
+                    f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
                 )
         return exclude
 
@@ -280,5 +380,6 @@ class Config(Table):
     """All of zvault.toml and conf.d."""
 
     daemon: Daemon = Field(default_factory=Daemon, description="The daemon itself.")
+    host: dict[HostName, Host] = Field(default_factory=dict, description="Other hosts by name.")
     vault: dict[Word, Vault] = Field(default_factory=dict, description="The vaults by name.")
     backup: dict[Word, Backup] = Field(default_factory=dict, description="The backups by name.")

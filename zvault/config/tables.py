@@ -27,7 +27,7 @@ def shape(annotation: Any, metadata: tuple[Any, ...] = ()) -> Shape:
     """The shape of a type annotation."""
     for mark in metadata:
         if isinstance(table := getattr(mark, "table", None), type):
-            return Shape("table", table)
+            return Shape(getattr(mark, "form", "table"), table)
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return shape(args[0], args[1:])

@@ -14,9 +14,11 @@ from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.lag import DatasetLag
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
-from zvault.ops.backup import Outcome, Run, lags
+from zvault.ops.backup import Run
 from zvault.ops.context import Context
 from zvault.ops.holds import Keepsake, reap
+from zvault.ops.lag import lags
+from zvault.ops.outcome import Outcome
 from zvault.ops.plan import look
 from zvault.ops.prune import prune_backup
 from zvault.ops.restore import Request, restore

@@ -91,7 +91,7 @@ class Scheduler:
     async def _last_snapshot(self, backup: Backup) -> datetime | None:
         """When the backup last made its snapshot: the pool knows, whoever ran it."""
         try:
-            tree = await self.context.source.tree(backup.source)
+            tree = await self.context.source.tree(backup.source.dataset)
         except ZvaultError as error:
             log.warning("cannot tell when %s was last snapshotted: %s", backup.source, error)
             return None

@@ -11,8 +11,8 @@ from zvault.core.lag import DatasetLag
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
-from zvault.ops.backup import age
 from zvault.ops.context import Context
+from zvault.ops.lag import age
 from zvault.ops.report import vault_document
 from zvault.ops.vault import Vaults
 
@@ -54,7 +54,7 @@ class Status:
         lags = self.runs.lags.get(name)
         return {
             "name": name,
-            "source": config.source,
+            "source": str(config.source),
             "vault": config.vault,
             "into": config.into,
             "state": "running" if run else "idle",

@@ -67,7 +67,8 @@ class Context:
 
     def target_of(self, backup: Backup, dataset: str) -> str:
         """Where on the vault a source dataset goes."""
-        return vault_dataset(backup.into, self.vault(backup.vault).pool, self.host, dataset)
+        host = backup.source.host.host if backup.source.host else self.host
+        return vault_dataset(backup.into, self.vault(backup.vault).pool, host, dataset)
 
     @property
     def zone(self) -> tzinfo:

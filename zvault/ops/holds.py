@@ -128,7 +128,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
     zfs = Zfs(context.runner)
     known, targets = await _vaults(context, vaults, zfs)
     found: list[Keepsake] = []
-    for pool in sorted({backup.source.split("/", 1)[0] for backup in context.config.backup.values()}):
+    for pool in sorted({backup.source.pool for backup in context.config.backup.values()}):
         try:
             source = await zfs.tree(pool)
         except NotFound:
@@ -155,7 +155,7 @@ async def _vaults(context: Context, vaults: Vaults, zfs: Zfs) -> tuple[Known, di
                 continue
             for name, backup in context.config.backup.items():
                 if backup.vault == vault:
-                    targets[name] = await zfs.tree_or_none(context.target_of(backup, backup.source))
+                    targets[name] = await zfs.tree_or_none(context.target_of(backup, backup.source.dataset))
         except ZvaultError:
             unasked.add(vault)
             continue
@@ -183,7 +183,7 @@ def _followers(
         targets[name].get(context.target_of(backup, dataset))
         for name, backup in context.config.backup.items()
         if backup.vault == vault
-        and (dataset == backup.source or dataset.startswith(backup.source + "/"))
+        and f"{dataset}/".startswith(f"{backup.source.dataset}/")
         and excluded(dataset, backup.exclude) is None
     ]
 

@@ -53,11 +53,11 @@ def selected(backup: Backup, source: Tree) -> list[Dataset]:
 
 async def look(context: Context, backup: Backup, vault: Zfs | None) -> Sides:
     """List both sides, once each. ``vault`` None leaves the vault's side empty (it is down)."""
-    source = await context.source.tree(backup.source)
+    source = await context.source.tree(backup.source.dataset)
     pairs = tuple((dataset, context.target_of(backup, dataset.name)) for dataset in selected(backup, source))
     held = [snap.name for dataset, _ in pairs for snap in dataset.snapshots if snap.userrefs]
     holds = await context.source.holds(held)
-    root = context.target_of(backup, backup.source)
+    root = context.target_of(backup, backup.source.dataset)
     there = await vault.tree_or_none(root) if vault is not None else Tree()
     return Sides(source, there, pairs, holds, vault is not None)
 

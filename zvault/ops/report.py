@@ -9,8 +9,8 @@ from zvault.core.lag import DatasetLag
 from zvault.core.model import Dataset
 from zvault.core.names import excluded
 from zvault.core.replication import TransferPlan, find_base
-from zvault.ops.backup import lags
 from zvault.ops.context import Context
+from zvault.ops.lag import lags
 from zvault.ops.plan import Sides, look, plan_all
 from zvault.ops.preview import prune_part, vault_is_down
 from zvault.ops.vault import Keeper, Vaults

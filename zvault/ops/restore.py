@@ -10,7 +10,7 @@ from zvault.core.errors import NotFound, Refused, TransferFailed
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import check_dataset_name
 from zvault.ops.context import Context, Emit
-from zvault.ops.transfer import Progress, has_mbuffer, stream
+from zvault.ops.stream import Progress, has_mbuffer, stream
 from zvault.ops.vault import OpenVault, Vaults
 from zvault.zfs.stream import restore_receive_argv, restore_send_argv
 
@@ -81,7 +81,7 @@ async def check_target(context: Context, to: str) -> None:
 async def _find(context: Context, vault: OpenVault, request: Request) -> tuple[Dataset, Snapshot]:
     """The dataset on the vault, by either of its names, and the snapshot asked for."""
     backup = context.backup(request.backup)
-    tree = await vault.zfs.tree_or_none(context.target_of(backup, backup.source))
+    tree = await vault.zfs.tree_or_none(context.target_of(backup, backup.source.dataset))
     dataset = tree.get(request.dataset) or tree.get(context.target_of(backup, request.dataset))
     if dataset is None:
         known = ", ".join(d.name for d in list(tree)[:8])

@@ -102,9 +102,31 @@ CASES = [
     (VAULT + "profile = 'nbd-lna'", '3: vault.cold.profile: no profile "nbd-lna" in'),
     (VAULT + "profile = '../x'", "3: vault.cold.profile: the name '../x' is not allowed"),
     (
-        VAULT + BACKUP.replace('"tank"', '"ssh://root@filer1/tank"'),
-        "4: backup.tank.source: sources on another host (ssh://…) are not supported by this version of zvault",
+        VAULT + BACKUP.replace('"tank"', '"ssh://root@filer1"'),
+        '4: backup.tank.source: names no dataset, as in "ssh://root@filer1/tank"',
     ),
+    (
+        VAULT + BACKUP.replace('"tank"', '"ssh://-oProxyCommand=x/tank"'),
+        "4: backup.tank.source: 'ssh://-oProxyCommand=x' is no address of a host",
+    ),
+    (
+        VAULT + BACKUP.replace('"tank"', '"rsync://filer1/tank"'),
+        "4: backup.tank.source: rsync:// is not supported",
+    ),
+    (VAULT + 'host = "filer1"', "3: vault.cold.host: 'filer1' is no address of a host"),
+    (
+        VAULT + 'host = "ssh://filer1"\n[[vault.cold.device]]\nnbd = "tcp:h"',
+        "vault.cold.device: are this host's, and the vault's pool is on another",
+    ),
+    (VAULT + 'stall = "2s"', "3: vault.cold.stall: must be at least 10s"),
+    (VAULT + BACKUP + "limit = 5", "6: backup.tank.limit: must be a rate"),
+    (VAULT + BACKUP + 'limit = "100B"', "6: backup.tank.limit: '100B' a second is too little"),
+    (VAULT + BACKUP + 'limit = [{ start = "08:00" }]', "6: backup.tank.limit[0].rate: is missing"),
+    (
+        VAULT + BACKUP + 'limit = [{ rate = "1M", start = "25:00" }]',
+        "limit[0].start: '25:00' is no time of day",
+    ),
+    (VAULT + BACKUP + 'limit = [{ rate = "1M", days = "mo" }]', "limit[0].days: 'mo' names no days"),
     (
         VAULT + BACKUP.replace('"tank"', '"tank@x"'),
         "4: backup.tank.source: the dataset name 'tank@x' has '@'",

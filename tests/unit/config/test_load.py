@@ -9,7 +9,9 @@ from zvault.config.load import load
 from zvault.config.nbd import NbdkitServer, TcpServer
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
+from zvault.core.address import Address, Source
 from zvault.core.errors import ConfigError
+from zvault.core.limit import Limit, Window
 from zvault.core.retention import KeepRules
 from zvault.core.schedule import Every, parse_schedule
 
@@ -68,7 +70,7 @@ def test_everything(good: Good) -> None:
     assert second.nbd == TcpServer("nas")
     assert (second.size, second.connections, second.timeout) == (None, 1, 90.0)
     tank = config.backup["tank"]
-    assert (tank.source, tank.exclude) == ("tank/my data", ["tank/my data/**/tmp", "**/cache"])
+    assert (tank.source, tank.exclude) == (Source("tank/my data"), ["tank/my data/**/tmp", "**/cache"])
     assert tank.schedule == parse_schedule("30 2 * * mon-fri")
     assert (tank.every, tank.snapshot.prefix, tank.max_lag) == (None, "zv", 10800.0)
     assert tank.keep.source == KeepRules(last=3, within=5400.0)
@@ -171,3 +173,44 @@ def test_permission_denied(paths: Paths, problems: Problems, monkeypatch: pytest
     with pytest.raises(ConfigError) as caught:
         load(paths)
     assert "permission denied; zvault's configuration is read as root" in caught.value.why
+
+
+def test_other_hosts(good: Good) -> None:
+    config = good(
+        """
+        [host."filer1.example.org"]
+        sudo = true
+        compression = "zstd"
+        [vault.attic]
+        pool = "attic"
+        host = "ssh://backup@[fe80::1]:2222"
+        [vault.cold]
+        pool = "attic"
+        [backup.tank]
+        source = "ssh://filer1.example.org/tank/my data"
+        vault = "attic"
+        [backup.home]
+        source = "tank/my data"
+        vault = "attic"
+        keep.source = { last = 1 }
+        """
+    )
+    assert config.host["filer1.example.org"].sudo
+    assert config.vault["attic"].host == Address("fe80::1", "backup", 2222)
+    assert str(config.vault["attic"].host) == "ssh://backup@[fe80::1]:2222"
+    source = config.backup["tank"].source
+    assert source == Source("tank/my data", Address("filer1.example.org"))
+    assert str(source) == "ssh://filer1.example.org/tank/my data"
+
+
+def test_limits(good: Good) -> None:
+    config = good(
+        VAULT
+        + BACKUP
+        + 'limit = "80M"\n'
+        + BACKUP.replace("tank", "home")
+        + 'limit = [{ rate = "20M", start = "18:00", end = "6:30", days = "fri-sun" }, { rate = "off" }]\n'
+    )
+    assert config.backup["tank"].limit == Limit((Window(80 << 20),))
+    night = Window(20 << 20, 18 * 60, 6 * 60 + 30, frozenset({4, 5, 6}))
+    assert config.backup["home"].limit == Limit((night, Window(None)))

@@ -6,28 +6,29 @@ from typing import Any
 import pytest
 from ops_world import Crash, Host, context, dataset, snap, tag
 
-from zvault.config.schema import Send
 from zvault.core.model import Bookmark
 from zvault.core.replication import Step, TransferPlan, plan_transfer
-from zvault.ops.backup import Run
+from zvault.ops.outcome import Outcome
 from zvault.ops.plan import ours_of
 from zvault.ops.protect import Guard, hold_tag, mark_name, marks_by_vault
-from zvault.zfs.stream import Flags
+from zvault.ops.transfer import Transfers
 
 COLD, CLOUD = 0x1F, 0x2E
 
 
-class Faked(Run):
+class Faked(Transfers):
     """The real order of a transfer; only the stream is made of thin air."""
 
     def __init__(self, host: Host) -> None:
+        async def nothing(_: str) -> None:
+            pass
+
         where = context()
         where.source = SimpleNamespace(lzc=host, forget=lambda _: None)  # type: ignore[assignment]
-        super().__init__(where, None, "b", lambda *_, **__: None)  # type: ignore[arg-type]
+        zfs = SimpleNamespace(make_parents=nothing, abort_receive=nothing)
+        vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
+        super().__init__(where, where.backup("b"), host.sides(), vault, lambda *_, **__: None, Outcome())
         self.host = host
-
-    def _flags(self, dataset_name: str, sides: Any) -> Flags:
-        return Flags.of(Send(), dataset(dataset_name))
 
     async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
         """The snapshots arrive one by one: each is a change after which the power may fail."""
@@ -42,15 +43,9 @@ class Faked(Run):
 async def run(host: Host) -> None:
     """One run's transfer, planned on what a listing shows."""
     faked = Faked(host)
-    sides = host.sides()
-    (source, target) = sides.pairs[0]
-    plan = plan_transfer(source, sides.vault.get(target), target, ours=ours_of(faked.backup))
-
-    async def nothing(_: str) -> None:
-        pass
-
-    vault: Any = SimpleNamespace(guid=COLD, zfs=SimpleNamespace(make_parents=nothing, abort_receive=nothing))
-    await faked._transfer(plan, sides, vault)
+    (source, target) = faked.sides.pairs[0]
+    plan = plan_transfer(source, faked.sides.vault.get(target), target, ours=ours_of(faked.backup))
+    await faked.carry_out(plan)
 
 
 def is_safe(host: Host) -> bool:

@@ -18,8 +18,9 @@ from zvault.core.errors import (
     VaultFull,
     ZvaultError,
 )
-from zvault.ops import transfer, watch
-from zvault.ops.transfer import Progress, Streamed, _judge, stream
+from zvault.ops import stream as stream_module
+from zvault.ops import watch
+from zvault.ops.stream import Progress, Streamed, _judge, stream
 from zvault.system.process import HostRunner, StageEnd
 
 SEND = ("zfs", "send", "-vP", "tank@s2")
@@ -249,8 +250,8 @@ async def run(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "WATCH_EVERY", 0.05)
-    monkeypatch.setattr(transfer, "PROGRESS_EVERY", 0.05)
-    monkeypatch.setattr(transfer, "WINDING_UP", 1.0)
+    monkeypatch.setattr(stream_module, "PROGRESS_EVERY", 0.05)
+    monkeypatch.setattr(stream_module, "WINDING_UP", 1.0)
 
 
 async def test_a_stream_is_reported_while_it_runs_and_once_more_at_its_end(tmp_path: Path) -> None:
