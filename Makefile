@@ -10,6 +10,8 @@ VENV = $(shell $(PYTHON) -B $(LAB)/cache.py venv)
 TOOL = PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. $(VENV)/bin
 LINTED = zvault tests docs $(LAB)/run
 NAME ?= pipeline
+# make lab T="tests/lab/test_prune.py -k held": these tests only
+T ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup ready test lint types unit lab demo bench format install clean
@@ -37,11 +39,11 @@ lint: ## style, and which module may import which
 types: ## static types
 	@$(TOOL)/mypy
 
-unit: ## tests that need nothing
-	@$(TOOL)/python -m pytest tests/unit
+unit: ## tests that need nothing; T="FILE -k NAME" for some
+	@$(TOOL)/python -m pytest $(or $(T),tests/unit)
 
-lab: ## tests in a real kernel with real OpenZFS
-	@$(TOOL)/python -m pytest $(LAB)
+lab: ## tests in a real kernel with real OpenZFS; T= as well
+	@$(TOOL)/python -m pytest $(or $(T),$(LAB))
 
 demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
