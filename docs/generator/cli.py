@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from zvault.cli import backups, vaults
+from zvault.cli import backups, holds, vaults
 from zvault.cli.app import app
 from zvault.cli.render import Column
 
@@ -42,6 +42,7 @@ something is renamed or removed.
 COLUMNS: dict[str, list[tuple[str, list[Column]]]] = {
     "list": [("Columns", backups.DATASETS), ("Columns with `-t snapshot`", backups.SNAPSHOTS)],
     "history": [("Columns", backups.RUNS)],
+    "holds": [("Columns", holds.COLUMNS)],
     "vault status": [("Columns", vaults.COLUMNS)],
 }
 """What the commands print, which their help does not list."""

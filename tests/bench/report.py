@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 Contender = Callable[[int], float]
 """Runs once and returns its seconds; the number is the round's, so that each can have data of its own."""
@@ -14,6 +15,16 @@ Contender = Callable[[int], float]
 def say(text: str) -> None:
     """Progress for who waits, apart from the result."""
     print(text, file=sys.stderr, flush=True)
+
+
+def chosen(contenders: Mapping[str, Contender]) -> tuple[dict[str, Contender], int]:
+    """Which of them the command line wants to see, and for how many rounds; all for three if it says nothing."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("contender", nargs="*", help=", ".join(contenders))
+    wanted = parser.parse_args()
+    names = wanted.contender or list(contenders)
+    return {name: contenders[name] for name in names}, wanted.rounds
 
 
 def race(contenders: Mapping[str, Contender], rounds: int = 3) -> dict[str, list[float]]:
@@ -29,16 +40,23 @@ def race(contenders: Mapping[str, Contender], rounds: int = 3) -> dict[str, list
     return seconds
 
 
+def ratio(seconds: Mapping[str, list[float]], others: Sequence[str], ours: str) -> float | None:
+    """The seconds of the fastest of ``others`` over ours, by their medians; None if not both took part."""
+    medians = [statistics.median(seconds[name]) for name in others if name in seconds]
+    return min(medians) / statistics.median(seconds[ours]) if medians and ours in seconds else None
+
+
 def finish(
-    name: str, seconds: Mapping[str, list[float]], ratios: Mapping[str, float], **facts: object
+    name: str, seconds: Mapping[str, list[float]], ratios: Mapping[str, float | None], **facts: object
 ) -> None:
     """Print the table, then the JSON object as the last line."""
+    known = {ratio: value for ratio, value in ratios.items() if value is not None}
     medians = {contender: statistics.median(values) for contender, values in seconds.items()}
     say("")
     for contender, median in medians.items():
         runs = ", ".join(f"{value:.2f}" for value in seconds[contender])
         say(f"{contender:24} median {median:8.2f} s   ({runs})")
-    for ratio, value in ratios.items():
+    for ratio, value in known.items():
         say(f"{ratio:24} {value:.3f}")
     print(
         json.dumps(
@@ -46,7 +64,7 @@ def finish(
                 "benchmark": name,
                 "seconds": {contender: round(median, 3) for contender, median in medians.items()},
                 "runs": {c: [round(value, 3) for value in values] for c, values in seconds.items()},
-                **{ratio: round(value, 3) for ratio, value in ratios.items()},
+                **{ratio: round(value, 3) for ratio, value in known.items()},
                 **facts,
             }
         )

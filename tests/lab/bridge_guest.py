@@ -14,6 +14,12 @@ JOURNAL_LINES = 200
 KERNEL_LINES = 100
 # Appended line by line. Absent when somebody runs pytest in a guest by hand.
 CHANNEL = os.environ.get("ZVAULT_LAB_REPORTS")
+PEER = Path("/run/lab/peer")
+# The lab's own way into the second guest, which no test breaks.
+PEER_SSH = (
+    f"ssh -p 2222 -i {PEER}/key -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR"
+    " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@peer"
+).split()
 _began = {"wall": time.time(), "uptime": time.monotonic()}
 _sender: list[pytest.Config] = []
 
@@ -62,7 +68,11 @@ def pytest_runtest_makereport(
     """Add to a failure what the journal and the kernel said meanwhile."""
     report = yield
     if report.failed:
-        for source, text in (("journal", journal()), ("kernel", kernel())):
+        for source, text in (
+            ("journal", journal()),
+            ("kernel", kernel()),
+            ("peer's journal", peer_journal()),
+        ):
             if text:
                 report.sections.append((f"The {source} since the test began", text))
     return report
@@ -81,6 +91,15 @@ def journal() -> str:
     """The journal's end."""
     since = f"--since=@{_began['wall']:.6f}"
     return said("journalctl", "--no-pager", "-q", "-o", "short-precise", "-n", str(JOURNAL_LINES), since)
+
+
+def peer_journal() -> str:
+    """The end of the second guest's journal, if there is one."""
+    if not PEER.exists():
+        return ""
+    since = f"--since=@{_began['wall']:.0f}"
+    lines = str(JOURNAL_LINES // 2)
+    return said(*PEER_SSH, "journalctl", "--no-pager", "-q", "-o", "short-precise", "-n", lines, since)
 
 
 def kernel() -> str:

@@ -2,7 +2,8 @@
 
 A lab module may import what only the guest has, so the host never imports it: it reads the tests' names from
 the source, and replays the reports that come from the guest. At its top level a module may say what it wants:
-`LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, or `LAB = {"where": "host"}` to be an ordinary module.
+`LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, `"peer": True` for a second guest it can reach by ssh, or
+`LAB = {"where": "host"}` to be an ordinary module.
 """
 
 import ast
@@ -121,6 +122,7 @@ class Guest:
         """The command that runs the module in a guest."""
         wanted = settings(self.module.path)
         options = [f"--{name}={wanted[name]}" for name in ("mem", "init") if name in wanted]
+        options += ["--peer"] if wanted.get("peer") else []
         asked = self.config.stash[PARAMETRISED]
         names = [name for item in self.items for name in asked.get(item.nodeid, [item.nodeid])]
         verbose = self.config.get_verbosity()

@@ -13,6 +13,7 @@ PROJECT = LAB.parent.parent
 GUEST_SOURCES = (LAB / "packages.txt", LAB / "build-guest")
 KERNEL_SOURCES = (LAB / "kernel.config", LAB / "build-kernel")
 VENV_SOURCES = (LAB / "build-venv",)
+PEERS_SOURCES = (PROJECT / "tests" / "bench" / "peers.txt", PROJECT / "tests" / "bench" / "get-peers")
 
 
 def root() -> Path:
@@ -59,7 +60,19 @@ def venv() -> Path:
     return _named("venv", VENV_SOURCES, platform.python_version(), sys.base_prefix, *wanted)
 
 
+def peers() -> Path:
+    """The peers that the benchmarks race against and that are no Debian packages."""
+    return _named("peers", PEERS_SOURCES)
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        places = {"root": root, "archive": archive, "guest": guest, "kernel": kernel, "venv": venv}
+        places = {
+            "root": root,
+            "archive": archive,
+            "guest": guest,
+            "kernel": kernel,
+            "venv": venv,
+            "peers": peers,
+        }
         print(places[name]() or "")

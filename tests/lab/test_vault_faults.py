@@ -115,6 +115,7 @@ timeout = "20s"
 source = "tank/home"
 vault = "{name}"
 snapshot = {{ prefix = "{name}" }}
+retries = 0
 """
 
 

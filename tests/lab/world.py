@@ -172,6 +172,7 @@ class World:
     delay: str = "filter=delay wdelay=2ms"
     vault_extra: str = "create = true"
     backup_extra: str = ""
+    retries: int = 0
     keep: str = "{ source = { last = 2 }, vault = { last = 3 } }"
     extra: str = ""
     source_name: str = "tank"
@@ -229,6 +230,7 @@ source = "{self.source_name}"
 exclude = {self.exclude if self.source_name == "tank" else "[]"}
 vault = "cold"
 keep = {self.keep}
+retries = {self.retries}
 {self.backup_extra}
 {self.extra}
 """

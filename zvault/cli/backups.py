@@ -23,6 +23,7 @@ class Listed(StrEnum):
 
     dataset = "dataset"
     snapshot = "snapshot"
+    gone = "gone"
 
 
 DATASETS = [
@@ -53,6 +54,20 @@ SNAPSHOTS = [
 ]
 SNAPSHOTS_DEFAULT = ("name", "source", "vault", "base", "creation")
 
+GONE = [
+    Column("name", key="vault_dataset"),
+    Column("backup"),
+    Column("state"),
+    Column("used", "size"),
+    Column("vaulted", "count", "snapshots_vault"),
+    Column("newest", "time"),
+]
+KNOWN = {
+    "dataset": ("datasets", DATASETS, DATASETS_DEFAULT),
+    "snapshot": ("snapshots", SNAPSHOTS, SNAPSHOTS_DEFAULT),
+    "gone": ("gone", GONE, tuple(column.name for column in GONE)),
+}
+
 RUNS = [
     Column("run", key="id"),
     Column("backup"),
@@ -80,18 +95,20 @@ def list_(
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """List datasets, or with '-t snapshot' their snapshots.
+    """List datasets; with '-t snapshot' their snapshots, with '-t gone' what a vault has besides.
+
+    That is what the source no longer has, and what was set aside.
 
     SNAPS are the snapshots on the source, VAULTED those on the vault, PENDING those still to be sent;
     LAG is the age of the newest state that is on the vault.
     """
     snapshots = kind is Listed.snapshot
     found = read("/v1/list", backup=backup, snapshots=int(snapshots))
-    known, default = (SNAPSHOTS, SNAPSHOTS_DEFAULT) if snapshots else (DATASETS, DATASETS_DEFAULT)
+    noun, known, default = KNOWN[kind]
     _print(
         "list",
-        f"{kind}s",
-        found[f"{kind}s"],
+        noun,
+        found[noun],
         chosen(known, columns, default),
         Form(tabs, exact),
         json,

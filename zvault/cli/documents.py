@@ -51,6 +51,7 @@ class Backup(TypedDict):
     last_error: Trouble | None
     next_run: float | None
     run: RunId | None
+    retry_at: float | None
     datasets: int | None
     pending: int | None
     bytes_done: int
@@ -104,9 +105,21 @@ class PlannedDataset(TypedDict):
     vault_dataset: str
     action: Literal["full", "incremental", "resume", "nothing", "conflict"]
     written: int
+    changes: list[str]
     steps: list[Step]
     reason: str
     next: str
+
+
+class Gone(TypedDict):
+    """What a vault has of a dataset that is no longer on the source, or that was set aside."""
+
+    backup: str
+    vault_dataset: str
+    state: Literal["gone", "set aside"]
+    used: int
+    snapshots_vault: int
+    newest: float | None
 
 
 class Verdict(TypedDict):
@@ -143,6 +156,7 @@ class Keepsake(TypedDict):
     """A hold or bookmark of zvault's on a source, in ``GET /v1/holds``."""
 
     kind: Literal["hold", "bookmark"]
+    host: str | None
     dataset: str
     name: str
     guid: str
@@ -157,6 +171,7 @@ class Plan(Prunes):
     """``GET /v1/plan/NAME``."""
 
     datasets: list[PlannedDataset]
+    gone: list[Gone]
 
 
 class Run(TypedDict):

@@ -41,6 +41,8 @@ class Follower:
     def see(self, event: Event) -> None:
         """Take an event in and show it."""
         match event["event"]:
+            case "dataset-failed" if event.get("again"):
+                tell(f"failed for now: {event['dataset']}: {clean(event['error']['what'])}", YELLOW)
             case "dataset-failed":
                 self.failed.append({"dataset": event["dataset"], "error": event["error"]})
                 complain(event["error"], f"failed: {event['dataset']}: ")
@@ -67,7 +69,7 @@ class Follower:
             say(summary(end))
         elif not good:
             tell(summary(end), YELLOW if end["result"] == "partial" else RED)
-        # A dataset's error was shown when it happened, and the run's is often the same one.
+        # A dataset's error was shown when it happened, and the run's may be the same one.
         if end["error"] and end["error"] not in [failure["error"] for failure in self.failed]:
             complain(end["error"], "  ")
         return OK if good else TROUBLE
@@ -101,7 +103,7 @@ def follow(start: Start, follower: Follower, how_again: Callable[[RunId], str]) 
 async def _follow(start: Start, follower: Follower) -> None:
     async with Client(socket_path()) as daemon:
         follower.run = run = await start(daemon)
-        with bar(not follower.quiet) as shown:
+        with bar(not follower.quiet, tell if follower.json else say) as shown:
             async with aclosing(daemon.events(run)) as events:
                 async for event in events:
                     shown.see(event)

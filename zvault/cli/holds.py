@@ -22,6 +22,7 @@ COLUMNS = [
     Column("age", "duration", get=lambda row: time.time() - row["creation"]),
     Column("state", "state"),
     Column("reason"),
+    Column("host"),
     Column("dataset"),
     Column("creation", "time"),
     Column("guid"),
@@ -68,16 +69,16 @@ def holds(
     elif found or tabs:
         say_all(table(picked, found, form))
     if not json and not tabs:
-        _conclude(found, reap and yes)
+        _conclude(found, reap, reap and yes)
     if reap and found and not yes:
         tell("nothing was let go: add --yes to do it")
         raise typer.Exit(USAGE)
     raise typer.Exit(OK)
 
 
-def _conclude(found: list[Keepsake], reaped: bool) -> None:
+def _conclude(found: list[Keepsake], reap: bool, reaped: bool) -> None:
     if not found:
-        tell("no holds" if not reaped else "nothing to reap")
+        tell("nothing to reap" if reap else "no holds")
     elif reaped:
         say(f"let go: {tally((one['kind'] for one in found), ('hold', 'bookmark'))}")
     else:

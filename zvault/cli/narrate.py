@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from zvault.cli.documents import Event
+from zvault.cli.documents import Event, Trouble
 from zvault.core.units import format_duration, format_rate, format_size
 
 ACTIONS = ("full", "incremental", "resume", "nothing", "conflict")
@@ -53,6 +53,9 @@ def narrated(event: Event) -> str | None:  # noqa: PLR0911 - a table of events
             return f"snapshot: @{event['tag']} of {plural(event['datasets'], 'dataset')}"
         case "plan":
             return f"plan: {_planned(event)}"
+        case "retry":
+            wait, number = format_duration(event["wait"]), f"{event['number']} of {event['retries']}"
+            return f"trying again in {wait} ({number}): {_in_short(event['error'])}"
         case "transfer-finished":
             return f"sent: {event['dataset']}  {moved(event['bytes'], event['seconds'])}"
         case "pruned" if event["count"]:
@@ -64,6 +67,10 @@ def narrated(event: Event) -> str | None:  # noqa: PLR0911 - a table of events
         case "message":
             return str(event["text"])
     return None
+
+
+def _in_short(error: Trouble) -> str:
+    return f"{error['what']}: {error['why']}" if error["why"] else error["what"]
 
 
 _TRIGGERS = {"hand": "by hand", "schedule": "as scheduled", "catch-up": "to catch up on a missed one"}

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from zvault.cli.client import read
-from zvault.cli.documents import Plan, PlannedDataset, Verdict
+from zvault.cli.documents import Gone, Plan, PlannedDataset, Verdict
 from zvault.cli.narrate import step, tally
 from zvault.cli.options import AsJson, Exact, Form, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
@@ -35,6 +35,13 @@ STEPS_FOR_SCRIPTS = [
     Column("reason"),
     Column("next"),
 ]
+CHANGES_FOR_SCRIPTS = [Column("dataset"), Column("text")]
+GONE = [
+    Column("dataset", key="vault_dataset"),
+    Column("state"),
+    Column("snapshots", "count", "snapshots_vault"),
+    Column("newest", "time"),
+]
 
 
 def plan(
@@ -48,8 +55,9 @@ def plan(
 ) -> None:
     """Show what a run of BACKUP would send and prune.
 
-    Tells why, and changes nothing. With -H: lines "send" with dataset, vault_dataset, action, from, to,
-    bytes, reason, next; lines "prune", and with -v "keep", with side, snapshot, bytes, reason.
+    Tells why, and changes nothing. With -H: lines "change" with dataset and text; lines "send" with dataset,
+    vault_dataset, action, from, to, bytes, reason, next; lines "gone" with vault_dataset, state, snapshots,
+    newest; lines "prune", and with -v "keep", with side, snapshot, bytes, reason.
 
     Exit status: 0 a run would send all there is; 1 a dataset is in conflict.
     """
@@ -63,6 +71,7 @@ def plan(
         say(f"backup {found['backup']} into vault {found['vault']}")
         say()
         say_all(_to_send(found["datasets"], Form(exact=exact)))
+        say_all(_gone(found["gone"], Form(exact=exact)))
         say()
         say_all(to_prune(found, verbose, Form(exact=exact)))
     conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
@@ -91,6 +100,14 @@ def _to_send(datasets: list[PlannedDataset], form: Form) -> Iterator[str]:
     yield f"a run makes a snapshot first; {format_size(new)} written since the last one would go with it"
 
 
+def _gone(rows: list[Gone], form: Form) -> Iterator[str]:
+    """What the vault has that follows nothing."""
+    if rows:
+        yield ""
+        yield "on the vault, and followed by nothing:"
+        yield from table(GONE, cast(list[dict[str, Any]], rows), form)
+
+
 def _details(dataset: Any, form: Form) -> Iterator[str]:
     """Below a dataset: its steps, why they were chosen, and what a person has to do."""
     steps = dataset["steps"]
@@ -102,8 +119,9 @@ def _details(dataset: Any, form: Form) -> Iterator[str]:
         if one["reason"] and one["reason"] != dataset["reason"]:
             line += f": {one['reason']}"
         lines.append(line)
-    pairs = [("send", "\n".join(lines)), ("why", dataset["reason"]), ("next", dataset["next"])]
-    yield from labelled(pairs, width(sys.stdout), room=len("send"))
+    pairs = [("first", "\n".join(dataset["changes"]))]
+    pairs += [("send", "\n".join(lines)), ("why", dataset["reason"]), ("next", dataset["next"])]
+    yield from labelled(pairs, width(sys.stdout), room=len("first" if dataset["changes"] else "send"))
 
 
 def _size(size: int | None, form: Form) -> str:
@@ -111,10 +129,14 @@ def _size(size: int | None, form: Form) -> str:
 
 
 def _for_scripts(found: Plan, prunes: list[Verdict], form: Form) -> Iterator[str]:
-    """``send`` lines, one a step or stepless dataset; then ``prune`` and ``keep`` lines, one a snapshot."""
+    """``change`` lines; ``send`` lines, one a step or stepless dataset; ``gone``; ``prune`` and ``keep``."""
     for dataset in found["datasets"]:
+        changes = [{"dataset": dataset["dataset"], "text": text} for text in dataset["changes"]]
+        yield from (f"change\t{line}" for line in table(CHANGES_FOR_SCRIPTS, changes, form))
         rows = [
             {**dataset, **one, "reason": one["reason"] or dataset["reason"]} for one in dataset["steps"]
         ] or [{**dataset, "from": None, "to": None, "bytes": None}]
         yield from (f"send\t{line}" for line in table(STEPS_FOR_SCRIPTS, rows, form))
+    gone = cast(list[dict[str, Any]], found["gone"])
+    yield from (f"gone\t{line}" for line in table(GONE, gone, form))
     yield from prune_lines(prunes, form)

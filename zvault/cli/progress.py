@@ -1,13 +1,16 @@
-"""The live progress bar of a run, on stderr and only on a terminal."""
+"""How far a run is: live bars on stderr where that is a terminal, else a line now and then."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from zvault.cli.documents import Event
+from zvault.cli.output import clean
 from zvault.core.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
 
 NAME_SHARE = 0.35
 """The part of the terminal's width a dataset's name may take."""
+
+
+LINE_EVERY = 60.0
+"""Seconds between two lines where there is no terminal."""
 
 
 class Bar(Protocol):
@@ -32,7 +39,7 @@ class Bar(Protocol):
 
 
 class NoBar:
-    """Shows nothing: for a log, a pipe, or ``-q``."""
+    """Shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -46,11 +53,37 @@ class NoBar:
         """See Bar.see."""
 
 
-def bar(wanted: bool = True) -> Bar:
-    """A live bar where stderr is a terminal that can move its cursor."""
-    if wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+class Lines(NoBar):
+    """Says a line every minute, for a log or a pipe: ``34%, 1.20G of 3.50G, 80M/s, eta 29s; sending tank/home``."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._say = say
+        self._clock = clock
+        self._said = clock()
+        self._streams: list[str] = []
+
+    def see(self, event: Event) -> None:
+        """See Bar.see."""
+        match event["event"]:
+            case "transfer-started":
+                self._streams.append(event["dataset"])
+            case "transfer-finished" | "dataset-failed" if event["dataset"] in self._streams:
+                self._streams.remove(event["dataset"])
+            case "progress" if self._clock() - self._said >= LINE_EVERY:
+                self._said = self._clock()
+                done, total, rate = event["run_bytes"], event["run_total"], overall_rate(event)
+                told = [percent(done, total), amount(done, total), speed(rate), remaining(done, total, rate)]
+                streams = clean(", ".join(self._streams))
+                self._say(f"{', '.join(filter(None, told))}; sending {streams}")
+
+
+def bar(wanted: bool, say: Callable[[str], None]) -> Bar:
+    """Live bars where stderr is a terminal that can move its cursor, else lines to ``say``; nothing if not wanted."""
+    if not wanted:
+        return NoBar()
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         return LiveBar()
-    return NoBar()
+    return Lines(say)
 
 
 def shortened(name: str, room: int) -> str:
@@ -67,11 +100,26 @@ def remaining(done: int, total: int | None, rate: float) -> str:
     """``eta 3m 12s``; empty where nobody can tell."""
     if total is None or rate <= 0 or done >= total:
         return ""
-    return f"eta {format_duration((total - done) / rate)}"
+    return f"eta {format_duration(max(1.0, (total - done) / rate))}"
+
+
+def percent(done: int, total: int | None) -> str:
+    """``34%``; never 100% while there is something to do, and empty where nobody can tell."""
+    return "" if not total else f"{min(99, 100 * done // total)}%"
+
+
+def speed(rate: float) -> str:
+    """``80M/s``; empty while nothing moves."""
+    return format_rate(rate) if rate > 0 else ""
+
+
+def overall_rate(event: Event) -> float:
+    """Bytes a second of all of a run's streams; a restore has only one."""
+    return float(event.get("run_rate", event["rate"]))
 
 
 class LiveBar:
-    """A line for each dataset being sent and, when there are several, one for the whole run."""
+    """A bar for each stream under way, below one for the whole run where it sends several datasets."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -119,7 +167,9 @@ class LiveBar:
                     self._datasets[event["dataset"]] = self._add(event["dataset"], event["total"])
                 self._move(self._datasets[event["dataset"]], event["bytes"], event["total"], event["rate"])
                 if self._run is not None:
-                    self._move(self._run, event["run_bytes"], event["run_total"], event["rate"])
+                    self._move(self._run, event["run_bytes"], event["run_total"], overall_rate(event))
+            case "retry" if self._run is not None:
+                self._progress.update(self._run, rate="", eta="waiting")
             case "transfer-finished" | "dataset-failed":
                 self._drop(event["dataset"])
 
@@ -134,9 +184,9 @@ class LiveBar:
             completed=done,
             # An estimate may be too low; a bar beyond its end would say so badly.
             total=None if total is None else max(total, done),
-            percent="" if not total else f"{min(done / total, 1):.0%}",
+            percent=percent(done, total),
             amount=amount(done, total),
-            rate=format_rate(rate) if rate > 0 else "",
+            rate=speed(rate),
             eta=remaining(done, total, rate),
         )
 

@@ -27,7 +27,7 @@ def restore(
     """Restore a dataset of BACKUP into a new one, TO.
 
     DATASET is named as on the source or as in the vault; without @SNAPSHOT the newest one is taken.
-    Nothing that exists is touched: TO must not exist yet.
+    Nothing that exists is touched: TO must not exist yet. On another host it is ssh://root@filer1/tank/back.
 
     Ctrl-C stops following; the restore goes on in the daemon. Exit status: 0 ok; 1 failed.
     """

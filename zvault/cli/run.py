@@ -18,6 +18,9 @@ from zvault.core.errors import Busy, NotFound
 
 def run(
     backup: Annotated[str, typer.Argument(hidden=True)],
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Make no snapshot: send those that are there.")
+    ] = False,
     no_wait: NoWait = False,
     quiet: Quiet = False,
     json: AsJson = False,
@@ -27,9 +30,10 @@ def run(
     Ctrl-C stops following; the run goes on in the daemon. Exit status: 0 ok; 1 partial or failed.
     """
     path = f"/v1/run/{quote(backup, safe='')}"
+    body = {"snapshot": False} if no_snapshot else None
     again = f"zvaultctl follow {backup}"
     if no_wait:
-        started = act(path)["run"]
+        started = act(path, body)["run"]
         if json:
             document("run", {"run": {"id": started, "backup": backup}})
         elif not quiet:
@@ -38,7 +42,7 @@ def run(
 
     async def start(daemon: Client) -> RunId:
         try:
-            return cast(RunId, (await daemon.post(path))["run"])
+            return cast(RunId, (await daemon.post(path, body))["run"])
         except Busy as busy:
             raise Busy(
                 busy.what, busy.why, busy.next or f"follow the run that is under way with '{again}'"

@@ -6,16 +6,16 @@ short word that metrics use as a label, so the set of classes bounds the label's
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class ZvaultError(Exception):
     """A failure a person can act on.
 
     ``what`` names what failed, ``why`` the cause as far as it is known, ``next`` the step to take.
+    ``retryable`` tells whether it may go better after a while, with nobody doing anything about it.
     """
 
-    reason: ClassVar[str] = "failed"
+    reason: str = "failed"
+    retryable: bool = False
 
     def __init__(self, what: str, why: str = "", next: str = "") -> None:
         super().__init__(what)
@@ -60,6 +60,7 @@ class Busy(ZvaultError):
     """Something else holds what is needed: a lock, a hold, a clone, a mount, a receive."""
 
     reason = "busy"
+    retryable = True
 
 
 class ToolMissing(ZvaultError):
@@ -78,12 +79,27 @@ class DeadlineExceeded(ZvaultError):
     """A program did not end in time; it was killed, or left behind if it hangs in the kernel."""
 
     reason = "deadline"
+    retryable = True
 
 
 class TransferFailed(ZvaultError):
     """A stream broke; ``what`` names the stage that failed first."""
 
     reason = "transfer"
+    retryable = True
+
+
+class ResumeRefused(TransferFailed):
+    """A stream could not be resumed with the token it was resumed by; without it, it may go."""
+
+    reason = "resume"
+
+
+class Stalled(ZvaultError):
+    """No byte of a stream moved for so long that it was put down."""
+
+    reason = "stalled"
+    retryable = True
 
 
 class VaultFull(ZvaultError):
@@ -96,18 +112,21 @@ class DeviceGone(ZvaultError):
     """A layer below the vault's pool is not there, or went away."""
 
     reason = "device-gone"
+    retryable = True
 
 
 class PoolSuspended(ZvaultError):
     """The vault's pool has suspended its I/O."""
 
     reason = "pool-suspended"
+    retryable = True
 
 
 class HostUnreachable(ZvaultError):
     """The daemon, or another host, does not answer."""
 
     reason = "unreachable"
+    retryable = True
 
 
 class HookFailed(ZvaultError):

@@ -16,6 +16,7 @@ from zvault.core.model import Snapshot
 class DatasetLag:
     """One dataset's lag in ``seconds`` (None: the vault has nothing of it) and how many snapshots it lacks.
 
+    ``base`` is when the base was made, in seconds since the epoch; it may be a bookmark whose snapshot is gone.
     Seconds below zero say that the clocks of those who made and who judge the snapshot differ.
     """
 
@@ -23,6 +24,7 @@ class DatasetLag:
     seconds: float | None
     newest_on_vault: Snapshot | None
     pending: int
+    base: int | None = None
 
 
 def dataset_lag(

@@ -41,6 +41,44 @@ class Limit:
         """Bytes a second at a moment in the time zone that counts; None without a limit."""
         return next((window.rate for window in self.windows if window.covers(local)), None)
 
+    def __bool__(self) -> bool:
+        """Whether there is a limit at any time."""
+        return any(window.rate is not None for window in self.windows)
+
+
+BURST = 0.25
+"""Seconds' worth of bytes that may be saved up while no stream has use for them, and then be sent at once."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How much leave to give to the streams under a limit, in quanta of ``quantum`` bytes.
+
+    ``most`` is how many can be kept ready: so many are when there is no limit.
+    """
+
+    quantum: int
+    most: int
+    _owed: float = 0.0
+
+    def due(self, rate: int | None, seconds: float, ready: int) -> int:
+        """Quanta to add to the ``ready`` ones, which nobody took yet; below zero, to take back.
+
+        ``seconds`` have passed since the last time; ``rate`` is in bytes a second, None without a limit.
+        """
+        if rate is None:
+            self._owed = 0.0
+            return self.most - ready
+        room = min(self.most, max(1, int(rate * BURST / self.quantum))) - ready
+        self._owed += rate * seconds / self.quantum
+        given = int(self._owed)
+        if given > room:
+            # What nobody wanted in time is lost: else a lull would be followed by a flood.
+            self._owed = 0.0
+            return room
+        self._owed -= given
+        return given
+
 
 def parse_time(text: str) -> int:
     """Minutes since midnight of ``08:00``; ``24:00`` is midnight too. Raises ValueError."""

@@ -53,7 +53,9 @@ class Dataset:
     """One filesystem or volume with its snapshots (oldest first) and bookmarks.
 
     ``written`` is the number of bytes written since the newest snapshot, ``resume_token`` is set while an
-    interrupted ``zfs receive -s`` waits to be resumed.
+    interrupted ``zfs receive -s`` waits to be resumed. ``origin`` names the snapshot of which it is a clone; a
+    ``placeholder`` is a filesystem that zvault made only to hold others. ``sent`` is the record of the flags it was
+    sent with (core/ledger.py), its own or inherited.
     """
 
     name: str
@@ -65,6 +67,9 @@ class Dataset:
     encrypted: bool = False
     snapshots: tuple[Snapshot, ...] = ()
     bookmarks: tuple[Bookmark, ...] = ()
+    origin: str | None = None
+    placeholder: bool = False
+    sent: str = ""
 
     def newest(self) -> Snapshot | None:
         """The newest snapshot, or None."""
@@ -86,3 +91,17 @@ class Tree:
     def get(self, name: str) -> Dataset | None:
         """The dataset of that name, or None."""
         return self.datasets.get(name)
+
+    def snapshot(self, name: str) -> Snapshot | None:
+        """The snapshot of that full name, or None."""
+        dataset, _, tag = name.partition("@")
+        there = self.datasets.get(dataset)
+        return next((snap for snap in there.snapshots if snap.tag == tag), None) if there else None
+
+    def clones(self) -> dict[str, str]:
+        """By the full name of each snapshot that has clones here, the first of them."""
+        found: dict[str, str] = {}
+        for dataset in self:
+            if dataset.origin is not None:
+                found.setdefault(dataset.origin, dataset.name)
+        return found

@@ -32,6 +32,7 @@ def snapshot_tag(prefix: str, when: datetime) -> str:
     return f"{prefix}_{utc.isoformat()}Z"
 
 
+@lru_cache(maxsize=1 << 16)
 def parse_tag(prefix: str, tag: str) -> datetime | None:
     """When a snapshot of that prefix was made, in UTC; None unless the tag has exactly the form we write."""
     stamp = tag.removeprefix(f"{prefix}_")

@@ -1,7 +1,6 @@
-"""The planner: what to send so that a vault's dataset follows its source, and why.
+"""What a plan is made of: streams, what has to change before them, and the reason in words.
 
-A base is found by GUID among the snapshots and bookmarks of the source, never by name. Nothing here touches
-a pool: a plan is a value that can be shown, tested and then carried out.
+Nothing here touches a pool: a plan is a value that can be shown, tested and then carried out.
 """
 
 from __future__ import annotations
@@ -9,11 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
-from zvault.core.model import Base, Bookmark, Dataset, Snapshot
+from zvault.core.changes import Abort, Change
+from zvault.core.flags import SentFlags
+from zvault.core.model import Base, Bookmark, Snapshot
+from zvault.core.units import format_size
 
 Ours = Callable[[Snapshot], bool]
 """Tells whether a snapshot is one that zvault made for this backup."""
+
+OnConflict = Literal["stop", "rollback", "new-dataset"]
+"""What to do with a vault's dataset that was changed: leave it, give the changes up, or set it aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a backup wants. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside."""
+
+    newest_only: bool = False
+    on_conflict: OnConflict = "stop"
+    stamp: str = ""
 
 
 class Action(StrEnum):
@@ -30,17 +45,32 @@ class Action(StrEnum):
 class Interrupted:
     """What is known of an interrupted receive's token: its target's GUID, and whether it can be resumed.
 
-    ``problem`` is empty when the source can still serve the token, else it says why not.
+    ``problem`` is empty when the source can still serve the token, else it says why not. ``done`` and ``left`` are
+    the stream's bytes that the vault has and lacks, ``flags`` those it is known to go with; None where not told.
     """
 
     token: str
     to_guid: int
     problem: str = ""
+    done: int | None = None
+    left: int | None = None
+    flags: SentFlags | None = None
+
+    @property
+    def progress(self) -> str:
+        """How far it got, in words; empty where that is not known."""
+        if self.done is None or self.left is None:
+            return ""
+        return f"at {format_size(self.done)} of {format_size(self.done + self.left)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One stream. ``to`` is what the vault has after it; ``intermediates`` sends all between (``-I``)."""
+    """One stream. ``to`` is what the vault has after it; ``intermediates`` sends all between (``-I``).
+
+    With ``origin``, a snapshot on the vault, the stream begins a clone of it. ``over`` receives into a placeholder
+    (``-F``), which holds nothing that this could destroy.
+    """
 
     kind: Action
     to: Snapshot
@@ -48,13 +78,16 @@ class Step:
     intermediates: bool = False
     token: str | None = None
     reason: str = ""
+    origin: str | None = None
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TransferPlan:
-    """What one dataset needs. ``pending`` counts the snapshots the vault lacks.
+    """What one dataset needs. ``pending`` counts the snapshots it brings.
 
-    ``abort`` is set when the vault's resume token is of no use and has to go first, and says why.
+    ``changes`` come first, in their order, also where nothing is to be sent; a conflict has only renames.
+    ``after`` names the source datasets whose plans must have been carried out before this one.
     """
 
     dataset: str
@@ -64,141 +97,31 @@ class TransferPlan:
     steps: tuple[Step, ...] = ()
     base: Base | None = None
     pending: int = 0
-    abort: str = ""
     next: str = ""
+    changes: tuple[Change, ...] = ()
+    after: tuple[str, ...] = ()
 
+    @property
+    def abort(self) -> str:
+        """Why the vault's resume token is of no use and has to go; empty where it does not."""
+        return next((change.reason for change in self.changes if isinstance(change, Abort)), "")
 
-def find_base(source: Dataset, vault: Dataset) -> tuple[Base, Snapshot] | None:
-    """The newest snapshot of the vault whose GUID the source still has, as (source side, vault side).
+    @property
+    def begins(self) -> bool:
+        """Whether it makes the vault's dataset, which needs those above it."""
+        return bool(self.steps) and (self.steps[0].kind is Action.FULL or self.steps[0].origin is not None)
 
-    A snapshot on the source is preferred to a bookmark of it: only it can start a ``-I``.
-    """
-    by_guid: dict[int, Base] = {mark.guid: mark for mark in source.bookmarks}
-    by_guid.update({snap.guid: snap for snap in source.snapshots})
-    for snap in reversed(vault.snapshots):
-        if snap.guid in by_guid:
-            return by_guid[snap.guid], snap
-    return None
+    @property
+    def borrowed(self) -> Snapshot | None:
+        """The base, if it is a snapshot that another dataset owns now while the vault has it in place.
 
-
-def plan_transfer(
-    source: Dataset,
-    vault: Dataset | None,
-    target: str,
-    *,
-    ours: Ours,
-    interrupted: Interrupted | None = None,
-) -> TransferPlan:
-    """Plan one dataset: resume, full, incremental, nothing or conflict, with the reason in words."""
-    abort = ""
-    if interrupted is not None:
-        resumed = _plan_resume(source, vault, target, ours, interrupted)
-        if isinstance(resumed, TransferPlan):
-            return resumed
-        abort = resumed
-    wanted = [snap for snap in source.snapshots if ours(snap)]
-    if vault is None or (abort and not vault.snapshots):
-        return _plan_full(source, target, wanted, abort)
-    if not vault.snapshots:
-        return TransferPlan(
-            source.name,
-            target,
-            Action.CONFLICT,
-            f"{target} exists on the vault but holds no snapshot, so it is not a backup of {source.name}",
-            pending=len(wanted),
-            abort=abort,
-            next=f"rename or destroy {target}, or choose another 'into' for this backup",
-        )
-    return _plan_incremental(source, vault, target, wanted, abort)
-
-
-def _plan_full(source: Dataset, target: str, wanted: Sequence[Snapshot], abort: str) -> TransferPlan:
-    if not wanted:
-        return TransferPlan(
-            source.name, target, Action.NOTHING, "the source has no snapshot made by zvault yet", abort=abort
-        )
-    first = wanted[0]
-    full = Step(Action.FULL, first, reason="the vault has nothing of this dataset")
-    rest = incremental_steps(source.snapshots, first, wanted[1:])
-    reason = f"the vault has no {target}"
-    return TransferPlan(
-        source.name, target, Action.FULL, reason, (full, *rest), pending=len(wanted), abort=abort
-    )
-
-
-def _plan_incremental(
-    source: Dataset, vault: Dataset, target: str, wanted: Sequence[Snapshot], abort: str
-) -> TransferPlan:
-    found = find_base(source, vault)
-    if found is None:
-        return TransferPlan(
-            source.name,
-            target,
-            Action.CONFLICT,
-            f"{source.name} and {target} have no snapshot or bookmark in common",
-            pending=len(wanted),
-            abort=abort,
-            next=f"rename {target} to keep what it holds and let the next run send in full",
-        )
-    base, on_vault = found
-    missing = [snap for snap in wanted if snap.createtxg > base.createtxg]
-    newest = vault.snapshots[-1]
-    problem = ""
-    if newest is not on_vault:
-        problem = f"{target} has {newest.tag}, newer than the base {on_vault.tag} and unknown to the source"
-    elif vault.written and missing:
-        problem = f"{target} was written to after {on_vault.tag} ({vault.written} bytes)"
-    if problem:
-        return TransferPlan(
-            source.name,
-            target,
-            Action.CONFLICT,
-            problem,
-            base=base,
-            pending=len(missing),
-            abort=abort,
-            next=f"'zfs rollback -r {target}@{on_vault.tag}' gives up what came after the base; "
-            f"'zfs rename {target} …' keeps all of it, and the next run sends in full",
-        )
-    if not missing:
-        return TransferPlan(
-            source.name,
-            target,
-            Action.NOTHING,
-            f"the vault has {on_vault.tag}, the newest",
-            base=base,
-            abort=abort,
-        )
-    steps = tuple(incremental_steps(source.snapshots, base, missing))
-    kind = "bookmark" if isinstance(base, Bookmark) else "snapshot"
-    reason = f"the newest {kind} both sides share is {base.tag}"
-    return TransferPlan(
-        source.name, target, Action.INCREMENTAL, reason, steps, base, len(missing), abort=abort
-    )
-
-
-def _plan_resume(
-    source: Dataset, vault: Dataset | None, target: str, ours: Ours, interrupted: Interrupted
-) -> TransferPlan | str:
-    """A plan that resumes, or the reason why the token must be given up."""
-    if interrupted.problem:
-        return interrupted.problem
-    to = next((snap for snap in source.snapshots if snap.guid == interrupted.to_guid), None)
-    if to is None:
-        return "the snapshot it was sending is gone from the source"
-    later = [snap for snap in source.snapshots if ours(snap) and snap.createtxg > to.createtxg]
-    reason = f"an interrupted receive of {to.tag} waits on the vault"
-    resume = Step(Action.RESUME, to, token=interrupted.token, reason=reason)
-    found = find_base(source, vault) if vault is not None else None
-    return TransferPlan(
-        source.name,
-        target,
-        Action.RESUME,
-        reason,
-        (resume, *incremental_steps(source.snapshots, to, later)),
-        base=found[0] if found else None,
-        pending=len(later) + 1,
-    )
+        It must first be bookmarked in this dataset: a stream from another's snapshot always makes a new dataset
+        (zfs-receive(8), seen with 2.3.9), one from a bookmark continues what is there.
+        """
+        first = self.steps[0] if self.steps else None
+        if first is None or first.origin is not None or not isinstance(first.base, Snapshot):
+            return None
+        return first.base if first.base.dataset != self.dataset else None
 
 
 def incremental_steps(
@@ -207,7 +130,7 @@ def incremental_steps(
     """The fewest ``-i``/``-I`` streams that bring exactly ``wanted`` (oldest first, all newer than ``base``).
 
     Neighbours in the source's own order go in one ``-I``; a snapshot that is not wanted is jumped with ``-i``.
-    A bookmark cannot start a ``-I`` (zfs-send(8)), so the first step from one is a ``-i``.
+    Neither a bookmark (zfs-send(8)) nor another dataset's snapshot starts a ``-I``: the first step is a ``-i``.
     """
     wanted_guids = {snap.guid for snap in wanted}
     after = [snap for snap in snapshots if snap.createtxg > base.createtxg]
@@ -221,7 +144,8 @@ def incremental_steps(
                 current, run = run[-1], []
             adjacent = False
             continue
-        if not adjacent or (isinstance(current, Bookmark) and not run):
+        single = isinstance(current, Bookmark) or current.dataset != snap.dataset
+        if not adjacent or (single and not run):
             yield _incremental(current, [snap])
             current, adjacent = snap, True
             continue

@@ -54,7 +54,8 @@ class KeepRules:
     @property
     def empty(self) -> bool:
         """Whether no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
-        return replace(self, matching=()) == KeepRules()
+        periods = (self.hourly, self.daily, self.weekly, self.monthly, self.yearly)
+        return not any((self.last, self.within, *periods))
 
     def match(self, tag: str) -> str | None:
         """The first pattern that a tag matches, or None."""
@@ -123,6 +124,8 @@ def excess(verdicts: Sequence[Verdict], share: float, ours: Callable[[Snapshot],
     What is not ours does not count. A few may always go; a share of 1 allows whatever the rules doom.
     """
     doomed = [verdict.snapshot for verdict in verdicts if not verdict.keep]
+    if len(doomed) <= FEW:
+        return None
     count = sum(1 for verdict in verdicts if ours(verdict.snapshot))
     # In floats 0.29 * 100 is a little less than 29.
     allowed = max(FEW, math.floor(share * count + 1e-6))

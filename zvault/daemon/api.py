@@ -142,8 +142,11 @@ class Api:
         return response
 
     async def post_run(self, request: web.Request) -> web.Response:
-        """Start a run."""
-        return web.json_response({"run": self.runs.start(request.match_info["backup"], "hand")})
+        """Start a run; with ``snapshot`` false one that makes none and sends what is there."""
+        body = await _object(request) if request.can_read_body else {}
+        snapshot = body.get("snapshot") is not False
+        run = self.runs.start(request.match_info["backup"], "hand", snapshot=snapshot)
+        return web.json_response({"run": run})
 
     async def post_prune(self, request: web.Request) -> web.Response:
         """Start to prune."""

@@ -45,6 +45,13 @@ PATIENCE = 600.0
 
 PATIENCE_STEP = 5.0
 
+CUT_OFF = ZvaultError(
+    "the last run did not end",
+    "zvaultd was killed, or the host went down",
+    "none; a backup runs again at once and resumes what was cut off",
+)
+"""What is told of a run that a crash ended."""
+
 
 class Daemon:
     """One zvaultd."""
@@ -93,7 +100,8 @@ class Daemon:
 
         Returns the backups whose last run did not end.
         """
-        self.history.interrupt_unfinished(self.context.clock.time())
+        for name in self.history.interrupt_unfinished(self.context.clock.time(), CUT_OFF.as_dict()):
+            log.warning("%s: %s", name, CUT_OFF, extra={"fields": {"BACKUP": name}})
         interrupted = {
             name
             for name in self.context.config.backup

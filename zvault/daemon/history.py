@@ -24,7 +24,7 @@ create table if not exists run (
     pruned integer not null default 0,
     error text
 );
-create index if not exists run_by_backup on run (backup, started);
+create index if not exists run_in_order on run (backup);
 """
 
 ASIDE = ("restore", "prune")
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 class History:
     """Runs in SQLite. History must never stop a backup, so no call fails for what befell the file.
 
+    Runs come in the order in which they began, not by their times: a clock that was set back must not hide the newest.
     A damaged file is set aside and a new one begun, also while the daemon runs; one that was deleted is made
     anew. Where no file can be had, runs are remembered until the daemon stops.
     """
@@ -103,7 +104,7 @@ class History:
             (run, backup, trigger, started),
         )
         self._do(
-            "delete from run where id in (select id from run order by started desc limit -1 offset ?)",
+            "delete from run where id in (select id from run order by rowid desc limit -1 offset ?)",
             (KEPT,),
         )
 
@@ -123,16 +124,19 @@ class History:
             ),
         )
 
-    def interrupt_unfinished(self, now: float) -> list[str]:
-        """Mark runs that never ended, as after a crash, and name their backups."""
+    def interrupt_unfinished(self, now: float, error: object = None) -> list[str]:
+        """Mark runs that never ended, as after a crash, with the ``error`` that tells why, and name their backups."""
         rows = self._do("select distinct backup from run where ended is null")
-        self._do("update run set ended=?, result='interrupted' where ended is null", (now,))
+        self._do(
+            "update run set ended=?, result='interrupted', error=? where ended is null",
+            (now, json.dumps(error) if error else None),
+        )
         return [row["backup"] for row in rows]
 
     def runs(self, backup: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest runs first."""
         rows = self._do(
-            "select * from run where ? is null or backup=? order by started desc, rowid desc limit ?",
+            "select * from run where ? is null or backup=? order by rowid desc limit ?",
             (backup, backup, min(limit, KEPT)),
         )
         return [_document(row) for row in rows]
@@ -142,7 +146,7 @@ class History:
         rows = self._do(
             "select * from run where backup=? and trigger not in ('restore', 'prune') and ended is not null"
             " and (? is null or result=?)"
-            " order by started desc, rowid desc limit 1",
+            " order by rowid desc limit 1",
             (backup, result, result),
         )
         return _document(rows[0]) if rows else None
@@ -171,5 +175,6 @@ def _code(error: sqlite3.Error) -> int:
 def _document(row: sqlite3.Row) -> dict[str, Any]:
     document = dict(row)
     document["error"] = json.loads(row["error"]) if row["error"] else None
-    document["seconds"] = (row["ended"] - row["started"]) if row["ended"] else None
+    # The clock may have been set back meanwhile.
+    document["seconds"] = max(0.0, row["ended"] - row["started"]) if row["ended"] else None
     return document

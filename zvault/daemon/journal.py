@@ -88,7 +88,11 @@ def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911 - a table of
             size, seconds = format_size(event["bytes"]), format_duration(event["seconds"])
             return logging.INFO, f"{event['dataset']}: {size} in {seconds}"
         case "dataset-failed":
-            return logging.ERROR, f"{event['dataset']}: {_told(event['error'])}"
+            level = logging.WARNING if event.get("again") else logging.ERROR
+            return level, f"{event['dataset']}: {_told(event['error'])}"
+        case "retry":
+            wait, number = format_duration(event["wait"]), f"{event['number']} of {event['retries']}"
+            return logging.WARNING, f"trying again in {wait} ({number}): {_told(event['error'])}"
         case "pruned":
             return logging.INFO, f"pruned {event['count']} snapshots on the {event['side']}"
         case "message":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,11 +12,15 @@ from prometheus_client.registry import Collector
 
 import zvault
 from zvault.core.errors import Busy
+from zvault.core.ledger import Fault
 from zvault.daemon.status import Document, Status
 
 HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
 """zpoolconcepts(7)'s states of a pool; one series each, so that a rule can ask for the one it means."""
 
+
+FAULTS = get_args(Fault)
+"""Why an interrupted receive is given up."""
 
 RESULTS = ("ok", "partial", "failed", "interrupted")
 """How a run can end."""
@@ -69,6 +73,13 @@ class Metrics(Collector):
             ("backup", "dataset"),
             [(labels, lag.pending) for labels, lag, _ in lags],
         )
+        now = self.status.context.clock.time()
+        yield _gauge(
+            "zvault_base_age_seconds",
+            "Now minus creation of the newest snapshot or bookmark that source and vault share. Missing where unknown.",
+            ("backup", "dataset"),
+            [(labels, now - lag.base if lag.base is not None else None) for labels, lag, _ in lags],
+        )
         yield _gauge(
             "zvault_backup_max_lag_seconds",
             "The lag the configuration tolerates.",
@@ -117,6 +128,18 @@ class Metrics(Collector):
             "Seconds spent streaming.",
             ("backup",),
             {(n,): v for n, v in tallies.seconds.items()},
+        )
+        yield _counter(
+            "zvault_resume_aborted",
+            "Interrupted receives given up instead of resumed, by reason.",
+            ("backup", "reason"),
+            {**dict.fromkeys(((name, fault) for name in names for fault in FAULTS), 0), **tallies.aborted},
+        )
+        yield _gauge(
+            "zvault_prune_over_limit_datasets",
+            "Datasets of which the last pruning let nothing go because prune_limit held it back.",
+            ("backup", "side"),
+            [(labels, count) for labels, count in tallies.over_limit.items() if labels[0] in names],
         )
         yield _counter("zvault_pruned_snapshots", "Snapshots pruned.", ("backup", "side"), tallies.pruned)
 

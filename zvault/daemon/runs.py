@@ -8,6 +8,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from zvault.core.errors import Busy, Refused, ZvaultError
@@ -28,13 +29,20 @@ DRAIN_SECONDS = 20.0
 """How long a stopping daemon lets runs end by themselves before it stops their streams (they can be resumed)."""
 
 
+SIDES = ("source", "vault")
+
 Work = Callable[[str, str, Outcome], Awaitable[None]]
 """What a run does: given its id, its backup and the outcome to fill, which is told also when it is cut short."""
 
 
 @dataclass
 class Current:
-    """A run in progress."""
+    """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
+    prune_limit let nothing go.
+
+    ``waiting`` is when it tries again what failed, in seconds since the epoch. While it waits another run of its
+    backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that was due earlier.
+    """
 
     id: str
     backup: str
@@ -42,7 +50,11 @@ class Current:
     task: asyncio.Task[None]
     bytes_done: int = 0
     bytes_total: int | None = None
-    dataset: str | None = None
+    streams: set[str] = field(default_factory=set)
+    over_limit: dict[str, int] = field(default_factory=dict)
+    waiting: float | None = None
+    missed: str | None = None
+    superseded: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass
@@ -54,6 +66,8 @@ class Tallies:
     bytes: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     pruned: Counter[tuple[str, str]] = field(default_factory=Counter)
+    aborted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    over_limit: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Runs:
@@ -71,16 +85,43 @@ class Runs:
         self._reaping = asyncio.Lock()
         events.hooks.append(self._count)
 
-    def start(self, backup: str, trigger: str) -> str:
-        """Start a run and return its id. Raises NotFound, Busy while one runs, Refused while stopping."""
+    def start(self, backup: str, trigger: str, *, snapshot: bool = True) -> str:
+        """Start a run and return its id. Raises NotFound, Busy while one runs, Refused while stopping.
+
+        One that only waits to try again gives way: the new one does all that it would have done. Without
+        ``snapshot`` it sends the snapshots that are there and makes none.
+        """
         self.context.backup(backup)
         if (running := self.running(backup)) is not None:
+            if running.waiting is not None:
+                return self._take_over(running, trigger, snapshot=snapshot)
+            running.missed = trigger if trigger != "hand" else running.missed
             raise Busy(
                 f"backup '{backup}' is already running",
                 f"run {running.id} began it",
                 "wait for it to end; 'zvaultctl status' shows it",
             )
-        return self._launch(backup, trigger, self._back_up)
+        return self._launch(backup, trigger, partial(self._back_up, snapshot=snapshot))
+
+    def _take_over(self, waiting: Current, trigger: str, *, snapshot: bool = True) -> str:
+        run = self._launch(waiting.backup, trigger, partial(self._back_up, snapshot=snapshot))
+        waiting.superseded.set()
+        return run
+
+    async def _pause(self, run: str, seconds: float) -> bool:
+        """Wait to try again, if nothing else comes: False when another run took over. A drain ends it at once."""
+        current = self.current[run]
+        current.waiting = self.context.clock.time() + seconds
+        try:
+            if self.draining:
+                current.task.cancel()
+            elif current.missed is not None:
+                self._take_over(current, current.missed)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(current.superseded.wait(), seconds)
+        finally:
+            current.waiting = None
+        return not current.superseded.is_set()
 
     def restore(self, request: Request) -> str:
         """Start a restore and return its id, to be followed like a run."""
@@ -129,9 +170,14 @@ class Runs:
             return await reap(self.context, self.vaults, vault_guid)
 
     def running(self, backup: str) -> Current | None:
-        """The run of a backup in progress, if any; what is no backup does not count."""
+        """The run of a backup in progress, if any; what is no backup does not count, nor one that was superseded."""
         return next(
-            (run for run in self.current.values() if run.backup == backup and run.trigger not in ASIDE), None
+            (
+                run
+                for run in self.current.values()
+                if run.backup == backup and run.trigger not in ASIDE and not run.superseded.is_set()
+            ),
+            None,
         )
 
     def _pruning(self, backup: str) -> Current | None:
@@ -150,13 +196,22 @@ class Runs:
         self.current[run] = Current(run, backup, trigger, task)
         return run
 
-    async def _back_up(self, run: str, backup: str, outcome: Outcome) -> None:
+    async def _back_up(self, run: str, backup: str, outcome: Outcome, *, snapshot: bool) -> None:
         if (pruning := self._pruning(backup)) is not None:
             # Not refused: a backup that is due must not fall out because somebody prunes.
             await asyncio.wait({pruning.task})
+        before = {
+            one.task for one in self.current.values() if one.superseded.is_set() and one.backup == backup
+        }
+        if before:
+            await asyncio.wait(before)
         async with self._reaping:
             pass
-        await Run(self.context, self.vaults, backup, self._emitter(run, backup), outcome, id=run).execute()
+        pause = partial(self._pause, run)
+        emit = self._emitter(run, backup)
+        await Run(
+            self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot
+        ).execute()
         if outcome.lags:
             self.lags[backup] = outcome.lags
 
@@ -188,7 +243,9 @@ class Runs:
     def _finish(
         self, run: str, backup: str, trigger: str, outcome: Outcome, started: float, ended: float
     ) -> None:
-        del self.current[run]
+        current = self.current.pop(run)
+        if trigger != "restore" and outcome.result in {"ok", "partial"}:
+            self.tallies.over_limit |= {(backup, side): current.over_limit.get(side, 0) for side in SIDES}
         error = outcome.error.as_dict() if outcome.error else None
         figures = {
             "bytes": outcome.bytes,
@@ -207,7 +264,7 @@ class Runs:
             trigger=trigger,
             result=outcome.result,
             **figures,
-            seconds=ended - started,
+            seconds=max(0.0, ended - started),  # the clock may have been set back
             error=error,
         )
 
@@ -224,31 +281,48 @@ class Runs:
         current = self.current.get(event["run"])
         match event["event"]:
             case "plan" if current:
-                current.bytes_total = event["bytes_total"]
+                current.bytes_total = current.bytes_done + event["bytes_total"]
+            case "transfer-started" if current:
+                current.streams.add(event["dataset"])
             case "progress" if current:
-                current.bytes_done, current.dataset = event["run_bytes"], event["dataset"]
+                current.bytes_done, current.bytes_total = event["run_bytes"], event["run_total"]
+            case "dataset-failed" if current:
+                current.streams.discard(event["dataset"])
             case "transfer-finished":
+                if current:
+                    current.streams.discard(event["dataset"])
                 self.tallies.bytes[event["backup"]] += event["bytes"]
                 self.tallies.seconds[event["backup"]] += event["seconds"]
+            case "resume-aborted":
+                self.tallies.aborted[event["backup"], event["reason"]] += 1
+            case "warning" if current and "over_limit" in event:
+                current.over_limit[event["side"]] = event["over_limit"]
             case "pruned":
                 self.tallies.pruned[event["backup"], event["side"]] += event["count"]
 
     async def refresh_lag(self, backup: str) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from the source's bookmarks."""
-        if self.running(backup) is not None:
+        if self._at_work(backup):
             return
         config = self.context.backup(backup)
-        up = await self.context.zpool.state(self.context.vault(config.vault).pool) is not None
+        up = await self.context.pool_is_up(config.vault)
         if not up and backup in self.lags:
             return
         sides = await look(self.context, config, self.context.vault_zfs(config.vault) if up else None)
-        if self.running(backup) is None:
+        if not self._at_work(backup):
             self.lags[backup] = lags(self.context, config, sides)
+
+    def _at_work(self, backup: str) -> bool:
+        running = self.running(backup)
+        return running is not None and running.waiting is None
 
     async def drain(self) -> None:
         """Let runs end by themselves for a while, then stop their streams so that they can be resumed."""
         self.draining = True
         tasks = {run.task for run in self.current.values()}
+        for run in self.current.values():
+            if run.waiting is not None:
+                run.task.cancel()
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -15,11 +16,15 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.names import parse_tag
 from zvault.core.schedule import Cron
+from zvault.core.units import format_duration
 from zvault.core.upcoming import next_time
 from zvault.ops.context import Context
 
 TICK = 15.0
 """Seconds between looks at the wall clock: APScheduler sleeps on the monotonic clock, which stands still in suspend."""
+
+SET_BACK = 15.0
+"""Seconds the clock must have gone back for schedules to be counted anew; for less it is not worth a listing."""
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +64,10 @@ class Scheduler:
     async def reschedule(self) -> None:
         """Take over the schedules of the present configuration."""
         self._scheduler.remove_all_jobs()
-        for name, backup in self.context.config.backup.items():
-            last = await self._last_snapshot(backup)
+        timed = {name: b for name, b in self.context.config.backup.items() if b.every or b.schedule}
+        # All at once: each may be on a host that does not answer for a while.
+        lasts = await asyncio.gather(*(self._last_snapshot(backup) for backup in timed.values()))
+        for (name, backup), last in zip(timed.items(), lasts, strict=True):
             trigger = self._trigger(backup, last)
             if trigger is None:
                 continue
@@ -89,14 +96,19 @@ class Scheduler:
         return CalendarTrigger(backup.schedule, self.context.zone)
 
     async def _last_snapshot(self, backup: Backup) -> datetime | None:
-        """When the backup last made its snapshot: the pool knows, whoever ran it."""
+        """When the backup last made its snapshot: the pool knows, whoever ran it. Never a time to come.
+
+        A snapshot from the future was made before the clock was set back. To wait until the clock is there again
+        could be to wait for years, so it counts as made now.
+        """
         try:
-            tree = await self.context.source.tree(backup.source.dataset)
+            tree = await self.context.source_of(backup).tree(backup.source.dataset)
         except ZvaultError as error:
             log.warning("cannot tell when %s was last snapshotted: %s", backup.source, error)
             return None
         tags = (parse_tag(backup.snapshot.prefix, snap.tag) for dataset in tree for snap in dataset.snapshots)
-        return max((tag for tag in tags if tag is not None), default=None)
+        newest = max((tag for tag in tags if tag is not None), default=None)
+        return min(newest, self.context.clock.now()) if newest is not None else None
 
     async def _on_time(self, name: str) -> None:
         # A coroutine, because APScheduler runs plain functions in threads.
@@ -110,8 +122,19 @@ class Scheduler:
 
     async def _watch_the_clock(self) -> None:
         while True:
+            before = self._ahead()
             await asyncio.sleep(TICK)
+            back = before - self._ahead()
+            if back > SET_BACK:
+                log.warning(
+                    "the clock was set back by %s: schedules go by it from now on", format_duration(back)
+                )
+                await self.reschedule()
             self._scheduler.wakeup()
+
+    def _ahead(self) -> float:
+        """The wall clock less the monotonic one: it grows with each suspend, and shrinks only when it is set back."""
+        return self.context.clock.time() - time.monotonic()
 
     def next_run(self, name: str) -> float | None:
         """When a backup is due next, in seconds since the epoch; None when it runs only by hand."""

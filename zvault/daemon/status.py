@@ -9,7 +9,7 @@ from typing import Any
 import zvault
 from zvault.core.lag import DatasetLag
 from zvault.daemon.history import ASIDE, History
-from zvault.daemon.runs import Runs
+from zvault.daemon.runs import Current, Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.lag import age
@@ -57,7 +57,7 @@ class Status:
             "source": str(config.source),
             "vault": config.vault,
             "into": config.into,
-            "state": "running" if run else "idle",
+            "state": "idle" if run is None else "running" if run.waiting is None else "waiting",
             "lag_seconds": lag,
             "max_lag_seconds": config.max_lag,
             "late": self.late(name),
@@ -67,6 +67,7 @@ class Status:
             "last_error": last["error"] if last else None,
             "next_run": self.scheduler.next_run(name),
             "run": run.id if run else None,
+            "retry_at": run.waiting if run else None,
             "datasets": len(lags) if lags is not None else None,
             "pending": sum(lag.pending for lag in lags.values()) if lags is not None else None,
             "bytes_done": run.bytes_done if run else 0,
@@ -96,15 +97,17 @@ class Status:
         """One line for ``systemctl status``."""
         running = [run for run in self.runs.current.values() if run.trigger not in ASIDE]
         if running:
-            return "; ".join(
-                _running(run.backup, run.dataset, run.bytes_done, run.bytes_total) for run in running
-            )
+            return "; ".join(_running(run) for run in running)
         late = [name for name in self.context.config.backup if self.late(name)]
         return f"late: {', '.join(late)}" if late else f"idle; backups: {len(self.context.config.backup)}"
 
 
-def _running(backup: str, dataset: str | None, done: int, total: int | None) -> str:
-    if dataset is None:
-        return f"{backup}: starting"
-    share = f" {done * 100 // total}%" if total else ""
-    return f"{backup}: {dataset}{share}"
+def _running(run: Current) -> str:
+    if run.waiting is not None:
+        return f"{run.backup}: waiting to try again"
+    if not run.streams:
+        return f"{run.backup}: starting" if not run.bytes_done else f"{run.backup}: between streams"
+    what = next(iter(run.streams)) if len(run.streams) == 1 else f"{len(run.streams)} datasets at once"
+    return f"{run.backup}: {what}" + (
+        f" {run.bytes_done * 100 // run.bytes_total}%" if run.bytes_total else ""
+    )

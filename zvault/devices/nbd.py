@@ -119,7 +119,9 @@ async def connect(
             return index
         why = await _refusal(index, result, runner)
         if why is not None:
-            raise ToolFailed(f"{device_path(index)} cannot be connected", why, _advice(why, connections))
+            refused = ToolFailed(f"{device_path(index)} cannot be connected", why, _advice(why, connections))
+            refused.retryable = True  # the server, or the way to it, may be back soon
+            raise refused
         if time.monotonic() >= give_up:
             break
         await asyncio.sleep(PAUSE)

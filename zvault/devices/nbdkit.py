@@ -111,11 +111,13 @@ async def start(
     while not sockets.unix_listening(str(server.socket)):
         late = time.monotonic() >= give_up
         if late or not (await units.state(server.unit)).running:
-            raise ToolFailed(
+            failed = ToolFailed(
                 f"the server of {spec} did not come up" + (f" within {deadline:g} s" if late else ""),
                 await _last_words(server, units, began),
                 f"correct it in the configuration; see also 'journalctl -u {server.unit}'",
             )
+            failed.retryable = True  # what it serves may be out of reach for a while
+            raise failed
         await asyncio.sleep(POLL)
 
 

@@ -31,7 +31,7 @@ from zvault.core.errors import (
 from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
 from zvault.ops.watch import to_its_end
-from zvault.zfs.zpool import PoolState, suspended
+from zvault.zfs.zpool import PoolState, Zpool, suspended
 
 Say = Callable[[str], None]
 
@@ -62,6 +62,11 @@ class Assembly:
         """The pool's name."""
         return self.config.pool
 
+    @property
+    def zpool(self) -> Zpool:
+        """The pools of the host it is on."""
+        return self.context.zpool_of(self.name)
+
     def profile(self) -> Profile:
         """The vault's profile. Raises ConfigError."""
         return load_profile(self.context.paths, self.config.profile)
@@ -78,7 +83,7 @@ class Assembly:
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
         profile, stack = self.profile(), self.stack()
-        before = await self.context.zpool.state(self.pool)
+        before = await self.zpool.state(self.pool)
         if before is not None:
             await self._refuse_stranger(stack)
             await self._revive(stack, before, say)
@@ -91,14 +96,14 @@ class Assembly:
 
     async def _undo(self, stack: Stack, say: Say) -> None:
         with contextlib.suppress(ZvaultError):
-            if await self.context.zpool.state(self.pool) is None:
+            if await self.zpool.state(self.pool) is None:
                 await stack.down(say)
 
     async def down(self, say: Say) -> None:
         """Export the pool and take the devices down; nothing need be up. Raises what is in the way, in words."""
         if not self.config.device:
             return
-        stack, zpool = self.stack(), self.context.zpool
+        stack, zpool = self.stack(), self.zpool
         state = await zpool.state(self.pool)
         if state is not None and await self._is_stranger(stack):
             say(f"the pool '{self.pool}' that is imported is not this vault's: leaving it alone")
@@ -112,7 +117,7 @@ class Assembly:
         give_up = time.monotonic() + EXPORT_PATIENCE
         while True:
             try:
-                return await self.context.zpool.export(self.pool, TEARDOWN_DEADLINE)
+                return await self.zpool.export(self.pool, TEARDOWN_DEADLINE)
             except Busy:
                 if time.monotonic() >= give_up:
                     raise
@@ -125,12 +130,12 @@ class Assembly:
         if not self.config.device:
             return False
         ours = {device.path for device in await stack.probe()} | set(self.known)
-        return not ours & set(await self.context.zpool.devices(self.pool))
+        return not ours & set(await self.zpool.devices(self.pool))
 
     async def _refuse_stranger(self, stack: Stack) -> None:
         if not await self._is_stranger(stack):
             return
-        below = await self.context.zpool.devices(self.pool)
+        below = await self.zpool.devices(self.pool)
         raise Refused(
             f"a pool named '{self.pool}' is imported from other devices than vault '{self.name}' has",
             f"it lies on {', '.join(below) or 'unknown devices'}, the vault on"
@@ -143,14 +148,16 @@ class Assembly:
         lost = [device for device in await stack.probe() if is_lost(device)]
         if not lost and state.health != "SUSPENDED":
             return
-        zpool = self.context.zpool
+        zpool = self.zpool
         if lost:
             say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
             try:
                 await self._let_go(stack, say)
                 await self._reconnect(stack, say)
             except ZvaultError as error:
-                raise type(error)(error.what, error.why, self._by_hand(error.next)) from error
+                told = type(error)(error.what, error.why, self._by_hand(error.next))
+                told.retryable = error.retryable
+                raise told from error
         try:
             await zpool.clear(self.pool)
         except ToolFailed as error:
@@ -168,7 +175,7 @@ class Assembly:
         give_up = time.monotonic() + LET_GO_DEADLINE
         while True:
             with contextlib.suppress(ToolFailed, DeadlineExceeded):
-                await self.context.zpool.clear(self.pool, CLEAR_TRY)
+                await self.zpool.clear(self.pool, CLEAR_TRY)
             held = [device.path for device in await stack.probe() if device.state == "gone" and device.path]
             if not held:
                 return
@@ -183,7 +190,7 @@ class Assembly:
     async def _reconnect(self, stack: Stack, say: Say) -> None:
         """Bring the devices up where the pool looks for them: a suspended pool cannot be told of other paths."""
         found = {device.path for device in await stack.up(say)}
-        if missing := sorted(set(await self.context.zpool.devices(self.pool)) - found):
+        if missing := sorted(set(await self.zpool.devices(self.pool)) - found):
             await stack.down(say)
             raise Busy(
                 f"pool {self.pool} needs {', '.join(missing)}, and somebody else has it now",
@@ -202,8 +209,14 @@ class Assembly:
     async def _open_pool(
         self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, say: Say
     ) -> PoolState:
-        zpool = self.context.zpool
+        zpool = self.zpool
         if await zpool.state(self.pool) is None:
+            if self.config.host is not None:
+                raise NotFound(
+                    f"the pool '{self.pool}' of vault '{self.name}' is not imported on {self.config.host}",
+                    "zvault brings up no pool on another host",
+                    f"there: 'zpool import {self.pool}'",
+                )
             if await zpool.import_(self.pool, [device.path for device in devices]):
                 say(f"imported pool {self.pool}")
             else:
@@ -242,13 +255,13 @@ class Assembly:
             )
         say(f"creating pool {self.pool} on {', '.join(device.spec for device in devices)}")
         paths = [device.path for device in devices]
-        await self.context.zpool.create(self.pool, paths, profile.pool, profile.dataset)
+        await self.zpool.create(self.pool, paths, profile.pool, profile.dataset)
 
     # Watching
 
     async def imported(self) -> PoolState | None:
         """The vault's pool, if it is imported; one of its name that lies elsewhere does not count."""
-        state = await self.context.zpool.state(self.pool)
+        state = await self.zpool.state(self.pool)
         return None if state is None or await self._is_stranger(self.stack()) else state
 
     async def anything_up(self) -> bool:
@@ -267,12 +280,14 @@ class Assembly:
                     "zvault connects it again for the next run, which takes up where this one stopped; if that"
                     " fails, see 'zvaultctl vault status'",
                 )
-        state = await self.context.zpool.state(self.pool)
+        state = await self.zpool.state(self.pool)
         if state is None:
             return DeviceGone(
                 f"the pool '{self.pool}' of vault '{self.name}' is not imported any more",
                 "somebody exported it",
-                "run again: zvault imports it",
+                "run again: zvault imports it"
+                if self.config.host is None
+                else f"import it on {self.config.host}",
             )
         return suspended(self.pool) if state.health == "SUSPENDED" else None
 

@@ -1,32 +1,53 @@
-"""One run of a backup: vault up, snapshot, look, plan, transfer, prune, lag, vault down."""
+"""One run of a backup: vault up, snapshot, look, plan, transfer, prune, lag, vault down; and again what failed."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
-from zvault.core.errors import Refused, ZvaultError
+from zvault.core.errors import NotFound, Refused, ZvaultError
+from zvault.core.model import Tree
 from zvault.core.names import snapshot_tag
-from zvault.core.replication import Action, TransferPlan
+from zvault.core.order import Order
+from zvault.core.pace import Meter
+from zvault.core.replication import TransferPlan
+from zvault.core.retry import spread, waits
 from zvault.ops.context import Context, Emit
 from zvault.ops.hooks import About, RunHooks
 from zvault.ops.lag import lags
-from zvault.ops.outcome import Outcome
+from zvault.ops.limiter import limited
+from zvault.ops.outcome import Outcome, datasets_failed
 from zvault.ops.plan import look, moves, plan_all, plan_prune, selected
 from zvault.ops.prune import prune
-from zvault.ops.stream import has_mbuffer
+from zvault.ops.side_by_side import in_a_ring, needs, orphaned, side_by_side
 from zvault.ops.transfer import Transfers
 from zvault.ops.vault import OpenVault, Vaults
 from zvault.zfs.lzc import LzcFailure
 
+A_MOMENT = 5.0
+"""Seconds a listing of the source is good for within a run that has changed nothing yet."""
+
 SNAPSHOT_TRIES = 5
 """Names hold whole seconds: a run started by hand right after another may find its name taken."""
+
+Pause = Callable[[float], Awaitable[bool]]
+"""Waits so many seconds; tells whether to go on then, or to end."""
+
+
+async def sleep(seconds: float) -> bool:
+    """Wait, and go on."""
+    await asyncio.sleep(seconds)
+    return True
 
 
 @dataclass
 class Run:
-    """One execution of one backup."""
+    """One execution of one backup. Without ``snapshot`` it makes none and sends those that are there."""
 
     context: Context
     vaults: Vaults
@@ -34,9 +55,17 @@ class Run:
     emit: Emit
     outcome: Outcome = field(default_factory=Outcome)
     id: str = ""
+    pause: Pause = sleep
+    snapshot: bool = True
 
     def __post_init__(self) -> None:
-        """The hooks belong to this run and no other."""
+        """The hooks, and what is known of each dataset, belong to this run and no other."""
+        self.meter = Meter()
+        self.settled: set[str] = set()
+        self.failed: dict[str, ZvaultError] = {}
+        self.last_try = True
+        self._seen: tuple[float, Tree] | None = None
+        self.limit = self.backup.limit
         about = About(self.name, self.id, str(self.backup.source), self.backup.vault)
         self.hooks = RunHooks(self.context, about, self.emit, self._blemish)
 
@@ -53,13 +82,40 @@ class Run:
         """Run it. A failure ends up in the outcome; only cancellation is raised."""
         try:
             async with self.hooks.around("run", self.backup.hooks, self._ending):
-                # A source that is not there is told before anything is brought up.
-                selected(self.backup, await self.context.source.tree(self.backup.source.dataset))
-                async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
-                    await self._on(vault)
+                await self._try_on()
         except ZvaultError as error:
             self.outcome.blame(error)
             self.outcome.result = "failed"
+
+    async def _try_on(self) -> None:
+        """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
+        retries, first = self.backup.retries, self.backup.retry_wait
+        for number, wait in enumerate([*waits(retries, first), None], 1):
+            self.last_try = wait is None
+            lost: ZvaultError | None = None
+            try:
+                await self._try()
+            except ZvaultError as error:
+                lost = error
+            why = lost or next((error for error in self.failed.values() if error.retryable), None)
+            if why is None or not why.retryable or wait is None:
+                break
+            seconds = spread(wait, random.random())  # noqa: S311 - it only spreads the load
+            self.emit("retry", wait=seconds, number=number, retries=retries, error=why.as_dict())
+            if not await self.pause(seconds):
+                self.say("not tried again: a new run takes over")
+                break
+        if lost is not None:
+            raise lost
+        if self.failed:
+            self.outcome.blame(datasets_failed(self.failed, self.outcome.datasets))
+            self.outcome.result = "partial" if len(self.failed) < self.outcome.datasets else "failed"
+
+    async def _try(self) -> None:
+        # A source that is not there is told before anything is brought up.
+        selected(self.backup, await self._source())
+        async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
+            await self._on(vault)
 
     def _ending(self) -> tuple[str, str]:
         return self.outcome.result, str(self.outcome.error or "")
@@ -74,31 +130,48 @@ class Run:
         lock = vault.lock
         held = "sleep and shutdown wait for this run" if lock.held else str(lock.problem)
         self.emit("inhibitor", held=lock.held, message=held)
-        async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
-            tag = self.hooks.tag = await self._snapshot()
-        sides = await look(self.context, self.backup, vault.zfs)
+        again = bool(self.hooks.tag)
+        if again:
+            self.say(f"going on with @{self.hooks.tag}")
+        elif self.snapshot:
+            async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
+                self.hooks.tag = await self._snapshot()
+        seen = None if self.snapshot else await self._source()
+        sides = await look(self.context, self.backup, vault.zfs, source=seen)
         self.outcome.datasets = len(sides.pairs)
-        self.emit("snapshot", tag=tag, datasets=len(sides.pairs))
-        plans = await plan_all(self.context, self.backup, sides)
-        transfers = Transfers(self.context, self.backup, sides, vault, self.emit, self.outcome)
-        await transfers.announce(plans)
-        failed = await self._transfer_all(plans, transfers)
-        after = await look(self.context, self.backup, vault.zfs)
-        self.outcome.lags = lags(self.context, self.backup, after)
-        self.outcome.pruned = await prune(
-            self.context, vault.zfs, plan_prune(self.context, self.backup, after), self.emit, self.name
+        if self.snapshot and not again:
+            self.emit("snapshot", tag=self.hooks.tag, datasets=len(sides.pairs))
+        plans = [p for p in await plan_all(self.context, self.backup, sides) if p.dataset not in self.settled]
+        transfers = Transfers(
+            self.context, self.backup, sides, vault, self.emit, self.outcome, meter=self.meter
         )
-        if failed:
-            self.outcome.result = "partial" if len(failed) < len(plans) else "failed"
+        await self._transfer_all(plans, await transfers.announce(plans), transfers)
+        if self.failed and (lost := await vault.trouble()) is not None:
+            raise lost  # what befell the datasets is only its echo
+        after = await look(self.context, self.backup, vault.zfs) if transfers.touched else sides
+        self.outcome.lags = lags(self.context, self.backup, after)
+        source, doomed = self.context.source_of(self.backup), plan_prune(self.context, self.backup, after)
+        self.outcome.pruned += await prune(source, vault.zfs, doomed, self.emit, self.name)
+
+    async def _source(self) -> Tree:
+        """The source as it is now, give or take a moment; listed again if it took long to bring up the vault."""
+        began = time.monotonic()
+        if self._seen is None or began - self._seen[0] > A_MOMENT:
+            source = self.context.source_of(self.backup)
+            self._seen = began, await source.tree(self.backup.source.dataset)
+        return self._seen[1]
 
     async def _snapshot(self) -> str:
         """One moment for all selected datasets: one call, all or none."""
-        source = await self.context.source.tree(self.backup.source.dataset)
-        names = [dataset.name for dataset in selected(self.backup, source)]
+        if self.backup.snapshot.hooks.before:
+            self._seen = None  # who knows what they did
+        names = [dataset.name for dataset in selected(self.backup, await self._source())]
         for _ in range(SNAPSHOT_TRIES):
             tag = snapshot_tag(self.backup.snapshot.prefix, self.context.clock.now())
             try:
-                await self.context.source.lzc.snapshot([f"{name}@{tag}" for name in names], {})
+                await self.context.source_of(self.backup).lzc.snapshot(
+                    [f"{name}@{tag}" for name in names], {}
+                )
             except LzcFailure as failure:
                 if not all(kind == "SnapshotExists" for _, kind, _ in failure.errors):
                     raise
@@ -111,27 +184,69 @@ class Run:
             "check that the clock runs",
         )
 
-    async def _transfer_all(self, plans: list[TransferPlan], transfers: Transfers) -> dict[str, ZvaultError]:
-        """Carry out every plan, parents first; what one dataset suffers stops only itself and what lies below it."""
-        failed: dict[str, ZvaultError] = {}
-        if not has_mbuffer() and any(moves(plan) for plan in plans):
-            self.emit("warning", text="mbuffer is not installed: streams go without a buffer, slower")
-        for plan in plans:
-            try:
-                self._refuse_orphan(plan, failed)
-                await transfers.carry_out(plan)
-            except ZvaultError as error:
-                failed[plan.target] = error
-                self.outcome.blame(error)
-                self.emit("dataset-failed", dataset=plan.dataset, error=error.as_dict())
-        return failed
+    async def _transfer_all(
+        self, plans: list[TransferPlan], sizes: Mapping[str, int], transfers: Transfers
+    ) -> None:
+        """Carry out every plan; what one dataset suffers stops only itself and what needs it.
 
-    def _refuse_orphan(self, plan: TransferPlan, failed: dict[str, ZvaultError]) -> None:
-        """A dataset whose parent never reached the vault cannot be received below it."""
-        for target in failed:
-            if plan.target.startswith(f"{target}/") and plan.action is Action.FULL:
-                raise Refused(
-                    f"{plan.dataset} was not sent",
-                    f"its parent {target} is not on the vault",
-                    "it follows once the parent is there",
-                )
+        What was tried is in ``settled`` afterwards, or in ``failed``, or in both if no further try would help.
+        """
+        self.failed = {name: error for name, error in self.failed.items() if name in self.settled}
+        for text in await transfers.lacking([plan for plan in plans if moves(plan)]):
+            self.emit("warning", text=text)
+        planned = {plan.dataset: plan for plan in plans}
+        order = Order(needs(plans), sizes)
+
+        async def carry_out(name: str) -> bool:
+            error = await self._transfer(planned[name], transfers)
+            if error is not None:
+                for lost, cause in order.fail(name):
+                    self._fail(lost, orphaned(lost, cause, error))
+            return error is None
+
+        def limits(name: str) -> Mapping[str, int]:
+            return self._places() if name in sizes else {}
+
+        limit = limited(self._rate) if self.backup.limit else contextlib.nullcontext(())
+        try:
+            await transfers.cover(plans)
+            async with limit as transfers.throttle:
+                await side_by_side(order, self.vaults.places, limits, carry_out)
+            unsettled = await transfers.settle()
+        finally:
+            await transfers.stop()
+        for name, error in unsettled.items():
+            self.settled.discard(name)
+            self._fail(name, error)
+        for name in order.stuck():
+            self._fail(name, in_a_ring(name))
+
+    async def _transfer(self, plan: TransferPlan, transfers: Transfers) -> ZvaultError | None:
+        try:
+            await transfers.carry_out(plan)
+        except ZvaultError as error:
+            self._fail(plan.dataset, error)
+            return error
+        self.settled.add(plan.dataset)
+        return None
+
+    def _fail(self, dataset: str, error: ZvaultError) -> None:
+        self.failed[dataset] = error
+        if not error.retryable:
+            self.settled.add(dataset)
+        again = error.retryable and not self.last_try
+        self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
+
+    def _places(self) -> dict[str, int]:
+        """What one of its streams takes a place of, and how many each has."""
+        host = self.backup.source.host
+        places = {f"vault {self.backup.vault}": self.context.vault(self.backup.vault).transfers}
+        if host is not None:
+            places[f"host {host.host}"] = self.context.host_config(host).transfers
+        return places
+
+    def _rate(self) -> int | None:
+        """The limit at this moment; a new configuration is in force at once."""
+        with contextlib.suppress(NotFound):  # while it runs it may vanish from the configuration
+            self.limit = self.backup.limit
+        return self.limit.rate(self.context.clock.now().astimezone(self.context.zone))

@@ -12,12 +12,17 @@ from zoneinfo import ZoneInfo
 from tzlocal import get_localzone
 
 from zvault.config.paths import Paths
-from zvault.config.schema import Backup, Config, Vault
-from zvault.core.errors import NotFound
+from zvault.config.profile import Stream
+from zvault.config.schema import Backup, Config, Host, Vault
+from zvault.core.address import Address
+from zvault.core.errors import HostUnreachable, NotFound
 from zvault.core.names import vault_dataset
+from zvault.ops.pools import PoolBook
+from zvault.ops.route import Route
 from zvault.system.lease import LeaseStore
 from zvault.system.process import Runner
 from zvault.zfs.client import Zfs
+from zvault.zfs.host import SshHost
 from zvault.zfs.zpool import Zpool
 
 Emit = Callable[..., None]
@@ -51,11 +56,64 @@ class Context:
         self.source = Zfs(self.runner)
         self.zpool = Zpool(self.runner)
         self.leases = LeaseStore(self.paths.run / "lease")
-        self._vault_zfs: dict[str, Zfs] = {}
+        self.pools = PoolBook(LeaseStore(self.paths.state / "pools"))
+        self._vault_zfs: dict[tuple[str, Address | None], Zfs] = {}
+        self._sources: dict[Address, Zfs] = {}
+        self._hosts: dict[Address, SshHost] = {}
 
     def vault_zfs(self, vault: str) -> Zfs:
         """The client for one vault's pool, with a helper process of its own."""
-        return self._vault_zfs.setdefault(vault, Zfs(self.runner))
+        key = vault, self.vault(vault).host
+        if key not in self._vault_zfs:
+            self._vault_zfs[key] = Zfs(self.runner, self.other_host(key[1]))
+        return self._vault_zfs[key]
+
+    def source_of(self, backup: Backup) -> Zfs:
+        """The client for a backup's source, wherever that is."""
+        return self.source_at(backup.source.host)
+
+    def source_at(self, address: Address | None) -> Zfs:
+        """The client for the sources of one host; None is this one."""
+        if address is None:
+            return self.source
+        if address not in self._sources:
+            self._sources[address] = Zfs(self.runner, self.other_host(address))
+        return self._sources[address]
+
+    def zpool_of(self, vault: str) -> Zpool:
+        """The pools of the host that a vault is on."""
+        host = self.other_host(self.vault(vault).host)
+        return self.zpool if host is None else Zpool(host)
+
+    def route(self, start: Zfs, end: Zfs, stream: Stream, stall: float) -> Route:
+        """The way of streams from one host to another; ``stream`` and ``stall`` are the vault's."""
+        far = start.host.address or end.host.address
+        compression = self.host_config(far).compression if far is not None else "off"
+        return Route(start.host, end.host, stream, stall, compression)
+
+    async def pool_is_up(self, vault: str) -> bool:
+        """Whether a vault's pool can be looked at now: not while its host cannot be reached, either."""
+        try:
+            return await self.zpool_of(vault).state(self.vault(vault).pool) is not None
+        except HostUnreachable:
+            return False
+
+    def other_host(self, address: Address | None) -> SshHost | None:
+        """The host of that address, None where it is this one."""
+        if address is None:
+            return None
+        if address not in self._hosts:
+            self._hosts[address] = SshHost(
+                self.runner,
+                address,
+                self.paths.run / "ssh",
+                sudo=lambda: self.host_config(address).sudo,  # a new configuration is in force at once
+            )
+        return self._hosts[address]
+
+    def host_config(self, address: Address) -> Host:
+        """A host's table in the configuration, or what holds without one."""
+        return self.config.host.get(address.host) or Host()
 
     def backup(self, name: str) -> Backup:
         """A backup's configuration. Raises NotFound."""
@@ -78,9 +136,11 @@ class Context:
         return get_localzone()
 
     async def close(self) -> None:
-        """End the helper processes."""
+        """End the helper processes, and the connections to other hosts."""
         for zfs in (self.source, *self._vault_zfs.values()):
             await zfs.close()
+        for host in self._hosts.values():
+            await host.close()
 
 
 Entry = TypeVar("Entry", Backup, Vault)

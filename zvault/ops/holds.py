@@ -1,19 +1,20 @@
 """zvault's holds and bookmarks on the sources: whose base each keeps, and which keep nobody's any more.
 
 An orphan is let go only when it is shown that no configured vault needs it. A vault that is down cannot be asked
-for its GUID, so while one is down what carries a GUID nobody knows may be its base, and stays.
+for its GUID, so while one is down that never was up here, what carries a GUID nobody knows may be its base, and stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from zvault.core.address import Address
 from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.lineage import find_base
 from zvault.core.model import Dataset, Tree
 from zvault.core.names import excluded
-from zvault.core.replication import find_base
 from zvault.ops.context import Context
 from zvault.ops.protect import HOLD, hold_tag, marks_by_vault
 from zvault.ops.vault import Vaults
@@ -24,7 +25,7 @@ State = Literal["in use", "orphan", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Keepsake:
-    """One hold or bookmark of zvault's on a source; ``guid`` is that of the snapshot it keeps.
+    """One hold or bookmark of zvault's on a source; ``guid`` is that of the snapshot it keeps, ``host`` the source's.
 
     ``vault`` is the configured vault whose pool it was made for, None where the GUID is not one that is known.
     """
@@ -38,11 +39,13 @@ class Keepsake:
     vault: str | None = None
     state: State = "unknown"
     reason: str = ""
+    host: Address | None = None
 
     def document(self) -> dict[str, Any]:
         """As the API sends it; GUIDs as text, for they do not fit a JSON number."""
         return {
             "kind": self.kind,
+            "host": str(self.host) if self.host is not None else None,
             "dataset": self.dataset,
             "name": self.name,
             "guid": str(self.guid),
@@ -56,10 +59,19 @@ class Keepsake:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked."""
+    """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked.
+
+    ``seen`` are the pools that any vault ever had, with its name now (None: it is not configured any more).
+    """
 
     names: Mapping[int, str]
     unasked: Collection[str]
+    seen: Mapping[int, str | None] = field(default_factory=dict)
+
+    def surely_gone(self, guid: int) -> bool:
+        """Whether a pool is known to be none of a configured vault's, those that cannot be asked included."""
+        found = set(self.seen.values())
+        return guid in self.seen and self.seen[guid] is None and found.issuperset(self.unasked)
 
 
 def keepsakes(source: Tree, holds: Mapping[str, set[str]]) -> list[Keepsake]:
@@ -91,10 +103,7 @@ def judged(one: Keepsake, known: Known, source: Dataset, targets: Sequence[Datas
     """The same with its state and the reason. ``targets`` are the datasets on its vault that follow ``source``."""
     vault = known.names.get(one.vault_guid)
     if vault is None:
-        if known.unasked:
-            names = ", ".join(sorted(known.unasked))
-            return replace(one, state="unknown", reason=f"may be the base of vault {names}, which is down")
-        return replace(one, state="orphan", reason="no configured vault has a pool with this GUID")
+        return _judged_unseen(one, known)
     one = replace(one, vault=vault)
     if not targets:
         return replace(one, state="orphan", reason=f"no backup takes {source.name} into vault {vault}")
@@ -102,6 +111,19 @@ def judged(one: Keepsake, known: Known, source: Dataset, targets: Sequence[Datas
         if why := _need(one, source, there):
             return replace(one, state="in use", reason=why)
     return replace(one, state="orphan", reason="left behind by an interrupted run: the base is a newer one")
+
+
+def _judged_unseen(one: Keepsake, known: Known) -> Keepsake:
+    """That of a pool which is not there."""
+    vault = known.seen.get(one.vault_guid)
+    if vault is not None and vault in known.unasked:
+        return replace(one, vault=vault, reason=f"may be the base of vault {vault}, which is down")
+    if vault is not None:
+        return replace(one, vault=vault, reason=f"vault {vault} had this pool before: they may take turns")
+    if known.unasked and not known.surely_gone(one.vault_guid):
+        names = ", ".join(sorted(known.unasked))
+        return replace(one, reason=f"may be the base of vault {names}, which is down")
+    return replace(one, state="orphan", reason="no configured vault has a pool with this GUID")
 
 
 def _need(one: Keepsake, source: Dataset, there: Dataset | None) -> str:
@@ -123,12 +145,15 @@ def _need(one: Keepsake, source: Dataset, there: Dataset | None) -> str:
 
 
 async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
-    """All of zvault's holds and bookmarks on the pools that hold a source, each with its state."""
-    # A client of its own: what is let go by it must not rest on a listing from a cache.
-    zfs = Zfs(context.runner)
-    known, targets = await _vaults(context, vaults, zfs)
+    """All of zvault's holds and bookmarks on the pools that hold a source, each with its state.
+
+    Raises HostUnreachable where a source's host cannot be asked.
+    """
+    known, targets = await _vaults(context, vaults)
     found: list[Keepsake] = []
-    for pool in sorted({backup.source.pool for backup in context.config.backup.values()}):
+    pools = {(backup.source.host, backup.source.pool) for backup in context.config.backup.values()}
+    for host, pool in sorted(pools, key=str):
+        zfs = _uncached(context, host)
         try:
             source = await zfs.tree(pool)
         except NotFound:
@@ -137,22 +162,28 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
         for one in keepsakes(source, await zfs.holds(held)):
             dataset = source.datasets[one.dataset]
             vault = known.names.get(one.vault_guid)
-            followers = _followers(context, vault, dataset.name, targets) if vault else []
-            found.append(judged(one, known, dataset, followers))
+            followers = _followers(context, vault, host, dataset.name, targets) if vault else []
+            found.append(replace(judged(one, known, dataset, followers), host=host))
     return found
 
 
-async def _vaults(context: Context, vaults: Vaults, zfs: Zfs) -> tuple[Known, dict[str, Tree]]:
+def _uncached(context: Context, host: Address | None) -> Zfs:
+    """A client of its own: what is let go by it must not rest on a listing from a cache."""
+    return Zfs(context.runner, context.other_host(host))
+
+
+async def _vaults(context: Context, vaults: Vaults) -> tuple[Known, dict[str, Tree]]:
     """Which vaults are there, and what each backup has on its own."""
     names: dict[int, str] = {}
     unasked: set[str] = set()
     targets: dict[str, Tree] = {}
     for vault, config in context.config.vault.items():
         try:
-            state = await context.zpool.state(config.pool)
+            state = await context.zpool_of(vault).state(config.pool)
             if state is None or not await _is_itself(context, vaults, vault):
                 unasked.add(vault)
                 continue
+            zfs = _uncached(context, config.host)
             for name, backup in context.config.backup.items():
                 if backup.vault == vault:
                     targets[name] = await zfs.tree_or_none(context.target_of(backup, backup.source.dataset))
@@ -160,7 +191,16 @@ async def _vaults(context: Context, vaults: Vaults, zfs: Zfs) -> tuple[Known, di
             unasked.add(vault)
             continue
         names[state.guid] = vault
-    return Known(names, unasked), targets
+    return Known(names, unasked, _seen(context)), targets
+
+
+def _seen(context: Context) -> dict[int, str | None]:
+    """The pools that vaults had, each with the name of its vault now: one may have another since."""
+    by_pool = {config.pool: vault for vault, config in context.config.vault.items()}
+    return {
+        guid: one.vault if one.vault in context.config.vault else by_pool.get(one.pool)
+        for guid, one in context.pools.all().items()
+    }
 
 
 async def _is_itself(context: Context, vaults: Vaults, vault: str) -> bool:
@@ -176,13 +216,14 @@ async def _is_itself(context: Context, vaults: Vaults, vault: str) -> bool:
 
 
 def _followers(
-    context: Context, vault: str, dataset: str, targets: Mapping[str, Tree]
+    context: Context, vault: str, host: Address | None, dataset: str, targets: Mapping[str, Tree]
 ) -> list[Dataset | None]:
     """What follows a source dataset on a vault, by every backup that takes it there."""
     return [
         targets[name].get(context.target_of(backup, dataset))
         for name, backup in context.config.backup.items()
         if backup.vault == vault
+        and backup.source.host == host
         and f"{dataset}/".startswith(f"{backup.source.dataset}/")
         and excluded(dataset, backup.exclude) is None
     ]
@@ -198,19 +239,18 @@ def reapable(found: Sequence[Keepsake], vault_guid: int | None) -> list[Keepsake
 async def reap(context: Context, vaults: Vaults, vault_guid: int | None) -> list[Keepsake]:
     """Let orphans go, and return them. What they are is found out anew."""
     going = reapable(await find_keepsakes(context, vaults), vault_guid)
-    lzc = context.source.lzc
-    by_pool: dict[tuple[str, int], list[str]] = {}
-    marks: dict[str, list[str]] = {}
+    by_pool: dict[tuple[Address | None, str, int], list[str]] = {}
+    marks: dict[tuple[Address | None, str], list[str]] = {}
     for one in going:
         pool = one.dataset.split("/", 1)[0]
         if one.kind == "hold":
-            by_pool.setdefault((pool, one.vault_guid), []).append(one.name)
+            by_pool.setdefault((one.host, pool, one.vault_guid), []).append(one.name)
         else:
-            marks.setdefault(pool, []).append(one.name)
-    for (_, guid), names in by_pool.items():
-        await lzc.release(names, hold_tag(guid))
-    for names in marks.values():
-        await lzc.destroy_bookmarks(names)
-    for dataset in {one.dataset for one in going}:
-        context.source.forget(dataset)
+            marks.setdefault((one.host, pool), []).append(one.name)
+    for (host, _, guid), names in by_pool.items():
+        await context.source_at(host).lzc.release(names, hold_tag(guid))
+    for (host, _), names in marks.items():
+        await context.source_at(host).lzc.destroy_bookmarks(names)
+    for host, dataset in {(one.host, one.dataset) for one in going}:
+        context.source_at(host).forget(dataset)
     return going

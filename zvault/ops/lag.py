@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from zvault.config.schema import Backup
 from zvault.core.lag import DatasetLag, dataset_lag
+from zvault.core.model import Bookmark, Dataset
 from zvault.ops.context import Context
 from zvault.ops.plan import Sides, ours_of
 from zvault.ops.protect import marks_by_vault
@@ -13,20 +17,38 @@ def lags(context: Context, backup: Backup, sides: Sides) -> dict[str, DatasetLag
     """Each selected dataset's lag, read from the vault's GUIDs.
 
     While the vault is down its GUIDs are read from the source's bookmarks, each made only after the vault had
-    what it marks. Where bookmarks of several vaults leave open which is meant, the lag is unknown.
+    what it marks. Where it is not known which bookmarks are the vault's, the lag is unknown.
     """
     ours, now = ours_of(backup), context.clock.time()
+    mine, others = _pools(context, backup)
     found = {}
-    for dataset, target in sides.pairs:
+    for pair in sides.pairing.pairs:
+        dataset = pair.source
         if sides.vault_seen:
-            there = sides.vault.get(target)
-            guids = {snap.guid for snap in there.snapshots} if there is not None else set()
+            guids = {snap.guid for snap in pair.vault.snapshots} if pair.vault is not None else set()
+            base = pair.base[0].creation if pair.base is not None else None
         else:
-            marks = marks_by_vault(dataset)
-            guids = {mark.guid for mark in next(iter(marks.values()))} if len(marks) == 1 else set()
+            marks = _marks(dataset, mine, others)
+            guids = {mark.guid for mark in marks}
+            base = marks[-1].creation if marks else None
         wanted = [snap for snap in dataset.snapshots if ours(snap)]
-        found[dataset.name] = dataset_lag(wanted, guids, now, dataset=dataset.name)
+        found[dataset.name] = replace(dataset_lag(wanted, guids, now, dataset=dataset.name), base=base)
     return found
+
+
+def _pools(context: Context, backup: Backup) -> tuple[set[int], set[int]]:
+    """The GUIDs of the pools that the backup's vault was seen to have, and those of other vaults'."""
+    seen = context.pools.all()
+    mine = {guid for guid, one in seen.items() if one.vault == backup.vault}
+    return mine, seen.keys() - mine
+
+
+def _marks(dataset: Dataset, mine: Collection[int], others: Collection[int]) -> list[Bookmark]:
+    """The bookmarks of one vault, oldest first; none where it is open which are its own."""
+    marks = marks_by_vault(dataset)
+    sure = [guid for guid in marks if guid in mine]
+    possible = sure or [guid for guid in marks if guid not in others]
+    return marks[possible[0]] if len(possible) == 1 else []
 
 
 def age(lag: DatasetLag, now: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from zvault.core.errors import ZvaultError
@@ -23,3 +24,25 @@ class Outcome:
     def blame(self, error: ZvaultError) -> None:
         """Note a failure; the first one is the run's."""
         self.error = self.error or error
+
+
+NAMED = 10
+"""Datasets named in one message."""
+
+
+def datasets_failed(failed: Mapping[str, ZvaultError], total: int) -> ZvaultError:
+    """One error for all datasets of a run that failed, by name. Its reason and advice are those of the first."""
+    first = next(iter(failed.values()))
+    told = [f"{name} ({_in_short(error).removeprefix(f'{name} ')})" for name, error in failed.items()]
+    more = f", and {len(told) - NAMED} more" if len(told) > NAMED else ""
+    error = ZvaultError(
+        f"{len(failed)} of {total} {'dataset' if total == 1 else 'datasets'} failed",
+        ", ".join(told[:NAMED]) + more,
+        first.next,
+    )
+    error.reason = first.reason
+    return error
+
+
+def _in_short(error: ZvaultError) -> str:
+    return f"{error.what}: {error.why}" if error.why else error.what

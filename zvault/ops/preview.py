@@ -30,7 +30,7 @@ async def prune_document(
         async with vaults[backup.vault].use(f"plan {name}", lambda _: None) as vault:
             sides = await look(context, backup, vault.zfs)
             return await prune_part(context, name, sides, over_limit=over_limit)
-    if await context.zpool.state(context.vault(backup.vault).pool) is None:
+    if not await context.pool_is_up(backup.vault):
         raise vault_is_down(backup.vault)
     sides = await look(context, backup, context.vault_zfs(backup.vault))
     return await prune_part(context, name, sides, over_limit=over_limit)
@@ -50,7 +50,7 @@ async def prune_part(context: Context, name: str, sides: Sides, *, over_limit: b
     backup = context.backup(name)
     document: Document = {"backup": name, "vault": backup.vault, "prune": [], "freed": {}, "over_limit": []}
     for judged in plan_prune(context, backup, sides, over_limit=over_limit):
-        zfs = context.source if judged.side == "source" else context.vault_zfs(backup.vault)
+        zfs = context.source_of(backup) if judged.side == "source" else context.vault_zfs(backup.vault)
         plan = await without_stuck(zfs, judged)
         sizes, document["freed"][plan.side] = await _sizes(zfs, plan)
         document["prune"] += [_row(plan.side, verdict, sizes) for verdict in plan.verdicts]

@@ -7,10 +7,11 @@ hold the snapshots to be sent, send, bookmark the last, release the others, dest
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.model import Bookmark, Dataset, Snapshot
-from zvault.zfs.lzc import Lzc
+from zvault.ops.together import Protects
 
 HOLD = "zvault:"
 MARK = "zvault_"
@@ -47,14 +48,14 @@ class Guard:
     ``held`` are the names of its snapshots that carry this vault's hold, ``marks`` its bookmarks for this vault.
     """
 
-    lzc: Lzc
+    lzc: Protects
     vault_guid: int
     dataset: str
     held: set[str] = field(default_factory=set)
     marks: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, lzc: Lzc, vault_guid: int, dataset: Dataset, holds: dict[str, set[str]]) -> Guard:
+    def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> Guard:
         """Build it from what one listing saw."""
         tag = hold_tag(vault_guid)
         return cls(
@@ -70,6 +71,24 @@ class Guard:
         if new := sorted({snap.name for snap in snapshots} - self.held):
             await self.lzc.hold(new, hold_tag(self.vault_guid))
             self.held.update(new)
+
+    @staticmethod
+    async def cover_all(wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:
+        """The same for many datasets of one pool and one vault, in one call."""
+        new = {guard.dataset: {snap.name for snap in snaps} - guard.held for guard, snaps in wanted}
+        if names := sorted(name for found in new.values() for name in found):
+            first = wanted[0][0]
+            await first.lzc.hold(names, hold_tag(first.vault_guid))
+            for guard, _ in wanted:
+                guard.held |= new[guard.dataset]
+
+    async def borrow(self, base: Snapshot) -> Bookmark:
+        """Bookmark in this dataset a snapshot that another owns since one was promoted: a stream may start there."""
+        mark = self._mark(base)
+        if mark not in self.marks:
+            await self.lzc.bookmark({mark: base.name})
+            self.marks.add(mark)
+        return Bookmark(self.dataset, mark.partition("#")[2], base.guid, base.createtxg, base.creation)
 
     def settled(self, base: Snapshot) -> bool:
         """Whether ``base``, and nothing else, is protected."""

@@ -12,8 +12,8 @@ from zvault.ops.context import Context, Emit
 from zvault.ops.plan import PrunePlan, look, plan_prune
 from zvault.ops.vault import Vaults
 from zvault.system.users import snapshot_users
+from zvault.zfs.changes import Changes, LzcFailure
 from zvault.zfs.client import Zfs
-from zvault.zfs.lzc import Lzc, LzcFailure
 
 BATCH = 100
 """Snapshots destroyed in one call: all of a batch go in one transaction group, or none."""
@@ -34,18 +34,20 @@ async def prune_backup(
     async with vaults[backup.vault].use(f"prune {name}", say) as vault:
         sides = await look(context, backup, vault.zfs)
         judged = plan_prune(context, backup, sides, over_limit=over_limit)
-        plans = [await without_stuck(_side(context, vault.zfs, plan), plan) for plan in judged]
+        source = context.source_of(backup)
+        plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         doomed = sum(len(plan.doomed) for plan in plans)
-        return await prune(context, vault.zfs, plans, emit, name), doomed
+        return await prune(source, vault.zfs, plans, emit, name), doomed
 
 
 async def prune(
-    context: Context, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit, backup: str = "BACKUP"
+    source: Zfs, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit, backup: str = "BACKUP"
 ) -> int:
     """Carry out prune plans; returns how many snapshots went. What is busy is skipped and named."""
     count = 0
-    for plan in plans:
-        zfs = _side(context, vault, plan)
+    for asked in plans:
+        zfs = source if asked.side == "source" else vault
+        plan = await _looked_at_again(zfs, asked)
         gone: list[Snapshot] = []
         for start in range(0, len(plan.doomed), BATCH):
             try:
@@ -57,30 +59,36 @@ async def prune(
             emit("pruned", side=plan.side, count=len(gone), snapshots=[snap.name for snap in gone])
         count += len(gone)
         if plan.over:
-            emit("warning", text=_held_back(plan, backup))
+            emit("warning", text=_held_back(plan, backup), side=plan.side, over_limit=len(plan.over))
     return count
 
 
-def _side(context: Context, vault: Zfs, plan: PrunePlan) -> Zfs:
-    return context.source if plan.side == "source" else vault
+async def _looked_at_again(zfs: Zfs, plan: PrunePlan) -> PrunePlan:
+    """A plan that is over the limit, without what somebody holds since the listing: that would not go anyway."""
+    if not plan.over:
+        return plan
+    try:
+        return await without_stuck(zfs, plan)
+    except ZvaultError:
+        return plan
 
 
 async def without_stuck(zfs: Zfs, plan: PrunePlan) -> PrunePlan:
-    """The same plan, but what is held or has clones at this moment is kept; asked only of what is doomed.
+    """The same plan, but what is held or has clones at this moment is kept; asked only of what no rule keeps.
 
-    A listing may be older than a hold, and tells nothing of clones.
+    A listing may be older than a hold, and tells nothing of clones. What is stuck does not count for prune_limit.
     """
-    doomed = [snap.name for snap in plan.doomed]
-    if not doomed:
+    unwanted = [snap.name for snap in plan.unwanted]
+    if not unwanted:
         return plan
-    holds, clones = await zfs.holds(doomed), await zfs.clones(doomed)
+    holds, clones = await zfs.holds(unwanted), await zfs.clones(unwanted)
     verdicts = []
-    for verdict in plan.verdicts:
+    for verdict in plan.judged:
         name = verdict.snapshot.name
         why = held_by(name, holds.get(name, set())) or needed_by(clones.get(name, []))
         stuck = not verdict.keep and bool(why)
         verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
-    return replace(plan, verdicts=tuple(verdicts))
+    return replace(plan, judged=tuple(verdicts))
 
 
 def _held_back(plan: PrunePlan, backup: str) -> str:
@@ -93,7 +101,7 @@ def _held_back(plan: PrunePlan, backup: str) -> str:
 
 
 async def destroy(
-    lzc: Lzc, snapshots: Sequence[Snapshot], emit: Emit, explain: Explain | None = None
+    lzc: Changes, snapshots: Sequence[Snapshot], emit: Emit, explain: Explain | None = None
 ) -> list[Snapshot]:
     """Destroy snapshots; those that turn out held, cloned or busy are left and told. Returns those destroyed."""
     left = list(snapshots)
@@ -133,9 +141,8 @@ class Explainer:
         found = {}
         for name in names:
             causes = [held_by(name, holds.get(name, set())), needed_by(clones.get(name, []))]
-            causes += [
-                f"it is {user}" if user.startswith("mounted") else user for user in snapshot_users(name)
-            ]
+            users = snapshot_users(name) if self.zfs.host.address is None else []
+            causes += [f"it is {user}" if user.startswith("mounted") else user for user in users]
             found[name] = "; ".join(filter(None, causes))
         return found
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.errors import HostUnreachable, NotFound, ZvaultError
 from zvault.core.lag import DatasetLag
+from zvault.core.lineage import find_base
 from zvault.core.model import Dataset
 from zvault.core.names import excluded
-from zvault.core.replication import TransferPlan, find_base
+from zvault.core.replication import TransferPlan
 from zvault.ops.context import Context
 from zvault.ops.lag import lags
 from zvault.ops.plan import Sides, look, plan_all
@@ -78,21 +79,22 @@ async def list_document(
     A vault that is down is not brought up for this: its columns are null then.
     """
     names = [only] if only else list(context.config.backup)
-    document: Document = {"datasets": []}
+    document: Document = {"datasets": [], "gone": []}
     if snapshots:
         document["snapshots"] = []
     for name in names:
         backup = context.backup(name)
-        up = await context.zpool.state(context.vault(backup.vault).pool) is not None
+        up = await context.pool_is_up(backup.vault)
         try:
             sides = await look(context, backup, context.vault_zfs(backup.vault) if up else None)
-        except NotFound:
+        except (NotFound, HostUnreachable):
             if only:
                 raise
             continue
         found = lags(context, backup, sides)
+        document["gone"] += _gone_rows(name, sides)
         for dataset, target in sides.pairs:
-            there = sides.vault.get(target)
+            there = sides.counterparts.get(dataset.name)
             document["datasets"].append(_row(name, dataset, target, there, found[dataset.name], up))
             if snapshots:
                 document["snapshots"] += _snapshot_rows(name, dataset, there, up)
@@ -145,7 +147,7 @@ async def plan_document(context: Context, vaults: Vaults, name: str, *, bring_up
         async with vaults[backup.vault].use(f"plan {name}", lambda _: None) as vault:
             sides = await look(context, backup, vault.zfs)
             return await _planned(context, name, sides)
-    if await context.zpool.state(context.vault(backup.vault).pool) is None:
+    if not await context.pool_is_up(backup.vault):
         raise vault_is_down(backup.vault)
     return await _planned(context, name, await look(context, backup, context.vault_zfs(backup.vault)))
 
@@ -157,7 +159,25 @@ async def _planned(context: Context, name: str, sides: Sides) -> Document:
         **await prune_part(context, name, sides),
         "datasets": [await _plan_row(context, name, plan, sides) for plan in plans],
         "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
+        "gone": _gone_rows(name, sides),
     }
+
+
+def _gone_rows(backup: str, sides: Sides) -> list[Document]:
+    """What the vault keeps of datasets that are no longer on the source, and what was set aside there."""
+    pairing = sides.pairing
+    rows = [(one, "gone") for one in pairing.gone] + [(one, "set aside") for one in pairing.aside]
+    return [
+        {
+            "backup": backup,
+            "vault_dataset": one.name,
+            "state": state,
+            "used": one.used,
+            "snapshots_vault": len(one.snapshots),
+            "newest": newest.creation if (newest := one.newest()) is not None else None,
+        }
+        for one, state in rows
+    ]
 
 
 async def _plan_row(context: Context, name: str, plan: TransferPlan, sides: Sides) -> Document:
@@ -172,11 +192,12 @@ async def _plan_row(context: Context, name: str, plan: TransferPlan, sides: Side
                 "kind": str(step.kind),
                 "from": step.base.tag if step.base else None,
                 "to": step.to.tag,
-                "bytes": await context.source.estimate(step, flags),
+                "bytes": await context.source_of(context.backup(name)).estimate(step, flags),
                 "reason": step.reason,
             }
             for step in plan.steps
         ],
-        "reason": plan.abort or plan.reason,
+        "changes": [str(change) for change in plan.changes],
+        "reason": plan.reason,
         "next": plan.next,
     }

@@ -6,13 +6,17 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from zvault.core.errors import NotFound, Refused, TransferFailed
+from zvault.core.address import Source, parse_source
+from zvault.core.errors import NotFound, Refused, ToolFailed, TransferFailed
 from zvault.core.model import Dataset, Snapshot
-from zvault.core.names import check_dataset_name
 from zvault.ops.context import Context, Emit
-from zvault.ops.stream import Progress, has_mbuffer, stream
+from zvault.ops.stream import Progress, stream
 from zvault.ops.vault import OpenVault, Vaults
-from zvault.zfs.stream import restore_receive_argv, restore_send_argv
+from zvault.zfs.client import Zfs
+from zvault.zfs.stream import Flags, restore_receive_argv, restore_send_argv
+
+RESTORED = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
+"""What a restored stream is like: blocks come as they are compressed on the vault."""
 
 DEVICE_TRIES = 50
 """Tenths of a second udev may take."""
@@ -20,7 +24,10 @@ DEVICE_TRIES = 50
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to restore: a dataset by its source name or its name on the vault, ``tag`` None for the newest."""
+    """What to restore: a dataset by its source name or its name on the vault, ``tag`` None for the newest.
+
+    ``to`` is a dataset on this host, or on another as in ``ssh://root@filer1/tank/back``.
+    """
 
     backup: str
     dataset: str
@@ -30,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Where a snapshot was restored to. ``mountpoint`` is a path, for a volume its device."""
+    """Where a snapshot was restored to. ``mountpoint`` is a path on that host, for a volume its device."""
 
     snapshot: str
     to: str
@@ -41,41 +48,43 @@ class Restored:
 async def restore(context: Context, vaults: Vaults, request: Request, emit: Emit) -> Restored:
     """Restore into a dataset that does not exist yet. Nothing that is there is touched."""
     backup = context.backup(request.backup)
-    await check_target(context, request.to)
+    target = await check_target(context, request.to)
+    zfs = context.source_at(target.host)
 
     def say(text: str) -> None:
         emit("message", text=text)
 
     async with vaults[backup.vault].use(f"restore to {request.to}", say) as vault:
         dataset, snapshot = await _find(context, vault, request)
-        moved = await _stream(context, vault, dataset, snapshot, request.to, emit)
-    where = await _mount(context, dataset, request.to)
+        moved = await _stream(context, vault, dataset, snapshot, target, emit)
+    where = await _mount(zfs, dataset, target.dataset)
     emit("restored", dataset=request.to, mountpoint=where, snapshot=snapshot.name)
     return Restored(snapshot.name, request.to, where, moved)
 
 
-async def check_target(context: Context, to: str) -> None:
-    """Refuse a target that exists, has no parent, or has no name ZFS accepts."""
+async def check_target(context: Context, to: str) -> Source:
+    """Where that is. Refuses a target that exists, has no parent, or has no name ZFS accepts."""
     try:
-        check_dataset_name(to)
+        target = parse_source(to)
     except ValueError as error:
         raise Refused(f"cannot restore to '{to}'", str(error), "name a new dataset: pool/path/name") from None
-    if await context.source.exists(to):
+    zfs = context.source_at(target.host)
+    if await zfs.exists(target.dataset):
         raise Refused(
             f"'{to}' exists already",
             "a restore never writes over what is there",
             "name a dataset that does not exist",
         )
-    parent = to.rpartition("/")[0]
+    parent = target.dataset.rpartition("/")[0]
     if not parent:
         raise NotFound(
             f"cannot restore to '{to}'", "it names a pool, not a dataset in one", "name pool/path/name"
         )
-    if not await context.source.exists(parent):
-        pool = parent.partition("/")[0]
-        there = await context.source.exists(pool)
+    if not await zfs.exists(parent):
+        there = await zfs.exists(target.pool)
         advice = f"'zfs create -p {parent}' first" if there else "'zpool list' shows the pools there are"
         raise NotFound(f"cannot restore to '{to}'", f"its parent '{parent}' does not exist", advice)
+    return target
 
 
 async def _find(context: Context, vault: OpenVault, request: Request) -> tuple[Dataset, Snapshot]:
@@ -104,8 +113,9 @@ async def _find(context: Context, vault: OpenVault, request: Request) -> tuple[D
 
 
 async def _stream(
-    context: Context, vault: OpenVault, dataset: Dataset, snapshot: Snapshot, to: str, emit: Emit
+    context: Context, vault: OpenVault, dataset: Dataset, snapshot: Snapshot, target: Source, emit: Emit
 ) -> int:
+    to, raw = str(target), dataset.encrypted
     size = await vault.zfs.lzc.send_space(snapshot.name, None, ["large_blocks", "compress"])
     emit(
         "plan",
@@ -122,6 +132,9 @@ async def _stream(
         reason="asked for",
     )
 
+    stall = context.vault(vault.name).stall
+    route = context.route(vault.zfs, context.source_at(target.host), vault.profile.stream, stall)
+
     def report(progress: Progress) -> None:
         emit(
             "progress",
@@ -137,12 +150,16 @@ async def _stream(
     try:
         done = await stream(
             context.runner,
-            restore_send_argv(snapshot.name, raw=dataset.encrypted),
-            restore_receive_argv(to, dataset.type, raw=dataset.encrypted),
-            buffer=vault.profile.stream if has_mbuffer() else None,
+            await route.stages(
+                restore_send_argv(snapshot.name, raw=raw),
+                restore_receive_argv(target.dataset, dataset.type, raw=raw),
+                RESTORED,
+                size,
+            ),
             total=size,
             report=report,
             trouble=vault.trouble,
+            stall=route.stall,
         )
     except TransferFailed as error:
         advice = f"if {to} was left behind, destroy it, then restore again"
@@ -159,17 +176,24 @@ async def _appears(device: Path) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _mount(context: Context, dataset: Dataset, to: str) -> str:
+async def _mount(zfs: Zfs, dataset: Dataset, to: str) -> str:
     """Mount what was restored, where that can be done, and tell the path."""
     if dataset.type == "volume":
         device = Path("/dev/zvol") / to
-        await _appears(device)
+        if zfs.host.address is None:
+            await _appears(device)
         return str(device)
     if dataset.encrypted:
         return f"not mounted: load its key with 'zfs load-key {to}', then 'zfs mount {to}'"
-    properties = await context.source.get(to, "mountpoint", "canmount", "mounted")
+    properties = await zfs.get(to, "mountpoint", "canmount", "mounted")
     if properties["mountpoint"] in {"none", "legacy"}:
         return f"not mounted: set a mountpoint with 'zfs set mountpoint=PATH {to}'"
     if properties["mounted"] != "yes":
-        await context.source.mount(to)
+        try:
+            await zfs.mount(to)
+        except ToolFailed as error:
+            # Over there it may be that only root may (Linux: whatever 'zfs allow' says).
+            if zfs.host.address is None:
+                raise
+            return f"not mounted: {error.why}; there: 'zfs mount {to}'"
     return properties["mountpoint"]

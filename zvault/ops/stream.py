@@ -8,25 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import math
 import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
-from zvault.config.profile import Stream
 from zvault.core.errors import (
     Busy,
     Conflict,
     DeviceGone,
     PoolSuspended,
+    ResumeRefused,
+    Stalled,
     TransferFailed,
     VaultFull,
     ZvaultError,
 )
+from zvault.core.pace import Pace
+from zvault.core.units import format_duration, format_size
 from zvault.ops.watch import Look, to_its_end
+from zvault.system import ssh
 from zvault.system.process import Pipeline, Runner, StageEnd, describe_exit
-from zvault.zfs.stream import bytes_passed, bytes_sent, is_progress, mbuffer_argv
+from zvault.system.throttle import bytes_let_pass
+from zvault.zfs.stream import bytes_passed, bytes_sent, is_progress
 
 PROGRESS_EVERY = 0.5
 """Seconds between progress events."""
@@ -40,13 +46,18 @@ HANGING = 3.0
 
 @dataclass
 class Progress:
-    """Bytes of one stream so far. ``passed`` is what the receiver took, ``buffer`` percent of mbuffer's memory."""
+    """Bytes of one stream so far. ``passed`` is what the receiver took, ``buffer`` percent of mbuffer's memory.
+
+    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic).
+    """
 
     total: int | None
     started: float = field(default_factory=time.monotonic)
     passed: int | None = None
     buffer: int | None = None
+    stirred: float = field(default_factory=time.monotonic)
     _of_each: dict[str, int] = field(default_factory=dict)
+    _pace: Pace = field(default_factory=Pace)
 
     @property
     def sent(self) -> int:
@@ -58,12 +69,23 @@ class Progress:
         """Bytes that reached the receiver; without mbuffer, bytes the sender wrote."""
         return self.sent if self.passed is None else self.passed
 
+    def note(self) -> None:
+        """Note how far it is, for the rate."""
+        self._pace.note(time.monotonic(), self.done)
+
     def rate(self) -> float:
-        """Bytes a second since the start."""
-        return self.done / max(time.monotonic() - self.started, 1e-3)
+        """Bytes a second, over the last seconds."""
+        return self._pace.rate()
 
     def hear(self, line: str) -> None:
         """Take in a line one of the stages said."""
+        before = (self.sent, self.passed)
+        self._take_in(line)
+        # The throttle says one also while it waits for leave: then it is the limit that keeps the bytes.
+        if before != (self.sent, self.passed) or bytes_let_pass(line) is not None:
+            self.stirred = time.monotonic()
+
+    def _take_in(self, line: str) -> None:
         if (sent := bytes_sent(line)) is not None:
             name = line.split("\t", 2)[2]
             self._of_each[name] = max(self._of_each.get(name, 0), sent)
@@ -80,47 +102,55 @@ class Streamed:
     seconds: float
 
 
-def has_mbuffer() -> bool:
-    """Whether mbuffer is installed here."""
-    return shutil.which("mbuffer") is not None
-
-
 async def stream(
     runner: Runner,
-    send: Sequence[str],
-    receive: Sequence[str],
+    stages: Sequence[Sequence[str]],
     *,
-    buffer: Stream | None,
     total: int | None,
     report: Callable[[Progress], None],
     trouble: Look | None = None,
+    stall: float = math.inf,
 ) -> Streamed:
-    """Run one stream to its end.
+    """Run one stream to its end: the last of its stages receives it.
 
-    ``buffer`` None leaves mbuffer out. Raises what the first failing stage amounts to. Cancelling it puts every
-    stage down, and the receiver keeps what it has for a resume; if ``trouble`` finds any it is not waited for.
+    Raises what the first failing stage amounts to, and Stalled when nothing has moved for ``stall`` seconds.
+    Cancelling it puts every stage down, and the receiver keeps what it has for a resume; if ``trouble`` finds any it
+    is not waited for.
     """
-    stages = [send, receive] if buffer is None else [send, mbuffer_argv(buffer.buffer, buffer.block), receive]
     progress = Progress(total)
     pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line))
     ends = asyncio.ensure_future(pipeline.wait())
-    reporting = asyncio.ensure_future(_report(progress, report))
+    watching = asyncio.ensure_future(_watch(progress, report, stall))
     try:
+        await asyncio.wait({ends, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not ends.done():
+            watching.result()
         _judge(await asyncio.shield(ends))
     finally:
-        reporting.cancel()
+        watching.cancel()
         if not ends.done():
             await to_its_end(_give_up(pipeline, ends, trouble))
+    progress.note()
     report(progress)
     # The sender reports once a second only: a short stream may end before its first word.
     moved = max(progress.done, progress.sent) or (total or 0)
     return Streamed(moved, time.monotonic() - progress.started)
 
 
-async def _report(progress: Progress, report: Callable[[Progress], None]) -> None:
+async def _watch(progress: Progress, report: Callable[[Progress], None], stall: float) -> NoReturn:
+    """Report now and then. Raises Stalled."""
     while True:
         await asyncio.sleep(PROGRESS_EVERY)
+        progress.note()
         report(progress)
+        still = time.monotonic() - progress.stirred
+        if still >= stall:
+            of = f" of {format_size(progress.total)}" if progress.total else ""
+            raise Stalled(
+                "the stream stood still and was stopped",
+                f"no byte moved for {format_duration(still)}, after {format_size(progress.done)}{of}",
+                "the next try resumes it; a vault that is that slow at times needs a longer 'stall'",
+            )
 
 
 async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:
@@ -133,6 +163,8 @@ async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]], tro
     await pipeline.kill(0.0 if lost else WINDING_UP)
     await asyncio.wait({ends}, timeout=HANGING)
 
+
+_ANEW = "'zfs rename' the vault's dataset, and the next run sends in full"
 
 _RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
     ("out of space", VaultFull, "make room on the vault: prune more, or grow its device"),
@@ -147,6 +179,15 @@ _RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
         Conflict,
         "a snapshot of that name, but not of that origin, is on the vault: rename it",
     ),
+    ("requires -L", Conflict, "set send = { large_blocks = true } for this backup (OpenZFS #6224)"),
+    ("IV set guid mismatch", Conflict, f"raw streams and others were mixed (OpenZFS #8758): {_ANEW}"),
+    ("on top of existing unencrypted", Conflict, f"it was not received raw (OpenZFS #8308): {_ANEW}"),
+    (
+        "embedded data stream feature",
+        Conflict,
+        "if the vault's dataset is encrypted there, set send = { embedded = false } for this backup",
+    ),
+    ("key must be loaded", Conflict, "it is encrypted with a key of the vault's: load that"),
     ("is busy", Busy, "another receive may be running; 'zfs holds' and 'zfs mount' show what uses it"),
 )
 
@@ -155,14 +196,37 @@ _ECHOES = ("incomplete stream", "failed to read from stream", "invalid backup st
 """What zfs receive says of a stream that ended too soon: the cause is whoever ended it."""
 
 
+_TOKEN_IS_BAD = (
+    "used in the initial send",
+    "cannot resume send: incremental source",
+    "resume token is corrupt",
+    "resume stream: kernel modules must be upgraded",
+    "resume stream: incompatible embedded data",
+    "resume stream: IV set guid missing",
+    "resume stream: Resuming recv on existing destination",
+)
+"""What either side says of a resume token that is of no use (libzfs_sendrecv.c).
+
+"Kernel modules" and "embedded data" are what libzfs makes of any EINVAL (2.3.9). What is not among these may be
+another trouble, for which nothing of what was received is given up.
+"""
+
+
 def _judge(ends: Sequence[StageEnd]) -> None:
     """Raise for the stage that failed first; the others fail only because it did."""
     failed = [end for end in ends if not end.ok]
     if not failed:
         return
     culprit = _culprit(failed, ends[-1])
-    what = f"{' '.join(culprit.argv[:2]) if culprit.argv[0] == 'zfs' else culprit.argv[0]} failed"
-    why = _complaint(culprit) or describe_exit(culprit.returncode)
+    there = ssh.address_of(culprit.argv)
+    if there is not None and culprit.returncode == ssh.OWN_FAILURE:
+        raise ssh.failure(there, culprit.stderr)
+    what = f"{_program(culprit.argv)} failed" if there is None else f"the stream failed on {there}"
+    said, code = _complaint(culprit), culprit.returncode
+    # What one that was killed said before is not why it ended.
+    why = "; ".join(filter(None, [describe_exit(code), said])) if code < 0 else said or describe_exit(code)
+    if any(phrase in culprit.stderr for phrase in _TOKEN_IS_BAD):
+        raise ResumeRefused(what, why, "run it again: it begins anew")
     for phrase, kind, advice in _RECEIVER_SAYS:
         if culprit is ends[-1] and phrase in culprit.stderr:
             raise kind(what, why, advice)
@@ -174,18 +238,24 @@ def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
     echo = any(phrase in receiver.stderr for phrase in _ECHOES)
     if receiver in failed and not echo and _complaint(receiver):
         return receiver
-    at_fault = [
-        end
-        for end in failed
-        if not (end is receiver and echo)
-        and end.returncode != -signal.SIGPIPE
-        and "Broken pipe" not in end.stderr
-    ]
+    at_fault = [end for end in failed if not (end is receiver and echo) and not _lost_its_neighbour(end)]
     return min(at_fault or failed, key=lambda end: end.ended)
+
+
+def _lost_its_neighbour(end: StageEnd) -> bool:
+    """Whether a stage ended only because nobody took what it wrote."""
+    if end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None:
+        return not _complaint(end)
+    return end.returncode in {-signal.SIGPIPE, 128 + signal.SIGPIPE} or "Broken pipe" in end.stderr
+
+
+def _program(argv: Sequence[str]) -> str:
+    return " ".join(argv[:2]) if argv[0] == "zfs" else argv[0]
 
 
 def _complaint(end: StageEnd) -> str:
     """What a stage said of its trouble: its lines without progress and without the hint how to resume."""
-    lines = [line.strip() for line in end.stderr.splitlines() if line.strip() and not is_progress(line)]
+    said = [line.strip() for line in end.stderr.splitlines() if line.strip()]
+    lines = [line for line in said if not is_progress(line) and bytes_let_pass(line) is None]
     hint = next((i for i, line in enumerate(lines) if line.startswith("Partially received")), len(lines))
     return "; ".join(lines[:hint][:3])

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from zvault.config.schema import Backup
-from zvault.core.errors import Conflict
+from zvault.core.changes import Abort
+from zvault.core.errors import NotFound, ResumeRefused, ZvaultError
+from zvault.core.ledger import entry
+from zvault.core.lineage import find_base
 from zvault.core.model import Dataset, Snapshot
-from zvault.core.replication import Action, Step, TransferPlan, find_base, sent_by
+from zvault.core.pace import Meter
+from zvault.core.replication import Action, Step, TransferPlan, sent_by
+from zvault.ops import ledger
+from zvault.ops.arrange import arrange
 from zvault.ops.context import Context, Emit
-from zvault.ops.outcome import Outcome
-from zvault.ops.plan import Sides
+from zvault.ops.outcome import NAMED, Outcome
+from zvault.ops.plan import Sides, look, plan_all
 from zvault.ops.protect import Guard
-from zvault.ops.stream import Progress, has_mbuffer, stream
+from zvault.ops.route import Route
+from zvault.ops.stream import Progress, stream
+from zvault.ops.together import Together
 from zvault.ops.vault import OpenVault
+from zvault.zfs.changes import LzcFailure
 from zvault.zfs.stream import Flags, receive_argv, send_argv
+
+ESTIMATES = 8
+"""Sizes asked for at once: each may be a command on another host."""
 
 
 @dataclass
 class Transfers:
-    """What the transfers of one run share. ``moving`` holds the bytes so far of each stream under way."""
+    """What the transfers of one run share. ``throttle`` is the stage that limits their streams, if any.
+
+    ``touched`` tells whether anything was changed on either side, or tried.
+    """
 
     context: Context
     backup: Backup
@@ -27,67 +46,202 @@ class Transfers:
     vault: OpenVault
     emit: Emit
     outcome: Outcome
-    total: int | None = None
-    moving: dict[str, int] = field(default_factory=dict)
+    meter: Meter = field(default_factory=Meter)
+    throttle: Sequence[str] = ()
+    touched: bool = False
+    _sizes: dict[Step, int | None] = field(default_factory=dict)
+    _guards: dict[str, Guard] = field(default_factory=dict)
+    _settling: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """The changes that protect bases are made for many datasets at a time."""
+        self._together = Together(self.context.source_of(self.backup).lzc)
+
+    @property
+    def route(self) -> Route:
+        """The way its streams take."""
+        stall = self.context.vault(self.vault.name).stall
+        source = self.context.source_of(self.backup)
+        return self.context.route(source, self.vault.zfs, self.vault.profile.stream, stall)
+
+    async def lacking(self, plans: Sequence[TransferPlan]) -> list[str]:
+        """What is not as it should be on the way of these datasets' streams."""
+        flags = dict.fromkeys(self._flags(plan.dataset) for plan in plans)
+        return list(dict.fromkeys([text for each in flags for text in await self.route.lacking(each)]))
 
     def _flags(self, dataset: str) -> Flags:
         return Flags.of(self.backup.send, self.sides.source.datasets[dataset])
 
-    async def announce(self, plans: list[TransferPlan]) -> None:
-        """Estimate every stream and tell the plan."""
-        rows = []
-        total = 0
+    async def announce(self, plans: list[TransferPlan]) -> dict[str, int]:
+        """Estimate every stream and tell the plan. Returns the bytes of each dataset that has any to send."""
+        at_once = asyncio.Semaphore(ESTIMATES)
+
+        async def size(step: Step, dataset: str) -> int | None:
+            async with at_once:
+                return await self._size(step, dataset)
+
+        steps = [(plan.dataset, step) for plan in plans for step in plan.steps]
+        found = await asyncio.gather(*(size(step, dataset) for dataset, step in steps))
+        sizes: dict[str, int] = {}
+        for (dataset, _), bytes_ in zip(steps, found, strict=True):
+            sizes[dataset] = sizes.get(dataset, 0) + (bytes_ or 0)
+        self.meter.expect(sizes)
+        self._adopt(plans)
+        rows = [
+            {
+                "dataset": plan.dataset,
+                "action": str(plan.action),
+                "bytes": sizes.get(plan.dataset, 0),
+                "reason": plan.reason,
+            }
+            for plan in plans
+        ]
+        self.emit("plan", datasets=rows, bytes_total=sum(sizes.values()))
+        return sizes
+
+    def _adopt(self, plans: Sequence[TransferPlan]) -> None:
+        """Tell of datasets without a record of their flags: what is configured now is taken for it."""
+        found = []
         for plan in plans:
-            sizes = [
-                await self.context.source.estimate(step, self._flags(plan.dataset)) for step in plan.steps
-            ]
-            size = sum(size or 0 for size in sizes)
-            total += size
-            rows.append(
-                {"dataset": plan.dataset, "action": str(plan.action), "bytes": size, "reason": plan.reason}
-            )
-        self.total = total
-        self.emit("plan", datasets=rows, bytes_total=total)
+            there = self.sides.counterparts.get(plan.dataset)
+            if plan.action is not Action.INCREMENTAL or there is None or not there.snapshots:
+                continue
+            source = self.sides.source.datasets[plan.dataset]
+            if ledger.recorded(self.sides.vault, source, there) is None:
+                found.append(f"{there.name} ({ledger.wanted(self.backup, source)})")
+        if found:
+            named = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" * (len(found) > NAMED))
+            self.emit("message", text=f"no record of the send flags before, so those of now: {named}")
+
+    async def _size(self, step: Step, dataset: str) -> int | None:
+        """What a step's stream is thought to have, asked once: in bytes, None where it cannot be told."""
+        if step not in self._sizes:
+            self._sizes[step] = None
+            # It is for people only: what is wrong with a stream it says itself when it comes to it.
+            with contextlib.suppress(ZvaultError):
+                self._sizes[step] = await self.context.source_of(self.backup).estimate(
+                    step, self._flags(dataset)
+                )
+        return self._sizes[step]
 
     async def carry_out(self, plan: TransferPlan) -> None:
         """Do what a plan says. Raises what its dataset suffers; what was done stays done, and protected."""
-        if plan.action is Action.CONFLICT:
-            raise Conflict(f"{plan.dataset} cannot follow onto {plan.target}", plan.reason, plan.next)
         dataset = self.sides.source.datasets[plan.dataset]
-        guard = Guard.of(self.context.source.lzc, self.vault.guid, dataset, dict(self.sides.holds))
-        if plan.abort:
-            self.emit("warning", text=f"giving up the interrupted receive of {plan.target}: {plan.abort}")
-            await self.vault.zfs.abort_receive(plan.target)
+        guard = self._guard(dataset)
+        self.touched = self.touched or bool(plan.changes)
+        await arrange(self.vault.zfs, plan, dataset.type, self.emit)
         if plan.action is Action.NOTHING:
-            await self._settle(plan, dataset, guard)
+            self._settle(plan, dataset, guard)
             return
+        self.touched = True
         try:
             await self._send(plan, dataset, guard)
+        except ResumeRefused as refused:
+            await self._do_without(plan, refused)
         finally:
-            self.context.source.forget(plan.dataset)
+            self.meter.drop(plan.dataset)
+            self.context.source_of(self.backup).forget(plan.dataset)
 
-    async def _settle(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
+    async def _do_without(self, plan: TransferPlan, refused: ResumeRefused) -> None:
+        """A resume token that looked good was not: give it up, look again, and do what is best without it."""
+        useless = Abort(plan.target, f"ZFS did not take it: {refused.why}")
+        await arrange(self.vault.zfs, replace(plan, action=Action.NOTHING, changes=(useless,)), "", self.emit)
+        self.context.source_of(self.backup).forget(plan.dataset)
+        sides = await look(self.context, self.backup, self.vault.zfs)
+        plans = await plan_all(self.context, self.backup, sides)
+        again = next(one for one in plans if one.dataset == plan.dataset)
+        if again.action is Action.RESUME:
+            raise refused
+        await replace(self, sides=sides).carry_out(again)
+
+    def _guard(self, dataset: Dataset) -> Guard:
+        if dataset.name not in self._guards:
+            self._guards[dataset.name] = Guard.of(self._together, self.vault.guid, dataset, self.sides.holds)
+        return self._guards[dataset.name]
+
+    async def cover(self, plans: Sequence[TransferPlan]) -> None:
+        """Hold, in one call, what the first streams of all these plans start from and send."""
+        wanted = [
+            (self._guard(self.sides.source.datasets[plan.dataset]), plan) for plan in plans if plan.steps
+        ]
+        # Whoever cannot be held is told of where its own stream comes to it.
+        with contextlib.suppress(NotFound, LzcFailure):
+            await Guard.cover_all([(guard, self._first(plan)) for guard, plan in wanted])
+
+    def _first(self, plan: TransferPlan) -> list[Snapshot]:
+        """The snapshots of a dataset that may be the vault's base when its first stream breaks off."""
+        own = isinstance(plan.base, Snapshot) and plan.base.dataset == plan.dataset
+        sent = sent_by(plan.steps[0], self.sides.source.datasets[plan.dataset].snapshots)
+        return [*([plan.base] if own and isinstance(plan.base, Snapshot) else []), *sent]
+
+    def _settle_later(self, guard: Guard, base: Snapshot) -> None:
+        """Protect a base that the vault has, while other streams go on: many are settled in one call then."""
+        self.touched = True
+        self._settling[guard.dataset] = asyncio.create_task(
+            guard.settle(base), name=f"settling {guard.dataset}"
+        )
+
+    async def settle(self) -> dict[str, ZvaultError]:
+        """Wait until every base is protected, and nothing else; what went wrong, by dataset."""
+        names = list(self._settling)
+        tasks = [self._settling.pop(name) for name in names]
+        try:
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for name in names:
+                self.context.source_of(self.backup).forget(name)
+        wrong = {}
+        for name, error in zip(names, ended, strict=True):
+            if isinstance(error, ZvaultError):
+                wrong[name] = error
+            elif isinstance(error, BaseException):
+                raise error
+        return wrong
+
+    async def stop(self) -> None:
+        """Give up what still waits to be settled; the next run does it."""
+        names = list(self._settling)
+        tasks = [self._settling.pop(name) for name in names]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for name in names:
+            self.context.source_of(self.backup).forget(name)
+
+    def _settle(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
         """Nothing to send: see to it that the base is protected, and nothing else."""
-        there = self.sides.vault.get(plan.target)
+        there = self.sides.counterparts.get(plan.dataset)
         found = find_base(dataset, there) if there is not None else None
         base = next((s for s in dataset.snapshots if found and s.guid == found[1].guid), None)
         if base is not None and not guard.settled(base):
-            await guard.settle(base)
-            self.context.source.forget(plan.dataset)
+            self._settle_later(guard, base)
 
     async def _send(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
-        if plan.action is Action.FULL:
+        if plan.begins:
             await self.vault.zfs.make_parents(plan.target)
-        if isinstance(plan.base, Snapshot):
+        if isinstance(plan.base, Snapshot) and plan.base.dataset == plan.dataset:
             await guard.cover(plan.base)
-        for step in plan.steps:
+        steps = list(plan.steps)
+        if plan.borrowed is not None:
+            steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
+        for step in steps:
             await guard.cover(*sent_by(step, dataset.snapshots))
             await self._stream(step, plan, dataset)
-            await guard.settle(step.to)
+            if step is not steps[-1]:
+                await guard.settle(step.to)
+        self._settle_later(guard, steps[-1].to)
+
+    def _record(self, step: Step, dataset: Dataset) -> str:
+        """What is put on record with a stream: its flags. What is resumed goes on with those it was begun with."""
+        there = self.sides.counterparts.get(dataset.name)
+        before = None
+        if step.kind is Action.RESUME and there is not None:
+            before = ledger.recorded(self.sides.vault, dataset, there)
+        return entry(dataset, before or ledger.wanted(self.backup, dataset))
 
     async def _stream(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
         flags = self._flags(plan.dataset)
-        size = await self.context.source.estimate(step, flags)
+        size = await self._size(step, plan.dataset)
         self.emit(
             "transfer-started",
             dataset=plan.dataset,
@@ -99,7 +253,7 @@ class Transfers:
         )
 
         def report(progress: Progress) -> None:
-            self.moving[plan.dataset] = progress.done
+            self.meter.move(time.monotonic(), plan.dataset, progress.done)
             self.emit(
                 "progress",
                 dataset=plan.dataset,
@@ -107,22 +261,31 @@ class Transfers:
                 total=size,
                 rate=progress.rate(),
                 buffer=progress.buffer,
-                run_bytes=self.outcome.bytes + sum(self.moving.values()),
-                run_total=self.total,
+                run_bytes=self.meter.done,
+                run_total=self.meter.total,
+                run_rate=self.meter.pace.rate(),
             )
 
+        self.meter.begin(plan.dataset, size)
+        moved = None
         try:
             done = await stream(
                 self.context.runner,
-                send_argv(step, flags),
-                receive_argv(plan.target, dataset.type),
-                buffer=self.vault.profile.stream if has_mbuffer() else None,
+                await self.route.stages(
+                    send_argv(step, flags),
+                    receive_argv(plan.target, dataset.type, step, sent=self._record(step, dataset)),
+                    flags,
+                    size,
+                    self.throttle,
+                ),
                 total=size,
                 report=report,
                 trouble=self.vault.trouble,
+                stall=self.route.stall,
             )
+            moved = done.bytes
         finally:
-            self.moving.pop(plan.dataset, None)
-        self.outcome.bytes += done.bytes
+            self.meter.end(plan.dataset, moved)
+            self.outcome.bytes = self.meter.done
         self.outcome.sent += 1
         self.emit("transfer-finished", dataset=plan.dataset, bytes=done.bytes, seconds=done.seconds)

@@ -13,6 +13,8 @@ from zvault.core.errors import Busy, ZvaultError
 from zvault.devices.stack import DeviceState
 from zvault.ops.assembly import Assembly, Say
 from zvault.ops.context import Context
+from zvault.ops.pools import Seen
+from zvault.ops.side_by_side import Places
 from zvault.ops.watch import to_its_end, watched
 from zvault.system.logind import Inhibitor, inhibit
 from zvault.zfs.client import Zfs
@@ -161,6 +163,7 @@ class Keeper:
                 await to_its_end(self._forget_if_down())
             raise
         self._write(pinned=self.pinned, paths=paths)
+        self.context.pools.note(state.guid, Seen(self.name, self.config.pool))
         return state
 
     async def _forget_if_down(self) -> None:
@@ -216,10 +219,11 @@ class Keeper:
 
 @dataclass
 class Vaults:
-    """All vaults of the configuration, each with its keeper."""
+    """All vaults of the configuration, each with its keeper; ``places`` are those of streams, over all runs."""
 
     context: Context
     keepers: dict[str, Keeper] = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
 
     def __getitem__(self, name: str) -> Keeper:
         self.context.vault(name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
-from zvault.system.process import KILL_GRACE, LONGEST_LINE, put_down, spawn
+from zvault.system.process import KILL_GRACE, LONGEST_LINE, describe_exit, put_down, spawn
 
 LONGEST_ANSWER = 64 << 20
 """Bytes in one answer of a Conversation: a failure may name every snapshot of a large pool."""
@@ -82,8 +82,13 @@ class Conversation:
     async def _ended(self) -> ToolFailed:
         await asyncio.wait({self._listening}, timeout=KILL_GRACE)
         await put_down(self._process)
-        lines = self._last_words.strip().splitlines()
-        return ToolFailed(f"{' '.join(self.argv[-2:])} ended", lines[-1] if lines else "without a word")
+        code, said = self._process.returncode, self._last_words.strip().splitlines()[-1:]
+        killed = [describe_exit(code)] if code is not None and code < 0 else []
+        return ToolFailed(
+            f"the helper '{' '.join(self.argv[-2:])}' ended",
+            ": ".join(killed + said) or "without a word",
+            "the next try starts it anew; 'journalctl -k' tells whether the kernel killed it",
+        )
 
     async def close(self) -> None:
         """End the child."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull
-from zvault.core.model import Tree
+from zvault.core.ledger import fault
+from zvault.core.model import Dataset, Tree
 from zvault.core.replication import Action, Interrupted, Step
 from zvault.system.process import Result, Runner
 from zvault.zfs import parse
-from zvault.zfs.listing import FEW, Cache
+from zvault.zfs.changes import Changes
+from zvault.zfs.host import Host, LocalHost, SshHost
+from zvault.zfs.listing import FEW, Cache, Points
 from zvault.zfs.lzc import Lzc
+from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
 
 LIST_DEADLINE = 300.0
@@ -20,20 +24,18 @@ LIST_DEADLINE = 300.0
 NAMES_IN_ARGV = 1000
 """Snapshots named in one command: the longest names still fit the kernel's limit of 2 MiB."""
 
-PLACEHOLDER = "org.zvault:placeholder"
-"""User property of a filesystem that zvault made only to hold others."""
-
 
 class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest."""
 
-    def __init__(self, runner: Runner) -> None:
-        self.runner = runner
-        self.lzc = Lzc()
+    def __init__(self, runner: Runner, host: SshHost | None = None) -> None:
+        self.host: Host = LocalHost(runner) if host is None else host
+        self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._cache = Cache()
+        self._unknown: set[str] = set()
 
     async def close(self) -> None:
-        """End the helper process."""
+        """End the helper process, or let the connection go."""
         await self.lzc.close()
 
     async def tree(self, root: str) -> Tree:
@@ -46,16 +48,16 @@ class Zfs:
         stamps = parse.stamps(datasets)
         stale = self._cache.stale(stamps)
         fresh = [name for name in stamps if name not in set(stale)]
-        points: list[str] = []
+        kept = self._cache.points(fresh)
+        listed: dict[str, Points] = {}
         if stale:
             whole = len(stale) > FEW or not fresh
             where, depth = ([root], "-r") if whole else (stale, "-d1")
-            points = await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS)
+            listed = parse.points(await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS))
             if whole:
-                stale, fresh = list(stamps), []
-        tree = parse.tree(datasets, [*points, *self._cache.lines(fresh)])
-        self._cache.keep(stale, stamps, points, began)
-        return tree
+                stale, kept = list(stamps), {}
+            self._cache.keep(stale, stamps, listed, began)
+        return parse.tree(datasets, kept | listed)
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""
@@ -69,34 +71,53 @@ class Zfs:
             return Tree()
 
     async def _list(self, names: Sequence[str], depth: str, types: str, columns: Sequence[str]) -> list[str]:
-        result = await self.runner.run(
-            ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(columns), *names],
+        """A listing; a column that this host's OpenZFS is too old for is ``-`` in every line."""
+        asked = [column for column in columns if column not in self._unknown]
+        result = await self.host.run(
+            ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(asked), *names],
             deadline=LIST_DEADLINE,
             check=False,
         )
         if result.returncode != 0:
+            unknown = parse.unknown_property(result.stderr)
+            if unknown in asked:
+                self._unknown.add(unknown)
+                return await self._list(names, depth, types, columns)
             raise _list_failure(names[0], result)
-        return result.stdout.splitlines()
+        return parse.filled(result.stdout.splitlines(), asked, columns)
 
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:
         """The hold tags of each snapshot named that has any."""
         held: dict[str, set[str]] = defaultdict(set)
         for start in range(0, len(snapshots), NAMES_IN_ARGV):
             names = snapshots[start : start + NAMES_IN_ARGV]
-            result = await self.runner.run(
-                ["zfs", "holds", "-H", *names], deadline=LIST_DEADLINE, check=False
-            )
+            result = await self.host.run(["zfs", "holds", "-H", *names], deadline=LIST_DEADLINE, check=False)
             for line in result.stdout.splitlines():
                 name, tag, *_ = line.split("\t")
                 held[name].add(tag)
         return dict(held)
+
+    async def held(self, datasets: Iterable[Dataset]) -> dict[str, set[str]]:
+        """The hold tags of each snapshot of these datasets that has any, as of when they were last listed."""
+        found: dict[str, set[str]] = {}
+        unasked = []
+        for dataset in datasets:
+            if (known := self._cache.holds(dataset.name, dataset.snapshots)) is not None:
+                found |= known
+            elif any(snap.userrefs for snap in dataset.snapshots):
+                unasked.append(dataset)
+        held = await self.holds([snap.name for one in unasked for snap in one.snapshots if snap.userrefs])
+        for dataset in unasked:
+            tags = {snap.name: held[snap.name] for snap in dataset.snapshots if snap.name in held}
+            self._cache.keep_holds(dataset.name, dataset.snapshots, tags)
+        return found | held
 
     async def clones(self, snapshots: Sequence[str]) -> dict[str, list[str]]:
         """The clones of each snapshot named that has any. A receive that waits to be resumed is one too."""
         found: dict[str, list[str]] = {}
         for start in range(0, len(snapshots), NAMES_IN_ARGV):
             names = snapshots[start : start + NAMES_IN_ARGV]
-            result = await self.runner.run(
+            result = await self.host.run(
                 ["zfs", "list", "-Hp", "-t", "snapshot", "-o", "name,clones", *names],
                 deadline=LIST_DEADLINE,
                 check=False,
@@ -110,20 +131,33 @@ class Zfs:
     async def interrupted(self, token: str) -> Interrupted:
         """What a resume token means, and whether this host can still serve it.
 
-        The token is asked of ``zfs send -nvP -t``: it checks the snapshot, its GUID and the flags.
+        The token is asked of ``zfs send -nvP -t``: it checks the snapshot, its GUID and the flags. Raises ToolFailed
+        when that does not work, and nothing is known of the token therefore.
         """
-        result = await self.runner.run(
+        result = await self.host.run(
             ["zfs", "send", "-nvP", "-t", token], deadline=LIST_DEADLINE, check=False
         )
         said = result.stdout + result.stderr
-        to_guid = int(parse.token_contents(said).get("toguid", "0"), 0)
+        contents = parse.token_contents(said)
+        done = contents.get("bytes")
         problem = "" if result.returncode == 0 else result.complaint().removeprefix("cannot resume send: ")
-        return Interrupted(token, to_guid, problem)
+        if problem and fault(problem) == "other":
+            if "toguid" not in contents:
+                raise ToolFailed("cannot tell what an interrupted receive was of", problem)
+            problem = ""  # a trouble of the host's: the token may be as good as ever
+        return Interrupted(
+            token,
+            int(contents.get("toguid", "0"), 0),
+            problem,
+            done=None if done is None else int(done, 0),
+            left=parse.stream_size(said),
+            flags=parse.token_flags(contents),
+        )
 
     async def estimate(self, step: Step, flags: Flags) -> int | None:
         """The size of a step's stream in bytes, None where it cannot be told."""
         if step.kind is Action.RESUME and step.token is not None:
-            result = await self.runner.run(
+            result = await self.host.run(
                 ["zfs", "send", "-nvP", "-t", step.token], deadline=LIST_DEADLINE, check=False
             )
             return parse.stream_size(result.stdout + result.stderr)
@@ -141,12 +175,13 @@ class Zfs:
         for depth in range(2, len(parts) + 1):
             name = "/".join(parts[:depth])
             if not await self.exists(name):
-                result = await self.runner.run(
-                    ["zfs", "create", "-u", "-o", "canmount=off", "-o", f"{PLACEHOLDER}=on", name],
+                result = await self.host.run(
+                    ["zfs", "create", "-u", "-o", "canmount=off", "-o", f"{parse.PLACEHOLDER}={name}", name],
                     deadline=LIST_DEADLINE,
                     check=False,
                 )
-                if result.returncode != 0:
+                # Another stream below the same parent may have made it meanwhile.
+                if result.returncode != 0 and "already exists" not in result.stderr:
                     kind = VaultFull if "out of space" in result.stderr else ToolFailed
                     advice = "make room on the vault: prune more, or grow its device"
                     raise kind(
@@ -155,18 +190,28 @@ class Zfs:
 
     async def exists(self, dataset: str) -> bool:
         """Whether a dataset or snapshot exists."""
-        result = await self.runner.run(
+        result = await self.host.run(
             ["zfs", "list", "-H", "-o", "name", dataset], deadline=LIST_DEADLINE, check=False
         )
         return result.returncode == 0
 
     async def abort_receive(self, dataset: str) -> None:
-        """Give up an interrupted receive's partial state (``zfs receive -A``)."""
-        await self.runner.run(["zfs", "receive", "-A", dataset], deadline=LIST_DEADLINE)
+        """Give up an interrupted receive's partial state (``zfs receive -A``).
+
+        That there is none, though there is a token (OpenZFS #8801, #10439) or was, is no error. Raises ToolFailed.
+        """
+        result = await self.host.run(["zfs", "receive", "-A", dataset], deadline=LIST_DEADLINE, check=False)
+        none = ("any resumable receive state", "dataset does not exist")
+        if result.returncode != 0 and not any(words in result.stderr for words in none):
+            raise ToolFailed(
+                f"cannot give up the interrupted receive of '{dataset}'",
+                result.complaint(),
+                "if another receive runs, wait for it to end",
+            )
 
     async def get(self, dataset: str, *properties: str) -> dict[str, str]:
         """Exact values of some properties of one dataset. Raises NotFound."""
-        result = await self.runner.run(
+        result = await self.host.run(
             ["zfs", "get", "-Hp", "-o", "property,value", ",".join(properties), dataset],
             deadline=LIST_DEADLINE,
             check=False,
@@ -177,7 +222,7 @@ class Zfs:
 
     async def mount(self, dataset: str) -> None:
         """Mount one filesystem."""
-        await self.runner.run(["zfs", "mount", dataset], deadline=LIST_DEADLINE)
+        await self.host.run(["zfs", "mount", dataset], deadline=LIST_DEADLINE)
 
 
 def _list_failure(name: str, result: Result) -> Exception:

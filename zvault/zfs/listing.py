@@ -8,9 +8,10 @@ not move it, so whoever changes those must say so (``forget``).
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from zvault.core.model import Bookmark, Snapshot
 
 CHANGED_SLACK = 2.0
 """Seconds: a change in the same second as the listing may not be in it."""
@@ -20,30 +21,49 @@ FEW = 200
 
 
 @dataclass(frozen=True, slots=True)
+class Points:
+    """One dataset's snapshots and bookmarks, each oldest first."""
+
+    snapshots: tuple[Snapshot, ...] = ()
+    bookmarks: tuple[Bookmark, ...] = ()
+
+
+NONE = Points()
+
+
+@dataclass(slots=True)
 class Seen:
-    """One dataset's lines, and the stamps they are good for."""
+    """What one dataset has, and the stamps it is good for. ``holds`` are the tags by snapshot, once they were asked."""
 
     guid: str
     changed: str
-    lines: tuple[str, ...]
+    points: Points
+    holds: dict[str, set[str]] | None = field(default=None)
 
 
 class Cache:
-    """The snapshot and bookmark lines of datasets, by dataset name."""
+    """The snapshots, bookmarks and holds of datasets, by dataset name."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._seen: dict[str, Seen] = {}
+        self._forgotten: dict[str, float] = {}
+        self._latest = 0.0
 
     def now(self) -> float:
-        """The time to take before a listing, for ``keep``."""
-        return self._clock()
+        """The time to take before a listing, for ``keep``. A clock that was set back may stamp two changes alike."""
+        now = self._clock()
+        if now < self._latest:
+            self._seen.clear()
+        self._latest = now
+        return now
 
     def forget(self, dataset: str) -> None:
-        """Its bookmarks or holds were changed."""
+        """Its bookmarks or holds were changed. What a listing under way sees of it is not kept either."""
         self._seen.pop(dataset, None)
+        self._forgotten[dataset] = self._clock()
 
-    def stale(self, stamps: dict[str, tuple[str, str]]) -> list[str]:
+    def stale(self, stamps: Mapping[str, tuple[str, str]]) -> list[str]:
         """Which of these datasets, given with guid and ``snapshots_changed``, must be listed again."""
         return [
             name
@@ -51,20 +71,34 @@ class Cache:
             if (seen := self._seen.get(name)) is None or (seen.guid, seen.changed) != (guid, changed)
         ]
 
-    def lines(self, names: Iterable[str]) -> list[str]:
-        """The kept lines of datasets that are not stale."""
-        return [line for name in names for line in self._seen[name].lines]
+    def points(self, names: Iterable[str]) -> dict[str, Points]:
+        """What is kept of datasets that are not stale."""
+        return {name: self._seen[name].points for name in names}
 
     def keep(
-        self, names: Iterable[str], stamps: dict[str, tuple[str, str]], lines: Iterable[str], began: float
+        self,
+        names: Iterable[str],
+        stamps: Mapping[str, tuple[str, str]],
+        points: Mapping[str, Points],
+        began: float,
     ) -> None:
         """Keep what a listing begun at ``began`` saw of these datasets, where its stamp proves that it is complete."""
-        by_dataset: dict[str, list[str]] = defaultdict(list)
-        for line in lines:
-            by_dataset[line.split("\t", 1)[0].replace("#", "@").partition("@")[0]].append(line)
         for name in names:
             guid, changed = stamps[name]
-            if changed.isdecimal() and int(changed) < began - CHANGED_SLACK:
-                self._seen[name] = Seen(guid, changed, tuple(by_dataset[name]))
+            complete = changed.isdecimal() and int(changed) < began - CHANGED_SLACK
+            if complete and self._forgotten.get(name, 0.0) < began:
+                self._seen[name] = Seen(guid, changed, points.get(name, NONE))
+                self._forgotten.pop(name, None)
             else:
                 self._seen.pop(name, None)
+
+    def holds(self, dataset: str, snapshots: tuple[Snapshot, ...]) -> dict[str, set[str]] | None:
+        """The holds of just these snapshots of a dataset, if they were asked since it was listed."""
+        seen = self._seen.get(dataset)
+        return seen.holds if seen is not None and seen.points.snapshots is snapshots else None
+
+    def keep_holds(self, dataset: str, snapshots: tuple[Snapshot, ...], holds: dict[str, set[str]]) -> None:
+        """Keep the holds of these snapshots, as long as they are those that are kept of the dataset."""
+        seen = self._seen.get(dataset)
+        if seen is not None and seen.points.snapshots is snapshots:
+            seen.holds = holds

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar, cast
 
+from zvault.core.flags import SentFlags
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
+from zvault.zfs.listing import NONE, Points
+
+PLACEHOLDER = "org.zvault:placeholder"
+"""User property of a filesystem that zvault made only to hold others. Its value is that one's own name: what is
+below inherits the property, and must not be taken for a placeholder."""
+
+SENT = "org.zvault:sent"
+"""User property of a vault's dataset: the flags it was sent with (core/ledger.py)."""
 
 DATASET_COLUMNS = (
     "name",
@@ -16,9 +26,29 @@ DATASET_COLUMNS = (
     "written",
     "receive_resume_token",
     "encryption",
+    "origin",
+    PLACEHOLDER,
+    SENT,
     "snapshots_changed",
 )
 POINT_COLUMNS = ("name", "guid", "createtxg", "creation", "userrefs")
+
+
+def unknown_property(complaint: str) -> str | None:
+    """The property that this OpenZFS does not know, from what ``zfs list`` says of a column it lacks."""
+    found = re.search(r"invalid property '([^']+)'", complaint)
+    return found[1] if found else None
+
+
+def filled(lines: list[str], asked: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The lines of a listing of ``asked`` columns, with ``-`` for those of ``columns`` that are not among them."""
+    if len(asked) == len(columns):
+        return lines
+    full = []
+    for line in lines:
+        values = dict(zip(asked, line.split("\t"), strict=True))
+        full.append("\t".join(values.get(column, "-") for column in columns))
+    return full
 
 
 def number(text: str) -> int:
@@ -26,11 +56,11 @@ def number(text: str) -> int:
     return int(text) if text not in {"-", ""} else 0
 
 
-def tree(dataset_lines: Iterable[str], point_lines: Iterable[str]) -> Tree:
-    """Put a listing of datasets and one of snapshots and bookmarks together, parents before children."""
+def points(lines: Iterable[str]) -> dict[str, Points]:
+    """What a listing of snapshots and bookmarks saw, by dataset; those that have none are left out."""
     snapshots: dict[str, list[Snapshot]] = defaultdict(list)
     bookmarks: dict[str, list[Bookmark]] = defaultdict(list)
-    for line in point_lines:
+    for line in lines:
         name, guid, createtxg, creation, userrefs = line.split("\t")
         dataset, at, tag = name.partition("@")
         if at:
@@ -40,9 +70,25 @@ def tree(dataset_lines: Iterable[str], point_lines: Iterable[str]) -> Tree:
             continue
         dataset, _, tag = name.partition("#")
         bookmarks[dataset].append(Bookmark(dataset, tag, int(guid), int(createtxg), int(creation)))
+    return {
+        name: Points(_oldest_first(snapshots[name]), _oldest_first(bookmarks[name]))
+        for name in {**snapshots, **bookmarks}
+    }
+
+
+Point = TypeVar("Point", Snapshot, Bookmark)
+
+
+def _oldest_first(found: list[Point]) -> tuple[Point, ...]:
+    return tuple(sorted(found, key=lambda point: point.createtxg))
+
+
+def tree(dataset_lines: Iterable[str], of_each: Mapping[str, Points]) -> Tree:
+    """Put a listing of datasets and what each has together, parents before children."""
     datasets: dict[str, Dataset] = {}
     for line in dataset_lines:
-        name, kind, guid, used, written, token, encryption, _ = line.split("\t")
+        name, kind, guid, used, written, token, encryption, origin, placeholder, sent, _ = line.split("\t")
+        has = of_each.get(name, NONE)
         datasets[name] = Dataset(
             name=name,
             guid=int(guid),
@@ -51,18 +97,24 @@ def tree(dataset_lines: Iterable[str], point_lines: Iterable[str]) -> Tree:
             written=number(written),
             resume_token=None if token in {"-", ""} else token,
             encrypted=encryption not in {"off", "-", ""},
-            snapshots=tuple(sorted(snapshots[name], key=lambda snap: snap.createtxg)),
-            bookmarks=tuple(sorted(bookmarks[name], key=lambda mark: mark.createtxg)),
+            snapshots=has.snapshots,
+            bookmarks=has.bookmarks,
+            origin=None if origin in {"-", ""} else origin,
+            placeholder=placeholder == name and not has.snapshots,
+            sent="" if sent == "-" else sent,
         )
     return Tree(dict(sorted(datasets.items(), key=lambda item: item[0].split("/"))))
 
 
 def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Each dataset's guid and ``snapshots_changed``, which tell whether its snapshots are still those seen before."""
+    """What tells whether a dataset's snapshots are still those seen before: who it is, and ``snapshots_changed``.
+
+    Its origin belongs to who it is: ``zfs promote`` moves snapshots from one dataset to another.
+    """
     found = {}
     for line in dataset_lines:
-        fields = line.split("\t")
-        found[fields[0]] = (fields[2], fields[-1])
+        fields = dict(zip(DATASET_COLUMNS, line.split("\t"), strict=True))
+        found[fields["name"]] = (f"{fields['guid']} {fields['origin']}", fields["snapshots_changed"])
     return found
 
 
@@ -74,6 +126,13 @@ def token_contents(text: str) -> dict[str, str]:
         if equals:
             fields[key] = value
     return fields
+
+
+def token_flags(contents: Mapping[str, str]) -> SentFlags | None:
+    """The flags of a token's stream, as far as it tells: it leaves out those that made no difference (2.3.9)."""
+    if "toguid" not in contents:
+        return None
+    return SentFlags(*(f"{name}ok" in contents for name in ("largeblock", "compress", "embed", "raw")))
 
 
 def stream_size(text: str) -> int | None:

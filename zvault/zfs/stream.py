@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from zvault.config.schema import Send
 from zvault.core.model import Dataset
 from zvault.core.replication import Action, Step
+from zvault.zfs.parse import SENT
 
 KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", "quota", "refquota", "reservation", "refreservation")
 """Received but not in force on a vault: they would mount, share or fill it. ``zfs send -b`` gives them back."""
@@ -61,18 +64,28 @@ def send_argv(step: Step, flags: Flags) -> list[str]:
     return [*argv, step.to.name]
 
 
-def receive_argv(target: str, kind: str) -> list[str]:
-    """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3)."""
+def receive_argv(target: str, kind: str, step: Step | None = None, *, sent: str = "") -> list[str]:
+    """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3). ``sent`` is put on record there.
+
+    A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
+    empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
+    """
     own = (
         {"readonly": "on", "volmode": "none"}
         if kind == "volume"
         else {"readonly": "on", "canmount": "noauto"}
     )
     argv = ["zfs", "receive", "-s", "-u"]
+    if sent:
+        own[SENT] = sent
     for key, value in own.items():
         argv += ["-o", f"{key}={value}"]
     for key in VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT:
         argv += ["-x", key]
+    if step is not None and step.origin is not None:
+        argv += ["-o", f"origin={step.origin}"]
+    if step is not None and step.over:
+        argv += ["-F"]
     return [*argv, target]
 
 
@@ -87,9 +100,9 @@ def restore_send_argv(snapshot: str, *, raw: bool) -> list[str]:
 def restore_receive_argv(target: str, kind: str, *, raw: bool) -> list[str]:
     """``zfs receive`` of a restored dataset: it must not mount or share over what is live.
 
-    With ``raw`` the vault's own settings come along and are left out here.
+    With ``raw`` the vault's own settings come along and are left out here; its record of the flags is in any case.
     """
-    keep_out = [] if kind == "volume" else ["mountpoint", "sharenfs", "sharesmb"]
+    keep_out = [SENT] if kind == "volume" else [SENT, "mountpoint", "sharenfs", "sharesmb"]
     if raw:
         keep_out += ["readonly", "volmode" if kind == "volume" else "canmount"]
     return ["zfs", "receive", "-u", *(word for key in keep_out for word in ("-x", key)), target]
@@ -98,6 +111,103 @@ def restore_receive_argv(target: str, kind: str, *, raw: bool) -> list[str]:
 def mbuffer_argv(memory: int, block: int) -> list[str]:
     """``mbuffer`` with ``memory`` and ``block`` in bytes. It is not told to be quiet: its status is our progress."""
     return ["mbuffer", "-s", str(block), "-m", f"{memory // 1024}k"]
+
+
+Compression = Literal["auto", "zstd", "lz4", "gzip", "off"]
+
+_CODECS = {
+    "zstd": (["zstd", "-q", "-c", "-1"], ["zstd", "-q", "-d", "-c"]),
+    "lz4": (["lz4", "-q", "-c", "-1"], ["lz4", "-q", "-d", "-c"]),
+    "gzip": (["gzip", "-c", "-1"], ["gzip", "-d", "-c"]),
+}
+
+HELPERS = ("mbuffer", *_CODECS)
+"""Programs a stream may go through; none of them is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a stream: its host's name, which helpers that has, and how commands joined by pipes are run there.
+
+    ``remote`` None is this host: its commands are stages themselves.
+    """
+
+    name: str
+    tools: frozenset[str]
+    remote: Callable[[Sequence[Sequence[str]]], list[str]] | None = None
+
+    def stages(self, commands: list[list[str]]) -> list[list[str]]:
+        """The commands as stages of a pipeline on this host."""
+        return commands if self.remote is None else [self.remote(commands)]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """mbuffer's memory and block in bytes; one on another host gives up after ``patience`` seconds without a byte."""
+
+    memory: int
+    block: int
+    patience: float
+
+    def argv(self, end: End, *, quiet: bool) -> list[list[str]]:
+        """As commands at an end: none where it has no mbuffer."""
+        if "mbuffer" not in end.tools:
+            return []
+        # Nobody here can stop it once the link is dead, and its receive would keep the dataset busy for long.
+        watchdog = [] if end.remote is None else ["-W", str(max(1, round(self.patience)))]
+        return [[*mbuffer_argv(self.memory, self.block), *watchdog, *(["-q"] if quiet else [])]]
+
+
+def stages(
+    send: list[str],
+    receive: list[str],
+    source: End,
+    vault: End,
+    *,
+    buffer: Buffer | None,
+    codec: str | None = None,
+    throttle: Sequence[str] = (),
+) -> list[list[str]]:
+    """A stream's stages on this host, first to last. ``throttle`` is the one that limits it, if any.
+
+    Between two hosts each end has a buffer, and the one next to the receiver tells the progress; between them the
+    stream is compressed by ``codec``, and limited as it is there.
+    """
+    limit = [list(throttle)] if throttle else []
+    if source.remote is None and vault.remote is None:
+        return [send, *limit, *(buffer.argv(vault, quiet=False) if buffer else []), receive]
+    after = buffer.argv(vault, quiet=False) if buffer else []
+    before = buffer.argv(source, quiet=bool(after)) if buffer else []
+    pack, unpack = ([packer] for packer in _CODECS[codec]) if codec else ([], [])
+    sending, receiving = [send, *before, *pack], [*unpack, *after, receive]
+    return [*source.stages(sending), *limit, *vault.stages(receiving)]
+
+
+def choose_codec(wanted: Compression, flags: Flags, source: End, vault: End) -> tuple[str | None, str]:
+    """How a stream between two hosts is compressed, and what is to be told if it is not as wanted.
+
+    "auto" leaves alone what comes compressed from the disk already (``-c``, ``-w``).
+    """
+    if source.remote is None and vault.remote is None:
+        return None, ""
+    if wanted == "off" or (wanted == "auto" and (flags.compressed or flags.raw)):
+        return None, ""
+    codec = "zstd" if wanted == "auto" else wanted
+    lacking = [end.name for end in (source, vault) if codec not in end.tools]
+    if lacking:
+        return None, f"{codec} is not installed on {' and '.join(lacking)}: streams go uncompressed"
+    return codec, ""
+
+
+def unbuffered(source: End, vault: End) -> str:
+    """What is to be told where a stream lacks a buffer, or nothing."""
+    ends = {end.name: end for end in (source, vault)}
+    lacking = [name for name, end in ends.items() if "mbuffer" not in end.tools]
+    return (
+        f"mbuffer is not installed on {' and '.join(lacking)}: streams go without a buffer, slower"
+        if lacking
+        else ""
+    )
 
 
 _SENT = re.compile(r"^\d\d:\d\d:\d\d\t(\d+)\t")

@@ -8,6 +8,7 @@ import pytest
 def keepsake(name="tank@a", state="in use", guid="c01d", **changes):
     return {
         "kind": "bookmark" if "#" in name else "hold",
+        "host": None,
         "dataset": "tank",
         "name": name,
         "guid": "18446744073709551615",
@@ -45,6 +46,18 @@ def test_they_are_listed_with_owner_and_reason(held, ctl):
         "1 in use, 1 orphan, 1 unknown",
     ]
     assert posts(held) == []
+
+
+def test_those_of_another_host_say_so(held, ctl):
+    held.documents["GET /v1/holds"] = {"holds": [keepsake(), keepsake("tank@b", host="ssh://filer1")]}
+    assert ctl("holds", "-H", "-o", "host,name").lines == ["-\ttank@a", "ssh://filer1\ttank@b"]
+
+
+def test_nothing_to_reap_is_told_as_such(held, ctl):
+    held.documents["GET /v1/holds"] = {"holds": [keepsake(), UNKNOWN]}
+    assert "nothing to reap" in ctl("holds", "--reap").err
+    held.documents["GET /v1/holds"] = {"holds": []}
+    assert "no holds" in ctl("holds").err
 
 
 def test_reaping_shows_orphans_and_wants_yes(held, ctl):

@@ -5,6 +5,8 @@ import json
 import pytest
 from api_documents import backup, event, run_events, status, trouble
 
+from zvault.cli.progress import Lines
+
 
 @pytest.fixture
 def started(daemon):
@@ -167,3 +169,59 @@ def test_restored_but_not_mounted(daemon, ctl, mountpoint, told):
         event("run-finished", result="ok", bytes=1, seconds=1.0, error=None),
     ]
     assert ctl("restore", "home", "tank", "tank/x").lines[0] == f"restored: tank/x from @s, {told}"
+
+
+def test_what_is_tried_again_is_no_failure_of_the_run(started, ctl):
+    stalled = trouble("stalled", "the stream stood still", "no byte moved for 15m", "")
+    middle = [
+        event("dataset-failed", dataset="tank/home/b", error=stalled, again=True),
+        event("retry", wait=31.7, number=1, retries=3, error=stalled),
+    ]
+    started.events["42"] = run_events(middle=middle)
+    said = ctl("run", "home")
+    assert said.code == 0
+    assert said.err == "failed for now: tank/home/b: the stream stood still\n"
+    assert "trying again in 31s (1 of 3): the stream stood still: no byte moved for 15m" in said.lines
+    assert json.loads(ctl("run", "home", "-j").out)["failed"] == []
+
+
+def test_what_failed_for_good_is_named_at_the_end(started, ctl):
+    failed = event("dataset-failed", dataset="tank/home/b", error=trouble(), again=False)
+    end = trouble(what="1 of 3 datasets failed", why="tank/home/b (the stream broke: out of space)")
+    started.events["42"] = run_events("partial", error=end, middle=[failed])
+    said = ctl("run", "home", "-q")
+    assert said.code == 1
+    assert said.err.splitlines()[-3:] == [
+        "  1 of 3 datasets failed",
+        "   why: tank/home/b (the stream broke: out of space)",
+        "  next: make room",
+    ]
+
+
+def progress(dataset: str, run_bytes: int) -> dict:
+    return event(
+        "progress",
+        dataset=dataset,
+        bytes=1 << 20,
+        total=1 << 30,
+        rate=float(10 << 20),
+        run_bytes=run_bytes,
+        run_total=4 << 30,
+        run_rate=float(100 << 20),
+    )
+
+
+def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is():
+    now, said = [0.0], []
+    lines = Lines(said.append, lambda: now[0])
+    for name in ("tank/a", "tank/b"):
+        lines.see(event("transfer-started", dataset=name))
+    for now[0] in (20.0, 59.0, 61.0, 62.0, 119.0):
+        lines.see(progress("tank/a", 1 << 30))
+    lines.see(event("transfer-finished", dataset="tank/a", bytes=1, seconds=1.0))
+    now[0] = 125.0
+    lines.see(progress("tank/b", (4 << 30) - 1))
+    assert said == [
+        "25%, 1G of 4G, 100M/s, eta 30s; sending tank/a, tank/b",
+        "99%, 4.00G of 4G, 100M/s, eta 1s; sending tank/b",
+    ]

@@ -162,12 +162,13 @@ def step(before, after, size=1 << 30, reason=""):
     }
 
 
-def planned(name, action="incremental", steps=(), reason="shares a base", next=""):
+def planned(name, action="incremental", steps=(), reason="shares a base", next="", changes=()):
     return {
         "dataset": name,
         "vault_dataset": f"filer1/{name}",
         "action": action,
         "written": 3 << 20,
+        "changes": list(changes),
         "steps": list(steps),
         "reason": reason,
         "next": next,
@@ -195,6 +196,7 @@ def plan(*datasets):
         "backup": "home",
         "vault": "cold",
         "datasets": list(datasets),
+        "gone": [],
         "prune": verdicts,
         "freed": {"source": 1 << 20, "vault": 0},
         "over_limit": [],
@@ -240,6 +242,39 @@ def test_a_conflict_is_told_with_what_to_do(daemon, ctl):
     said = ctl("plan", "home")
     assert said.code == 1
     assert "  next: rename it" in said.lines
+
+
+GONE = {
+    "backup": "home",
+    "vault_dataset": "filer1/tank/old",
+    "state": "gone",
+    "used": 1 << 20,
+    "snapshots_vault": 7,
+    "newest": 1_790_000_000,
+}
+
+
+def test_what_changes_on_the_vault_first_and_what_is_gone_from_the_source(daemon, ctl):
+    renamed = "rename filer1/a to filer1/b: it follows tank/b"
+    made = plan(planned("tank/b", steps=[step("a", "b")], changes=[renamed]))
+    daemon.documents["GET /v1/plan/home"] = made | {"gone": [GONE]}
+    lines = ctl("plan", "home").lines
+    assert lines[4:6] == [f"  first: {renamed}", "   send: incremental @a -> @b"]
+    assert lines[lines.index("on the vault, and followed by nothing:") + 2].split()[:3] == [
+        "filer1/tank/old",
+        "gone",
+        "7",
+    ]
+    cells = ctl("plan", "home", "-Hp").cells
+    assert ["change", "tank/b", renamed] in cells
+    assert ["gone", "filer1/tank/old", "gone", "7", "1790000000"] in cells
+
+
+def test_list_of_what_is_gone(daemon, ctl):
+    daemon.documents["GET /v1/list"] = {"datasets": [dataset()], "gone": [GONE]}
+    assert ctl("list", "-t", "gone", "-Hp").cells == [
+        ["filer1/tank/old", "home", "gone", "1048576", "7", "1790000000"]
+    ]
 
 
 def test_plan_for_scripts(daemon, ctl):

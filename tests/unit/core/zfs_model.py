@@ -34,7 +34,10 @@ class Partial:
 
 @dataclass
 class World:
-    """One dataset on a source pool and its counterpart (``vault`` None: there is none) on a vault's."""
+    """One dataset on a source pool and its counterpart (``vault`` None: there is none) on a vault's.
+
+    ``quiet`` are the GUIDs of snapshots made on the vault while nothing had been written there.
+    """
 
     name: str = "tank/a"
     target: str = "cold/a"
@@ -45,6 +48,7 @@ class World:
     vault: list[Snapshot] | None = None
     written: int = 0
     partial: Partial | None = None
+    quiet: set[int] = field(default_factory=set)
 
     def tick(self) -> int:
         self.txg += 1
@@ -117,6 +121,8 @@ class World:
             raise Illegal("the incremental source no longer exists")
         if step.to.guid != to.guid:
             raise Illegal("the step brings another snapshot than the token")
+        if waits.base and (self.written or not self.vault or self.vault[-1].guid != waits.base):
+            raise Illegal("the target has been modified since its most recent snapshot")
         self.partial = None
         self.vault = [] if self.vault is None else self.vault
         self.arrive(to.guid, to.tag, to.creation)
@@ -128,10 +134,10 @@ class World:
             if self.vault is not None:
                 raise Illegal("the target exists")
             self.vault = []
-        elif not self.vault or self.vault[-1].guid != base:
-            raise Illegal("the target's most recent snapshot is not the incremental source")
-        elif self.written:
-            raise Illegal("the target has been modified since its most recent snapshot")
+        elif base not in self.had():
+            raise Illegal("the target does not have the incremental source")
+        elif self.written or not self.quiet.issuperset(self.after(base)):
+            raise Illegal("the target has been modified since the incremental source")
         for snap in sent:
             if snap.tag in {there.tag for there in self.vault}:
                 raise Illegal("the target has a snapshot of that name")
@@ -171,6 +177,10 @@ class World:
     def had(self) -> list[int]:
         return [snap.guid for snap in self.vault or ()]
 
+    def after(self, guid: int) -> list[int]:
+        """What the vault has after one of its snapshots."""
+        return self.had()[self.had().index(guid) + 1 :]
+
     def copy(self) -> World:
         return World(
             self.name,
@@ -182,6 +192,7 @@ class World:
             None if self.vault is None else list(self.vault),
             self.written,
             None if self.partial is None else Partial(**vars(self.partial)),
+            set(self.quiet),
         )
 
 

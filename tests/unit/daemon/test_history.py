@@ -61,9 +61,9 @@ def test_a_run_in_progress_has_no_end(history: History) -> None:
 
 def test_the_newest_come_first_of_all_backups_or_of_one(history: History) -> None:
     add(history, "r1", 10, backup="a")
-    add(history, "r3", 30)
-    add(history, "r2", 20)
-    add(history, "r4", 30)
+    add(history, "r2", 30)
+    add(history, "r3", 20)  # the clock was set back
+    add(history, "r4", 20)
     assert ids(history) == ["r4", "r3", "r2", "r1"]
     assert ids(history, "b", 2) == ["r4", "r3"]
     assert ids(history, "nobody") == []
@@ -80,6 +80,14 @@ def test_the_last_run_and_the_last_success_are_told_apart(history: History) -> N
     assert success is not None
     assert (last["id"], success["id"]) == ("r2", "r1")
     assert history.last("b", "interrupted") is None
+
+
+def test_a_clock_that_was_set_back_hides_no_failure(history: History) -> None:
+    add(history, "r1", 1000.0)
+    add(history, "r2", 10.0, "failed")
+    last = history.last("b")
+    assert last is not None
+    assert last["id"] == "r2"
 
 
 def test_after_a_crash_unfinished_runs_are_interrupted(file: Path) -> None:

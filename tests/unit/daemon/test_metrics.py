@@ -115,8 +115,9 @@ def fill(metrics: Metrics) -> None:
     runs: Any = metrics.status.runs
     runs.lags = {
         "b": {
-            "tank/my data": DatasetLag("tank/my data", 0.0, NEWEST, 2),
+            "tank/my data": DatasetLag("tank/my data", 0.0, NEWEST, 2, base=NEWEST.creation),
             'tank/"odd\\': DatasetLag('tank/"odd\\', None, None, 7),
+            "tank/marked": DatasetLag("tank/marked", None, None, 3, base=int(NOW) - 7200),
         }
     }
     tallies = runs.tallies
@@ -125,6 +126,8 @@ def fill(metrics: Metrics) -> None:
     tallies.bytes = Counter({"b": 2**53})
     tallies.seconds = Counter({"b": 12.5})
     tallies.pruned = Counter({("b", "source"): 3, ("b", "vault"): 4})
+    tallies.aborted = Counter({("b", "replaced"): 2})
+    tallies.over_limit = {("b", "source"): 0, ("b", "vault"): 2, ("gone", "vault"): 9}
     history: Any = metrics.status.history
     history.runs = {
         ("b", None): {"started": NOW - 100, "ended": NOW - 90, "result": "failed", "error": None},
@@ -145,6 +148,16 @@ def test_a_lag_that_is_not_known_has_no_sample_rather_than_a_small_one(metrics: 
     assert samples(metrics, "zvault_backup_pending_snapshots")["b", 'tank/"odd\\'] == 7
 
 
+def test_the_base_has_an_age_of_its_own(metrics: Metrics) -> None:
+    # A bookmark may be all that is left of it on the source: then the lag is not known, and the base is.
+    assert samples(metrics, "zvault_base_age_seconds") == {}
+    fill(metrics)
+    assert samples(metrics, "zvault_base_age_seconds") == {
+        ("b", "tank/my data"): 3600.5,
+        ("b", "tank/marked"): 7200.5,
+    }
+
+
 def test_what_never_happened_has_no_time(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_backup_last_success_timestamp_seconds") == {}
     assert samples(metrics, "zvault_backup_last_run_timestamp_seconds") == {}
@@ -157,7 +170,7 @@ def test_what_never_happened_has_no_time(metrics: Metrics) -> None:
 def test_limits_and_runs_of_each_backup(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_backup_max_lag_seconds") == {("b",): 10800.0}
     runs: Any = metrics.status.runs
-    runs.current["c"] = SimpleNamespace(id="r1", bytes_done=1, bytes_total=2)
+    runs.current["c"] = SimpleNamespace(id="r1", bytes_done=1, bytes_total=2, waiting=None)
     assert samples(metrics, "zvault_backup_running") == {("b",): 0.0, ("c",): 1.0}
 
 
@@ -172,6 +185,10 @@ def test_counters_begin_at_zero_and_count(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_transfer_bytes") == {("b",): float(2**53)}
     assert samples(metrics, "zvault_transfer_seconds") == {("b",): 12.5}
     assert samples(metrics, "zvault_pruned_snapshots") == {("b", "source"): 3, ("b", "vault"): 4}
+    aborted = samples(metrics, "zvault_resume_aborted")
+    assert (aborted["b", "replaced"], aborted["b", "corrupt"], aborted["c", "flags"]) == (2, 0, 0)
+    # A backup that is no longer configured has no series that would alert for ever.
+    assert samples(metrics, "zvault_prune_over_limit_datasets") == {("b", "source"): 0, ("b", "vault"): 2}
 
 
 def test_a_vault_that_is_up(metrics: Metrics) -> None:

@@ -244,6 +244,29 @@ async def test_when_its_time_comes_a_backup_is_run(
     assert fired[0] == ("a", "schedule")
 
 
+async def test_a_clock_that_is_set_back_has_schedules_counted_anew(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = build({"a": {"every": "1h"}})
+    anew = asyncio.Event()
+    await scheduler.start()
+
+    async def reschedule() -> None:
+        anew.set()
+
+    monkeypatch.setattr(scheduler, "reschedule", reschedule)
+    await asyncio.sleep(0.1)
+    assert not anew.is_set()
+    monkeypatch.setattr(StoppedClock, "now_is", at("2026-11-19 09:30", UTC))
+    await asyncio.wait_for(anew.wait(), 5)
+
+
+async def test_a_snapshot_from_the_future_counts_as_made_now(build: Any) -> None:
+    scheduler = build({"a": {"every": "1h"}})
+    snapshot_at(scheduler, "a", at("2026-11-24 09:30", UTC))
+    assert await scheduler._last_snapshot(scheduler.context.backup("a")) == at("2026-11-21 09:30", UTC)
+
+
 async def test_a_new_configuration_takes_the_place_of_the_old(build: Any, fired: Fired) -> None:
     scheduler = build({"a": {"schedule": "hourly"}, "b": {"schedule": "hourly"}})
     for name in "ab":

@@ -14,6 +14,8 @@ from zvault.ops.protect import hold_tag, mark_name
 COLD, USB, LOST = 0xC01D, 0x05B, 0x105
 ALL_UP = Known({COLD: "cold", USB: "usb"}, ())
 USB_DOWN = Known({COLD: "cold"}, ("usb",))
+USB_KNOWN = Known({COLD: "cold"}, ("usb",), {COLD: "cold", USB: "usb", LOST: None})
+TURNS = Known({COLD: "cold", USB: "usb"}, (), {LOST: "usb"})
 
 
 def mark(number: int, vault: int = COLD) -> Bookmark:
@@ -61,11 +63,16 @@ def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
         (hold(2, LOST), ALL_UP, [], "orphan", "no configured vault has a pool with this GUID"),
         (hold(2, LOST), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
         (hold(2, USB), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, USB), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, LOST), USB_KNOWN, [], "orphan", "no configured vault has a pool with this GUID"),
+        (hold(2, 0x7), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, LOST), Known({COLD: "cold"}, ("usb",), {LOST: None}), [], "unknown", "may be the base of vault usb"),
+        (hold(2, LOST), TURNS, [], "unknown", "vault usb had this pool before: they may take turns"),
     ],
 )  # fmt: skip
 def test_states(one: Keepsake, known: Known, targets: list[Dataset | None], state: str, reason: str) -> None:
     found = judged(one, known, SOURCE, targets)
-    assert (found.state, found.vault) == (state, known.names.get(one.vault_guid))
+    assert (found.state, found.vault) == (state, (known.seen | known.names).get(one.vault_guid))
     assert found.reason.startswith(reason)
 
 
@@ -90,7 +97,7 @@ NUMBERS = st.sets(st.integers(1, 8), max_size=6)
     held=NUMBERS,
     marked=NUMBERS,
     vault=st.sampled_from([COLD, USB, LOST]),
-    known=st.sampled_from([ALL_UP, USB_DOWN, Known({}, ("cold", "usb"))]),
+    known=st.sampled_from([ALL_UP, USB_DOWN, USB_KNOWN, TURNS, Known({}, ("cold", "usb"))]),
     named=st.booleans(),
 )
 def test_a_base_of_a_vault_that_exists_is_never_reaped(
@@ -115,5 +122,5 @@ def test_a_base_of_a_vault_that_exists_is_never_reaped(
         assert base not in going
         assert not going or base in marked, "nothing goes before the base is protected"
         assert base is not None or not going, "without a base it is for somebody to look"
-    elif not named and known.unasked:
+    elif not named and (known.seen.get(vault) or (known.unasked and vault not in known.seen)):
         assert not going

@@ -1,5 +1,7 @@
 """What a look at both sides makes of them, and what prune plans must never doom."""
 
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from ops_world import HOUR, START, context, dataset, sides, snap, tag, tree
 from zvault.core.errors import NotFound
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.replication import Action, Interrupted, TransferPlan
-from zvault.ops.plan import look, moves, ours_of, plan_all, plan_prune, selected
+from zvault.ops.plan import Sides, look, moves, ours_of, plan_all, plan_prune, selected, wanted_of
 
 PRUNE_HARD = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}
 
@@ -27,6 +29,12 @@ class FakeZfs:
         self.there = tree
         self.known = holds or {}
         self.asked: list[Any] = []
+        self.host = self
+
+    async def run(self, argv: list[str], **_: Any) -> Any:
+        """Asked for what lies beside the root on the vault."""
+        self.asked.append(argv[-1])
+        return SimpleNamespace(returncode=0, stdout="cold/host\ncold/host/tank\n")
 
     async def tree(self, root: str) -> Tree:
         self.asked.append(root)
@@ -37,19 +45,20 @@ class FakeZfs:
         self.asked.append(root)
         return self.there or Tree()
 
-    async def holds(self, snapshots: list[str]) -> dict[str, set[str]]:
-        self.asked.append(snapshots)
-        return {name: self.known[name] for name in snapshots if name in self.known}
+    async def held(self, datasets: Iterable[Dataset]) -> dict[str, set[str]]:
+        names = [snap.name for one in datasets for snap in one.snapshots]
+        self.asked.append(names)
+        return {name: self.known[name] for name in names if name in self.known}
 
     async def interrupted(self, token: str) -> Interrupted:
         self.asked.append(token)
         return Interrupted(token, 102)
 
 
-async def test_one_look_lists_each_side_once_and_asks_only_for_holds_there_are() -> None:
+async def test_one_look_lists_each_side_once_and_asks_for_the_holds_of_the_source() -> None:
     held = snap(1, held=1)
     source = FakeZfs(tree(dataset("tank", held, snap(2)), dataset("tank/a")), {held.name: {"zvault:1f"}})
-    vault = FakeZfs(tree(dataset("cold/host/tank")))
+    vault = FakeZfs(tree(dataset("cold/host/tank"), dataset("cold/host/tank/a")))
     where = context()
     where.source = source  # type: ignore[assignment]
     found = await look(where, where.backup("b"), vault)  # type: ignore[arg-type]
@@ -57,10 +66,18 @@ async def test_one_look_lists_each_side_once_and_asks_only_for_holds_there_are()
         ("tank", "cold/host/tank"),
         ("tank/a", "cold/host/tank/a"),
     ]
-    assert source.asked == ["tank", [held.name]]
+    assert source.asked == ["tank", [held.name, snap(2).name]]
     assert vault.asked == ["cold/host/tank"]
     assert found.holds == {held.name: {"zvault:1f"}}
     assert found.vault_seen
+
+
+async def test_where_something_is_missing_one_looks_at_what_was_set_aside_too() -> None:
+    vault = FakeZfs(tree(dataset("cold/host/tank")))
+    where = context()
+    where.source = FakeZfs(tree(dataset("tank"), dataset("tank/a")))  # type: ignore[assignment]
+    await look(where, where.backup("b"), vault)  # type: ignore[arg-type]
+    assert vault.asked == ["cold/host/tank", "cold/host"]
 
 
 async def test_a_vault_that_is_down_was_not_seen_rather_than_empty() -> None:
@@ -213,3 +230,88 @@ def test_no_prune_takes_a_base_a_hold_what_was_not_sent_or_what_is_not_ours(
             assert not gone
         assert len(plan.verdicts) == len(on_source if plan.side == "source" else on_vault)
         assert all(verdict.reason for verdict in plan.verdicts)
+
+
+# Gone from the source
+
+
+def vaulted(name: str, *numbers: int, **fields: Any) -> Dataset:
+    return dataset(name, *(snap(number, name) for number in numbers), **fields)
+
+
+def both(source: Tree, vault: Tree, *left_out: str, apart: tuple[str, ...] = ()) -> Sides:
+    placed = [(one, f"cold/host/{one.name}") for one in source]
+    pairs = tuple(one for one in placed if one[0].name not in left_out)
+    rest = tuple(one for one in placed if one[0].name in left_out)
+    return Sides(source, vault, pairs, left_out=rest, apart=apart)
+
+
+def pruned_on_vault(keep: dict[str, Any], found: Sides) -> list[str]:
+    where = context(START + 100 * HOUR, keep=keep, prune_limit="100%")
+    return [
+        one.name.removeprefix("cold/host/") for one in plan_prune(where, where.backup("b"), found)[1].doomed
+    ]
+
+
+GONE_HARD = {"source": {}, "vault": {}, "gone": {"within": "1s"}}
+
+
+def test_what_is_gone_from_the_source_has_rules_of_its_own() -> None:
+    source = tree(dataset("tank", snap(7)), dataset("tank/x", snap(27, "tank/x")))
+    aside = "cold/host/tank/a_zvault-conflict-20261121T090000Z"
+    by_hand = snap(4, "cold/host/tank/gone", name="by-hand")
+    vault = tree(
+        vaulted("cold/host/tank", 6, 7),
+        dataset("cold/host/tank/gone", *(snap(n, "cold/host/tank/gone") for n in (1, 2, 3)), by_hand),
+        vaulted(aside, 11, 12),
+        vaulted("cold/host/tank/held", 14, 15),
+        dataset("cold/host/tank/clone", origin=f"cold/host/tank/held@{tag(14)}"),
+        vaulted("cold/host/tank/other", 21, 22, 23),
+        vaulted("cold/host/tank/x", 25, 26, 27),
+    )
+    found = both(source, vault, "tank/x", apart=("cold/host/tank/other",))
+    assert pruned_on_vault({}, found) == []
+    # The newest stays, what zvault did not make, what was set aside, what is excluded, and what is another backup's.
+    assert pruned_on_vault(GONE_HARD, found) == [f"tank/gone@{tag(1)}", f"tank/gone@{tag(2)}"]
+
+
+def test_what_was_only_renamed_is_not_gone() -> None:
+    """Also where it cannot simply be renamed on the vault: its history is still to be built upon."""
+    source = tree(dataset("tank"), dataset("tank/new", snap(3, "tank/new"), snap(4, "tank/new")))
+    for fields in ({}, {"written": 4096}):
+        vault = tree(vaulted("cold/host/tank/old", 1, 2, 3, **fields))
+        found = both(source, vault)
+        assert found.pairing.gone == ()
+        assert pruned_on_vault(GONE_HARD, found) == []
+        assert ("tank/new" in found.counterparts) == (not fields)
+
+
+async def test_only_what_came_after_a_base_makes_one_ask_what_it_changed() -> None:
+    asked = []
+
+    class Vault(FakeZfs):
+        async def get(self, name: str, *properties: str) -> dict[str, str]:
+            asked.append((name, properties))
+            return dict.fromkeys(properties, "0")
+
+        async def holds(self, snapshots: list[str]) -> dict[str, set[str]]:
+            return {}
+
+    where = context()
+    where.source = FakeZfs(None)  # type: ignore[assignment]
+    vault = Vault(None)
+    where.vault_zfs = lambda _: vault  # type: ignore[method-assign, assignment, return-value]
+    there = vaulted("cold/host/tank", 1, 2)
+    (plan,) = await plan_all(where, where.backup("b"), sides(dataset("tank", snap(1), snap(2)), there))
+    assert (plan.action, asked) == (Action.NOTHING, [])
+    foreign = snap(9, "cold/host/tank", name="by-hand")
+    more = dataset("cold/host/tank", snap(1, "cold/host/tank"), foreign)
+    (plan,) = await plan_all(where, where.backup("b"), sides(dataset("tank", snap(1), snap(2)), more))
+    assert asked == [("cold/host/tank", (f"written@{tag(1)}",))]
+    assert plan.action is Action.INCREMENTAL
+
+
+def test_also_adds_snapshots_by_their_names_to_what_is_sent() -> None:
+    wanted = wanted_of(context(also=["manual-*"]).backup("b"))
+    tags = [tag(1), "manual-1", "auto-1"]
+    assert [one for one in tags if wanted(Snapshot("tank", one, 1, 1, 1))] == [tag(1), "manual-1"]

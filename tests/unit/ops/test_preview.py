@@ -15,7 +15,9 @@ from zvault.ops import preview
 from zvault.ops.plan import PrunePlan, plan_prune
 from zvault.ops.preview import prune_part
 from zvault.ops.prune import Explainer, held_by, needed_by, prune, without_stuck
+from zvault.system.process import HostRunner
 from zvault.system.users import snapshot_users
+from zvault.zfs.host import LocalHost
 
 KEEP_ONE = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}
 
@@ -38,6 +40,8 @@ class Blocks:
 
 
 class FakeZfs:
+    host = LocalHost(HostRunner())
+
     def __init__(self, lzc: Any, clones: dict[str, list[str]] | None = None) -> None:
         self.lzc = lzc
         self.cloned = clones or {}
@@ -97,7 +101,7 @@ async def test_the_document_says_what_is_held_back_and_frees_nothing_of_it() -> 
     source, vault = many(10), many(10, "cold/host/tank")
     both = sides(dataset("tank", *source), dataset("cold/host/tank", *vault))
     where.source = FakeZfs(Blocks([s.name for s in source], [(0, 4, 7)]))  # type: ignore[assignment]
-    where._vault_zfs["cold"] = FakeZfs(Blocks([s.name for s in vault], [(0, 8, 5)]))  # type: ignore[assignment]
+    where._vault_zfs["cold", None] = FakeZfs(Blocks([s.name for s in vault], [(0, 8, 5)]))  # type: ignore[assignment]
     document = await prune_part(where, "b", both)
     assert document["over_limit"] == [
         {"side": "source", "dataset": "tank", "doomed": 9, "snapshots": 10, "allowed": 5},
@@ -128,12 +132,29 @@ async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> Non
     def emit(event: str, **fields: Any) -> None:
         told.append(f"{event}: {fields['text']}")
 
-    assert await prune(where, None, plan_prune(where, where.backup("b"), both), emit, "b") == 0  # type: ignore[arg-type]
+    assert await prune(where.source, where.source, plan_prune(where, where.backup("b"), both), emit, "b") == 0  # type: ignore[arg-type]
     assert told == [
         f"warning: prune_limit holds back pruning on the {side}: {name}: 9 of 10 snapshots would go, one run may "
         "prune 5. If 'keep' is meant so, 'zvaultctl prune b -n --over-limit' shows them and '--yes --over-limit' "
         "lets them go"
         for side, name in (("source", "tank"), ("vault", "cold/host/tank"))
+    ]
+
+
+async def test_what_somebody_holds_since_the_listing_does_not_count_for_the_limit() -> None:
+    # 9 of 10 are unwanted, 5 may go; 4 were held meanwhile, and would not go anyway.
+    where = context(START, **KEEP_ONE)
+    points = many(10)
+    on_source, _ = plan_prune(
+        where, where.backup("b"), sides(dataset("tank", *points), dataset("cold/host/tank", points[9]))
+    )
+    assert (len(on_source.over), on_source.doomed) == (1, [])
+    zfs = FakeZfs(None)
+    zfs.held = {point.name: {"mine"} for point in points[:4]}
+    found = await without_stuck(zfs, on_source)  # type: ignore[arg-type]
+    assert (found.over, found.doomed) == ((), points[4:9])
+    assert [verdict.reason for verdict in found.verdicts[:4]] == [
+        f"held by mine ('zfs release mine {point.name}' lets it go)" for point in points[:4]
     ]
 
 
@@ -164,6 +185,8 @@ async def test_everyone_in_the_way_is_named_with_what_to_do(monkeypatch: pytest.
 
 async def test_an_explanation_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hung:
+        host = FakeZfs.host
+
         async def holds(self, _: Any) -> None:
             raise DeadlineExceeded("hangs")
 

@@ -7,7 +7,8 @@ import pytest
 from ops_world import Crash, Host, context, dataset, snap, tag
 
 from zvault.core.model import Bookmark
-from zvault.core.replication import Step, TransferPlan, plan_transfer
+from zvault.core.planner import plan_tree
+from zvault.core.replication import Step, TransferPlan
 from zvault.ops.outcome import Outcome
 from zvault.ops.plan import ours_of
 from zvault.ops.protect import Guard, hold_tag, mark_name, marks_by_vault
@@ -43,9 +44,11 @@ class Faked(Transfers):
 async def run(host: Host) -> None:
     """One run's transfer, planned on what a listing shows."""
     faked = Faked(host)
-    (source, target) = faked.sides.pairs[0]
-    plan = plan_transfer(source, faked.sides.vault.get(target), target, ours=ours_of(faked.backup))
+    (plan,) = plan_tree(faked.sides.pairing, faked.sides.vault, wanted=ours_of(faked.backup))
+    await faked.cover([plan])
     await faked.carry_out(plan)
+    for error in (await faked.settle()).values():
+        raise error
 
 
 def is_safe(host: Host) -> bool:

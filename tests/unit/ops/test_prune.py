@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from ops_world import context, snap, tag
+from ops_world import snap, tag
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.model import Snapshot
 from zvault.core.retention import Verdict
 from zvault.ops.plan import PrunePlan
 from zvault.ops.prune import BATCH, destroy, prune
-from zvault.zfs.lzc import LzcFailure
+from zvault.system.process import HostRunner
+from zvault.zfs.changes import LzcFailure
+from zvault.zfs.host import LocalHost
 
 
 class FakeLzc:
@@ -94,14 +96,15 @@ def plan(side: str, snapshots: Sequence[Snapshot], keep: Sequence[Snapshot] = ()
 
 
 class Side:
+    host = LocalHost(HostRunner())
+
     def __init__(self, lzc: FakeLzc) -> None:
         self.lzc = lzc
 
 
 async def carry_out(source: FakeLzc, vault: FakeLzc, plans: Sequence[PrunePlan]) -> tuple[int, Told]:
-    where, told = context(), Told()
-    where.source = Side(source)  # type: ignore[assignment]
-    return await prune(where, Side(vault), plans, told), told  # type: ignore[arg-type]
+    told = Told()
+    return await prune(Side(source), Side(vault), plans, told), told  # type: ignore[arg-type]
 
 
 async def test_each_side_destroys_its_own_in_batches_and_keeps_the_rest() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from zvault.core.errors import (
     Conflict,
     DeviceGone,
     PoolSuspended,
+    ResumeRefused,
+    Stalled,
     TransferFailed,
     VaultFull,
     ZvaultError,
@@ -22,6 +25,7 @@ from zvault.ops import stream as stream_module
 from zvault.ops import watch
 from zvault.ops.stream import Progress, Streamed, _judge, stream
 from zvault.system.process import HostRunner, StageEnd
+from zvault.zfs.stream import mbuffer_argv
 
 SEND = ("zfs", "send", "-vP", "tank@s2")
 BUFFER = ("mbuffer", "-s", "131072", "-m", "131072k")
@@ -92,6 +96,8 @@ A resuming stream can be generated on the sending system by running:
 """
 SENT = "full\ttank@s2\t105055600\nsize\t105055600\n12:44:23\t15637568\ttank@s2\n"
 PASSED = "in @ 15.9 MiB/s, out @ 10.0 MiB/s, 12.0 MiB total, buffer 100% full\n"
+NEEDS_L = "incremental send stream requires -L (--large-block), to match previous receive."
+ECHO = "cannot receive: failed to read from stream\n"
 BROKEN_PIPE = (
     PASSED + "mbuffer: error: outputThread: error writing to <stdout> at offset 0xf70000: Broken pipe\n"
     "mbuffer: warning: error during output to <stdout>: Broken pipe\n"
@@ -184,6 +190,61 @@ def test_a_stream_that_went_well_blames_nobody() -> None:
             "cannot receive incremental stream: dataset is busy",
             id="another receive runs",
         ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, f"cannot receive incremental stream: {NEEDS_L}\n", 1.2)),
+            Conflict,
+            "zfs receive failed",
+            f"cannot receive incremental stream: {NEEDS_L}",
+            id="the vault was sent with -L before",
+        ),
+        pytest.param(
+            (
+                (-13, SENT, 1.0),
+                (1, "cannot receive incremental stream: IV set guid mismatch. See the man page", 1.2),
+            ),
+            Conflict,
+            "zfs receive failed",
+            "cannot receive incremental stream: IV set guid mismatch. See the man page",
+            id="the vault was not sent raw before",
+        ),
+        pytest.param(
+            (
+                (255, "cannot resume send: 'tank@s2' used in the initial send no longer exists\n", 1.0),
+                (1, ECHO, 1.2),
+            ),
+            ResumeRefused,
+            "zfs send failed",
+            "cannot resume send: 'tank@s2' used in the initial send no longer exists",
+            id="the snapshot of a token went since it was looked at",
+        ),
+        *(
+            pytest.param(
+                ((-13, SENT, 1.0), (1, f"cannot receive resume stream: {words}\n", 1.2)),
+                ResumeRefused,
+                "zfs receive failed",
+                f"cannot receive resume stream: {words}",
+                id=words,
+            )
+            for words in (
+                "kernel modules must be upgraded to receive this stream.",
+                "incompatible embedded data stream feature with encrypted receive.",
+                "IV set guid missing. See errata 4",
+            )
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, "cannot receive resume stream: permission denied\n", 1.2)),
+            TransferFailed,
+            "zfs receive failed",
+            "cannot receive resume stream: permission denied",
+            id="not the token's fault",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, "cannot receive resume stream: out of space\n", 1.2)),
+            VaultFull,
+            "zfs receive failed",
+            "cannot receive resume stream: out of space",
+            id="the token is good, the vault is full",
+        ),
     ],
 )
 def test_the_one_who_failed_first_is_named(
@@ -220,6 +281,12 @@ def test_who_only_lost_his_reader_is_not_to_blame_whoever_was_seen_to_end_first(
     assert failure.value.what == "mbuffer failed"
 
 
+def test_what_one_that_was_killed_said_before_is_not_why_it_ended() -> None:
+    with pytest.raises(TransferFailed) as caught:
+        _judge(ends((-13, SENT, 1.1), (-9, "mbuffer: warning: HOME is not set\n", 1.0), (1, TRUNCATED, 1.2)))
+    assert caught.value.why.startswith("killed by signal 9; ")
+
+
 # A stream of real processes
 
 
@@ -238,13 +305,17 @@ async def run(
     seen: list[int] | None = None,
     buffer: Stream | None = None,
     total: int | None = None,
+    stall: float = 60.0,
+    throttle: Sequence[str] = (),
 ) -> Streamed:
     def report(progress: Progress) -> None:
         if seen is not None:
             seen.append(progress.done)
 
     runner = HostRunner()
-    return await stream(runner, send, receive, buffer=buffer, total=total, report=report, trouble=trouble)
+    between = [mbuffer_argv(buffer.buffer, buffer.block)] if buffer is not None else []
+    stages = [send, *([throttle] if throttle else []), *between, receive]
+    return await stream(runner, stages, total=total, report=report, trouble=trouble, stall=stall)
 
 
 @pytest.fixture(autouse=True)
@@ -351,6 +422,46 @@ async def test_a_cancelled_stream_leaves_nothing_running(tmp_path: Path) -> None
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(streaming, 20)
     assert_all_gone(pids(tmp_path))
+
+
+SAYS = "printf '12:00:00\\t%s\\ttank@s\\n'"
+
+
+async def test_a_stream_that_stands_still_is_put_down_and_says_how_far_it_was(tmp_path: Path) -> None:
+    send = script(tmp_path, "send", f"echo $$ > $0.pid; {SAYS} 1048576 >&2; exec sleep 60")
+    receive = script(tmp_path, "receive", "echo $$ > $0.pid; exec cat")
+    began = time.monotonic()
+    with pytest.raises(Stalled) as failure:
+        await run(send, receive, stall=0.5, total=4 << 20)
+    assert 0.4 < time.monotonic() - began < 5
+    assert "after 1M of 4M" in failure.value.why
+    assert failure.value.retryable
+    assert failure.value.next
+    assert_all_gone(pids(tmp_path))
+
+
+async def test_as_long_as_any_stage_tells_of_new_bytes_it_does_not_stand_still(tmp_path: Path) -> None:
+    turns = f"for i in 1 2 3 4 5; do {SAYS} $i >&2; sleep 0.2; done"
+    await run(script(tmp_path, "send", turns), ["cat"], stall=0.6)
+    told = "for i in 1 2 3 4 5; do printf '\\rin @ 1 MiB/s, out @ 1 MiB/s, %s MiB total' $i >&2; sleep 0.2; done; cat"
+    await run(["true"], script(tmp_path, "receive", told), stall=0.6)
+    waits = "for i in 1 2 3 4 5; do echo 'throttle: 7' >&2; sleep 0.2; done; cat"
+    await run(["true"], ["cat"], throttle=script(tmp_path, "throttle", waits), stall=0.6)
+
+
+async def test_the_same_count_again_and_again_is_no_progress(tmp_path: Path) -> None:
+    send = script(tmp_path, "send", f"for i in 1 2 3 4 5 6 7 8 9; do {SAYS} 5 >&2; sleep 0.2; done")
+    with pytest.raises(Stalled):
+        await run(send, ["cat"], stall=0.6)
+
+
+async def test_what_the_throttle_says_is_nobodys_complaint(tmp_path: Path) -> None:
+    dies = script(
+        tmp_path, "throttle", "echo 'throttle: 5' >&2; echo 'throttle: zvaultd is gone' >&2; exit 1"
+    )
+    with pytest.raises(TransferFailed) as failure:
+        await run(["true"], ["cat"], throttle=dies)
+    assert failure.value.why == "throttle: zvaultd is gone"
 
 
 async def test_a_receiver_that_refuses_gives_the_reason(tmp_path: Path) -> None:

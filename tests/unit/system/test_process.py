@@ -361,6 +361,7 @@ async def test_the_deadline_holds_also_while_the_question_is_being_sent() -> Non
         ("", "without a word"),
         ("raise RuntimeError('it broke')", "RuntimeError: it broke"),
         ("import sys; sys.stdin.readline(); sys.exit('later')", "later"),
+        ("import os; os.kill(os.getpid(), 9)", "killed by signal 9"),
     ],
 )
 async def test_a_child_that_ends_is_asked_for_its_last_words(code: str, words: str) -> None:

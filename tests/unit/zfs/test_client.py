@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull
+from zvault.core.flags import SentFlags
 from zvault.core.model import Snapshot
 from zvault.core.replication import Action, Step
 from zvault.system.process import Hear, Pipeline, Result
@@ -50,7 +51,11 @@ async def test_a_tree_is_two_listings() -> None:
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
             return 0, "tank/a b@s\t7\t3\t100\t-\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\n", ""
+        return (
+            0,
+            "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\t-\t-\t-\n",
+            "",
+        )
 
     client, tools = zfs(answer)
     found = await client.tree("tank")
@@ -64,7 +69,11 @@ async def test_a_change_of_the_root_alone_leaves_what_is_below_it_as_it_was() ->
 
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" not in argv:
-            return 0, "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t{at}\n" for d, at in changed.items()), ""
+            return (
+                0,
+                "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t{at}\n" for d, at in changed.items()),
+                "",
+            )
         roots = changed if "-r" in argv else argv[argv.index("-o") + 2 :]
         return 0, "".join(f"{root}@s{changed[root]}\t7\t3\t100\t-\n" for root in roots), ""
 
@@ -113,6 +122,23 @@ async def test_holds_of_what_is_left_when_a_snapshot_went_in_between() -> None:
     assert await client.holds(["tank/a@nope", "tank/a@s1"]) == {"tank/a@s1": {"zvault:1f"}}
 
 
+async def test_holds_are_asked_once_of_what_did_not_change_and_only_where_there_are_any() -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "tank@s\t7\t3\t100\t1\ntank@t\t8\t4\t100\t0\ntank/a@s\t9\t3\t100\t0\n", ""
+        if "holds" in argv:
+            return 0, "tank@s\tzvault:1f\tSat Nov 21\n", ""
+        lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t100\n" for name in ("tank", "tank/a")]
+        return 0, "".join(lines), ""
+
+    client, tools = zfs(answer)
+    for _ in range(2):
+        assert await client.held(await client.tree("tank")) == {"tank@s": {"zvault:1f"}}
+    client.forget("tank")
+    assert await client.held(await client.tree("tank")) == {"tank@s": {"zvault:1f"}}
+    assert [argv for argv in tools.asked if "holds" in argv] == [["zfs", "holds", "-H", "tank@s"]] * 2
+
+
 async def test_nothing_is_asked_about_no_snapshot() -> None:
     client, tools = zfs(lambda _: (0, "", ""))
     assert await client.holds([]) == {}
@@ -148,6 +174,45 @@ async def test_a_token_nobody_understands() -> None:
     assert (found.to_guid, found.problem) == (0, "resume token is corrupt")
 
 
+async def test_a_trouble_of_the_hosts_is_none_of_the_tokens() -> None:
+    client, _ = zfs(
+        lambda _: (1, "resume token contents:\n\ttoguid = 0x1f\n", "internal error: out of memory\n")
+    )
+    found = await client.interrupted("1-abc")
+    assert (found.to_guid, found.problem) == (0x1F, "")
+    broken, _ = zfs(lambda _: (1, "", "Permission denied the ZFS utilities must be run as root.\n"))
+    with pytest.raises(ToolFailed, match="cannot tell what an interrupted receive was of"):
+        await broken.interrupted("1-abc")
+
+
+async def test_a_token_tells_how_far_it_got_and_its_flags() -> None:
+    fields = "bytes = 0x100000", "toguid = 0x1f", "largeblockok = 1", "compressok = 1"
+    said = "resume token contents:\n\t" + "\n\t".join(fields) + "\nfull\ttank@s\t3145728\nsize\t3145728\n"
+    client, _ = zfs(lambda _: (0, said, ""))
+    found = await client.interrupted("1-abc")
+    assert (found.done, found.left, found.progress) == (1 << 20, 3 << 20, "at 1M of 4M")
+    assert found.flags == SentFlags(large_blocks=True, compressed=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "'cold/a' does not have any resumable receive state to abort",
+        "cannot open 'cold/a': dataset does not exist",
+    ],
+)
+async def test_nothing_to_give_up_is_as_good_as_given_up(words: str) -> None:
+    client, tools = zfs(lambda _: (1, "", f"{words}\n"))
+    await client.abort_receive("cold/a")
+    assert tools.asked == [["zfs", "receive", "-A", "cold/a"]]
+
+
+async def test_an_interrupted_receive_that_cannot_be_given_up() -> None:
+    client, _ = zfs(lambda _: (1, "", "cannot destroy 'cold/a/%recv': dataset is busy\n"))
+    with pytest.raises(ToolFailed, match="cannot give up the interrupted receive of 'cold/a'"):
+        await client.abort_receive("cold/a")
+
+
 async def test_the_size_of_what_is_left_of_an_interrupted_stream() -> None:
     client, tools = zfs(lambda _: (0, "size\t4195944\n", ""))
     step = Step(Action.RESUME, Snapshot("tank/a", "s", 1, 1, 1), token="1-abc")
@@ -170,7 +235,8 @@ async def test_only_missing_parents_are_made_and_marked() -> None:
     made = [argv for argv in tools.asked if argv[1] == "create"]
     assert [argv[-1] for argv in made] == ["cold/host/tank", "cold/host/tank/my data"]
     assert all(
-        "canmount=off" in argv and "org.zvault:placeholder=on" in argv and "-u" in argv for argv in made
+        "canmount=off" in argv and f"org.zvault:placeholder={argv[-1]}" in argv and "-u" in argv
+        for argv in made
     )
 
 

@@ -1,16 +1,27 @@
 """What zfs 2.3.9 printed, as it printed it."""
 
+from zvault.core.flags import SentFlags
 from zvault.core.model import Bookmark, Dataset, Snapshot
-from zvault.zfs.parse import number, stream_size, token_contents, tree
+from zvault.zfs.parse import (
+    DATASET_COLUMNS,
+    PLACEHOLDER,
+    number,
+    points,
+    stamps,
+    stream_size,
+    token_contents,
+    token_flags,
+    tree,
+)
 
 TOKEN = "1-d15124140-e0-789c636064000310a501c49c50360710a715e5e7a69766a630"
 
 DATASETS = f"""\
-tank\tfilesystem\t11974192127599986751\t105210880\t24576\t-\toff\t1795266287
-tank/my data\tfilesystem\t265146441535123029\t105017344\t0\t-\toff\t1795266287
-tank/my data/sub\tfilesystem\t77\t1024\t1024\t{TOKEN}\t-\t-
-tank/my\tfilesystem\t88\t12288\t0\t-\taes-256-gcm\t-
-tank/vol\tvolume\t99\t67108864\t0\t-\toff\t1795266287
+tank\tfilesystem\t11974192127599986751\t105210880\t24576\t-\toff\t-\t-\t-\t1795266287
+tank/my data\tfilesystem\t265146441535123029\t105017344\t0\t-\toff\t-\t-\t1f:Lce\t1795266287
+tank/my data/sub\tfilesystem\t77\t1024\t1024\t{TOKEN}\t-\t-\t-\t-\t-
+tank/my\tfilesystem\t88\t12288\t0\t-\taes-256-gcm\t-\t-\t-\t-
+tank/vol\tvolume\t99\t67108864\t0\t-\toff\t-\t-\t-\t1795266287
 """.splitlines()
 
 POINTS = """\
@@ -25,12 +36,13 @@ tank/elsewhere@s1\t6\t13\t1795265059\t0
 
 
 def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:
-    found = tree(DATASETS, POINTS)
+    found = tree(DATASETS, points(POINTS))
     assert found.get("tank/my data") == Dataset(
         "tank/my data",
         265146441535123029,
         "filesystem",
         used=105017344,
+        sent="1f:Lce",
         snapshots=(
             Snapshot("tank/my data", "s1", 14806802050577876531, 10, 1795265053, 1),
             Snapshot("tank/my data", "a tag: with.dots-and_more", 17260889467093802152, 11, 1795265053),
@@ -44,15 +56,15 @@ def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:
 
 
 def test_guids_keep_all_their_64_bits() -> None:
-    (mark, _) = tree(DATASETS, POINTS).datasets["tank/my data"].bookmarks
+    (mark, _) = tree(DATASETS, points(POINTS)).datasets["tank/my data"].bookmarks
     assert mark.guid == 14806802050577876531 > 2**63
 
 
 def test_parents_come_before_children_and_a_tree_stays_together() -> None:
     # By plain text "tank/my data" would come between "tank/my" and "tank/my/x": a space sorts before a slash.
     names = ["tank/my data", "tank/my/x", "tank/my", "tank", "tank/my data/sub"]
-    lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-" for name in names]
-    assert list(tree(lines, []).datasets) == [
+    lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-" for name in names]
+    assert list(tree(lines, {}).datasets) == [
         "tank",
         "tank/my",
         "tank/my/x",
@@ -62,7 +74,7 @@ def test_parents_come_before_children_and_a_tree_stays_together() -> None:
 
 
 def test_the_other_columns() -> None:
-    found = tree(DATASETS, POINTS)
+    found = tree(DATASETS, points(POINTS))
     assert found.datasets["tank/my data/sub"].resume_token == TOKEN
     assert found.datasets["tank"].resume_token is None
     assert found.datasets["tank"].written == 24576
@@ -72,11 +84,11 @@ def test_the_other_columns() -> None:
 
 
 def test_points_of_a_dataset_that_came_in_between_are_left_out() -> None:
-    assert "tank/elsewhere" not in tree(DATASETS, POINTS).datasets
+    assert "tank/elsewhere" not in tree(DATASETS, points(POINTS)).datasets
 
 
 def test_an_empty_listing_is_an_empty_tree() -> None:
-    assert len(tree([], [])) == 0
+    assert len(tree([], {})) == 0
 
 
 def test_what_is_not_there_counts_as_nothing() -> None:
@@ -103,6 +115,15 @@ def test_a_resume_token_tells_what_it_was_sending() -> None:
     assert contents["toname"] == "tank/my data@s3"
 
 
+def test_a_token_tells_the_flags_that_made_a_difference() -> None:
+    assert token_flags(token_contents(RESUMED)) == SentFlags()
+    large = RESUMED.replace("nvlist version: 0", "nvlist version: 0\n\tlargeblockok = 1\n\tcompressok = 1")
+    assert token_flags(token_contents(large)) == SentFlags(large_blocks=True, compressed=True)
+    raw = RESUMED.replace("nvlist version: 0", "nvlist version: 0\n\tcompressok = 1\n\trawok = 1")
+    assert token_flags(token_contents(raw)) == SentFlags(compressed=True, raw=True)
+    assert token_flags(token_contents("cannot resume send: resume token is corrupt\n")) is None
+
+
 def test_a_name_with_an_equals_sign_in_it_is_kept_whole() -> None:
     assert token_contents("\ttoname = tank/a = b@s\n")["toname"] == "tank/a = b@s"
 
@@ -115,3 +136,25 @@ def test_an_estimate_is_the_last_line() -> None:
 def test_no_estimate_is_none_rather_than_zero() -> None:
     assert stream_size("cannot resume send: 'tank@s5' used in the initial send no longer exists\n") is None
     assert stream_size("full\tsize\t12\n") is None
+
+
+def test_a_placeholder_is_only_what_bears_its_own_name_and_holds_nothing() -> None:
+    def line(name: str, value: str) -> str:
+        values = {"name": name, "type": "filesystem", "guid": "1", PLACEHOLDER: value}
+        return "\t".join(values.get(column, "-") for column in DATASET_COLUMNS)
+
+    lines = [line("cold/h", "cold/h"), line("cold/h/inherits", "cold/h"), line("cold/h/real", "cold/h/real")]
+    found = tree(lines, points(["cold/h/real@s\t7\t3\t100\t0"]))
+    assert [one.name for one in found if one.placeholder] == ["cold/h"]
+
+
+def test_a_promote_shows_in_the_stamps_of_both() -> None:
+    """It moves snapshots, and need not move ``snapshots_changed``."""
+
+    def line(name: str, origin: str) -> str:
+        values = {"name": name, "guid": "1", "origin": origin, "snapshots_changed": "1795266287"}
+        return "\t".join(values.get(column, "-") for column in DATASET_COLUMNS)
+
+    before = stamps([line("tank/a", "-"), line("tank/b", "tank/a@s")])
+    after = stamps([line("tank/a", "tank/b@s"), line("tank/b", "-")])
+    assert all(before[name] != after[name] for name in before)

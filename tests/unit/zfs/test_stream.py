@@ -71,6 +71,13 @@ def test_what_is_received_is_not_mounted_not_written_and_can_be_resumed(kind: st
     assert argv[-1] == "cold/my data"
     assert "readonly=on" in argv
     assert "-F" not in argv
+    assert not any("org.zvault" in word for word in argv)
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "volume"])
+def test_the_flags_are_put_on_record_as_the_vaults_own_property(kind: str) -> None:
+    argv = receive_argv("cold/a", kind, sent="1f:Lce")
+    assert argv[argv.index("org.zvault:sent=1f:Lce") - 1] == "-o"
 
 
 def test_a_volume_gets_no_property_that_zfs_refuses_on_one() -> None:
@@ -100,10 +107,11 @@ def test_a_restore_brings_properties_back_but_neither_mounts_nor_shares() -> Non
         "-p",
         "cold/a@s1",
     ]
-    assert restore_receive_argv("tank/new", "filesystem", raw=False) == (
-        ["zfs", "receive", "-u", "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb", "tank/new"]
-    )
-    assert restore_receive_argv("tank/new", "volume", raw=False) == ["zfs", "receive", "-u", "tank/new"]
+    left_out = ["-x", "org.zvault:sent", "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb"]
+    filesystem = restore_receive_argv("tank/new", "filesystem", raw=False)
+    assert filesystem == ["zfs", "receive", "-u", *left_out, "tank/new"]
+    volume = restore_receive_argv("tank/new", "volume", raw=False)
+    assert volume == ["zfs", "receive", "-u", "-x", "org.zvault:sent", "tank/new"]
 
 
 def test_mbuffer_gets_bytes_and_kilobytes() -> None:

@@ -1,0 +1,66 @@
+"""Nothing to send: 300 datasets with 20 snapshots each, all of them on the target already."""
+
+from __future__ import annotations
+
+import field
+import peers
+from report import chosen, finish, race, ratio, say
+
+DATASETS, SNAPSHOTS = 300, 20
+INTO = "copy"
+TARGET = f"cold/{INTO}/{field.ROOT}"
+
+
+def zvault_cold(_: int) -> float:
+    """zvault's daemon has just been started and knows nothing of the pools."""
+    field.sh("systemctl", "restart", "zvaultd")
+    return field.zvault()
+
+
+def zvault_warm(_: int) -> float:
+    """Nothing has changed since the daemon's last run."""
+    field.zvault()
+    return field.zvault()
+
+
+def bzfs_warm(_: int) -> float:
+    """Nothing has changed since the last run that kept its cache."""
+    peers.bzfs(field.ROOT, TARGET, "--cache-snapshots")
+    return peers.bzfs(field.ROOT, TARGET, "--cache-snapshots")
+
+
+CONTENDERS = {
+    "zvault": zvault_cold,
+    "zvault warm": zvault_warm,
+    "bzfs": lambda _: peers.bzfs(field.ROOT, TARGET),
+    "bzfs warm": bzfs_warm,
+    "syncoid": lambda _: peers.syncoid(field.ROOT, TARGET),
+    "zfs-autobackup": lambda _: peers.autobackup(field.ROOT, TARGET),
+}
+
+
+def main() -> None:
+    """Set up, race, report."""
+    wanted, rounds = chosen(CONTENDERS)
+    peers.install()
+    field.source("1G")
+    say(f"making {DATASETS} datasets with {SNAPSHOTS} snapshots each, and their copy")
+    field.datasets(DATASETS)
+    newest = ""
+    for number in range(SNAPSHOTS):
+        newest = field.snapshot(number)
+    field.copy_to("cold", TARGET)
+    field.daemon(INTO)
+    field.zvault()  # protects the bases
+    field.settle()
+    seconds = race(wanted, rounds)
+    field.newest_everywhere(TARGET, newest)
+    ratios = {
+        "ratio_fastest_peer": ratio(seconds, ["bzfs", "syncoid", "zfs-autobackup"], "zvault"),
+        "warm_ratio_fastest_peer": ratio(seconds, ["bzfs warm"], "zvault warm"),
+    }
+    finish("noop", seconds, ratios, datasets=DATASETS, snapshots=SNAPSHOTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,371 @@
+"""What people and clocks do behind a backup's back: it is told, nothing is lost, and the next run puts it right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from crash_world import (
+    Pair,
+    api,
+    bases,
+    history,
+    points,
+    run_now,
+    run_of,
+    same_files,
+    settled,
+    vault_guid,
+)
+from world import eventually, get, sh, snapshots
+
+LAB = {"mem": "3G", "timeout": 900}
+
+HOME, VAULTED = "tank/home", "cold/lab/tank/home"
+
+
+@pytest.fixture
+def tank() -> Iterator[Pair]:
+    it = Pair(backup_extra="retries = 0")  # what went wrong shall be seen, not what went well later
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def write(mib: int = 0) -> None:
+    """Something new, of so many MiB."""
+    world.fill(Path("/tank/home"), time.monotonic_ns(), count=1, size=20_000)
+    if mib:
+        world.noise(Path("/tank/home/noise"), mib)
+    sh("zpool", "sync", "tank")
+
+
+def runs(count: int) -> None:
+    for _ in range(count):
+        write()
+        run_now()
+        time.sleep(1)
+
+
+def all_is_well() -> None:
+    """A run is ok, and all of it is on both sides, with nothing left behind."""
+    write()
+    run_now()
+    settled()
+    same_files()
+
+
+def process(*words: str) -> int:
+    """The process that runs this command, 0 if there is none."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            argv = (folder / "cmdline").read_bytes().decode().split("\0")[:-1]
+        except OSError:
+            continue
+        if argv[: len(words)] == [*words]:
+            return int(folder.name)
+    return 0
+
+
+@contextmanager
+def mid_stream(run: dict[str, Any]) -> Iterator[None]:
+    """A run whose stream of a big change stands still meanwhile; how it ended is in ``run`` then."""
+    write(30)
+    begun = api("POST", "/v1/run/tank")["run"]
+    sender = eventually("the stream", big, seconds=30, every=0.002)
+    # Its helper thread tells of progress once it knows which snapshots it sends.
+    eventually(
+        "the first of it",
+        lambda: sum(1 for _ in Path(f"/proc/{sender}/task").iterdir()) > 1,
+        seconds=10,
+        every=0.002,
+    )
+    os.kill(sender, signal.SIGSTOP)
+    eventually("its receiver", lambda: process("zfs", "receive"), seconds=10)
+    assert big() == sender, "it was too quick"
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(sender, signal.SIGCONT)
+        run.update(run_of(begun))
+
+
+def big() -> int:
+    """The process that sends the big change."""
+    sender = process("zfs", "send", "-vP")
+    return sender if sender and f"\0{HOME}@" in Path(f"/proc/{sender}/cmdline").read_text() else 0
+
+
+def told(run: dict[str, Any], *words: str) -> None:
+    """The run failed in part, and said why and what next: in the history and in the journal."""
+    assert run["result"] in {"partial", "failed"}, run
+    error, journal = run["error"], world.journal(f"RUN={run['id']}")
+    assert error["next"], error
+    assert error["what"] in journal
+    for word in words:
+        assert word in str(error), error
+
+
+def plan() -> str:
+    """What a run would do, and why."""
+    return str(api("GET", "/v1/plan/tank"))
+
+
+def release(dataset: str, tag: str) -> None:
+    for line in sh("zfs", "holds", "-H", f"{dataset}@{tag}").splitlines():
+        sh("zfs", "release", line.split("\t")[1], f"{dataset}@{tag}")
+
+
+def test_a_snapshot_destroyed_while_it_is_sent(tank):
+    tank.start()
+    runs(3)
+    oldest = snapshots(HOME)[0]
+    # Two more, so that the stream holds three: one is being sent, one waits.
+    for hour in (3, 2):
+        write(10)
+        tag = sh("date", "-u", "-d", f"{hour} hours ago", "+zvault_%FT%TZ").strip()
+        sh("zfs", "snapshot", f"{HOME}@{tag}")
+    run: dict[str, Any] = {}
+    with mid_stream(run):
+        refused = subprocess.run(["zfs", "destroy", f"{HOME}@{tag}"], capture_output=True, text=True)
+        assert refused.returncode != 0, "it is held"
+        release(HOME, tag)
+        sh("zfs", "destroy", "-d", f"{HOME}@{tag}", check=False)
+        sh("zfs", "destroy", f"{HOME}@{oldest}")  # nothing needs that one: the run was to prune it
+        gone = tag not in snapshots(HOME)
+    bases()
+    assert oldest not in snapshots(HOME)
+    assert gone
+    told(run, tag)
+    all_is_well()
+
+
+@pytest.mark.parametrize("stage", [("zfs", "send"), ("mbuffer",), ("zfs", "receive")])
+def test_a_stage_of_a_stream_killed(tank, stage):
+    tank.start()
+    runs(1)
+    run: dict[str, Any] = {}
+    with mid_stream(run):
+        os.kill(process(*stage), signal.SIGKILL)
+    bases()
+    if run["result"] != "ok":  # it may have been tried again
+        told(run, stage[-1])
+    assert "killed by signal 9" in world.journal(f"RUN={run['id']}")
+    all_is_well()
+
+
+def test_the_helper_of_libzfs_core_killed(tank):
+    tank.start()
+    runs(1)
+    run: dict[str, Any] = {}
+    helper = ("/usr/bin/python3", "-m", "zvault.zfs.lzc_child")
+    with mid_stream(run):
+        while pid := process(*helper):
+            os.kill(pid, signal.SIGKILL)
+            eventually("its end", lambda: process(*helper) != pid, seconds=5)
+    print(run)
+    bases()
+    if run["result"] != "ok":
+        told(run)
+    all_is_well()
+
+
+def test_the_vault_exported_by_hand_between_runs_and_in_one(tank):
+    go = Path("/run/go")
+    hook = f'["sh", "-c", "while [ ! -e {go} ]; do sleep 0.1; done"]'
+    tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{hook}] }} }}"
+    go.touch()
+    tank.start()
+    runs(2)
+    sh("zpool", "export", "cold")
+    write()
+    run_now()
+    settled()
+
+    go.unlink()
+    begun = api("POST", "/v1/run/tank")["run"]
+    eventually("the hook", lambda: process("sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done"))
+    sh("zpool", "export", "cold")
+    time.sleep(0.5)
+    go.touch()
+    told(run_of(begun), "not imported any more", "somebody exported it")
+    all_is_well()
+
+
+def test_the_newest_snapshot_of_the_vault_destroyed(tank):
+    tank.start()
+    runs(3)
+    # Nothing was written between the last two, so the older base is all it needs.
+    time.sleep(1)
+    run_now()
+    tags = snapshots(HOME)
+    sh("zfs", "destroy", f"{VAULTED}@{tags[-1]}")
+    assert bases(protected=False)[HOME] == get(f"{HOME}@{tags[-2]}", "guid")
+    sh("zfs", "snapshot", f"{HOME}@zvault_2026-01-01T00:00:00Z")
+    assert f"the newest snapshot both sides share is {tags[-2]}" in plan()
+    all_is_well()
+
+    # What was written between them is still there, though its snapshot is not: that is for a person to see.
+    newest = snapshots(VAULTED)[-1]
+    write()
+    sh("zfs", "destroy", f"{VAULTED}@{newest}")
+    run = run_of(api("POST", "/v1/run/tank")["run"])
+    older = snapshots(VAULTED)[-1]
+    told(run, "was written to", f"zfs rollback -r {VAULTED}@{older}")
+    bases(protected=False)
+    sh("zfs", "rollback", "-r", f"{VAULTED}@{older}")
+    all_is_well()
+
+
+def test_the_base_destroyed_on_the_source(tank):
+    tank.start()
+    runs(3)
+    base = snapshots(HOME)[-1]
+    release(HOME, base)
+    sh("zfs", "destroy", f"{HOME}@{base}")
+    before = points(VAULTED)[VAULTED].snapshots
+    assert list(before)[-1] == bases()[HOME]
+    write()
+    sh("zfs", "snapshot", f"{HOME}@zvault_2026-01-01T00:00:00Z")
+    assert f"the newest bookmark both sides share is zvault_{vault_guid()}" in plan()
+    all_is_well()
+    after = points(VAULTED)[VAULTED].snapshots
+    assert list(before)[-1] in after, "the vault keeps what it had"
+
+
+def test_every_base_destroyed_is_told_and_what_is_told_helps(tank):
+    tank.start()
+    runs(3)
+    for tag in snapshots(HOME):
+        release(HOME, tag)
+        sh("zfs", "destroy", f"{HOME}@{tag}")
+    for mark in points(HOME)[HOME].marks.values():
+        sh("zfs", "destroy", f"{HOME}#{mark[0]}")
+    kept = points(VAULTED)[VAULTED].snapshots
+    files = world.snapshot_hashes(f"{VAULTED}@{list(kept.values())[-1]}")
+    for _ in range(2):
+        write()
+        told(
+            run_of(api("POST", "/v1/run/tank")["run"]),
+            "no snapshot or bookmark in common",
+            f"rename {VAULTED}",
+        )
+        assert points(VAULTED)[VAULTED].snapshots == kept, "not one of them may go"
+        time.sleep(1)
+    sh("zfs", "rename", VAULTED, "cold/kept")
+    all_is_well()
+    assert points("cold/kept")["cold/kept"].snapshots == kept
+    assert world.snapshot_hashes(f"cold/kept@{list(kept.values())[-1]}") == files
+
+
+def test_a_dataset_of_the_vault_destroyed(tank):
+    tank.start()
+    runs(2)
+    sh("zfs", "destroy", "-r", VAULTED)
+    all_is_well()
+
+
+@contextmanager
+def clock_set(change: str) -> Iterator[None]:
+    """The wall clock jumps, and back at the end; the monotonic clock knows nothing of it."""
+    real = time.time() - time.monotonic()
+    sh("date", "--set", change)
+    try:
+        yield
+    finally:
+        sh("date", "--set", f"@{real + time.monotonic():.3f}")
+
+
+def lag() -> float:
+    """As it is told; below zero when what the vault has is from the future."""
+    name = 'zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}'
+    return eventually(
+        "the lag", lambda: [x for x in [world.metrics().get(name)] if x is not None], seconds=30
+    )[0]
+
+
+def test_a_clock_set_back_between_runs_and_in_one(tank):
+    tank.keep = "{ source = { hourly = 2, last = 2 }, vault = { within = '1h', last = 3 } }"
+    tank.start()
+    runs(3)
+    before = points(VAULTED)[VAULTED].snapshots
+    with clock_set("3 days ago"):
+        assert lag() < 60
+        all_is_well()
+        newest = list(points(VAULTED)[VAULTED].snapshots)[-1]
+        assert newest not in before
+        assert list(points(HOME)[HOME].snapshots)[-1] == newest, (
+            "the newest by its transaction, not by its name"
+        )
+        assert -1 <= lag() < 60
+        assert history(1)[0]["result"] == "ok"
+        assert abs(world.status()["backups"][0]["last_run"] - time.time()) < 60, "not the one from the future"
+        time.sleep(1)
+        all_is_well()
+    # And forward again.
+    time.sleep(1)
+    all_is_well()
+
+    run: dict[str, Any] = {}
+    with mid_stream(run):
+        sh("date", "--set", "5 hours ago")
+    try:
+        assert run["result"] == "ok"
+        assert 0 <= run["seconds"] < 60
+        settled()
+        time.sleep(1)
+        all_is_well()
+    finally:
+        sh("date", "--set", "5 hours")
+
+
+def test_schedules_go_on_when_the_clock_is_set_back(tank):
+    tank.backup_extra += '\nevery = "6s"'
+    tank.extra = '[backup.nightly]\nsource = "tank/home"\nvault = "cold"\ninto = "nightly/{dataset}"\n'
+    tank.extra += 'snapshot = { prefix = "nightly" }\nschedule = "0 3 * * *"\n'
+    tank.start()
+    eventually("a run of its own", lambda: snapshots(HOME), seconds=90)
+
+    def next_night() -> float:
+        return world.status()["backups"][1]["next_run"] - time.time()
+
+    with clock_set("3 days ago"):
+        last = snapshots(HOME)[-1]
+        eventually("the next run", lambda: snapshots(HOME)[-1] != last, seconds=60)
+        assert 0 < next_night() < 86400
+        assert "the clock was set back by" in world.journal()
+        sh("systemctl", "restart", "zvaultd")
+        last = snapshots(HOME)[-1]
+        eventually("one after a restart, too", lambda: snapshots(HOME)[-1] != last, seconds=30)
+        assert 0 < next_night() < 86400
+
+
+def test_a_clock_that_comes_by_the_same_second_twice(tank):
+    """The pool tells by the second when something last changed: a listing of before must not pass for one of now."""
+    back = Path("/run/back")
+    hook = json.dumps(["sh", "-c", f"[ ! -e {back} ] || date --set @$(cat {back}).1"])
+    tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{hook}] }} }}"
+    tank.keep = "{ }"
+    tank.start()
+    runs(2)
+    sh("zfs", "snapshot", "-r", "tank@by-hand")
+    second = int(get(HOME, "snapshots_changed"))
+    time.sleep(4)
+    write()
+    back.write_text(str(second))
+    with clock_set("now"):
+        assert run_now()["sent"] == 2
+        assert int(get(HOME, "snapshots_changed")) == second, "it was too slow to show anything"
+        settled()
+        same_files()

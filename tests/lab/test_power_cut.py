@@ -1,0 +1,75 @@
+"""The power goes while a run does this or that: what was flushed is there after the next boot, the rest is not.
+
+Both pools lie on disks of ``crash_disk.py``, which keep what was not flushed in the guest's memory, and write some of
+that early, out of order. The cut is a kernel panic at a boundary that ``crash_at.py`` knows, or some time after it:
+nothing more is written by anybody, and all memory is lost, the disks' caches too. After it ``crash_power.py`` looks
+for what was there before, has zvault put right what was cut off, and runs into the next cut.
+
+This says nothing of disks that lie about a flush, or that tear a block.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+LAB = {"where": "host"}
+
+HERE = Path(__file__).parent
+
+LINES = (
+    (
+        ("during snapshot", 0.02),
+        ("during zfs receive .*big", 0.5),
+        ("during destroy tank", 0.03),
+        ("before bookmark tank/big", 0.0),
+        ("during zpool export", 0.05),
+    ),
+    (
+        ("during zfs receive .*tank/new", 0.05),
+        ("during release tank/big", 0.03),
+        ("during destroy cold", 0.03),
+        ("during zfs receive .*big", 1.2),
+        ("during destroy_bookmarks tank/home", 0.03),
+    ),
+)
+"""Two hosts: where a run is when the power goes, and how many seconds later it does."""
+
+CUTS = 5 if os.environ.get("ZVAULT_ALL") else 3
+"""So many for each host: a boot takes half a minute."""
+
+
+def boot(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    disks = [f"--disk={folder / name}" for name in ("source", "vault")]
+    guest = [str(HERE / "run"), "--mem", "2G", "--timeout", "300", *disks, f"--share={folder / 'share'}"]
+    command = [*guest, "--", "python3", "-u", "tests/lab/crash_power.py", *argv]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def cut_again_and_again(folder: Path, cuts: tuple[tuple[str, float], ...]) -> str:
+    """One host with its two disks; the result is all that was said."""
+    (folder / "share").mkdir(parents=True)
+    for name in ("source", "vault"):
+        with (folder / name).open("wb") as file:
+            file.truncate(1 << 30)
+    told = ""
+    for point, after in cuts[:CUTS]:
+        done = boot(folder, point, str(after))
+        told += done.stdout
+        assert "the power goes" in done.stdout, told + done.stderr
+        assert "sysrq triggered crash" in done.stderr, told + done.stderr
+    done = boot(folder)
+    assert done.returncode == 0, told + done.stdout + done.stderr
+    return told + done.stdout
+
+
+def test_the_power_goes(tmp_path: Path):
+    with ThreadPoolExecutor() as pool:
+        folders = [tmp_path / str(number) for number in range(len(LINES))]
+        told = list(pool.map(cut_again_and_again, folders, LINES))
+    for one in told:
+        print(one)
+    # What had arrived before the power went was not sent again.
+    assert "an interrupted receive" in "".join(told)

@@ -1,0 +1,311 @@
+"""Interrupted receives: gone on with where that can be, else given up with the reason; never in the way for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import world
+from world import World, ctl, events, eventually, get, metrics, noise, ok, sh, snapshot_hashes, snapshots
+
+LAB = {"mem": "3G", "timeout": 600}
+
+HOME, SECRET = "tank/home", "tank/secret"
+VAULTED = "cold/lab/tank/home"
+KEY = Path("/root/key")
+
+
+class Cut(World):
+    """One filesystem, and one encrypted; the vault is a pool that this host has."""
+
+    def source(self) -> None:
+        world.DISK.mkdir(exist_ok=True)
+        for pool in ("tank", "cold"):
+            sh("truncate", "-s", "512M", str(world.DISK / f"{pool}.img"))
+            sh("zpool", "create", "-O", f"mountpoint=/{pool}", pool, str(world.DISK / f"{pool}.img"))
+        sh("zfs", "create", "-o", "recordsize=1M", HOME)
+        noise(Path(f"/{HOME}/first"), 12)
+
+    def config_text(self) -> str:
+        return f"""
+[daemon]
+metrics = "{world.METRICS}"
+host = "lab"
+
+[vault.cold]
+pool = "cold"
+up = "always"
+transfers = 1
+
+[backup.tank]
+source = "tank"
+vault = "cold"
+keep = {{ }}
+retries = 0
+{self.backup_extra}
+"""
+
+    def reload(self, extra: str) -> None:
+        self.backup_extra = extra
+        self.configure()
+        sh("systemctl", "reload", "zvaultd")
+
+
+@pytest.fixture
+def tank():
+    it = Cut()
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def tag(number: int) -> str:
+    return f"zvault_2026-01-0{number}T00:00:00Z"
+
+
+def snapshot(number: int, dataset: str = HOME) -> str:
+    """A snapshot as zvault makes them, in the past."""
+    sh("zfs", "snapshot", f"{dataset}@{tag(number)}")
+    return f"{dataset}@{tag(number)}"
+
+
+def cut(send: list[str], mib: int, target: str = VAULTED) -> None:
+    """A receive as zvault does it, cut off after so many MiB; its record of the flags is that of -L -c -e."""
+    source = send[-1].partition("@")[0]
+    record = f"org.zvault:sent={int(get(source, 'guid')):x}:Lce"
+    receive = [
+        "zfs",
+        "receive",
+        "-s",
+        "-u",
+        "-o",
+        "readonly=on",
+        "-o",
+        "canmount=noauto",
+        "-o",
+        record,
+        target,
+    ]
+    with subprocess.Popen(
+        ["zfs", "send", *send], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as sender:
+        assert sender.stdout is not None
+        with subprocess.Popen(receive, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as receiver:
+            assert receiver.stdin is not None
+            receiver.stdin.write(sender.stdout.read(mib << 20))
+            receiver.stdin.close()
+        sender.stdout.close()
+    assert get(target, "receive_resume_token").startswith("1-")
+
+
+def plan(dataset: str = HOME) -> dict:
+    return next(row for row in ctl("plan", "tank", "-j").json()["datasets"] if row["dataset"] == dataset)
+
+
+def run(code: int = 0) -> list[dict]:
+    """A run's events."""
+    done = ctl("run", "tank", "-j")
+    assert done.code == code, done.out + done.err
+    return events(ok("history", "-j").json()["runs"][0]["id"])
+
+
+def kinds(told: list[dict], dataset: str = HOME) -> list[str]:
+    return [one["kind"] for one in told if one["event"] == "transfer-started" and one["dataset"] == dataset]
+
+
+def given_up(told: list[dict]) -> list[str]:
+    """Why a run gave interrupted receives up, by the words that the metric uses."""
+    reasons = [one["reason"] for one in told if one["event"] == "resume-aborted"]
+    assert len(reasons) == sum("give up the interrupted receive" in str(one.get("text")) for one in told)
+    return reasons
+
+
+def settled(*datasets: str) -> None:
+    """Nothing is left of an interruption, and every file is there."""
+    for dataset in datasets or (HOME,):
+        there = f"cold/lab/{dataset}"
+        assert get(there, "receive_resume_token") == "-"
+        newest = snapshots(dataset)[-1]
+        assert snapshots(there)[-1] == newest
+        assert snapshot_hashes(f"{there}@{newest}") == snapshot_hashes(f"{dataset}@{newest}")
+        held = sh("zfs", "holds", "-H", *[f"{dataset}@{one}" for one in snapshots(dataset)]).splitlines()
+        assert [line.split("\t")[0] for line in held] == [f"{dataset}@{newest}"]
+
+
+def test_a_stream_that_was_killed_goes_on_and_says_how_far_it_was(tank):
+    tank.backup_extra = 'limit = "3M"'
+    tank.start()
+    with subprocess.Popen(["zvaultctl", "run", "-q", "tank"], stderr=subprocess.DEVNULL) as running:
+        eventually("some bytes", lambda: ok("status", "-j").json()["backups"][0]["bytes_done"] > 5 << 20)
+        for pid in sh("pgrep", "-x", "zfs").split():
+            if b"\0send\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+    assert running.returncode == 1
+    shown = plan()
+    print(shown)
+    assert shown["action"] == "resume"
+    assert "M of 12" in shown["reason"], "so much of so much"
+    tank.reload("")
+    told = run()
+    assert kinds(told)[0] == "resume"
+    assert given_up(told) == []
+    resumed = next(one for one in told if one["event"] == "transfer-finished" and one["dataset"] == HOME)
+    assert resumed["bytes"] < 9 << 20, "only the rest"
+    settled()
+
+
+def test_what_the_token_was_for_is_gone_or_another(tank):
+    tank.start()
+    run()
+    sh("zfs", "destroy", "-r", VAULTED)
+    first = snapshot(1)
+    cut(["-p", "-L", "-c", "-e", first], 4)
+    sh("zfs", "destroy", first)
+    assert "no longer exists" in plan()["changes"][0]
+    told = run()
+    assert (given_up(told), kinds(told)) == (["snapshot-gone"], ["full", "incremental"])
+    settled()
+
+    # An increment, and a snapshot of the same name: only the GUID tells them apart.
+    base = snapshots(HOME)[-1]
+    noise(Path(f"/{HOME}/second"), 12)
+    second = snapshot(2)
+    cut(["-L", "-c", "-e", "-i", f"@{base}", second], 4)
+    sh("zfs", "destroy", second)
+    Path(f"/{HOME}/second").write_bytes(b"other")
+    snapshot(2)
+    told = run()
+    assert (given_up(told), kinds(told)) == (["replaced"], ["incremental"])
+    settled()
+    counted = {name: n for name, n in metrics().items() if name.startswith("zvault_resume_aborted") and n}
+    assert counted == {
+        'zvault_resume_aborted_total{backup="tank",reason="snapshot-gone"}': 1,
+        'zvault_resume_aborted_total{backup="tank",reason="replaced"}': 1,
+    }
+
+    # Cut in the second of three snapshots that go in one stream: the token is for that one.
+    base = snapshots(HOME)[-1]
+    for number in (3, 4, 5):
+        noise(Path(f"/{HOME}/file {number}"), 4)
+        snapshot(number)
+    cut(["-L", "-c", "-e", "-I", f"@{base}", f"{HOME}@{tag(5)}"], 6)
+    assert snapshots(VAULTED)[-1] == tag(3)
+    told = run()
+    assert (given_up(told), kinds(told)) == ([], ["resume", "incremental"])
+    assert snapshots(VAULTED)[-4:-1] == [tag(3), tag(4), tag(5)]
+    settled()
+
+
+def test_flags_that_changed_since(tank):
+    tank.start()
+    run()
+    sh("zfs", "destroy", "-r", "cold/lab")
+    tank.reload("send = { large_blocks = false }")
+    run()
+    sh("zfs", "destroy", "-r", VAULTED)
+    first = snapshot(1)
+    cut(["-p", "-L", "-c", "-e", first], 4)
+    assert plan()["changes"][0].endswith(f"{VAULTED}: it was begun with -L, and that is off now")
+    told = run()
+    assert (given_up(told), kinds(told)[0]) == (["flags"], "full")
+    assert get(VAULTED, "org.zvault:sent").endswith(":ce")
+    settled()
+
+    # What follows on something stays until the flags are set back, for without them nothing can follow.
+    sh("zfs", "destroy", "-r", "cold/lab")
+    tank.reload("")
+    run()
+    noise(Path(f"/{HOME}/second"), 12)
+    second = snapshot(2)
+    cut(["-L", "-c", "-e", "-i", f"@{snapshots(VAULTED)[-1]}", second], 4)
+    tank.reload("send = { large_blocks = false }")
+    told = run(code=1)
+    assert (given_up(told), kinds(told)) == ([], [])
+    assert get(VAULTED, "receive_resume_token").startswith("1-")
+
+    # How blocks travel makes no difference: it goes on.
+    tank.reload("send = { compressed = false, embedded = false }")
+    told = run()
+    assert (given_up(told), kinds(told)[0]) == ([], "resume")
+    settled()
+
+
+def test_a_token_without_w_for_what_is_encrypted(tank):
+    tank.start()
+    run()
+    KEY.write_text("correct horse battery\n")
+    encrypted = ["-o", "encryption=on", "-o", "keyformat=passphrase", "-o", f"keylocation=file://{KEY}"]
+    sh("zfs", "create", *encrypted, SECRET)
+    noise(Path(f"/{SECRET}/first"), 12)
+    first = snapshot(1, SECRET)
+    cut(["-L", "-c", first], 4, f"cold/lab/{SECRET}")
+    assert plan(SECRET)["changes"][0].endswith(": it was begun without -w, and goes raw now")
+    told = run()
+    assert (given_up(told), kinds(told, SECRET)[0]) == (["flags"], "full")
+    there = f"cold/lab/{SECRET}"
+    assert get(there, "encryption") == "aes-256-gcm"
+    assert get(there, "receive_resume_token") == "-"
+    assert snapshots(there)[-1] == snapshots(SECRET)[-1]
+
+    # One that is raw goes on.
+    noise(Path(f"/{SECRET}/second"), 12)
+    second = snapshot(2, SECRET)
+    cut(["-w", "-i", f"@{snapshots(there)[-1]}", second], 4, there)
+    told = run()
+    assert (given_up(told), kinds(told, SECRET)[0]) == ([], "resume")
+    assert get(there, "receive_resume_token") == "-"
+
+
+@pytest.mark.parametrize("spoil", ["snapshot", "abort"])
+def test_a_token_that_zfs_does_not_take_after_all(tank, spoil):
+    # Both were good when the run was planned; then one changes while the other, bigger, is sent.
+    sh("zfs", "create", "tank/slow")
+    tank.start()
+    run()
+    noise(Path("/tank/slow/file"), 12)
+    noise(Path(f"/{HOME}/second"), 8)
+    second = snapshot(2)
+    cut(["-L", "-c", "-e", "-i", f"@{snapshots(VAULTED)[-1]}", second], 4)
+    tank.reload('limit = "4M"')
+    with subprocess.Popen(["zvaultctl", "run", "-q", "tank"]) as running:
+        eventually(
+            "the first stream", lambda: ok("status", "-j").json()["backups"][0]["bytes_done"] > 2 << 20
+        )
+        assert get(VAULTED, "receive_resume_token").startswith("1-")
+        if spoil == "snapshot":
+            sh("zfs", "snapshot", f"{VAULTED}@by-hand")
+        else:
+            sh("zfs", "receive", "-A", VAULTED)
+    told = events(ok("history", "-j").json()["runs"][0]["id"])
+    print(*told, sep="\n")
+    assert running.returncode == 0, "the same run sends it all the same"
+    assert given_up(told) == ["refused"]
+    assert kinds(told)[0] == "resume"
+    assert set(kinds(told)[1:]) == {"incremental"}
+    assert [one for one in told if one["event"] == "dataset-failed"] == []
+    settled()
+    settled("tank/slow")
+
+
+def test_what_a_waiting_receive_keeps_is_told(tank):
+    tank.start()
+    run()
+    noise(Path(f"/{HOME}/second"), 8)
+    base = snapshots(VAULTED)[-1]
+    cut(["-L", "-c", "-e", "-i", f"@{base}", snapshot(2)], 4)
+    from zvault.ops.prune import Explainer
+    from zvault.system.process import HostRunner
+    from zvault.zfs.client import Zfs
+
+    name = f"{VAULTED}@{base}"
+    why = asyncio.run(Explainer(Zfs(HostRunner()))([name]))
+    assert why == {name: f"a receive into {VAULTED} is under way, or waits to be resumed"}
+    assert (
+        "dependent clones"
+        in subprocess.run(["zfs", "destroy", name], capture_output=True, text=True, check=False).stderr
+    )

@@ -1,0 +1,393 @@
+"""Datasets side by side, within limits of places and bandwidth; and what fails for a while is tried again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from world import DISK, World, ctl, events, eventually, get, ok, sh, snapshots, status
+
+LAB = {"mem": "4G", "timeout": 600}
+
+UNIT = "zvault-device@cold-0.service"
+MIB = 1 << 20
+SMALL = ("tank/a", "tank/b", "tank/c")
+
+
+@dataclass
+class Several(World):
+    """A source with one big dataset, some small ones, and one below another."""
+
+    size: str = "2G"
+    delay: str = ""
+    vault_extra: str = "create = true\ntransfers = 3"
+
+    def source(self) -> None:
+        DISK.mkdir(exist_ok=True)
+        sh("truncate", "-s", "1G", str(DISK / "tank.img"))
+        options = ("-O", "mountpoint=/tank", "-O", "compression=off")
+        sh("zpool", "create", *options, "tank", str(DISK / "tank.img"))
+        for name in ("big", "a", "b", "c", "a/child"):
+            sh("zfs", "create", f"tank/{name}")
+        self.write(4)
+        world.noise(Path("/tank/big/noise"), 24)
+
+    def write(self, mib: int) -> None:
+        """Something new for each small dataset."""
+        for name in (*SMALL, "tank/a/child"):
+            world.noise(Path(f"/{name}/noise"), mib)
+
+    def restart(self) -> None:
+        self.configure()
+        sh("systemctl", "restart", "zvaultd")
+
+
+@pytest.fixture
+def tank() -> Iterator[Several]:
+    it = Several()
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def run(backup: str = "tank") -> tuple[int, list[dict[str, Any]]]:
+    """Run a backup to its end: the exit status and every event but progress that came before others."""
+    begun = ok("run", "--no-wait", "-j", backup).json()["run"]["id"]
+    code = ctl("follow", begun).code
+    return code, events(begun)
+
+
+def seen(told: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    return [event for event in told if event["event"] in kinds]
+
+
+def most_at_once(told: list[dict[str, Any]]) -> int:
+    """How many streams were under way at once, at most."""
+    now = most = 0
+    for event in sorted(seen(told, "transfer-started", "transfer-finished"), key=lambda event: event["time"]):
+        now += 1 if event["event"] == "transfer-started" else -1
+        most = max(most, now)
+    return most
+
+
+def order(told: list[dict[str, Any]], kind: str) -> list[str]:
+    return [event["dataset"] for event in seen(told, kind)]
+
+
+def same_everywhere(*datasets: str) -> None:
+    """What the source and the vault have of the newest snapshot is the same, byte by byte."""
+    ok("vault", "up", "cold")
+    for dataset in datasets:
+        copy = f"cold/lab/{dataset}"
+        tag = [tag for tag in snapshots(dataset) if tag.startswith("zvault_")][-1]
+        assert snapshots(copy)[-1] == tag, dataset
+        assert get(f"{copy}@{tag}", "guid") == get(f"{dataset}@{tag}", "guid")
+        assert world.snapshot_hashes(f"{copy}@{tag}") == world.snapshot_hashes(f"{dataset}@{tag}")
+    ok("vault", "down", "cold")
+
+
+def sender(dataset: str) -> int | None:
+    """The process of a dataset's zfs send, while there is one."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if words[:2] == ["zfs", "send"] and any(word.startswith(f"{dataset}@") for word in words):
+            return int(folder.name)
+    return None
+
+
+@contextmanager
+def stopped(dataset: str) -> Iterator[None]:
+    """Wait until a dataset is being sent, and stop that for as long as the block runs."""
+    pid = eventually(f"{dataset} being sent", lambda: sender(dataset), seconds=30, every=0.01)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if sender(dataset) == pid:
+            os.kill(pid, signal.SIGCONT)
+
+
+def live() -> dict[str, Any]:
+    """The backup's state, without the second that zvaultctl takes to start."""
+    url = ("--unix-socket", "/run/zvault/zvaultd.sock", "http://zvaultd/v1/status")
+    return json.loads(sh("curl", "-sS", *url))["backups"][0]
+
+
+@contextmanager
+def heard(run_id: str) -> Iterator[list[tuple[float, int]]]:
+    """The run's progress as it is told while the block runs: (time, bytes of all its streams)."""
+    samples: list[tuple[float, int]] = []
+    url = ("--unix-socket", "/run/zvault/zvaultd.sock", f"http://zvaultd/v1/events?run={run_id}")
+    told = subprocess.Popen(["curl", "-sSN", *url], stdout=subprocess.PIPE, text=True)
+
+    def listen() -> None:
+        assert told.stdout is not None
+        for line in told.stdout:
+            event = json.loads(line)
+            if event["event"] == "progress":
+                samples.append((event["time"], event["run_bytes"]))
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    try:
+        yield samples
+    finally:
+        told.kill()
+        told.wait()
+        listener.join()
+
+
+def begun(mib: int) -> str:
+    """Start a run and wait until so much of it has arrived; its id."""
+    run_id: str = ok("run", "--no-wait", "-j", "tank").json()["run"]["id"]
+    with heard(run_id) as samples:
+        eventually("bytes to arrive", lambda: samples and samples[-1][1] > mib * MIB, every=0.02)
+    return run_id
+
+
+def test_several_at_once_parents_first_and_never_more_than_the_vault_allows(tank):
+    tank.extra = """
+[backup.other]
+source = "tank/big"
+vault = "cold"
+into = "other/{dataset}"
+snapshot = { prefix = "other" }
+"""
+    tank.vault_extra = "create = true\ntransfers = 3"
+    tank.backup_extra = 'limit = "24M"'  # so that streams last long enough to meet
+    tank.start()
+    code, told = run()
+    assert code == 0
+    assert most_at_once(told) == 3
+    started = order(told, "transfer-started")
+    assert started.index("tank/a/child") > started.index("tank/a")
+    parent = next(e["time"] for e in seen(told, "transfer-finished") if e["dataset"] == "tank/a")
+    child = next(e["time"] for e in seen(told, "transfer-started") if e["dataset"] == "tank/a/child")
+    assert child >= parent
+    assert started[0] == "tank", "all others lie in it"
+    assert {"tank/big", "tank/a"} < set(started[1:4]), "what the longest way depends on goes first"
+    last = seen(told, "progress")[-1]
+    assert last["run_bytes"] <= last["run_total"]
+    assert seen(told, "run-finished")[0]["bytes"] > 40 * MIB
+
+    # Two backups into one vault share its places.
+    tank.write(6)
+    tank.vault_extra = "create = true\ntransfers = 2"
+    tank.restart()
+    ids = [ok("run", "--no-wait", "-j", name).json()["run"]["id"] for name in ("tank", "other")]
+    for one in ids:
+        assert ctl("follow", one).code == 0
+    both = [event for one in ids for event in events(one)]
+    assert {event["backup"] for event in seen(both, "transfer-started")} == {"tank", "other"}
+    assert most_at_once(both) == 2
+    same_everywhere("tank/big", *SMALL, "tank/a/child")
+    world.nothing_left()
+
+
+def test_a_dataset_that_stands_still_blocks_no_other_and_is_tried_again(tank):
+    tank.vault_extra = 'create = true\ntransfers = 2\nstall = "10s"'
+    tank.retries, tank.backup_extra = 1, 'retry_wait = "1s"\nlimit = "6M"'
+    tank.start()
+    run_id = begun(6)
+    with stopped("tank/big"):
+        ok("follow", run_id)
+    told = events(run_id)
+    failed = seen(told, "dataset-failed")
+    assert [(event["dataset"], event["again"], event["error"]["reason"]) for event in failed] == [
+        ("tank/big", True, "stalled")
+    ]
+    assert "no byte moved for 10s" in failed[0]["error"]["why"]
+    others = [e for e in seen(told, "transfer-finished") if e["dataset"] in (*SMALL, "tank/a/child")]
+    assert len(others) == 4
+    assert all(event["time"] < failed[0]["time"] for event in others)
+    assert [event["number"] for event in seen(told, "retry")] == [1]
+    again = seen(told, "transfer-started")[-1]
+    assert (again["dataset"], again["kind"]) == ("tank/big", "resume")
+    assert seen(told, "run-finished")[0]["result"] == "ok"
+    assert len(seen(told, "snapshot")) == 1, "a try takes up what there is"
+    assert len(snapshots("tank/big")) == 1
+    print(world.journal())
+    same_everywhere("tank/big", *SMALL, "tank/a/child")
+    world.nothing_left()
+
+
+def test_what_fails_stops_what_is_below_it_and_the_run_says_which(tank):
+    tank.retries, tank.backup_extra = 3, 'retry_wait = "1s"'
+    tank.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    sh("zfs", "set", "readonly=off", "cold/lab/tank/b")
+    sh("mount", "-t", "zfs", "-o", "zfsutil", "cold/lab/tank/b", "/mnt")
+    Path("/mnt/written by hand").touch()
+    sh("umount", "/mnt")
+    sh("zfs", "create", "tank/new")
+    sh("zfs", "create", "tank/new/below")
+    used = int(get("cold/lab/tank", "used"))
+    sh("zfs", "set", f"quota={used + 8 * MIB}", "cold/lab/tank")
+    world.noise(Path("/tank/new/noise"), 24)
+    code, told = run()
+    assert code == 1
+    end = seen(told, "run-finished")[0]
+    assert end["result"] == "partial"
+    assert "3 of 8 datasets failed" in end["error"]["what"]
+    for name in ("tank/b (", "tank/new (", "tank/new/below ("):
+        assert name in end["error"]["why"]
+    assert "it comes after tank/new, which failed" in end["error"]["why"]
+    assert {event["dataset"]: event["error"]["reason"] for event in seen(told, "dataset-failed")} == {
+        "tank/b": "conflict",
+        "tank/new": "vault-full",
+        "tank/new/below": "refused",
+    }
+    assert seen(told, "retry") == [], "no wait mends it"
+    assert order(told, "transfer-finished"), "the others went on"
+    shown = status()["backups"][0]
+    assert shown["last_result"] == "partial"
+    assert "3 of 8 datasets failed" in shown["last_error"]["what"]
+    assert "tank/new" in ctl("history", "tank", "-j").json()["runs"][0]["error"]["why"]
+    print(ctl("status").out, ctl("history").out, world.journal("PRIORITY=3"))
+
+    sh("zfs", "inherit", "quota", "cold/lab/tank")
+    sh("zfs", "rollback", f"cold/lab/tank/b@{snapshots('cold/lab/tank/b')[-1]}")
+    ok("run", "tank")
+    same_everywhere("tank/b", "tank/new", "tank/new/below")
+
+
+def test_a_device_that_dies_is_brought_back_and_the_streams_resume(tank):
+    tank.retries, tank.backup_extra = 3, 'retry_wait = "1s"\nlimit = "6M"'
+    tank.start()
+    run_id = begun(8)
+    os.kill(int(sh("systemctl", "show", "-P", "MainPID", UNIT)), signal.SIGKILL)
+    done = ctl("follow", run_id)
+    told = events(run_id)
+    print(done.out, done.err)
+    assert done.code == 0
+    tries = seen(told, "retry")
+    assert tries
+    assert tries[0]["error"]["reason"] in {"device-gone", "pool-suspended"}
+    assert "trying again in" in done.out
+    assert "resume" in {event["kind"] for event in seen(told, "transfer-started")}
+    assert len(seen(told, "snapshot")) == 1
+    assert status()["backups"][0]["last_result"] == "ok"
+    same_everywhere("tank/big", *SMALL, "tank/a/child")
+    world.nothing_left()
+
+
+def waiting() -> dict[str, Any] | None:
+    shown = live()
+    return shown if shown["state"] == "waiting" else None
+
+
+def test_a_vault_that_cannot_come_up_is_waited_for_and_a_stop_waits_for_nothing(tank):
+    socket = "/run/lab-nbd.sock"
+    tank.image.parent.mkdir(exist_ok=True)
+    sh("truncate", "-s", "2G", str(tank.image))
+    tank.retries, tank.backup_extra = 5, 'retry_wait = "1m"'
+    nbd = f"nbdkit:file '{tank.image}' {tank.delay}"
+    tank.configure()
+    text = tank.config_text().replace(nbd, f"unix:{socket}").replace('size = "2G"\n', "")
+    assert f"unix:{socket}" in text
+    world.CONFIG.write_text(text)
+    sh("systemctl", "start", "zvaultd")
+    ok("run", "--no-wait", "tank")
+    shown = eventually("it to wait", waiting, seconds=30)
+    assert 20 < shown["retry_at"] - time.time() < 80
+    assert "waiting" in ctl("status").out
+    assert world.inhibitors() == "", "nothing keeps the host from sleeping meanwhile"
+
+    began = time.monotonic()
+    sh("systemctl", "stop", "zvaultd")
+    assert time.monotonic() - began < 10
+    sh("systemctl", "start", "zvaultd")
+    assert [r["result"] for r in ok("history", "-j", "tank").json()["runs"]][-1] == "interrupted"
+    eventually("the run that makes up for it to wait", waiting, seconds=30)
+
+    # A run that is asked for meanwhile is not made to wait: it takes over.
+    server = subprocess.Popen(["nbdkit", "-f", "-U", socket, "file", str(tank.image)])
+    try:
+        eventually("the server", Path(socket).exists, seconds=10)
+        ok("run", "tank")
+        results = [run["result"] for run in ok("history", "-j", "tank").json()["runs"]]
+        assert results[:2] == ["ok", "failed"]
+        same_everywhere("tank/big", "tank/a/child")
+    finally:
+        ctl("vault", "down", "cold")
+        server.kill()
+        server.wait()
+        Path(socket).unlink(missing_ok=True)
+
+
+# Bandwidth
+
+
+def rate_between(samples: list[tuple[float, int]], begin: float, end: float) -> float:
+    """Bytes a second between two moments, from (time, bytes) samples."""
+    inside = [(when, count) for when, count in samples if begin <= when <= end]
+    (first, before), (last, after) = inside[0], inside[-1]
+    return (after - before) / (last - first)
+
+
+def test_all_streams_together_keep_to_the_limit(tank):
+    tank.backup_extra = 'limit = "6M"'
+    tank.start()
+    world.noise(Path("/tank/big/noise"), 1)
+    ok("run", "tank")
+    for streams in (1, 3):
+        for name in SMALL[:streams]:
+            world.noise(Path(f"/{name}/noise"), 36 // streams)
+        run_id = ok("run", "--no-wait", "-j", "tank").json()["run"]["id"]
+        with heard(run_id) as samples:
+            assert ctl("follow", run_id).code == 0
+        wanted = [e for e in events(run_id) if e.get("dataset") in SMALL[:streams]]
+        began = max(e["time"] for e in seen(wanted, "transfer-started"))
+        end = min(e["time"] for e in seen(wanted, "transfer-finished"))
+        rate = rate_between(samples, began + 1, end - 0.5) / MIB
+        print(f"{streams} streams: {rate:.2f} MiB/s")
+        assert most_at_once(wanted) == streams
+        assert 0.85 * 6 < rate < 1.15 * 6
+
+
+def test_a_window_that_ends_and_a_new_configuration_hold_for_streams_under_way(tank):
+    world.noise(Path("/tank/big/noise"), 150)
+    sh("date", "-s", f"@{(int(time.time()) // 60 + 2) * 60 - 14}")
+    boundary = (int(time.time()) // 60 + 1) * 60
+    clock = time.strftime("%H:%M", time.localtime(boundary))
+    windows = f'[{{ rate = "3M", start = "00:00", end = "{clock}" }}, {{ rate = "9M" }}]'
+    tank.exclude = '["tank", "tank/a/**", "tank/a", "tank/b", "tank/c"]'
+    tank.backup_extra = f"limit = {windows}"
+    tank.start()
+    run_id = begun(0)
+    with heard(run_id) as samples:
+        time.sleep(boundary + 7 - time.time())
+        tank.backup_extra = 'limit = "2M"'
+        tank.configure()
+        sh("systemctl", "reload", "zvaultd")
+        now = time.time()
+        time.sleep(6)
+        tank.backup_extra = 'limit = "off"'
+        tank.configure()
+        sh("systemctl", "reload", "zvaultd")
+        assert ctl("follow", run_id).code == 0
+    rates = [
+        rate_between(samples, boundary - 5, boundary) / MIB,
+        rate_between(samples, boundary + 1, boundary + 7) / MIB,
+        rate_between(samples, now + 1, now + 6) / MIB,
+    ]
+    print("MiB/s:", [f"{rate:.2f}" for rate in rates])
+    for rate, limit in zip(rates, (3, 9, 2), strict=True):
+        assert 0.85 * limit < rate < 1.15 * limit
+    assert order(events(run_id), "transfer-started") == ["tank/big"], "it was one stream all the time"

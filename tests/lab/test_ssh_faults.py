@@ -1,0 +1,188 @@
+"""What goes wrong between two hosts: keys, logins, dead links. Each is told, and the next run takes up where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peer import KNOWN, clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
+from world import ctl, events, eventually, noise, ok, sh, snapshots, status
+
+LAB = {"mem": "4G", "timeout": 900, "peer": True}
+SIZE = 24 << 20
+
+
+def config(source: str = "ssh://root@peer/tank", more: str = 'limit = "3M"') -> str:
+    return f"""
+[vault.cold]
+pool = "cold"
+
+[vault.attic]
+pool = "attic"
+host = "ssh://root@peer"
+
+[backup.filer]
+source = "{source}"
+vault = "cold"
+retries = 0
+{more}
+
+[backup.push]
+source = "cold/src"
+vault = "attic"
+retries = 0
+{more}
+"""
+
+
+@pytest.fixture
+def pools() -> Iterator[None]:
+    clean()
+    introduce()
+    peer_pool("tank")
+    peer_pool("attic")
+    peer(f"zfs create tank/big; head -c {SIZE} /dev/urandom >/tank/big/noise; sync")
+    sh("truncate", "-s", "1G", "/cold.img")
+    sh("zpool", "create", "-O", "mountpoint=/cold", "cold", "/cold.img")
+    sh("zfs", "create", "cold/src")
+    noise(Path("/cold/src/noise"), SIZE >> 20)
+    yield
+    peer("nft flush ruleset", check=False)
+    clean()
+
+
+def backup(name: str) -> dict[str, Any]:
+    """A backup's row of the daemon's state."""
+    return next(row for row in status()["backups"] if row["name"] == name)
+
+
+def begin(name: str) -> None:
+    """Start a run, and return once a third of its big stream went through."""
+    ctl("run", name, "--no-wait")
+    eventually("a third of the stream", lambda: backup(name)["bytes_done"] > SIZE // 3, every=0.1)
+
+
+def lost(name: str, *, within: float) -> str:
+    """What the run that has just lost its link tells, and that it takes no longer than it must to find out."""
+    eventually("the run to end", lambda: backup(name)["state"] == "idle", seconds=within)
+    row = backup(name)
+    assert row["last_result"] == "failed"
+    assert row["last_error"]["reason"] == "unreachable", row["last_error"]
+    return str(row["last_error"])
+
+
+def resumes(name: str) -> None:
+    """The next run sends only what had not gone through."""
+    done = ok("run", name, "-j").json()["run"]
+    started = [one for one in events(done["id"]) if one["event"] == "transfer-started"]
+    resumed = next(one for one in started if one["kind"] == "resume")
+    assert resumed["bytes"] < SIZE * 4 // 5, started
+
+
+def processes(*words: str) -> list[int]:
+    """Processes here that have all these words on their command line."""
+    out = sh("ps", "-eo", "pid=,args=")
+    return [int(line.split()[0]) for line in out.splitlines() if all(word in line for word in words)]
+
+
+def pulled() -> None:
+    tag = peer_snapshots("tank/big")[-1]
+    assert hashes(f"cold/peer/tank/big@{tag}") == peer_hashes(f"tank/big@{tag}")
+
+
+def pushed() -> None:
+    tag = snapshots("cold/src")[-1]
+    assert peer_hashes(f"attic/lab/cold/src@{tag}") == hashes(f"cold/src@{tag}")
+
+
+def test_a_host_key_that_is_not_known_or_not_the_same(pools: None) -> None:
+    known = KNOWN.read_text()
+    KNOWN.write_text("")
+    daemon(config())
+    said = ctl("run", "filer")
+    assert said.code == 1
+    assert "the host key of ssh://root@peer is not known" in said.out + said.err
+    assert "'ssh root@peer'" in said.out + said.err
+
+    sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/tmp/other")
+    other = Path("/tmp/other.pub").read_text().split()
+    KNOWN.write_text(f"peer {other[0]} {other[1]}\n")
+    said = ctl("run", "filer")
+    assert said.code == 1
+    assert "shows another host key than before" in said.out + said.err
+    assert "ssh-keygen -R peer" in said.out + said.err
+
+    (KNOWN.parent / "id_ed25519").unlink()
+    KNOWN.write_text(known)
+    said = ctl("run", "filer")
+    assert said.code == 1
+    assert "does not let root of this host in" in said.out + said.err
+    assert not peer_snapshots("tank/big"), "nothing was begun"
+
+
+def test_a_host_that_does_not_answer_is_told_soon(pools: None) -> None:
+    daemon(config("ssh://root@10.99.0.77/tank"))
+    began = time.monotonic()
+    said = ctl("run", "filer")
+    assert time.monotonic() - began < 30
+    assert said.code == 1
+    assert "cannot reach ssh://root@10.99.0.77" in said.out + said.err
+    assert "No route to host" in said.out + said.err
+    listed = ok("list", "-j").json()["datasets"]
+    assert {row["backup"] for row in listed} == {"push"}, "the other backup is none the worse"
+
+
+def test_a_stream_whose_ssh_is_killed_is_taken_up_again(pools: None) -> None:
+    daemon(config())
+    begin("filer")
+    for pid in processes("ssh -T", "zfs send", "tank/big@"):
+        os.kill(pid, signal.SIGKILL)
+    eventually("the run to end", lambda: backup("filer")["state"] == "idle")
+    assert backup("filer")["last_result"] in {"failed", "partial"}
+    eventually("the send over there to end", lambda: not peer("pgrep -x zfs", check=False), seconds=20)
+    resumes("filer")
+    pulled()
+
+
+def test_a_push_whose_ssh_is_killed_is_taken_up_again(pools: None) -> None:
+    daemon(config())
+    begin("push")
+    for pid in processes("ssh -T", "zfs receive", "attic/"):
+        os.kill(pid, signal.SIGKILL)
+    eventually("the run to end", lambda: backup("push")["state"] == "idle")
+    assert backup("push")["last_result"] == "failed"
+    eventually("the receive over there to end", lambda: not peer("pgrep -x zfs", check=False), seconds=20)
+    resumes("push")
+    pushed()
+
+
+def test_a_link_that_drops_every_packet_is_noticed_and_taken_up_again(pools: None) -> None:
+    daemon(config())
+    begin("filer")
+    peer(
+        "nft add table inet cut; nft 'add chain inet cut in { type filter hook input priority 0; }';"
+        "nft add rule inet cut in tcp dport 22 drop"
+    )
+    assert "lost the link to ssh://root@peer" in lost("filer", within=100)
+    peer("nft flush ruleset")
+    resumes("filer")
+    pulled()
+
+
+def test_connections_whose_masters_died_are_made_anew(pools: None) -> None:
+    daemon(config(more=""))
+    ok("run", "filer")
+    masters = processes("ssh: /run/zvault/ssh/")
+    assert len(masters) >= 1
+    for pid in masters:
+        os.kill(pid, signal.SIGKILL)
+    ok("run", "filer")
+    pulled()
+    peer("systemctl restart ssh; pkill -f sshd-session", check=False)
+    ok("run", "filer")
+    pulled()

@@ -1,0 +1,80 @@
+"""How fast it goes now, and how far the whole is while estimates turn out wrong."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.pace import SPAN, Meter, Pace
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    pace = Pace()
+    assert pace.rate() == 0
+    pace.note(0, 0)
+    assert pace.rate() == 0
+    for second in range(1, 101):
+        pace.note(second, 1000 * second)
+    assert pace.rate() == 1000
+    for second in range(101, 101 + int(SPAN)):
+        pace.note(second, 100_000)
+    assert pace.rate() == 0
+
+
+def test_a_clock_that_stands_still_says_nothing() -> None:
+    pace = Pace()
+    pace.note(5, 10)
+    pace.note(5, 20)
+    assert pace.rate() == 0
+
+
+def test_streams_add_up() -> None:
+    meter = Meter()
+    meter.expect({"a": 100, "b": 50})
+    assert (meter.done, meter.total) == (0, 150)
+    meter.begin("a", 100)
+    meter.begin("b", 20)
+    meter.move(1, "a", 30)
+    meter.move(2, "b", 10)
+    assert (meter.done, meter.total) == (40, 150)
+    assert meter.pace.rate() == 10
+
+
+def test_an_estimate_gives_way_to_what_is_seen() -> None:
+    meter = Meter()
+    meter.expect({"a": 100, "b": 50})
+    meter.begin("a", 100)
+    meter.move(1, "a", 130)
+    assert (meter.done, meter.total) == (130, 180)
+    meter.end("a", 120)
+    assert (meter.done, meter.total) == (120, 170)
+    meter.begin("b", None)
+    meter.move(2, "b", 5)
+    meter.end("b")
+    meter.drop("b")
+    assert meter.done == meter.total == 125
+
+
+def test_what_broke_was_moved_all_the_same_and_is_not_expected_twice() -> None:
+    meter = Meter()
+    meter.expect({"a": 100})
+    meter.begin("a", 100)
+    meter.move(1, "a", 40)
+    meter.end("a")
+    meter.drop("a")
+    assert (meter.done, meter.total) == (40, 40)
+    meter.expect({"a": 60})
+    assert (meter.done, meter.total) == (40, 100)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1)
+)
+def test_at_the_end_all_is_done(streams: dict[str, tuple[int, int]]) -> None:
+    meter = Meter()
+    meter.expect({name: size for name, (size, _) in streams.items()})
+    for now, (name, (size, moved)) in enumerate(streams.items()):
+        meter.begin(name, size)
+        meter.move(now, name, moved)
+        assert meter.done <= meter.total
+        meter.end(name)
+        meter.drop(name)
+    assert meter.done == meter.total == sum(moved for _, moved in streams.values())

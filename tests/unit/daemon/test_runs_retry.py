@@ -1,0 +1,146 @@
+"""What a run that waits to try again gives way to: a new one, a time that came while it worked, a drain."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.errors import Busy, DeviceGone
+from zvault.daemon import runs as module
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.runs import Runs
+from zvault.ops.context import Context
+from zvault.ops.outcome import Outcome
+from zvault.ops.vault import Vaults
+from zvault.system.process import HostRunner
+
+CONFIG = {
+    "vault": {"cold": {"pool": "cold"}},
+    "backup": {"b": {"source": "tank", "vault": "cold"}},
+}
+
+
+class Script:
+    """Stands for what a run does: the first one works, waits to try again, and says how that ended."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.work = asyncio.Event()
+        self.wait = 60.0
+
+
+@pytest.fixture
+async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    script = Script()
+
+    class Run:
+        def __init__(self, *arguments: Any, id: str, pause: Any, snapshot: bool) -> None:
+            self.outcome: Outcome = arguments[-1]
+            self.pause = pause
+
+        async def execute(self) -> None:
+            number = sum(line.startswith("begins") for line in script.log) + 1
+            script.log.append(f"begins {number}")
+            await script.work.wait()
+            if number == 1:
+                again = await self.pause(script.wait)
+                script.log.append(f"goes on: {again}")
+                self.outcome.blame(DeviceGone("gone"))
+                self.outcome.result = "failed"
+            script.log.append(f"ends {number}")
+
+    monkeypatch.setattr(module, "Run", Run)
+    return script
+
+
+@pytest.fixture
+async def runs(tmp_path: Path, script: Script) -> AsyncIterator[Runs]:
+    context = Context(
+        Config.model_validate(CONFIG), Paths(tmp_path, tmp_path, tmp_path, tmp_path), HostRunner(), "host"
+    )
+    history = History(tmp_path / "history.sqlite")
+    yield Runs(context, Vaults(context), history, Events())
+    history.close()
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def done(runs: Runs) -> None:
+    async with asyncio.timeout(5):
+        while tasks := {run.task for run in runs.current.values()}:
+            await asyncio.wait(tasks)
+
+
+async def test_a_wait_that_nothing_disturbs_ends_in_another_try(runs: Runs, script: Script) -> None:
+    script.wait = 0.05
+    script.work.set()
+    runs.start("b", "schedule")
+    await done(runs)
+    assert script.log == ["begins 1", "goes on: True", "ends 1"]
+
+
+@pytest.mark.parametrize("trigger", ["schedule", "hand"])
+async def test_a_new_run_takes_over_from_one_that_waits(runs: Runs, script: Script, trigger: str) -> None:
+    script.work.set()
+    first = runs.start("b", "schedule")
+    await settle()
+    waiting = runs.running("b")
+    assert waiting is not None
+    assert waiting.waiting is not None
+    second = runs.start("b", trigger)
+    assert second != first
+    now = runs.running("b")
+    assert now is not None
+    assert now.id == second
+    with pytest.raises(Busy):
+        runs.start("b", "hand")
+    await done(runs)
+    assert script.log == ["begins 1", "goes on: False", "ends 1", "begins 2", "ends 2"]
+    assert [(run["id"], run["result"]) for run in runs.history.runs("b", 9)] == [
+        (second, "ok"),
+        (first, "failed"),
+    ]
+
+
+async def test_a_time_that_came_while_it_worked_is_not_lost(runs: Runs, script: Script) -> None:
+    runs.start("b", "schedule")
+    await settle()
+    with pytest.raises(Busy):
+        runs.start("b", "schedule")
+    script.work.set()
+    await done(runs)
+    assert script.log == ["begins 1", "goes on: False", "ends 1", "begins 2", "ends 2"]
+
+
+async def test_who_asked_by_hand_and_was_told_no_starts_nothing_later(runs: Runs, script: Script) -> None:
+    script.wait = 0.05
+    runs.start("b", "schedule")
+    await settle()
+    with pytest.raises(Busy):
+        runs.start("b", "hand")
+    script.work.set()
+    await done(runs)
+    assert script.log == ["begins 1", "goes on: True", "ends 1"]
+
+
+@pytest.mark.parametrize("when", ["waits", "comes to wait"])
+async def test_a_drain_ends_a_wait_at_once(runs: Runs, script: Script, when: str) -> None:
+    if when == "waits":
+        script.work.set()
+    run = runs.start("b", "schedule")
+    await settle()
+    draining = asyncio.create_task(runs.drain())
+    await settle()
+    script.work.set()
+    await asyncio.wait_for(draining, 5)
+    assert runs.history.runs("b", 1)[0]["result"] == "interrupted"
+    assert script.log == ["begins 1"]
+    assert run not in runs.current

@@ -1,0 +1,152 @@
+"""Another host, with a program in ssh's place that runs what it is given in this host's shell."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from zvault.core.address import Address
+from zvault.core.errors import DeadlineExceeded, HostUnreachable, Refused, ToolFailed, ToolMissing
+from zvault.system.process import HostRunner
+from zvault.zfs.client import Zfs
+from zvault.zfs.host import LARGE, SESSIONS, SshHost
+from zvault.zfs.stream import HELPERS
+
+SSH = """#!/bin/sh
+case "$*" in *"-O stop"*) echo stop >>{folder}/log; exit 0;; esac
+for command; do :; done
+case "$*" in *ControlPath=none*) echo own;; *c-%C*) echo commands;; *s-%C*) echo streams;; esac >>{folder}/log
+if [ -e {folder}/broken ]; then cat {folder}/broken >&2; exit 255; fi
+PATH={folder}/there:/usr/bin:/bin exec /bin/sh -c "$command"
+"""
+ZFS = '#!/bin/sh\ncase "$1" in version) echo zfs-2.3.9-1; echo zfs-kmod-2.3.9-1;; *) {body};; esac\n'
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the other host's programs are; ``log`` beside it tells each ssh."""
+    program(tmp_path / "bin" / "ssh", SSH.format(folder=tmp_path))
+    program(tmp_path / "there" / "zfs", ZFS.format(body='echo "$@"'))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return tmp_path / "there"
+
+
+def host(there: Path, *, sudo: bool = False) -> SshHost:
+    return SshHost(HostRunner(), Address("peer", "root"), there.parent / "sockets", sudo=lambda: sudo)
+
+
+def log(there: Path) -> list[str]:
+    return (there.parent / "log").read_text().split()
+
+
+async def test_it_is_asked_once_what_it_has(there: Path) -> None:
+    peer = host(there)
+    results = await asyncio.gather(*(peer.run(["zfs", "get", str(number)]) for number in range(4)))
+    assert [result.stdout for result in results] == [f"get {number}\n" for number in range(4)]
+    assert log(there) == ["commands"] * 5
+    assert await peer.tools() <= set(HELPERS)
+    assert results[0].tool == "zfs get", "not ssh"
+    assert (there.parent / "sockets").stat().st_mode & 0o777 == 0o700
+
+
+async def test_not_more_at_once_than_sshd_takes_on_one_connection(there: Path) -> None:
+    count = there.parent / "count"
+    body = f"echo + >>{count}; sleep 0.3; echo - >>{count}"
+    program(there / "zfs", ZFS.format(body=body))
+    peer = host(there)
+    await asyncio.gather(*(peer.run(["zfs", "get"]) for _ in range(SESSIONS + 4)))
+    at_once = most = 0
+    for sign in count.read_text().split():
+        at_once += 1 if sign == "+" else -1
+        most = max(most, at_once)
+    assert most == SESSIONS
+
+
+async def test_a_command_that_fails_there_is_told_with_the_host(there: Path) -> None:
+    program(there / "zfs", ZFS.format(body='echo "cannot open" >&2; exit 1'))
+    peer = host(there)
+    assert (await peer.run(["zfs", "list"], check=False)).returncode == 1
+    with pytest.raises(ToolFailed, match="zfs list failed on ssh://root@peer: cannot open"):
+        await peer.run(["zfs", "list"])
+
+
+async def test_a_lost_link_starts_a_new_connection_and_asks_anew(there: Path) -> None:
+    peer = host(there)
+    await peer.run(["zfs", "get"])
+    broken = there.parent / "broken"
+    broken.write_text("Timeout, server peer not responding.\n")
+    with pytest.raises(HostUnreachable, match="lost the link"):
+        await peer.run(["zfs", "get"])
+    broken.unlink()
+    await peer.run(["zfs", "get"])
+    assert log(there) == ["commands"] * 3 + ["stop"] + ["commands"] * 2
+
+
+async def test_a_command_that_hangs_there_gets_the_next_one_a_new_connection(there: Path) -> None:
+    program(there / "zfs", ZFS.format(body="sleep 20"))
+    peer = host(there)
+    with pytest.raises(DeadlineExceeded):
+        await peer.run(["zfs", "get"], deadline=1.0)
+    assert log(there)[-1] == "stop"
+
+
+async def test_zfs_that_is_not_there_is_missing(there: Path) -> None:
+    (there / "zfs").unlink()
+    with pytest.raises(ToolMissing, match="zfs is not installed on ssh://root@peer"):
+        await host(there).run(["zfs", "list"])
+
+
+async def test_sudo_is_for_zfs_and_zpool_alone(there: Path) -> None:
+    program(there / "sudo", '#!/bin/sh\nshift; echo "as root:" "$@"\n')
+    peer = host(there, sudo=True)
+    assert (await peer.run(["zfs", "list"])).stdout == "as root: zfs list\n"
+    assert (await peer.run(["zpool", "list"])).stdout == "as root: zpool list\n"
+    assert (await peer.run(["echo", "me"])).stdout == "me\n"
+    stage = (await peer.end()).stages([["zfs", "send"], ["cat"]])
+    assert "sudo -n zfs send" in stage[0][-1]
+    assert "sudo -n cat" not in stage[0][-1]
+
+
+async def test_sudo_that_wants_a_password_is_told(there: Path) -> None:
+    program(there / "sudo", "#!/bin/sh\necho 'sudo: a password is required' >&2; exit 1\n")
+    with pytest.raises(Refused, match="a password is required"):
+        await host(there, sudo=True).run(["zfs", "list"])
+
+
+async def test_a_large_stream_has_a_connection_of_its_own(there: Path) -> None:
+    program(there / "mbuffer", "#!/bin/sh\ncat\n")
+    peer = host(there)
+    for size, control in ((100, "s-%C"), (LARGE, "none"), (None, "none")):
+        end = await peer.end(size)
+        assert "mbuffer" in end.tools
+        assert any(word.endswith(control) for word in end.stages([["zfs", "send"]])[0])
+
+
+async def test_many_names_get_through_however_long_they_are(there: Path) -> None:
+    program(there / "zfs", ZFS.format(body="shift; printf '%s\\n' \"$@\""))
+    names = [f"tank/{'x' * 200}{number}@s" for number in range(1500)]
+    result = await host(there).run(["zfs", "holds", *names])
+    assert result.stdout.split() == names
+
+
+async def test_a_column_that_an_older_openzfs_lacks_is_left_out(there: Path) -> None:
+    body = (
+        'case "$*" in *snapshots_changed*) '
+        "echo \"bad property list: invalid property 'snapshots_changed'\" >&2; exit 2;; "
+        "*filesystem,volume*) printf 'tank\\tfilesystem\\t1\\t0\\t0\\t-\\toff\\t-\\t-\\t-\\n';; "
+        "*) printf 'tank@a\\t7\\t3\\t100\\t-\\n';; esac"
+    )
+    program(there / "zfs", ZFS.format(body=body))
+    peer = host(there)
+    zfs = Zfs(HostRunner(), peer)
+    for _ in range(2):
+        tree = await zfs.tree("tank")
+        assert [snap.guid for snap in tree.datasets["tank"].snapshots] == [7]
+    assert len(log(there)) == 1 + 3 + 2, "it is found out once"

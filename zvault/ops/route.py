@@ -1,0 +1,47 @@
+"""The way streams take from one host to another, or within this one: which programs they go through, and what lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zvault.config.profile import Stream
+from zvault.system.process import PIPE_SIZE
+from zvault.zfs.host import Host
+from zvault.zfs.stream import Buffer, Compression, Flags, choose_codec, stages, unbuffered
+
+
+@dataclass(frozen=True)
+class Route:
+    """From one host to another. ``stall``: seconds without a byte after which a stream counts as dead."""
+
+    source: Host
+    vault: Host
+    stream: Stream
+    stall: float
+    compression: Compression = "auto"
+
+    async def stages(
+        self,
+        send: list[str],
+        receive: list[str],
+        flags: Flags,
+        size: int | None,
+        throttle: Sequence[str] = (),
+    ) -> list[list[str]]:
+        """A stream's stages on this host; ``size`` in bytes, as far as it is known. Raises HostUnreachable.
+
+        What is no larger than a pipe needs no other buffer: a process less for each of many small streams.
+        """
+        source, vault = await self.source.end(size), await self.vault.end(size)
+        codec, _ = choose_codec(self.compression, flags, source, vault)
+        here = source.remote is None and vault.remote is None
+        small = here and size is not None and size <= PIPE_SIZE
+        buffer = None if small else Buffer(self.stream.buffer, self.stream.block, self.stall)
+        return stages(send, receive, source, vault, buffer=buffer, codec=codec, throttle=throttle)
+
+    async def lacking(self, flags: Flags) -> list[str]:
+        """What is not as it should be on the way, each for a person to read. Raises HostUnreachable."""
+        source, vault = await self.source.end(), await self.vault.end()
+        _, uncompressed = choose_codec(self.compression, flags, source, vault)
+        return [text for text in (unbuffered(source, vault), uncompressed) if text]

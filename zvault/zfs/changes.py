@@ -1,0 +1,102 @@
+"""What changes snapshots, holds and bookmarks on a host: one interface, one kind of refusal.
+
+On this host it is libzfs_core (zfs/lzc.py), on another one the zfs command over ssh (zfs/remote.py).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from zvault.core.errors import NotFound, ToolFailed, ZvaultError
+
+
+class Changes(Protocol):
+    """The changes zvault makes to snapshots, holds and bookmarks, and the sizes it asks for."""
+
+    async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
+        """Make all snapshots in one transaction group, or none. All in one pool.
+
+        ``properties`` are user properties (``org.zvault:run``) set on each.
+        """
+        ...
+
+    async def destroy(self, names: Sequence[str]) -> None:
+        """Destroy snapshots, of each dataset all or none; one that is gone already is no error.
+
+        Raises LzcFailure naming those that are busy.
+        """
+        ...
+
+    async def hold(self, names: Sequence[str], tag: str) -> None:
+        """Hold snapshots against destruction. Raises when one of them is gone; the others are held then."""
+        ...
+
+    async def release(self, names: Sequence[str], tag: str) -> None:
+        """Release holds; those already gone are no error."""
+        ...
+
+    async def bookmark(self, marks: Mapping[str, str]) -> None:
+        """Make bookmarks, mark → snapshot; one that exists already is no error."""
+        ...
+
+    async def destroy_bookmarks(self, names: Sequence[str]) -> None:
+        """Destroy bookmarks; those already gone are no error."""
+        ...
+
+    async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
+        """Estimate a stream in bytes. ``flags``: large_blocks, compress, embedded_data, raw."""
+        ...
+
+    async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
+        """What destroying each range of neighbouring snapshots, first to last, would free, exactly, in bytes.
+
+        It is more than the sum of their ``used``: what only snapshots of the range share goes too.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go what it holds of the host."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What stands in the way of one name: libzfs_core's kind of it (``SnapshotIsHeld``), errno, and words."""
+
+    name: str
+    kind: str
+    errno: int
+    message: str
+
+
+class LzcFailure(ToolFailed):
+    """A change was refused; ``errors`` holds (name, kind, errno) a name."""
+
+    def __init__(self, what: str, why: str, errors: Sequence[tuple[str, str, int]], next: str = "") -> None:
+        super().__init__(what, why, next)
+        self.errors = list(errors)
+
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+
+
+def refusal(what: str, troubles: Sequence[Trouble], advice: str = "") -> ZvaultError:
+    """The error for a change that was refused, with the first few names in words."""
+    why = "; ".join(f"{one.name}: {one.message}" if one.name else one.message for one in troubles[:3])
+    if len(troubles) > 3:
+        why += f"; and {len(troubles) - 3} more"
+    kinds = {one.errno for one in troubles}
+    if kinds == {errno.ENOENT}:
+        return NotFound(f"cannot {what}", why)
+    # It may be the source that is full, so this is not VaultFull: that is a receive that found no room.
+    if kinds & _NO_ROOM:
+        advice = "make room in that pool, or raise its quota or reservation"
+    return LzcFailure(f"cannot {what}", why, [(one.name, one.kind, one.errno) for one in troubles], advice)
+
+
+def some(names: Sequence[str]) -> str:
+    """Names in words: the first, and how many more."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

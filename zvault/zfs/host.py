@@ -1,0 +1,217 @@
+"""Where ZFS is: on this host, or on another that ssh reaches. Both run a tool to its end and say what they have."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from zvault.core.address import Address
+from zvault.core.errors import (
+    DeadlineExceeded,
+    HostUnreachable,
+    Refused,
+    ToolFailed,
+    ToolMissing,
+    ZvaultError,
+)
+from zvault.system import ssh
+from zvault.system.process import Result, Runner
+from zvault.zfs.stream import HELPERS, End
+
+TOOLS_LAST = 3600.0
+"""Seconds after which a host is asked again what it has."""
+
+SESSIONS = 8
+"""Commands at once on one connection: sshd lets 10 in (MaxSessions in sshd_config(5))."""
+
+PROBE_DEADLINE = 60.0
+"""Seconds to connect to a host and ask what it has."""
+
+LARGE = 64 << 20
+"""Bytes from which on a stream gets a connection of its own: one ssh encrypts on one CPU."""
+
+HERE = "this host"
+
+
+class Runs(Protocol):
+    """Runs programs on some host, as a Runner does on this one."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float = 60.0,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> Result:
+        """As Runner.run, there. Raises HostUnreachable or Refused where ssh or sudo does not let it be run."""
+        ...
+
+
+class Host(Runs, Protocol):
+    """A host with ZFS on it."""
+
+    @property
+    def address(self) -> Address | None:
+        """How ssh reaches it; None is this host."""
+        ...
+
+    async def end(self, size: int | None = None) -> End:
+        """This host as an end of a stream of about ``size`` bytes (zfs/stream.py)."""
+        ...
+
+    async def close(self) -> None:
+        """Let connections go."""
+        ...
+
+
+class LocalHost:
+    """This host."""
+
+    address: Address | None = None
+
+    def __init__(self, runner: Runner) -> None:
+        self.run = runner.run
+
+    async def end(self, size: int | None = None) -> End:
+        """See Host.end."""
+        return End(HERE, frozenset(name for name in HELPERS if shutil.which(name) is not None))
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+
+class SshHost:
+    """Another host. Its commands share one connection, its small streams a second one, large ones have their own."""
+
+    def __init__(
+        self, runner: Runner, address: Address, sockets: Path, *, sudo: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.runner = runner
+        self.address: Address | None = address
+        self._address = address
+        self._sudo = sudo
+        self._commands, self._streams = sockets / "c-%C", sockets / "s-%C"
+        self._sockets = sockets
+        self._sessions = asyncio.Semaphore(SESSIONS)
+        self._asking = asyncio.Lock()
+        self._tools: frozenset[str] | None = None
+        self._asked = 0.0
+
+    async def tools(self) -> frozenset[str]:
+        """The helpers that it has. Asked once an hour, and after a link was lost: the first command of a connection."""
+        async with self._asking:
+            if self._tools is None or time.monotonic() - self._asked > TOOLS_LAST:
+                self._tools = await self._ask()
+                self._asked = time.monotonic()
+            return self._tools
+
+    async def _ask(self) -> frozenset[str]:
+        await asyncio.to_thread(self._sockets.mkdir, mode=0o700, parents=True, exist_ok=True)
+        look = f"for tool in {' '.join(HELPERS)}; do command -v $tool >/dev/null && echo has $tool; done; "
+        result = await self._call(
+            ["zfs", "version"], look + ssh.one(self._dressed(["zfs", "version"])), PROBE_DEADLINE
+        )
+        words = [line.split() for line in result.stdout.splitlines()]
+        return frozenset(line[1] for line in words if line[:1] == ["has"])
+
+    def _dressed(self, command: Sequence[str]) -> list[str]:
+        """A command as it is run there."""
+        as_root = self._sudo() and command[0] in {"zfs", "zpool"}
+        return ["sudo", "-n", *command] if as_root else list(command)
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float = 60.0,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> Result:
+        """See Host.run. It takes no standard input and no environment along."""
+        return await self._run(argv, ssh.one(self._dressed(argv)), deadline, check)
+
+    async def run_all(self, commands: Sequence[Sequence[str]], *, deadline: float) -> Result:
+        """Run all of several commands, in one go; fails when one of them does."""
+        return await self._run(
+            commands[0], ssh.all_of([self._dressed(one) for one in commands]), deadline, False
+        )
+
+    async def _run(self, argv: Sequence[str], script: str, deadline: float, check: bool) -> Result:
+        await self.tools()
+        result = await self._call(argv, script, deadline)
+        if check and result.returncode != 0:
+            raise ToolFailed(f"{result.tool} failed on {self.address}", result.complaint())
+        return result
+
+    async def _call(self, argv: Sequence[str], script: str, deadline: float) -> Result:
+        command, given = ssh.shell(script), None
+        if len(command) > ssh.LONGEST_COMMAND:
+            command, given = ssh.shell_input(script)
+        try:
+            async with self._sessions:
+                result = await self.runner.run(
+                    ssh.argv(self._address, self._commands, command),
+                    deadline=deadline,
+                    stdin=given,
+                    check=False,
+                )
+            self._refuse(argv, result)
+        except (HostUnreachable, DeadlineExceeded):
+            await self._start_over()
+            raise
+        return replace(result, argv=tuple(argv))
+
+    def _refuse(self, argv: Sequence[str], result: Result) -> None:
+        """Raise for what kept a command from being run at all."""
+        if result.returncode == ssh.OWN_FAILURE:
+            raise ssh.failure(self._address, result.stderr)
+        if self._sudo() and (line := _line(result.stderr, "sudo:")):
+            raise Refused(
+                f"sudo on {self.address} does not let '{argv[0]}' be run",
+                line,
+                "allow it there without a password: see 'sudo' in zvault's how-to on ssh",
+            )
+        if result.returncode == 127 and "not found" in result.stderr:
+            raise ToolMissing(
+                f"{argv[0]} is not installed on {self.address}",
+                result.complaint(),
+                f"install OpenZFS there, or see to it that its user finds {argv[0]} on PATH",
+            )
+
+    async def _start_over(self) -> None:
+        """After trouble: the next command makes a new connection, and asks anew what is there."""
+        self._tools = None
+        with contextlib.suppress(ZvaultError):
+            await self.runner.run(ssh.stop_argv(self._address, self._commands), deadline=5.0, check=False)
+
+    async def end(self, size: int | None = None) -> End:
+        """See Host.end."""
+        tools = await self.tools()
+        control = self._streams if size is not None and size < LARGE else None
+
+        def stage(commands: Sequence[Sequence[str]]) -> list[str]:
+            script = ssh.piped([self._dressed(command) for command in commands])
+            return ssh.argv(self._address, control, ssh.shell(script))
+
+        return End(self._address.host, tools, stage)
+
+    async def close(self) -> None:
+        """See Host.close."""
+        if self._tools is None:
+            return
+        for control in (self._commands, self._streams):
+            with contextlib.suppress(ZvaultError):
+                await self.runner.run(ssh.stop_argv(self._address, control), deadline=5.0, check=False)
+
+
+def _line(text: str, start: str) -> str:
+    return next((line for line in text.splitlines() if line.startswith(start)), "")

@@ -1,0 +1,54 @@
+"""The zfs commands that give a vault's datasets other names, another history, or back an older state of theirs."""
+
+from __future__ import annotations
+
+from zvault.core.errors import Busy, Conflict, ToolFailed
+from zvault.zfs.host import Host
+
+DEADLINE = 600.0
+"""Seconds: each waits for a txg sync, and a rollback frees what it gives up."""
+
+
+async def rename(host: Host, old: str, new: str) -> None:
+    """Rename a dataset with all below it; nothing is mounted for it. Raises Busy or ToolFailed."""
+    await _zfs(host, f"rename '{old}'", "rename", "-u", old, new)
+
+
+async def rollback(host: Host, snapshot: str) -> None:
+    """Roll a dataset back, giving up its newer snapshots. Raises Conflict where clones need those."""
+    await _zfs(host, f"roll back to '{snapshot}'", "rollback", "-r", snapshot)
+
+
+async def clone(host: Host, snapshot: str, new: str, kind: str) -> None:
+    """Clone a snapshot on a vault: never mounted, never written to."""
+    own = ("volmode=none",) if kind == "volume" else ("canmount=noauto",)
+    options = [word for value in ("readonly=on", *own) for word in ("-o", value)]
+    await _zfs(host, f"clone '{snapshot}'", "clone", *options, snapshot, new)
+
+
+async def promote(host: Host, dataset: str) -> None:
+    """Let a clone own the snapshots up to its origin. Raises Busy or ToolFailed."""
+    await _zfs(host, f"promote '{dataset}'", "promote", dataset)
+
+
+async def children(host: Host, dataset: str) -> list[str]:
+    """The datasets right below one; none where it does not exist."""
+    result = await host.run(
+        ["zfs", "list", "-H", "-d1", "-t", "filesystem,volume", "-o", "name", dataset],
+        deadline=DEADLINE,
+        check=False,
+    )
+    return [name for name in result.stdout.splitlines() if name != dataset]
+
+
+async def _zfs(host: Host, what: str, *argv: str) -> None:
+    result = await host.run(["zfs", *argv], deadline=DEADLINE, check=False)
+    if result.returncode == 0:
+        return
+    # A rollback goes on with a list of clones, and how to destroy them.
+    why = (result.stderr.strip().splitlines() or [result.complaint()])[0]
+    if "is busy" in why:
+        raise Busy(f"cannot {what}", why, "'zfs holds' and 'zfs mount' show what uses it")
+    if "clones" in why:
+        raise Conflict(f"cannot {what}", why, "'zfs promote' makes a clone independent of it")
+    raise ToolFailed(f"cannot {what}", why)

@@ -1,0 +1,152 @@
+"""Changes to snapshots, holds and bookmarks on another host, by its zfs command.
+
+zfs says in words what libzfs_core tells by errno. The words are those of OpenZFS 2.3 (libzfs_util.c, zfs_main.c), seen
+in the lab; what is not recognised is told as it was said.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from zvault.core.errors import Refused, ToolFailed
+from zvault.system.process import Result
+from zvault.zfs import parse
+from zvault.zfs.changes import Trouble, refusal, some
+from zvault.zfs.host import SshHost
+
+CALL_DEADLINE = 600.0
+"""Seconds: a batch of destroys waits for several txg syncs, each slow on a slow vault."""
+
+LONGEST_ARGV = 1_500_000
+"""Bytes of names in one command, some way below Linux's limit of 2 MiB for all arguments and the environment."""
+
+_FLAGS = {"large_blocks": "-L", "compress": "-c", "embedded_data": "-e", "raw": "-w"}
+
+_SIGNS: tuple[tuple[str, str, int], ...] = (
+    ("dataset already exists", "SnapshotExists", errno.EEXIST),
+    ("it's being held", "SnapshotIsHeld", errno.EBUSY),
+    ("snapshot has dependent clones", "SnapshotIsCloned", errno.EEXIST),
+    ("snapshot is cloned", "SnapshotIsCloned", errno.EEXIST),
+    ("dataset is busy", "SnapshotIsHeld", errno.EBUSY),
+    ("tag already exists", "HoldExists", errno.EEXIST),
+    ("no such tag", "HoldNotFound", errno.ENOENT),
+    ("bookmark exists", "BookmarkExists", errno.EEXIST),
+    ("could not find any snapshots", "SnapshotNotFound", errno.ENOENT),
+    ("dataset does not exist", "SnapshotNotFound", errno.ENOENT),
+    ("does not exist", "SnapshotNotFound", errno.ENOENT),
+    ("out of space", "NoSpace", errno.ENOSPC),
+    ("quota exceeded", "QuotaExceeded", errno.EDQUOT),
+    ("permission denied", "PermissionError", errno.EPERM),
+)
+_NAME = re.compile(r"(?:cannot .*?|bookmark )'(.+)'|cannot destroy snapshot (.+)")
+
+
+class Remote:
+    """Changes on another host. What changes several datasets is one call, and one round trip."""
+
+    def __init__(self, host: SshHost) -> None:
+        self.host = host
+
+    async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
+        """See Changes.snapshot."""
+        if sum(len(name.encode()) + 9 for name in names) > LONGEST_ARGV:
+            raise Refused(
+                f"cannot snapshot {some(names)} at one moment",
+                "so many names do not fit one command over ssh",
+                "split the backup into several",
+            )
+        options = [word for key, value in properties.items() for word in ("-o", f"{key}={value}")]
+        await self._do(f"snapshot {some(names)}", [["zfs", "snapshot", *options, *names]])
+
+    async def destroy(self, names: Sequence[str]) -> None:
+        """See Changes.destroy."""
+        tags: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            dataset, _, tag = name.partition("@")
+            tags[dataset].append(tag)
+        commands = [["zfs", "destroy", f"{dataset}@{','.join(of_it)}"] for dataset, of_it in tags.items()]
+        await self._do(f"destroy {some(names)}", commands, harmless={"SnapshotNotFound"})
+
+    async def hold(self, names: Sequence[str], tag: str) -> None:
+        """See Changes.hold."""
+        await self._do(f"hold {some(names)}", [["zfs", "hold", tag, *names]], harmless={"HoldExists"})
+
+    async def release(self, names: Sequence[str], tag: str) -> None:
+        """See Changes.release."""
+        await self._do(
+            f"release {some(names)}",
+            [["zfs", "release", tag, *names]],
+            harmless={"HoldNotFound", "SnapshotNotFound"},
+        )
+
+    async def bookmark(self, marks: Mapping[str, str]) -> None:
+        """See Changes.bookmark."""
+        commands = [["zfs", "bookmark", snapshot, mark] for mark, snapshot in marks.items()]
+        await self._do(f"bookmark {some(list(marks))}", commands, harmless={"BookmarkExists"})
+
+    async def destroy_bookmarks(self, names: Sequence[str]) -> None:
+        """See Changes.destroy_bookmarks."""
+        commands = [["zfs", "destroy", name] for name in names]
+        await self._do(f"destroy {some(names)}", commands, harmless={"SnapshotNotFound"})
+
+    async def send_space(self, snapshot: str, base: str | None, flags: Sequence[str]) -> int:
+        """See Changes.send_space."""
+        argv = [
+            "zfs",
+            "send",
+            "-nP",
+            *(_FLAGS[flag] for flag in flags),
+            *(["-i", base] if base else []),
+            snapshot,
+        ]
+        result = await self._do(f"estimate {snapshot}", [argv])
+        size = parse.stream_size(result.stdout + result.stderr)
+        if size is None:
+            raise ToolFailed(f"cannot estimate {snapshot}", "zfs told no size")
+        return size
+
+    async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
+        """See Changes.range_space."""
+        if not ranges:
+            return []
+        commands = [["zfs", "destroy", "-nvp", f"{first}%{last.partition('@')[2]}"] for first, last in ranges]
+        result = await self._do(f"size {ranges[0][0]}", commands)
+        sizes = [int(size) for size in re.findall(r"^reclaim\t(\d+)$", result.stdout, re.MULTILINE)]
+        if len(sizes) != len(ranges):
+            raise ToolFailed(f"cannot size {ranges[0][0]}", "zfs told no size")
+        return sizes
+
+    async def close(self) -> None:
+        """See Changes.close. The connection is the host's, and others use it too."""
+
+    async def _do(self, what: str, commands: Sequence[Sequence[str]], harmless: Iterable[str] = ()) -> Result:
+        """Run commands; what they complain of counts unless all of it is harmless."""
+        result = await self.host.run_all(commands, deadline=CALL_DEADLINE)
+        if result.returncode == 0:
+            return result
+        found = troubles(result.stderr)
+        left = [one for one in found if one.kind not in set(harmless)]
+        if left or not found:
+            advice = ""
+            if any(one.errno == errno.EPERM for one in left):
+                advice = "let its user do it with 'zfs allow', or use sudo: see zvault's how-to on ssh"
+            where = f"{what} on {self.host.address}"
+            raise refusal(where, left or [Trouble("", "", 0, result.complaint())], advice)
+        return result
+
+
+def troubles(said: str) -> list[Trouble]:
+    """What zfs complained of, name by name. Lines that only accompany a complaint are left out."""
+    found = []
+    for line in said.splitlines():
+        sign = next((sign for sign in _SIGNS if sign[0] in line), None)
+        if sign is None and not line.startswith("cannot "):
+            continue
+        phrase, kind, code = sign or ("", "", 0)
+        # The name may hold colons and spaces itself: it is what stands before the phrase.
+        name = _NAME.fullmatch(line.partition(phrase)[0].rstrip(": ")) if phrase else None
+        found.append(Trouble((name[1] or name[2]) if name else "", kind, code, phrase or line))
+    return found
