@@ -47,6 +47,7 @@ _VARYING = (
     (re.compile(r"zvault:[0-9a-f]+"), "HOLD"),
     (re.compile(r"@\d+\.\d+"), "@TIME"),
     (re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}"), "RUN"),
+    (re.compile(r"org.zvault:sent=[0-9a-f]+"), "org.zvault:sent=GUID"),
 )
 
 

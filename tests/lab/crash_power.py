@@ -7,6 +7,7 @@ boot begins with the configuration alone: no history, no leases. ``/share`` keep
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -50,18 +51,40 @@ vault = "cold"
 keep = {self.keep}
 """
 
-    def connect(self) -> None:
-        """Bring the source's disk up."""
-        subprocess.run(["nbdkit", "-U", "/run/source.sock", "python", DISK, "file=/dev/ubda"], check=True)
-        eventually("the source's disk", Path("/run/source.sock").exists)
-        # udev still looks at devices that the kernel just made, and keeps them busy.
-        connect = ["nbd-client", "-unix", "/run/source.sock", SOURCE]
-        eventually("a connection", lambda: "Connected" in sh(*connect, check=False), seconds=10)
-
     def start(self) -> None:
         """As the other tests do, but with crash points."""
         crash_world.drop_in()
         super().start()
+
+
+def connect(file: str, device: str) -> None:
+    """Bring a disk with a volatile cache up."""
+    server = Path("/run") / f"{Path(device).name}.sock"
+    subprocess.run(["nbdkit", "-U", str(server), "python", DISK, f"file={file}"], check=True)
+    eventually("the disk", server.exists)
+    # udev still looks at devices that the kernel just made, and keeps them busy.
+    client = ["nbd-client", "-unix", str(server), device]
+    eventually("a connection", lambda: "Connected" in sh(*client, check=False), seconds=10)
+
+
+def disks_forget() -> None:
+    """What all of this stands on: a disk has not kept what was not flushed, and has kept what was."""
+    file, device, count = Path("/run/scratch.img"), Path("/dev/nbd8"), 256
+    sh("truncate", "-s", "1M", str(file))
+    connect(str(file), str(device))
+    sh("dd", "if=/dev/urandom", f"of={device}", "bs=4k", f"count={count}", "oflag=direct")
+
+    def kept() -> int:
+        here, there = device.read_bytes(), file.read_bytes()
+        return sum(here[at : at + 4096] == there[at : at + 4096] for at in range(0, count * 4096, 4096))
+
+    unflushed = kept()
+    with device.open("rb") as disk:
+        os.fsync(disk.fileno())
+    print(f"of {count} blocks the disk had kept {unflushed} before the flush, {kept()} after it")
+    assert 0 < unflushed < count
+    assert kept() == count
+    sh("nbd-client", "-d", str(device))
 
 
 def change() -> None:
@@ -99,6 +122,7 @@ def unharmed() -> int:
 
 def begin(mains: Mains) -> None:
     """The first boot: make it all."""
+    disks_forget()
     sh("zpool", "create", "-O", "mountpoint=/tank", "-O", "compression=off", "tank", SOURCE)
     sh("zfs", "create", "tank/home")
     sh("zfs", "create", "tank/big")
@@ -121,7 +145,10 @@ def recover(mains: Mains) -> None:
     sh("zpool", "import", "-d", SOURCE, "tank")
     mains.start()
     assert api("POST", "/v1/vaults/cold/up")
-    print("bases:", len(bases()), "snapshots unharmed:", unharmed())
+    kept, seen = bases(), unharmed()
+    print("bases:", kept, "snapshots unharmed:", seen)
+    assert {"tank", "tank/home", "tank/big"} <= kept.keys()
+    assert seen >= 2 * 3
     print(run_now())
     print(world.journal())
 
@@ -144,7 +171,7 @@ def main() -> None:
     """One boot: with a regular expression on the trace for the next cut, and how long after that point it comes."""
     mains = Mains()
     crash_at.FOLDER.mkdir(exist_ok=True)
-    mains.connect()
+    connect("/dev/ubda", SOURCE)
     if KNOWN.exists():
         recover(mains)
     else:

@@ -87,7 +87,6 @@ def bases(source: str = "tank", vault: str = "cold/lab/tank", *, protected: bool
         assert marked or f"zvault:{guid}" in here.holds.get(base, ()), (
             f"nothing protects {name}'s base: {here}"
         )
-        found[name] = base
     return found
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from peer import KNOWN, clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
-from world import ctl, events, eventually, noise, ok, sh, snapshots, status
+from world import ctl, events, eventually, journal, noise, ok, sh, snapshots, status
 
 LAB = {"mem": "4G", "timeout": 900, "peer": True}
-SIZE = 24 << 20
+SIZE = 32 << 20
 
 
-def config(source: str = "ssh://root@peer/tank", more: str = 'limit = "3M"') -> str:
+def config(source: str = "ssh://root@peer/tank", more: str = 'limit = "2M"') -> str:
     return f"""
 [vault.cold]
 pool = "cold"
@@ -62,32 +62,38 @@ def backup(name: str) -> dict[str, Any]:
 
 
 def begin(name: str) -> None:
-    """Start a run, and return once a third of its big stream went through."""
+    """Start a run, and return once a quarter of its big stream went through: the rest takes another ten seconds."""
     ctl("run", name, "--no-wait")
-    eventually("a third of the stream", lambda: backup(name)["bytes_done"] > SIZE // 3, every=0.1)
+    # Until a buffer tells what it passed on, it is what the sender read, which may be all at once.
+    eventually(
+        "a quarter of the stream", lambda: SIZE // 4 < backup(name)["bytes_done"] < SIZE // 2, every=0.1
+    )
 
 
-def lost(name: str, *, within: float) -> str:
-    """What the run that has just lost its link tells, and that it takes no longer than it must to find out."""
+def lost(name: str, *, within: float) -> None:
+    """The run finds out that it has lost its link, in no more time than it must take."""
     eventually("the run to end", lambda: backup(name)["state"] == "idle", seconds=within)
     row = backup(name)
     assert row["last_result"] == "failed"
-    assert row["last_error"]["reason"] == "unreachable", row["last_error"]
-    return str(row["last_error"])
+    assert row["last_error"]["reason"] in {"unreachable", "partial"}, row["last_error"]
 
 
 def resumes(name: str) -> None:
-    """The next run sends only what had not gone through."""
+    """The next run, without a limit, sends only what had not gone through."""
+    daemon(config(more=""))
     done = ok("run", name, "-j").json()["run"]
     started = [one for one in events(done["id"]) if one["event"] == "transfer-started"]
     resumed = next(one for one in started if one["kind"] == "resume")
-    assert resumed["bytes"] < SIZE * 4 // 5, started
+    assert resumed["bytes"] < SIZE * 9 // 10, started
 
 
-def processes(*words: str) -> list[int]:
-    """Processes here that have all these words on their command line."""
-    out = sh("ps", "-eo", "pid=,args=")
-    return [int(line.split()[0]) for line in out.splitlines() if all(word in line for word in words)]
+def kill(*words: str) -> None:
+    """Kill the processes here that have all these words on their command line; there must be one."""
+    lines = sh("ps", "-eo", "pid=,args=", "-ww").splitlines()
+    found = [int(line.split()[0]) for line in lines if all(word in line for word in words)]
+    assert found, lines
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
 
 
 def pulled() -> None:
@@ -140,8 +146,7 @@ def test_a_host_that_does_not_answer_is_told_soon(pools: None) -> None:
 def test_a_stream_whose_ssh_is_killed_is_taken_up_again(pools: None) -> None:
     daemon(config())
     begin("filer")
-    for pid in processes("ssh -T", "zfs send", "tank/big@"):
-        os.kill(pid, signal.SIGKILL)
+    kill("ssh -T", "zfs send", "tank/big@")
     eventually("the run to end", lambda: backup("filer")["state"] == "idle")
     assert backup("filer")["last_result"] in {"failed", "partial"}
     eventually("the send over there to end", lambda: not peer("pgrep -x zfs", check=False), seconds=20)
@@ -152,8 +157,7 @@ def test_a_stream_whose_ssh_is_killed_is_taken_up_again(pools: None) -> None:
 def test_a_push_whose_ssh_is_killed_is_taken_up_again(pools: None) -> None:
     daemon(config())
     begin("push")
-    for pid in processes("ssh -T", "zfs receive", "attic/"):
-        os.kill(pid, signal.SIGKILL)
+    kill("ssh -T", "zfs receive", "attic/")
     eventually("the run to end", lambda: backup("push")["state"] == "idle")
     assert backup("push")["last_result"] == "failed"
     eventually("the receive over there to end", lambda: not peer("pgrep -x zfs", check=False), seconds=20)
@@ -168,7 +172,8 @@ def test_a_link_that_drops_every_packet_is_noticed_and_taken_up_again(pools: Non
         "nft add table inet cut; nft 'add chain inet cut in { type filter hook input priority 0; }';"
         "nft add rule inet cut in tcp dport 22 drop"
     )
-    assert "lost the link to ssh://root@peer" in lost("filer", within=100)
+    lost("filer", within=200)
+    assert "lost the link to ssh://root@peer" in journal()
     peer("nft flush ruleset")
     resumes("filer")
     pulled()
@@ -177,10 +182,7 @@ def test_a_link_that_drops_every_packet_is_noticed_and_taken_up_again(pools: Non
 def test_connections_whose_masters_died_are_made_anew(pools: None) -> None:
     daemon(config(more=""))
     ok("run", "filer")
-    masters = processes("ssh: /run/zvault/ssh/")
-    assert len(masters) >= 1
-    for pid in masters:
-        os.kill(pid, signal.SIGKILL)
+    kill("ssh: /run/zvault/ssh/")
     ok("run", "filer")
     pulled()
     peer("systemctl restart ssh; pkill -f sshd-session", check=False)

@@ -13,10 +13,7 @@ from world import ctl, fill, get, ok, sh, snapshots
 LAB = {"mem": "4G", "timeout": 600, "peer": True}
 
 # Also in docs/how-to/ssh.md.
-PUSH = (
-    "canmount,create,destroy,mount,mountpoint,quota,readonly,receive,refquota,refreservation,reservation,"
-    "sharenfs,sharesmb,userprop,volmode"
-)
+PUSH = "canmount,create,destroy,mount,readonly,receive,userprop,volmode"
 
 
 def config(host: str = "ssh://root@peer", source: str = "desk", more: str = "") -> str:

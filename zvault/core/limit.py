@@ -46,7 +46,7 @@ class Limit:
         return any(window.rate is not None for window in self.windows)
 
 
-BURST = 0.25
+BURST = 0.5
 """Seconds' worth of bytes that may be saved up while no stream has use for them, and then be sent at once."""
 
 

@@ -52,6 +52,8 @@ class Meter:
 
     def begin(self, dataset: str, size: int | None) -> None:
         """A stream begins that is thought to have ``size`` bytes."""
+        if not self.under_way:
+            self.pace = Pace()  # the pause before it says nothing of how fast it goes
         self.outstanding[dataset] = max(0, self.outstanding.get(dataset, 0) - (size or 0))
         self.under_way[dataset] = Stream(size or 0)
 

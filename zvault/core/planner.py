@@ -260,8 +260,9 @@ class _Planner:
         for change in made.changes:
             if isinstance(change, Branch):
                 self._give(pair, change)
-        if made.steps:
-            self.made.add(pair.target)
+        if made.steps or made.changes:
+            # What lies above is made where it is missing, to hold it.
+            self.made.update((pair.target, *_above(pair.target)))
         for step in made.steps:
             for snap in sent_by(step, pair.source.snapshots):
                 self.held[snap.guid] = Kin(snap, f"{pair.target}@{snap.tag}", pair.source.name)

@@ -22,7 +22,7 @@ from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.status import Status
 from zvault.ops.holds import find_keepsakes
 from zvault.ops.preview import prune_document
-from zvault.ops.report import list_document, plan_document, vault_document
+from zvault.ops.report import list_document, plan_document, vault_document, vault_documents
 from zvault.ops.restore import Request
 from zvault.ops.vault import Vaults
 
@@ -88,7 +88,7 @@ class Api:
 
     async def get_vaults(self, _: web.Request) -> web.Response:
         """All vaults."""
-        return web.json_response({"vaults": [await vault_document(keeper) for keeper in self.vaults.all()]})
+        return web.json_response({"vaults": await vault_documents(self.vaults)})
 
     async def get_list(self, request: web.Request) -> web.Response:
         """Datasets, and with ``snapshots=1`` their snapshots."""

@@ -30,7 +30,7 @@ from zvault.daemon.scheduler import Scheduler
 from zvault.daemon.status import Status
 from zvault.ops import hooks
 from zvault.ops.context import Context, Emit
-from zvault.ops.report import vault_document
+from zvault.ops.report import vault_documents
 from zvault.ops.vault import Keeper, Vaults
 from zvault.system import notify
 from zvault.system.process import HostRunner
@@ -171,7 +171,7 @@ class Daemon:
             await asyncio.sleep(OBSERVE_EVERY)
 
     async def _look_around(self) -> None:
-        self.metrics.vaults = [await vault_document(keeper) for keeper in self.vaults.all()]
+        self.metrics.vaults = await vault_documents(self.vaults)
         for name in list(self.context.config.backup):
             try:
                 await self.runs.refresh_lag(name)

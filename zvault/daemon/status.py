@@ -13,7 +13,7 @@ from zvault.daemon.runs import Current, Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.lag import age
-from zvault.ops.report import vault_document
+from zvault.ops.report import vault_documents
 from zvault.ops.vault import Vaults
 
 Document = dict[str, Any]
@@ -41,7 +41,7 @@ class Status:
                 "warnings": list(self.warnings.values()),
             },
             "backups": [self.backup(name) for name in self.context.config.backup],
-            "vaults": [await vault_document(keeper) for keeper in self.vaults.all()],
+            "vaults": await vault_documents(self.vaults),
         }
 
     def backup(self, name: str) -> Document:

@@ -17,6 +17,7 @@ from zvault.core.order import Order
 from zvault.core.pace import Meter
 from zvault.core.replication import TransferPlan
 from zvault.core.retry import spread, waits
+from zvault.ops.bases import Bases
 from zvault.ops.context import Context, Emit
 from zvault.ops.hooks import About, RunHooks
 from zvault.ops.lag import lags
@@ -142,15 +143,18 @@ class Run:
         if self.snapshot and not again:
             self.emit("snapshot", tag=self.hooks.tag, datasets=len(sides.pairs))
         plans = [p for p in await plan_all(self.context, self.backup, sides) if p.dataset not in self.settled]
+        source = self.context.source_of(self.backup)
+        bases = Bases(source, vault.guid)
         transfers = Transfers(
-            self.context, self.backup, sides, vault, self.emit, self.outcome, meter=self.meter
+            self.context, self.backup, sides, vault, self.emit, self.outcome, bases, meter=self.meter
         )
         await self._transfer_all(plans, await transfers.announce(plans), transfers)
         if self.failed and (lost := await vault.trouble()) is not None:
             raise lost  # what befell the datasets is only its echo
-        after = await look(self.context, self.backup, vault.zfs) if transfers.touched else sides
+        changed = bases.touched or any(moves(plan) or plan.changes for plan in plans)
+        after = await look(self.context, self.backup, vault.zfs) if changed else sides
         self.outcome.lags = lags(self.context, self.backup, after)
-        source, doomed = self.context.source_of(self.backup), plan_prune(self.context, self.backup, after)
+        doomed = plan_prune(self.context, self.backup, after)
         self.outcome.pruned += await prune(source, vault.zfs, doomed, self.emit, self.name)
 
     async def _source(self) -> Tree:
@@ -212,9 +216,9 @@ class Run:
             await transfers.cover(plans)
             async with limit as transfers.throttle:
                 await side_by_side(order, self.vaults.places, limits, carry_out)
-            unsettled = await transfers.settle()
+            unsettled = await transfers.bases.settle()
         finally:
-            await transfers.stop()
+            await transfers.bases.stop()
         for name, error in unsettled.items():
             self.settled.discard(name)
             self._fail(name, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from zvault.core.errors import HostUnreachable, NotFound, ZvaultError
@@ -18,6 +19,15 @@ from zvault.ops.vault import Keeper, Vaults
 from zvault.zfs.stream import Flags
 
 Document = dict[str, Any]
+
+
+REMOTE_PATIENCE = 10.0
+"""Seconds to wait for the host that a vault is on, when it is only looked at."""
+
+
+async def vault_documents(vaults: Vaults) -> list[Document]:
+    """All vaults, looked at side by side: one whose host does not answer must not hold up the others."""
+    return await asyncio.gather(*(vault_document(keeper) for keeper in vaults.all()))
 
 
 async def vault_document(keeper: Keeper) -> Document:
@@ -38,7 +48,11 @@ async def vault_document(keeper: Keeper) -> Document:
     }
     try:
         devices = await keeper.devices()
-        pool = await keeper.imported()
+        async with asyncio.timeout(REMOTE_PATIENCE if keeper.config.host is not None else None):
+            pool = await keeper.imported()
+    except TimeoutError:
+        late = HostUnreachable(f"{keeper.config.host} does not answer", "it was given 10 s")
+        return {**document, "state": "gone", "error": late.as_dict()}
     except ZvaultError as error:
         return {**document, "state": "gone", "error": error.as_dict()}
     document["devices"] = [

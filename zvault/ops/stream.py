@@ -220,7 +220,7 @@ def _judge(ends: Sequence[StageEnd]) -> None:
     culprit = _culprit(failed, ends[-1])
     there = ssh.address_of(culprit.argv)
     if there is not None and culprit.returncode == ssh.OWN_FAILURE:
-        raise ssh.failure(there, culprit.stderr)
+        raise ssh.failure(there, "\n".join(_words(culprit)))
     what = f"{_program(culprit.argv)} failed" if there is None else f"the stream failed on {there}"
     said, code = _complaint(culprit), culprit.returncode
     # What one that was killed said before is not why it ended.
@@ -253,9 +253,14 @@ def _program(argv: Sequence[str]) -> str:
     return " ".join(argv[:2]) if argv[0] == "zfs" else argv[0]
 
 
+def _words(end: StageEnd) -> list[str]:
+    """What a stage said, line by line, without its progress."""
+    said = [line.strip() for line in end.stderr.splitlines() if line.strip()]
+    return [line for line in said if not is_progress(line) and bytes_let_pass(line) is None]
+
+
 def _complaint(end: StageEnd) -> str:
     """What a stage said of its trouble: its lines without progress and without the hint how to resume."""
-    said = [line.strip() for line in end.stderr.splitlines() if line.strip()]
-    lines = [line for line in said if not is_progress(line) and bytes_let_pass(line) is None]
+    lines = _words(end)
     hint = next((i for i, line in enumerate(lines) if line.startswith("Partially received")), len(lines))
     return "; ".join(lines[:hint][:3])

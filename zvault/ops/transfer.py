@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from zvault.config.schema import Backup
 from zvault.core.changes import Abort
-from zvault.core.errors import NotFound, ResumeRefused, ZvaultError
+from zvault.core.errors import ResumeRefused, ZvaultError
 from zvault.core.ledger import entry
 from zvault.core.lineage import find_base
 from zvault.core.model import Dataset, Snapshot
@@ -18,15 +18,14 @@ from zvault.core.pace import Meter
 from zvault.core.replication import Action, Step, TransferPlan, sent_by
 from zvault.ops import ledger
 from zvault.ops.arrange import arrange
+from zvault.ops.bases import Bases
 from zvault.ops.context import Context, Emit
 from zvault.ops.outcome import NAMED, Outcome
 from zvault.ops.plan import Sides, look, plan_all
 from zvault.ops.protect import Guard
 from zvault.ops.route import Route
 from zvault.ops.stream import Progress, stream
-from zvault.ops.together import Together
 from zvault.ops.vault import OpenVault
-from zvault.zfs.changes import LzcFailure
 from zvault.zfs.stream import Flags, receive_argv, send_argv
 
 ESTIMATES = 8
@@ -35,10 +34,7 @@ ESTIMATES = 8
 
 @dataclass
 class Transfers:
-    """What the transfers of one run share. ``throttle`` is the stage that limits their streams, if any.
-
-    ``touched`` tells whether anything was changed on either side, or tried.
-    """
+    """What the transfers of one run share. ``throttle`` is the stage that limits their streams, if any."""
 
     context: Context
     backup: Backup
@@ -46,16 +42,10 @@ class Transfers:
     vault: OpenVault
     emit: Emit
     outcome: Outcome
+    bases: Bases
     meter: Meter = field(default_factory=Meter)
     throttle: Sequence[str] = ()
-    touched: bool = False
     _sizes: dict[Step, int | None] = field(default_factory=dict)
-    _guards: dict[str, Guard] = field(default_factory=dict)
-    _settling: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """The changes that protect bases are made for many datasets at a time."""
-        self._together = Together(self.context.source_of(self.backup).lzc)
 
     @property
     def route(self) -> Route:
@@ -128,12 +118,10 @@ class Transfers:
         """Do what a plan says. Raises what its dataset suffers; what was done stays done, and protected."""
         dataset = self.sides.source.datasets[plan.dataset]
         guard = self._guard(dataset)
-        self.touched = self.touched or bool(plan.changes)
         await arrange(self.vault.zfs, plan, dataset.type, self.emit)
         if plan.action is Action.NOTHING:
             self._settle(plan, dataset, guard)
             return
-        self.touched = True
         try:
             await self._send(plan, dataset, guard)
         except ResumeRefused as refused:
@@ -154,59 +142,20 @@ class Transfers:
             raise refused
         await replace(self, sides=sides).carry_out(again)
 
-    def _guard(self, dataset: Dataset) -> Guard:
-        if dataset.name not in self._guards:
-            self._guards[dataset.name] = Guard.of(self._together, self.vault.guid, dataset, self.sides.holds)
-        return self._guards[dataset.name]
-
     async def cover(self, plans: Sequence[TransferPlan]) -> None:
         """Hold, in one call, what the first streams of all these plans start from and send."""
-        wanted = [
-            (self._guard(self.sides.source.datasets[plan.dataset]), plan) for plan in plans if plan.steps
-        ]
-        # Whoever cannot be held is told of where its own stream comes to it.
-        with contextlib.suppress(NotFound, LzcFailure):
-            await Guard.cover_all([(guard, self._first(plan)) for guard, plan in wanted])
+        sources = self.sides.source.datasets
+        await self.bases.cover(
+            [(self._guard(sources[plan.dataset]), self._first(plan)) for plan in plans if plan.steps]
+        )
+
+    def _guard(self, dataset: Dataset) -> Guard:
+        return self.bases.guard(dataset, self.sides.holds)
 
     def _first(self, plan: TransferPlan) -> list[Snapshot]:
         """The snapshots of a dataset that may be the vault's base when its first stream breaks off."""
-        own = isinstance(plan.base, Snapshot) and plan.base.dataset == plan.dataset
         sent = sent_by(plan.steps[0], self.sides.source.datasets[plan.dataset].snapshots)
-        return [*([plan.base] if own and isinstance(plan.base, Snapshot) else []), *sent]
-
-    def _settle_later(self, guard: Guard, base: Snapshot) -> None:
-        """Protect a base that the vault has, while other streams go on: many are settled in one call then."""
-        self.touched = True
-        self._settling[guard.dataset] = asyncio.create_task(
-            guard.settle(base), name=f"settling {guard.dataset}"
-        )
-
-    async def settle(self) -> dict[str, ZvaultError]:
-        """Wait until every base is protected, and nothing else; what went wrong, by dataset."""
-        names = list(self._settling)
-        tasks = [self._settling.pop(name) for name in names]
-        try:
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        finally:
-            for name in names:
-                self.context.source_of(self.backup).forget(name)
-        wrong = {}
-        for name, error in zip(names, ended, strict=True):
-            if isinstance(error, ZvaultError):
-                wrong[name] = error
-            elif isinstance(error, BaseException):
-                raise error
-        return wrong
-
-    async def stop(self) -> None:
-        """Give up what still waits to be settled; the next run does it."""
-        names = list(self._settling)
-        tasks = [self._settling.pop(name) for name in names]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for name in names:
-            self.context.source_of(self.backup).forget(name)
+        return [*_own_base(plan), *sent]
 
     def _settle(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
         """Nothing to send: see to it that the base is protected, and nothing else."""
@@ -214,13 +163,12 @@ class Transfers:
         found = find_base(dataset, there) if there is not None else None
         base = next((s for s in dataset.snapshots if found and s.guid == found[1].guid), None)
         if base is not None and not guard.settled(base):
-            self._settle_later(guard, base)
+            self.bases.settle_later(guard, base)
 
     async def _send(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
         if plan.begins:
             await self.vault.zfs.make_parents(plan.target)
-        if isinstance(plan.base, Snapshot) and plan.base.dataset == plan.dataset:
-            await guard.cover(plan.base)
+        await guard.cover(*_own_base(plan))
         steps = list(plan.steps)
         if plan.borrowed is not None:
             steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
@@ -229,7 +177,7 @@ class Transfers:
             await self._stream(step, plan, dataset)
             if step is not steps[-1]:
                 await guard.settle(step.to)
-        self._settle_later(guard, steps[-1].to)
+        self.bases.settle_later(guard, steps[-1].to)
 
     def _record(self, step: Step, dataset: Dataset) -> str:
         """What is put on record with a stream: its flags. What is resumed goes on with those it was begun with."""
@@ -289,3 +237,9 @@ class Transfers:
             self.outcome.bytes = self.meter.done
         self.outcome.sent += 1
         self.emit("transfer-finished", dataset=plan.dataset, bytes=done.bytes, seconds=done.seconds)
+
+
+def _own_base(plan: TransferPlan) -> list[Snapshot]:
+    """The snapshot of the dataset itself from which its first stream starts, if it starts from one."""
+    base = plan.base
+    return [base] if isinstance(base, Snapshot) and base.dataset == plan.dataset else []

@@ -127,7 +127,7 @@ _LOST = (
 def failure(address: Address, said: str) -> ZvaultError:
     """What ssh's exit status 255 amounts to, by its words on standard error."""
     lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
-    last = lines[-1] if lines else "ssh ended without a word"
+    last = lines[-1] if lines else ""
     login = f"'ssh {f'-p {address.port} ' if address.port else ''}{_user(address)}{address.host}'"
     if _CHANGED in said:
         known = f"[{address.host}]:{address.port}" if address.port else address.host
@@ -148,6 +148,11 @@ def failure(address: Address, said: str) -> ZvaultError:
             f"{address} does not let root of this host in",
             why,
             f"put root's public key into the other's authorized_keys ('ssh-copy-id'); try {login}",
+        )
+    if not last:
+        # So it ends, say, on a shared connection that was given up: whoever opened that has the words.
+        return HostUnreachable(
+            f"lost the link to {address}", "ssh ended without a word", "see the network, then run it again"
         )
     if any(sign in said for sign in _LOST) and "kex_exchange" not in said:
         return HostUnreachable(f"lost the link to {address}", last, "see the network, then run it again")

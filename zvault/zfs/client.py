@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -32,6 +33,7 @@ class Zfs:
         self.host: Host = LocalHost(runner) if host is None else host
         self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._cache = Cache()
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unknown: set[str] = set()
 
     async def close(self) -> None:
@@ -41,8 +43,13 @@ class Zfs:
     async def tree(self, root: str) -> Tree:
         """List a dataset and all below it with snapshots and bookmarks. Raises NotFound.
 
-        Snapshots of datasets that did not change since the last listing are not listed again.
+        Snapshots of datasets that did not change since the last listing are not listed again. Who comes while
+        another lists the same pool waits, and then lists but what has changed since.
         """
+        async with self._turns[root.partition("/")[0]]:
+            return await self._tree(root)
+
+    async def _tree(self, root: str) -> Tree:
         began = self._cache.now()
         datasets = await self._list([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
         stamps = parse.stamps(datasets)

@@ -7,8 +7,7 @@ bookmarks move with ``promote``; a receive finds its base only among the target'
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zvault.core.changes import Abort, Branch, Change, Rename, Rollback
 from zvault.core.lineage import below
@@ -64,6 +63,10 @@ class Data:
     written: int = 0
     partial: Partial | None = None
     placeholder: bool = False
+
+    def copy(self) -> Data:
+        partial = replace(self.partial) if self.partial else None
+        return replace(self, snaps=list(self.snaps), marks=list(self.marks), partial=partial)
 
     def tagged(self, tag: str) -> Point:
         for snap in self.snaps:
@@ -206,7 +209,11 @@ class Pools:
     sent: set[int] = field(default_factory=set)
 
     def copy(self) -> Pools:
-        return deepcopy(self)
+        clock = Clock(self.source.clock.now)
+        pools = (
+            Pool(clock, {n: d.copy() for n, d in pool.data.items()}) for pool in (self.source, self.vault)
+        )
+        return Pools(*pools, self.fuel, set(self.given_up), set(self.sent))
 
     def burn(self) -> bool:
         """Whether the power fails now."""

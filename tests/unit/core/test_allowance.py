@@ -49,8 +49,8 @@ def test_a_lull_is_not_followed_by_a_flood() -> None:
 def test_with_no_limit_there_is_always_enough_and_it_is_taken_back_when_one_begins() -> None:
     allowance = Allowance(4096, 1 << 19)
     assert allowance.due(None, 0.05, 1000) == (1 << 19) - 1000
-    assert allowance.due(4096 * 8, 0.05, 1 << 19) == 2 - (1 << 19)
-    assert allowance.due(4096 * 8, 0.05, 2) == 0
+    assert allowance.due(4096 * 8, 0.05, 1 << 19) == 4 - (1 << 19)
+    assert allowance.due(4096 * 8, 0.05, 4) == 0
 
 
 def test_the_slowest_rate_still_gives_leave() -> None:

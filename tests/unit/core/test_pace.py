@@ -38,6 +38,16 @@ def test_streams_add_up() -> None:
     assert meter.pace.rate() == 10
 
 
+def test_a_pause_between_streams_is_not_slowness() -> None:
+    meter = Meter()
+    for start in (0, 60):
+        meter.begin("a", 1000)
+        for second in range(4):
+            meter.move(start + second, "a", 100 * second)
+        assert meter.pace.rate() == 100
+        meter.end("a")
+
+
 def test_an_estimate_gives_way_to_what_is_seen() -> None:
     meter = Meter()
     meter.expect({"a": 100, "b": 50})

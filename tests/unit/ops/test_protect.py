@@ -9,6 +9,7 @@ from ops_world import Crash, Host, context, dataset, snap, tag
 from zvault.core.model import Bookmark
 from zvault.core.planner import plan_tree
 from zvault.core.replication import Step, TransferPlan
+from zvault.ops.bases import Bases
 from zvault.ops.outcome import Outcome
 from zvault.ops.plan import ours_of
 from zvault.ops.protect import Guard, hold_tag, mark_name, marks_by_vault
@@ -28,7 +29,10 @@ class Faked(Transfers):
         where.source = SimpleNamespace(lzc=host, forget=lambda _: None)  # type: ignore[assignment]
         zfs = SimpleNamespace(make_parents=nothing, abort_receive=nothing)
         vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
-        super().__init__(where, where.backup("b"), host.sides(), vault, lambda *_, **__: None, Outcome())
+        bases = Bases(where.source, COLD)
+        super().__init__(
+            where, where.backup("b"), host.sides(), vault, lambda *_, **__: None, Outcome(), bases
+        )
         self.host = host
 
     async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
@@ -47,7 +51,7 @@ async def run(host: Host) -> None:
     (plan,) = plan_tree(faked.sides.pairing, faked.sides.vault, wanted=ours_of(faked.backup))
     await faked.cover([plan])
     await faked.carry_out(plan)
-    for error in (await faked.settle()).values():
+    for error in (await faked.bases.settle()).values():
         raise error
 
 

@@ -1,6 +1,8 @@
 """The zfs command as typed calls: what is asked for, and what is made of its answers and complaints."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -137,6 +139,26 @@ async def test_holds_are_asked_once_of_what_did_not_change_and_only_where_there_
     client.forget("tank")
     assert await client.held(await client.tree("tank")) == {"tank@s": {"zvault:1f"}}
     assert [argv for argv in tools.asked if "holds" in argv] == [["zfs", "holds", "-H", "tank@s"]] * 2
+
+
+async def test_two_who_look_at_the_same_time_list_the_snapshots_once() -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "tank@s\t7\t3\t100\t0\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t100\n", ""
+
+    client, tools = zfs(answer)
+    run = tools.run
+
+    async def slowly(argv: Sequence[str], **options: Any) -> Result:
+        await asyncio.sleep(0.001)
+        return await run(argv, **options)
+
+    client.host.run = slowly  # type: ignore[method-assign]
+    first, second = await asyncio.gather(client.tree("tank"), client.tree("tank"))
+    assert first == second
+    assert sum("snapshot,bookmark" in argv for argv in tools.asked) == 1
+    assert len(tools.asked) == 3
 
 
 async def test_nothing_is_asked_about_no_snapshot() -> None:

@@ -1,0 +1,82 @@
+"""The protection of all bases of one run, made for many datasets at a time while others are being sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.model import Dataset, Snapshot
+from zvault.ops.protect import Guard
+from zvault.ops.together import Together
+from zvault.zfs.changes import LzcFailure
+from zvault.zfs.client import Zfs
+
+
+@dataclass
+class Bases:
+    """The bases on one source for one vault. ``touched`` tells whether any was, or was tried to be, settled."""
+
+    source: Zfs
+    vault_guid: int
+    touched: bool = False
+    _guards: dict[str, Guard] = field(default_factory=dict)
+    _settling: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """What many ask for goes together into one call."""
+        self._together = Together(self.source.lzc)
+
+    def guard(self, dataset: Dataset, holds: Mapping[str, set[str]]) -> Guard:
+        """The protection of one dataset's base; ``holds`` as a listing saw them, when first asked."""
+        if dataset.name not in self._guards:
+            self._guards[dataset.name] = Guard.of(self._together, self.vault_guid, dataset, holds)
+        return self._guards[dataset.name]
+
+    async def cover(self, wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:
+        """Hold in one call what many streams start from and send.
+
+        Where something cannot be held nothing is said: each stream covers what is still to be covered, and tells.
+        """
+        with contextlib.suppress(NotFound, LzcFailure):
+            await Guard.cover_all(wanted)
+
+    def settle_later(self, guard: Guard, base: Snapshot) -> None:
+        """The vault has ``base`` now: protect it, and let the former one go, while other streams go on."""
+        self.touched = True
+        self._settling[guard.dataset] = asyncio.create_task(
+            guard.settle(base), name=f"settling {guard.dataset}"
+        )
+
+    async def settle(self) -> dict[str, ZvaultError]:
+        """Wait until all of it is done; what went wrong, by dataset."""
+        tasks = self._take()
+        try:
+            ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        finally:
+            self._forget(tasks)
+        wrong = {}
+        for name, error in zip(tasks, ended, strict=True):
+            if isinstance(error, ZvaultError):
+                wrong[name] = error
+            elif error is not None:
+                raise error
+        return wrong
+
+    async def stop(self) -> None:
+        """Give up what is not done yet; the next run does it."""
+        tasks = self._take()
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        self._forget(tasks)
+
+    def _take(self) -> dict[str, asyncio.Task[None]]:
+        tasks, self._settling = self._settling, {}
+        return tasks
+
+    def _forget(self, names: Mapping[str, object]) -> None:
+        for name in names:
+            self.source.forget(name)
