@@ -49,8 +49,9 @@ demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
-bench: setup ## measure: make bench NAME=pipeline
-	@$(LAB)/run --timeout 1800 -- python3 tests/bench/$(NAME).py
+bench: setup ## measure: make bench NAME=noop, small, bulk or pipeline
+	@peers=$$(tests/bench/get-peers); \
+	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" -- python3 tests/bench/$(NAME).py
 
 format: ## rewrite the sources in the one style
 	@$(TOOL)/ruff check --fix $(LINTED)
@@ -76,4 +77,4 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 
 clean: ## remove what setup and the tests left
 	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \
-	rm -rf --one-file-system "$$cache"/{guest,kernel,venv}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache
+	rm -rf --one-file-system "$$cache"/{guest,kernel,venv,peers}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache

@@ -40,6 +40,8 @@ def install() -> None:
         path = Path("/usr/local/bin") / name
         path.write_text(LAUNCHER.format(module=module, function=function))
         path.chmod(0o755)
+    for name in ("syncoid", "bzfs", "zfs-autobackup"):
+        assert shutil.which(name) is not None, f"the guest has no {name}"
 
 
 def timed(*argv: str) -> float:

@@ -344,7 +344,7 @@ def test_a_start_after_a_crash(tank):
     found = [point for point in traced() if point.startswith("start: ")]
     print(*found, sep="\n")
     all_are_there(found, 8, {"before lease put vault/cold", "during sh -c rm"})
-    all_of(tank, chosen(found)[:: 1 if EVERY else 3], lambda point: tank.crash(run, then=point))
+    all_of(tank, chosen(found)[:: 1 if EVERY else 2], lambda point: tank.crash(run, then=point))
 
 
 DEVICE_CHANGES = {
@@ -367,7 +367,7 @@ def test_a_vault_on_a_device():
         tank.start()
         found = tank.warm()
         all_are_there(found, 60, DEVICE_CHANGES)
-        device = [point for point in found if re.search("systemctl|zpool|nbd|lease", point)]
+        device = [point for point in found if re.search("systemctl|zpool|nbd|lease (put|drop)", point)]
         all_of(tank, chosen(device)[:: 1 if EVERY else 4], tank.crash)
     finally:
         tank.clean()

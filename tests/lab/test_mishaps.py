@@ -359,13 +359,18 @@ def test_a_clock_that_comes_by_the_same_second_twice(tank):
     tank.keep = "{ }"
     tank.start()
     runs(2)
-    sh("zfs", "snapshot", "-r", "tank@by-hand")
-    second = int(get(HOME, "snapshots_changed"))
-    time.sleep(4)
-    write()
-    back.write_text(str(second))
-    with clock_set("now"):
-        assert run_now()["sent"] == 2
-        assert int(get(HOME, "snapshots_changed")) == second, "it was too slow to show anything"
-        settled()
-        same_files()
+    for number in range(5):  # it must hit the very second, and may be too slow for that
+        sh("zfs", "snapshot", "-r", f"tank@by-hand-{number}")
+        second = int(get(HOME, "snapshots_changed"))
+        time.sleep(4)
+        write()
+        back.write_text(str(second))
+        with clock_set("now"):
+            assert run_now()["sent"] == 2
+            settled()
+            same_files()
+            met = int(get(HOME, "snapshots_changed")) == second
+        back.unlink()
+        if met:
+            return
+    pytest.fail("it was too slow to show anything")

@@ -43,7 +43,7 @@ CUTS = 5 if os.environ.get("ZVAULT_ALL") else 3
 
 def boot(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     disks = [f"--disk={folder / name}" for name in ("source", "vault")]
-    guest = [str(HERE / "run"), "--mem", "2G", "--timeout", "300", *disks, f"--share={folder / 'share'}"]
+    guest = [str(HERE / "run"), "--mem", "2G", "--timeout", "600", *disks, f"--share={folder / 'share'}"]
     command = [*guest, "--", "python3", "-u", "tests/lab/crash_power.py", *argv]
     return subprocess.run(command, capture_output=True, text=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,13 +12,13 @@ from typing import Any
 
 import pytest
 from peer import KNOWN, clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
-from world import ctl, events, eventually, journal, noise, ok, sh, snapshots, status
+from world import ctl, events, eventually, journal, noise, ok, sh, snapshots
 
 LAB = {"mem": "4G", "timeout": 900, "peer": True}
 SIZE = 32 << 20
 
 
-def config(source: str = "ssh://root@peer/tank", more: str = 'limit = "2M"') -> str:
+def config(source: str = "ssh://root@peer/tank", more: str = 'limit = "1M"') -> str:
     return f"""
 [vault.cold]
 pool = "cold"
@@ -58,16 +59,15 @@ def pools() -> Iterator[None]:
 
 def backup(name: str) -> dict[str, Any]:
     """A backup's row of the daemon's state."""
-    return next(row for row in status()["backups"] if row["name"] == name)
+    said = sh("curl", "-sS", "--unix-socket", "/run/zvault/zvaultd.sock", "http://zvaultd/v1/status")
+    return next(row for row in json.loads(said)["backups"] if row["name"] == name)
 
 
 def begin(name: str) -> None:
-    """Start a run, and return once a quarter of its big stream went through: the rest takes another ten seconds."""
+    """Start a run, and return once a quarter of its big stream went through: the rest takes another 24 s."""
     ctl("run", name, "--no-wait")
     # Until a buffer tells what it passed on, it is what the sender read, which may be all at once.
-    eventually(
-        "a quarter of the stream", lambda: SIZE // 4 < backup(name)["bytes_done"] < SIZE // 2, every=0.1
-    )
+    eventually("a quarter", lambda: SIZE // 4 < backup(name)["bytes_done"] < SIZE * 3 // 4, every=0.1)
 
 
 def lost(name: str, *, within: float) -> None:
@@ -75,7 +75,7 @@ def lost(name: str, *, within: float) -> None:
     eventually("the run to end", lambda: backup(name)["state"] == "idle", seconds=within)
     row = backup(name)
     assert row["last_result"] == "failed"
-    assert row["last_error"]["reason"] in {"unreachable", "partial"}, row["last_error"]
+    assert row["last_error"]["reason"] == "unreachable", row["last_error"]
 
 
 def resumes(name: str) -> None:

@@ -113,6 +113,7 @@ class Run:
             self.outcome.result = "partial" if len(self.failed) < self.outcome.datasets else "failed"
 
     async def _try(self) -> None:
+        self._seen = None
         # A source that is not there is told before anything is brought up.
         selected(self.backup, await self._source())
         async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
