@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import re
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -202,8 +203,10 @@ def _pipe() -> tuple[int, int]:
 
 async def put_down(process: asyncio.subprocess.Process) -> bool:
     """Kill a process; False if it hangs in the kernel and was left behind to be reaped later."""
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+    if process.returncode is None:
+        # Process.kill() would reap one that has just ended, and asyncio could not tell any more how it did.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
     ending = asyncio.ensure_future(_reap(process))
     try:
         await asyncio.wait({ending}, timeout=KILL_GRACE)
