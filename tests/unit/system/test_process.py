@@ -144,6 +144,7 @@ class Hung:
     """A process that hangs in the kernel: killing it does nothing."""
 
     returncode: int | None = None
+    pid = 1 << 30  # more than any process can have
 
     class _transport:
         closed = False
@@ -151,9 +152,6 @@ class Hung:
         @classmethod
         def close(cls) -> None:
             cls.closed = True
-
-    def kill(self) -> None:
-        pass
 
 
 async def test_one_that_hangs_in_the_kernel_is_left_behind_and_counted(
