@@ -189,6 +189,8 @@ _RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
     ),
     ("key must be loaded", Conflict, "it is encrypted with a key of the vault's: load that"),
     ("is busy", Busy, "another receive may be running; 'zfs holds' and 'zfs mount' show what uses it"),
+    # So libzfs says of a stream that is resumed while the receive it resumes has not ended (EBUSY).
+    ("contains partially-complete state", Busy, "an earlier receive into it is still ending: wait for it"),
 )
 
 

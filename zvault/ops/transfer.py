@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from zvault.config.schema import Backup
 from zvault.core.changes import Abort
-from zvault.core.errors import ResumeRefused, ZvaultError
+from zvault.core.errors import Busy, ResumeRefused, ZvaultError
 from zvault.core.ledger import entry
 from zvault.core.lineage import find_base
 from zvault.core.model import Dataset, Snapshot
@@ -30,6 +30,11 @@ from zvault.zfs.stream import Flags, receive_argv, send_argv
 
 ESTIMATES = 8
 """Sizes asked for at once: each may be a command on another host."""
+
+BUSY_PATIENCE = 60.0
+"""Seconds to wait for an earlier receive to end that was put down while its device was gone."""
+
+BUSY_PAUSE = 2.0
 
 
 @dataclass
@@ -174,10 +179,22 @@ class Transfers:
             steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
         for step in steps:
             await guard.cover(*sent_by(step, dataset.snapshots))
-            await self._stream(step, plan, dataset)
+            await self._once_free(step, plan, dataset)
             if step is not steps[-1]:
                 await guard.settle(step.to)
         self.bases.settle_later(guard, steps[-1].to)
+
+    async def _once_free(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
+        """Send one step, when the vault's dataset is free for it: a receive that was killed ends in its own time."""
+        give_up = time.monotonic() + BUSY_PATIENCE
+        while True:
+            try:
+                return await self._stream(step, plan, dataset)
+            except Busy as busy:
+                if time.monotonic() >= give_up:
+                    raise
+                self.emit("message", text=f"{plan.target} is busy, waiting: {busy.why}")
+                await asyncio.sleep(BUSY_PAUSE)
 
     def _record(self, step: Step, dataset: Dataset) -> str:
         """What is put on record with a stream: its flags. What is resumed goes on with those it was begun with."""
