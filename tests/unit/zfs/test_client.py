@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from zvault.core.address import Address
 from zvault.core.errors import NotFound, ToolFailed, VaultFull
 from zvault.core.flags import SentFlags
 from zvault.core.model import Snapshot
@@ -47,6 +48,22 @@ class Tools:
 def zfs(answer: Callable[[list[str]], Answer]) -> tuple[Zfs, Tools]:
     tools = Tools(answer)
     return Zfs(tools), tools
+
+
+@pytest.mark.parametrize(("address", "listings"), [(None, 3), (Address("filer1"), 4)])
+async def test_only_stamps_by_this_hosts_clock_prove_that_nothing_changed(
+    address: Address | None, listings: int
+) -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "tank@s\t7\t3\t100\t0\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t1000\n", ""
+
+    client, tools = zfs(answer)
+    client.host.address = address  # type: ignore[misc]
+    first, second = await client.tree("tank"), await client.tree("tank")
+    assert first == second
+    assert len(tools.asked) == listings
 
 
 async def test_a_tree_is_two_listings() -> None:
