@@ -70,8 +70,8 @@ again when it has grown.
 """
 
 
-class Runner(Protocol):
-    """Starts processes. Passed in, so that decisions can be tested without any."""
+class ToolRunner(Protocol):
+    """Runs programs on some host."""
 
     async def run(
         self,
@@ -88,6 +88,10 @@ class Runner(Protocol):
         ``check``, ToolFailed when it exits with anything but 0.
         """
         ...
+
+
+class Runner(ToolRunner, Protocol):
+    """Starts processes on this host. Passed in, so that decisions can be tested without any."""
 
     async def pipeline(self, stages: Sequence[Sequence[str]], hear: Hear | None = None) -> Pipeline:
         """Start programs joined by kernel pipes, first to last. Raises ToolMissing; then nothing was started."""

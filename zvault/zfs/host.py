@@ -21,7 +21,7 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.system import ssh
-from zvault.system.process import Result, Runner
+from zvault.system.process import Result, Runner, ToolRunner
 from zvault.zfs.stream import HELPERS, End
 
 TOOLS_LAST = 3600.0
@@ -39,24 +39,8 @@ LARGE = 64 << 20
 HERE = "this host"
 
 
-class Runs(Protocol):
-    """Runs programs on some host, as a Runner does on this one."""
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        deadline: float = 60.0,
-        stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        check: bool = True,
-    ) -> Result:
-        """As Runner.run, there. Raises HostUnreachable or Refused where ssh or sudo does not let it be run."""
-        ...
-
-
-class Host(Runs, Protocol):
-    """A host with ZFS on it."""
+class Host(ToolRunner, Protocol):
+    """A host with ZFS on it. ``run`` raises HostUnreachable or Refused where ssh or sudo lets nothing be run."""
 
     @property
     def address(self) -> Address | None:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zvault.core.errors import Busy, DeviceGone, NotFound, PoolSuspended, Refused, ToolFailed, ZvaultError
-from zvault.system.process import Result
-from zvault.zfs.host import Runs
+from zvault.system.process import Result, ToolRunner
 
 LOOK_DEADLINE = 30.0
 """Seconds: what a pool's health is asked with; a suspended pool answers at once, a hung one never."""
@@ -37,7 +36,7 @@ class PoolState:
 class Zpool:
     """The pools of one host, on which ``runner`` runs programs."""
 
-    def __init__(self, runner: Runs) -> None:
+    def __init__(self, runner: ToolRunner) -> None:
         self.runner = runner
 
     async def state(self, pool: str) -> PoolState | None:
