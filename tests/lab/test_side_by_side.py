@@ -18,6 +18,8 @@ import pytest
 import world
 from world import DISK, World, ctl, events, eventually, get, ok, sh, snapshots, status
 
+from zvault.core.limit import BURST
+
 LAB = {"mem": "4G", "timeout": 600}
 
 UNIT = "zvault-device@cold-0.service"
@@ -334,25 +336,29 @@ def test_a_vault_that_cannot_come_up_is_waited_for_and_a_stop_waits_for_nothing(
 
 
 SPAN = 4.0
-"""Seconds a rate is taken over: what mbuffer says of its progress may be half a second old."""
+"""Seconds a rate is taken over."""
+
+STALE = 1.0
+"""Seconds that what mbuffer says of its progress may be old, on a machine that is short of CPU."""
 
 
 def keeps_to(limit: float, samples: list[tuple[float, int]], begin: float, end: float) -> bool:
     """Whether streams made use of a limit in MiB/s between two moments, and never went beyond it.
 
-    On a machine that is short of CPU they may be slower at times, but never faster.
+    On a machine that is short of CPU they may be slower at times, and make up for it by what may be saved up.
     """
     inside = [(when, count / MIB) for when, count in samples if begin <= when <= end]
     (first, before), (last, after) = inside[0], inside[-1]
     rates = [
-        (b - a) / (t - s)
+        ((b - a) / (t - s), (b - a) / (t - s + BURST + STALE))
         for s, a in inside
         for t, b in inside
         if SPAN <= t - s < SPAN + 1 or (s, t) == (first, last)
     ]
     mean = (after - before) / (last - first)
-    print(f"limit {limit}: {mean:.2f} MiB/s, at times {min(rates):.2f} to {max(rates):.2f}")
-    return mean < 1.15 * limit and 0.85 * limit < max(rates) < 1.25 * limit
+    seen, proven = (max(rate) for rate in zip(*rates, strict=True))
+    print(f"limit {limit}: {mean:.2f} MiB/s, at most {seen:.2f}, of which {proven:.2f} is proven")
+    return 0.85 * limit < seen and proven <= limit
 
 
 def test_all_streams_together_keep_to_the_limit(tank):

@@ -60,17 +60,19 @@ class Throttle:
         """Let everything pass. Raises EOFError when there is nobody any more to give leave."""
         incoming = select.poll()
         incoming.register(0, select.POLLIN)
+        credit = 0
         while True:
             # No leave is taken for bytes that are not there: another stream may have use for it.
             incoming.poll()
-            credit = QUANTUM * self._take(-(-unread(0) // QUANTUM))
-            while credit:
-                moved = os.splice(0, 1, credit)
-                if not moved:
-                    return
-                credit -= moved
-                self.passed += moved
-                self._say()
+            waiting = unread(0)
+            if not waiting:
+                return  # To splice from an ended pipe into one that nobody reads any more is a SIGPIPE, not an end.
+            if not credit:
+                credit = QUANTUM * self._take(-(-waiting // QUANTUM))
+            moved = os.splice(0, 1, min(credit, waiting))
+            credit -= moved
+            self.passed += moved
+            self._say()
 
     def _take(self, wanted: int) -> int:
         given = select.poll()

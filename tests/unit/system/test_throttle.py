@@ -106,6 +106,19 @@ def test_it_ends_with_its_reader_and_with_whoever_gives_leave(leave: tuple[int, 
     assert b"zvaultd is gone" in said
 
 
+def test_a_reader_that_goes_once_it_has_everything_is_no_trouble(leave: tuple[int, int]) -> None:
+    throttle = start(leave)
+    assert throttle.stdin
+    assert throttle.stdout
+    os.write(leave[1], b"..")
+    throttle.stdin.write(b"x")
+    throttle.stdin.flush()
+    assert throttle.stdout.read(1) == b"x"
+    throttle.stdout.close()
+    throttle.stdin.close()
+    assert throttle.wait(10) == 0, "zfs receive ends with its stream's last record, before its pipe does"
+
+
 def test_it_starts_without_the_packages_of_the_site() -> None:
     done = subprocess.run(
         [*throttle_argv("/nowhere")], stdin=subprocess.DEVNULL, capture_output=True, text=True
