@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
+import http.client
 import json
 import os
-from collections.abc import AsyncGenerator, Iterator, Mapping
+import socket
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
+from urllib.parse import urlencode
 
 from zvault.cli.documents import Document, Event, RunId
 from zvault.core.errors import HostUnreachable, ZvaultError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 READ_DEADLINE = 120.0
 """Seconds: a plan lists both sides and sizes every stream."""
@@ -42,7 +40,7 @@ def socket_path() -> Path:
 class Source(Protocol):
     """Where the verbs that only read find their documents."""
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
         """The API's document at ``path``. Raises ZvaultError."""
         ...
 
@@ -54,103 +52,91 @@ def read(path: str, **query: object) -> Document:
     """
     wanted = {key: str(value) for key, value in query.items() if value is not None}
 
-    async def ask() -> Document:
-        async with Client(socket_path()) as source:
-            return await source.get(path, wanted)
-
     try:
-        return asyncio.run(ask())
+        return Client(socket_path()).get(path, wanted)
     except NotRunning as error:
         if "ZVAULT_SOCKET" in os.environ:
             raise  # asked of that daemon, not of this host's pools
         from zvault.cli.offline import Offline
 
         source: Source = Offline(error)
-        return asyncio.run(source.get(path, wanted))
+        return source.get(path, wanted)
 
 
 def act(path: str, body: Mapping[str, Any] | None = None) -> Document:
     """Have the daemon do one thing, and return what it answers."""
-
-    async def ask() -> Document:
-        async with Client(socket_path()) as daemon:
-            return await daemon.post(path, body)
-
-    return asyncio.run(ask())
+    return Client(socket_path()).post(path, body)
 
 
 class Client:
-    """A connection to the daemon, as an async context manager."""
+    """Asks the daemon, each time over a connection of its own.
 
-    def __init__(self, socket: Path) -> None:
-        self.socket = socket
-        self._session: aiohttp.ClientSession | None = None
+    By the standard library's HTTP: aiohttp and asyncio take longer to import than most verbs to answer.
+    """
 
-    async def __aenter__(self) -> Self:
-        import aiohttp
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
-        self._session = aiohttp.ClientSession(
-            "http://zvaultd", connector=aiohttp.UnixConnector(str(self.socket))
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
         """See Source.get."""
-        return await self._ask("GET", path, READ_DEADLINE, params=query or {})
+        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, READ_DEADLINE)
 
-    async def post(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
         """POST and return the answer. Raises ZvaultError."""
-        return await self._ask("POST", path, ACT_DEADLINE, json=body or {})
+        return self._ask("POST", path, ACT_DEADLINE, json.dumps(body or {}))
 
-    async def events(self, run: RunId) -> AsyncGenerator[Event, None]:
+    def events(self, run: RunId) -> Generator[Event, None, None]:
         """A run's events from its beginning, to its ``run-finished``.
 
         Raises HostUnreachable when the stream ends before that.
         """
-        import aiohttp
-
         # No deadline on reading: a run may wait for hours. Whoever follows can leave with Ctrl-C.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_DEADLINE)
-        with _explained(self.socket, CONNECT_DEADLINE):
-            async with self._open.get("/v1/events", params={"run": str(run)}, timeout=timeout) as response:
-                await _check(response)
-                rest = b""
-                async for chunk in response.content.iter_any():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in filter(None, map(bytes.strip, lines)):
-                        event = cast(Event, json.loads(line))
-                        yield event
-                        if event["event"] == "run-finished":
-                            return
+        with self._answer("GET", f"/v1/events?{urlencode({'run': run})}", None) as lines:
+            for line in lines:
+                if line.strip():
+                    event = cast(Event, json.loads(line))
+                    yield event
+                    if event["event"] == "run-finished":
+                        return
         raise _broken_off(f"the daemon ended the stream before run {run} did")
 
-    @property
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise RuntimeError("Client is used outside its 'async with'")
-        return self._session
+    def _ask(self, method: str, path: str, deadline: float, body: str | None = None) -> Document:
+        with self._answer(method, path, deadline, body) as answer:
+            return cast(Document, json.load(answer))
 
-    async def _ask(self, method: str, path: str, deadline: float, **arguments: Any) -> Document:
-        import aiohttp
+    @contextlib.contextmanager
+    def _answer(
+        self, method: str, path: str, deadline: float | None, body: str | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """What the daemon answers; it may be silent for ``deadline`` seconds. Raises the error it tells of."""
+        link = _Link(self.path, deadline)
+        with _explained(self.path, deadline or CONNECT_DEADLINE), contextlib.closing(link):
+            link.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            answer = link.getresponse()
+            _check(answer, f"{method} {path.partition('?')[0]}")
+            yield answer
 
-        timeout = aiohttp.ClientTimeout(total=deadline, sock_connect=CONNECT_DEADLINE)
-        with _explained(self.socket, deadline):
-            async with self._open.request(method, path, timeout=timeout, **arguments) as response:
-                await _check(response)
-                return cast(Document, await response.json())
+
+class _Link(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path, deadline: float | None) -> None:
+        super().__init__("zvaultd")
+        self.path, self.deadline = path, deadline
+
+    def connect(self) -> None:
+        """Connect to the socket. Raises OSError."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(CONNECT_DEADLINE)
+        self.sock.connect(str(self.path))
+        self.sock.settimeout(self.deadline)
 
 
-async def _check(response: aiohttp.ClientResponse) -> None:
+def _check(answer: http.client.HTTPResponse, asked: str) -> None:
     """Raise what the daemon answered as the error it was, by its ``reason``."""
-    if response.status < 400:
+    if answer.status < 400:
         return
-    text = await response.text()
+    text = answer.read().decode(errors="replace")
     try:
         sent = json.loads(text)["error"]
         error = _REASONS.get(sent["reason"], ZvaultError)(
@@ -158,7 +144,7 @@ async def _check(response: aiohttp.ClientResponse) -> None:
         )
     except (ValueError, KeyError, TypeError):
         error = ZvaultError(
-            f"zvaultd answered {response.status} to {response.method} {response.url.path}",
+            f"zvaultd answered {answer.status} to {asked}",
             (text.strip().splitlines() or [""])[0],
             f"zvaultctl and zvaultd may be of different versions; {_LOOK}",
         )
@@ -170,38 +156,36 @@ def _broken_off(why: str) -> HostUnreachable:
 
 
 @contextlib.contextmanager
-def _explained(socket: Path, deadline: float) -> Iterator[None]:
+def _explained(path: Path, deadline: float) -> Iterator[None]:
     """Turn what a connection can die of into words."""
-    import aiohttp
-
     try:
         yield
-    except aiohttp.ClientConnectorError as error:
-        raise _no_daemon(socket, error.os_error) from error
     except TimeoutError as error:
         raise HostUnreachable(
             "zvaultd does not answer", f"it was silent for {deadline:g} s", _LOOK
         ) from error
-    except (aiohttp.ClientError, ConnectionError, json.JSONDecodeError) as error:
+    except (http.client.HTTPException, ConnectionResetError, BrokenPipeError, json.JSONDecodeError) as error:
         raise _broken_off(str(error) or type(error).__name__) from error
+    except OSError as error:
+        raise _no_daemon(path, error) from error
 
 
 class NotRunning(HostUnreachable):
     """Nobody listens on the socket: no daemon, rather than one that does not answer."""
 
 
-def _no_daemon(socket: Path, error: OSError) -> HostUnreachable:
+def _no_daemon(path: Path, error: OSError) -> HostUnreachable:
     """Why nobody answers at the socket, and what to do."""
     start = "start it with 'systemctl start zvaultd'; if it does not stay up, see 'journalctl -u zvaultd'"
     match error.errno:
         case errno.ENOENT:
-            return NotRunning("zvaultd is not running", f"there is no socket {socket}", start)
+            return NotRunning("zvaultd is not running", f"there is no socket {path}", start)
         case errno.ECONNREFUSED:
-            return NotRunning("zvaultd is not running", f"nobody listens on {socket}", start)
+            return NotRunning("zvaultd is not running", f"nobody listens on {path}", start)
         case errno.EACCES | errno.EPERM:
             return HostUnreachable(
                 "you may not talk to zvaultd",
-                f"{socket} is open to root and to the group zvault only",
+                f"{path} is open to root and to the group zvault only",
                 "run this as root, or have yourself added with 'adduser USER zvault' and log in again",
             )
-    return HostUnreachable("zvaultd cannot be reached", f"{socket}: {error.strerror or error}", _LOOK)
+    return HostUnreachable("zvaultd cannot be reached", f"{path}: {error.strerror or error}", _LOOK)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,7 @@ from zvault.core.errors import HostUnreachable
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it: 128 + SIGINT."""
 
-Start = Callable[[Client], Awaitable[RunId]]
+Start = Callable[[Client], RunId]
 """Starts a run, or finds the one to follow."""
 
 
@@ -91,7 +90,7 @@ def follow(start: Start, follower: Follower, how_again: Callable[[RunId], str]) 
     Ctrl-C leaves the run to the daemon; ``how_again`` gives the command that follows it again.
     """
     try:
-        asyncio.run(_follow(start, follower))
+        _follow(start, follower)
     except KeyboardInterrupt:
         if follower.run is not None:
             tell(f"\nNo longer following: run {follower.run} goes on in the daemon.")
@@ -100,11 +99,13 @@ def follow(start: Start, follower: Follower, how_again: Callable[[RunId], str]) 
     return follower.finish()
 
 
-async def _follow(start: Start, follower: Follower) -> None:
-    async with Client(socket_path()) as daemon:
-        follower.run = run = await start(daemon)
-        with bar(not follower.quiet, tell if follower.json else say) as shown:
-            async with aclosing(daemon.events(run)) as events:
-                async for event in events:
-                    shown.see(event)
-                    follower.see(event)
+def _follow(start: Start, follower: Follower) -> None:
+    daemon = Client(socket_path())
+    follower.run = run = start(daemon)
+    with (
+        bar(not follower.quiet, tell if follower.json else say) as shown,
+        closing(daemon.events(run)) as events,
+    ):
+        for event in events:
+            shown.see(event)
+            follower.see(event)

@@ -42,7 +42,7 @@ def restore(
             say(f"run {started} restores {dataset} to {to}; follow it with 'zvaultctl follow {started}'")
         return
 
-    async def start(daemon: Client) -> RunId:
-        return cast(RunId, (await daemon.post("/v1/restore", wish))["run"])
+    def start(daemon: Client) -> RunId:
+        return cast(RunId, (daemon.post("/v1/restore", wish))["run"])
 
     raise typer.Exit(follow(start, Follower("restore", quiet, json), lambda run: f"zvaultctl follow {run}"))

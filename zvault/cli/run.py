@@ -40,9 +40,9 @@ def run(
             say(f"run {started} of {backup} has started; follow it with '{again}'")
         return
 
-    async def start(daemon: Client) -> RunId:
+    def start(daemon: Client) -> RunId:
         try:
-            return cast(RunId, (await daemon.post(path, body))["run"])
+            return cast(RunId, (daemon.post(path, body))["run"])
         except Busy as busy:
             raise Busy(
                 busy.what, busy.why, busy.next or f"follow the run that is under way with '{again}'"
@@ -63,8 +63,8 @@ def follow_(
     Ctrl-C stops following; the run goes on in the daemon. Exit status: 0 ok; 1 partial or failed.
     """
 
-    async def find(daemon: Client) -> RunId:
-        status = cast(Status, await daemon.get("/v1/status"))
+    def find(daemon: Client) -> RunId:
+        status = cast(Status, daemon.get("/v1/status"))
         backup = next((b for b in status["backups"] if b["name"] == name), None)
         if backup is None:
             return name

@@ -54,11 +54,11 @@ def test_a_socket_nobody_listens_on(ctl, tmp_path, monkeypatch):
 def test_a_socket_one_may_not_open(ctl, tmp_path, monkeypatch):
     monkeypatch.setenv("ZVAULT_SOCKET", str(tmp_path / "s"))
 
-    async def refused(*_args, **_kwargs):
+    def refused(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
     # root may open every socket, and tests may run as root
-    monkeypatch.setattr("asyncio.unix_events._UnixSelectorEventLoop.create_unix_connection", refused)
+    monkeypatch.setattr("zvault.cli.client._Link.connect", refused)
     said = ctl("status")
     assert said.code == 2
     assert "the group zvault" in said.err
