@@ -1,4 +1,4 @@
-"""What a kind of storage wants: queue settings, properties of the pool, the stream's buffer."""
+"""What a kind of storage wants: queue settings, module parameters, properties of the pool, the stream's buffer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from zvault.config.fields import Size, Table, describe, quote, written
+from zvault.core.units import parse_size
 
 MIN_BLOCKS = 5
 """With fewer, Debian 13's mbuffer refuses to start: "Number of blocks must be at least 5"."""
@@ -37,6 +38,33 @@ Properties = dict[
 ]
 
 
+_PARAMETER = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def _parameter_name(name: str) -> str:
+    if not _PARAMETER.fullmatch(name):
+        raise ValueError(f"{quote(name)} is not the name of a module parameter")
+    return name
+
+
+def _parameter_value(value: object) -> object:
+    """As the kernel takes it and shows it again: numbers in decimal digits, switches as 1 and 0."""
+    if isinstance(value, bool | int) and value >= 0:
+        return str(int(value))
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError(f"must be the value of a module parameter, not {describe(value)}")
+    try:
+        return str(parse_size(value))
+    except ValueError:
+        return value.strip()
+
+
+Parameters = dict[
+    Annotated[str, AfterValidator(_parameter_name)],
+    Annotated[str, BeforeValidator(_parameter_value)],
+]
+
+
 class QueueSettings(Table):
     """Settings of each device's request queue, `/sys/block/DEVICE/queue`. What is left out stays as it is."""
 
@@ -63,9 +91,15 @@ class QueueSettings(Table):
 class Stream(Table):
     """mbuffer's memory between `zfs send` and `zfs receive`."""
 
+    direct: bool = Field(
+        default=False,
+        description="Between two pools of one host, leave mbuffer out: `zfs send` writes into the pipe that "
+        "`zfs receive` reads from. For pools that answer at once.",
+        examples=[True],
+    )
     buffer: Size = Field(default=written("128M"), description="All of it.", examples=["256M"])
     block: Size = Field(
-        default=written("128K"), description="One block of it; the buffer has at least five.", examples=["1M"]
+        default=written("1M"), description="One block of it; the buffer has at least five.", examples=["4M"]
     )
 
     @field_validator("block")
@@ -83,6 +117,13 @@ class Profile(Table):
     """A file `NAME.toml` among the profiles, named by a vault's `profile`."""
 
     queue: QueueSettings = Field(default_factory=QueueSettings, description="The devices' request queues.")
+    module: Parameters = Field(
+        default_factory=dict,
+        description="OpenZFS's module parameters while the vault is up, see zfs(4). They hold for all pools of the "
+        "host; what they were is put back when the last vault that wants them goes down. One that the host's OpenZFS "
+        "does not have is left out and told of. `zvaultctl tune show` explains each.",
+        examples=[{"zfs_vdev_aggregation_limit_non_rotating": "4M", "zfs_txg_timeout": 30}],
+    )
     pool: Properties = Field(
         default_factory=dict,
         description="Properties of the pool when zvault makes it, see zpoolprops(7).",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zvault.config.profile import Stream
 from zvault.system.process import PIPE_SIZE
 from zvault.zfs.host import Host
-from zvault.zfs.stream import Buffer, Compression, Flags, choose_codec, stages, unbuffered
+from zvault.zfs.stream import Buffer, Compression, End, Flags, choose_codec, stages, unbuffered
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,23 @@ class Route:
     ) -> list[list[str]]:
         """A stream's stages on this host; ``size`` in bytes, as far as it is known. Raises HostUnreachable.
 
-        What is no larger than a pipe needs no other buffer: a process less for each of many small streams.
+        Within a host, what is no larger than a pipe needs no other buffer: a process less for each of many small
+        streams; nor does anything on its way to a pool that answers at once.
         """
         source, vault = await self.source.end(size), await self.vault.end(size)
         codec, _ = choose_codec(self.compression, flags, source, vault)
-        here = source.remote is None and vault.remote is None
-        small = here and size is not None and size <= PIPE_SIZE
-        buffer = None if small else Buffer(self.stream.buffer, self.stream.block, self.stall)
+        small = size is not None and size <= PIPE_SIZE
+        direct = _here(source, vault) and (self.stream.direct or small)
+        buffer = None if direct else Buffer(self.stream.buffer, self.stream.block, self.stall)
         return stages(send, receive, source, vault, buffer=buffer, codec=codec, throttle=throttle)
 
     async def lacking(self, flags: Flags) -> list[str]:
         """What is not as it should be on the way, each for a person to read. Raises HostUnreachable."""
         source, vault = await self.source.end(), await self.vault.end()
         _, uncompressed = choose_codec(self.compression, flags, source, vault)
-        return [text for text in (unbuffered(source, vault), uncompressed) if text]
+        direct = _here(source, vault) and self.stream.direct
+        return [text for text in ("" if direct else unbuffered(source, vault), uncompressed) if text]
+
+
+def _here(source: End, vault: End) -> bool:
+    return source.remote is None and vault.remote is None
