@@ -41,10 +41,6 @@ class Order:
             ways[name] = sizes.get(name, 0) + longest
         return ways
 
-    def __len__(self) -> int:
-        """How many have neither been taken nor given up."""
-        return len(self._left)
-
     def ready(self) -> bool:
         """Whether any can begin."""
         return bool(self._able)

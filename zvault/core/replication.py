@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from zvault.core.changes import Abort, Change
+from zvault.core.changes import Change
 from zvault.core.flags import SentFlags
 from zvault.core.model import Base, Bookmark, Snapshot
 from zvault.core.units import format_size
@@ -100,11 +100,6 @@ class TransferPlan:
     next: str = ""
     changes: tuple[Change, ...] = ()
     after: tuple[str, ...] = ()
-
-    @property
-    def abort(self) -> str:
-        """Why the vault's resume token is of no use and has to go; empty where it does not."""
-        return next((change.reason for change in self.changes if isinstance(change, Abort)), "")
 
     @property
     def begins(self) -> bool:

@@ -31,6 +31,7 @@ from zvault.daemon.status import Status
 from zvault.ops import hooks
 from zvault.ops.context import Context, Emit
 from zvault.ops.report import vault_documents
+from zvault.ops.tune import reconcile_tuning
 from zvault.ops.vault import Keeper, Vaults
 from zvault.system import notify
 from zvault.system.process import HostRunner
@@ -113,6 +114,7 @@ class Daemon:
         needed = {self.context.backup(name).vault for name in interrupted - ended}
         for keeper in self.vaults.all():
             await self._adopt(keeper, keep=keeper.name in needed)
+        await reconcile_tuning(self.context, log.info)
         await self._run_pending_hooks("run")
         return interrupted
 
@@ -172,15 +174,18 @@ class Daemon:
 
     async def _look_around(self) -> None:
         self.metrics.vaults = await vault_documents(self.vaults)
-        for name in list(self.context.config.backup):
-            try:
-                await self.runs.refresh_lag(name)
-            except ZvaultError as error:
-                self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
-            else:
-                self.status.warnings.pop(f"lag {name}", None)
+        # Side by side: a host that does not answer must not keep the others' lags from being known.
+        await asyncio.gather(*(self._look_at(name) for name in self.context.config.backup))
         if self.metrics_server.address is None:
             await self._serve_metrics()
+
+    async def _look_at(self, backup: str) -> None:
+        try:
+            await self.runs.refresh_lag(backup)
+        except ZvaultError as error:
+            self.status.warnings[f"lag {backup}"] = f"the lag of {backup} is not known: {error}"
+        else:
+            self.status.warnings.pop(f"lag {backup}", None)
 
     async def _serve_metrics(self) -> None:
         """Serve metrics, or say why not and try again later: no backup is left undone for want of a port."""

@@ -25,7 +25,7 @@ from zvault.ops.limiter import limited
 from zvault.ops.outcome import Outcome, datasets_failed
 from zvault.ops.plan import look, moves, plan_all, plan_prune, selected
 from zvault.ops.prune import prune
-from zvault.ops.side_by_side import in_a_ring, needs, orphaned, side_by_side
+from zvault.ops.side_by_side import in_a_ring, orphaned, side_by_side
 from zvault.ops.transfer import Transfers
 from zvault.ops.vault import OpenVault, Vaults
 from zvault.zfs.lzc import LzcFailure
@@ -146,6 +146,7 @@ class Run:
         plans = [p for p in await plan_all(self.context, self.backup, sides) if p.dataset not in self.settled]
         source = self.context.source_of(self.backup)
         bases = Bases(source, vault.guid)
+        await bases.learn([sides.source.datasets[plan.dataset] for plan in plans])
         transfers = Transfers(
             self.context, self.backup, sides, vault, self.emit, self.outcome, bases, meter=self.meter
         )
@@ -156,7 +157,8 @@ class Run:
         after = await look(self.context, self.backup, vault.zfs) if changed else sides
         self.outcome.lags = lags(self.context, self.backup, after)
         doomed = plan_prune(self.context, self.backup, after)
-        self.outcome.pruned += await prune(source, vault.zfs, doomed, self.emit, self.name)
+        gone, _ = await prune(source, vault.zfs, doomed, self.emit, self.name)
+        self.outcome.pruned += gone
 
     async def _source(self) -> Tree:
         """The source as it is now, give or take a moment; listed again if it took long to bring up the vault."""
@@ -200,7 +202,7 @@ class Run:
         for text in await transfers.lacking([plan for plan in plans if moves(plan)]):
             self.emit("warning", text=text)
         planned = {plan.dataset: plan for plan in plans}
-        order = Order(needs(plans), sizes)
+        order = Order({plan.dataset: plan.after for plan in plans}, sizes)
 
         async def carry_out(name: str) -> bool:
             error = await self._transfer(planned[name], transfers)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from zvault.core.errors import Refused, ZvaultError
 from zvault.core.order import Order
-from zvault.core.replication import Action, TransferPlan
 
 Limits = Callable[[], Mapping[str, int]]
 """What one stream takes a place of, and how many each has at this moment: the configuration may change."""
@@ -98,28 +97,6 @@ async def side_by_side(
                 task.add_done_callback(partial(ended, taken=taken))
     except ExceptionGroup as several:
         raise several.exceptions[0] from None
-
-
-def needs(plans: Iterable[TransferPlan]) -> dict[str, set[str]]:
-    """For each dataset those to be carried out before it: the one it lies in on the vault, until that is there.
-
-    A receive of something that is there already needs nobody.
-    """
-    plans = list(plans)
-    coming = {
-        plan.target: plan.dataset
-        for plan in plans
-        if plan.action is Action.FULL or (plan.action is Action.RESUME and plan.base is None)
-    }
-    return {plan.dataset: {*_parent(plan.target, coming), *plan.after} for plan in plans}
-
-
-def _parent(target: str, coming: Mapping[str, str]) -> list[str]:
-    while "/" in target:
-        target = target.rpartition("/")[0]
-        if target in coming:
-            return [coming[target]]
-    return []
 
 
 def orphaned(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import contextlib
 import shutil
 import time
@@ -36,6 +37,9 @@ PROBE_DEADLINE = 60.0
 LARGE = 64 << 20
 """Bytes from which on a stream gets a connection of its own: one ssh encrypts on one CPU."""
 
+LOOK_AGAIN = 10.0
+"""Seconds that are thought to pass without a helper being installed here: many small streams begin in them."""
+
 HERE = "this host"
 
 
@@ -63,10 +67,15 @@ class LocalHost:
 
     def __init__(self, runner: Runner) -> None:
         self.run = runner.run
+        self._tools: frozenset[str] = frozenset()
+        self._looked = -math.inf
 
     async def end(self, size: int | None = None) -> End:
         """See Host.end."""
-        return End(HERE, frozenset(name for name in HELPERS if shutil.which(name) is not None))
+        if time.monotonic() - self._looked > LOOK_AGAIN:
+            self._tools = frozenset(name for name in HELPERS if shutil.which(name) is not None)
+            self._looked = time.monotonic()
+        return End(HERE, self._tools)
 
     async def close(self) -> None:
         """Nothing to let go."""

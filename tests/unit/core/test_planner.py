@@ -64,6 +64,7 @@ def planned(two: Pools, on_conflict: OnConflict, all_in: bool = False) -> list[T
             place = next(i for i, snap in enumerate(snaps) if snap.guid == pair.base[1].guid)
             if all(snap.quiet for snap in snaps[place + 1 :]):
                 unchanged.add(pair.vault.name)
+    held = {f"{name}@{snap.tag}" for name, data in two.vault.data.items() for snap in data.snaps if snap.held}
     number = next(STAMPS)
     stamp = f"{20000000 + number // 1000000:08d}T{number % 1000000:06d}Z"
     return plan_tree(
@@ -71,7 +72,7 @@ def planned(two: Pools, on_conflict: OnConflict, all_in: bool = False) -> list[T
         listing(two),
         wanted=ours,
         policy=Policy(on_conflict=on_conflict, stamp=stamp),
-        answers=Answers(two.interrupted(), unchanged),
+        answers=Answers(two.interrupted(), unchanged, held),
     )
 
 
@@ -389,6 +390,19 @@ def test_a_renamed_dataset_is_renamed_on_the_vault_and_its_children_come_along()
     assert told(plans["tank/s/c/b"]) == []
     assert plans["tank/s/c/b"].after == ("tank/s/c",)
     assert {plan.action for plan in plans.values()} == {Action.INCREMENTAL}
+
+
+def test_a_child_waits_for_its_parent_only_until_that_is_there() -> None:
+    two = story(("create", "tank/s/a"), ("create", "tank/s/a/b"))
+    assert {name: plan.after for name, plan in next_run(two).items()} == {
+        "tank/s": (),
+        "tank/s/a": ("tank/s",),
+        "tank/s/a/b": ("tank/s", "tank/s/a"),
+    }
+    two = story(("create", "tank/s/a"), ("run",), ("create", "tank/s/a/b"))
+    assert {name: plan.after for name, plan in next_run(two).items()} == dict.fromkeys(
+        ("tank/s", "tank/s/a", "tank/s/a/b"), ()
+    )
 
 
 def test_two_that_swapped_their_names_do_so_on_the_vault() -> None:

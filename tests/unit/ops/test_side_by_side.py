@@ -6,12 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from ops_world import snap
 
 from zvault.core.errors import Conflict, DeviceGone
 from zvault.core.order import Order
-from zvault.core.replication import Action, TransferPlan
-from zvault.ops.side_by_side import Places, needs, orphaned, side_by_side
+from zvault.ops.side_by_side import Places, orphaned, side_by_side
 
 
 @dataclass
@@ -200,42 +198,6 @@ async def test_a_bug_in_one_ends_all_and_is_told_as_it_is() -> None:
         with pytest.raises(ZeroDivisionError):
             await task
     assert work.at_once == 0
-
-
-def plan(
-    name: str, action: Action, *, based: bool = False, target: str = "", after: tuple[str, ...] = ()
-) -> TransferPlan:
-    base = snap(1, name) if based else None
-    return TransferPlan(name, target or f"cold/h/{name}", action, "", base=base, after=after)
-
-
-def test_a_child_waits_for_its_parent_only_until_that_is_there() -> None:
-    found = needs(
-        [
-            plan("tank", Action.INCREMENTAL, based=True),
-            plan("tank/new", Action.FULL),
-            plan("tank/new/a", Action.FULL),
-            plan("tank/half", Action.RESUME),
-            plan("tank/half/a", Action.FULL),
-            plan("tank/late", Action.RESUME, based=True),
-            plan("tank/late/a", Action.FULL),
-            plan("tank/clone", Action.FULL, after=("tank/late",)),
-            plan("tank/odd", Action.CONFLICT),
-            plan("tank/odd/a", Action.FULL),
-        ]
-    )
-    assert {name: wanted for name, wanted in found.items() if wanted} == {
-        "tank/new/a": {"tank/new"},
-        "tank/half/a": {"tank/half"},
-        "tank/clone": {"tank/late"},
-    }
-
-
-def test_what_counts_is_where_it_lies_on_the_vault() -> None:
-    found = needs(
-        [plan("a", Action.FULL, target="cold/x/y"), plan("b", Action.FULL, target="cold/x/y/z/deep")]
-    )
-    assert found == {"a": set(), "b": {"a"}}
 
 
 def test_an_orphan_is_tried_again_if_its_parent_is() -> None:
