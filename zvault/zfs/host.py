@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import contextlib
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
