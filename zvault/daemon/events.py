@@ -13,9 +13,8 @@ Event = dict[str, Any]
 REMEMBERED_RUNS = 20
 """Runs whose events can still be replayed to one who comes late."""
 
-REMEMBERED_EVENTS = 2000
-"""Events kept of one run; of its progress only the newest is."""
-
+REMEMBERED_EVENTS = 50_000
+"""Events kept of all these together, some 25 MB; a dataset has about five. Of progress only the newest is kept."""
 
 PATIENCE = 10_000
 """Events a listener may leave unread before it counts as hung and is cut off."""
@@ -29,6 +28,7 @@ class Events:
     def __init__(self) -> None:
         self._listeners: set[asyncio.Queue[Event | None]] = set()
         self._past: OrderedDict[str, deque[Event]] = OrderedDict()
+        self._count = 0
         self.hooks: list[Callable[[Event], None]] = []
 
     def publish(self, event: Event) -> None:
@@ -52,13 +52,24 @@ class Events:
         queue.put_nowait(None)
 
     def _remember(self, event: Event) -> None:
-        past = self._past.setdefault(event["run"], deque(maxlen=REMEMBERED_EVENTS))
+        past = self._past.setdefault(event["run"], deque())
         if past and event["event"] == "progress" == past[-1]["event"]:
             past.pop()
+            self._count -= 1
         past.append(event)
+        self._count += 1
         while len(self._past) > REMEMBERED_RUNS:
-            over = (run for run, events in self._past.items() if events[-1]["event"] == "run-finished")
-            del self._past[next(over, next(iter(self._past)))]
+            self._forget_a_run()
+        while self._count > REMEMBERED_EVENTS and len(self._past) > 1:
+            self._forget_a_run()
+        if self._count > REMEMBERED_EVENTS:
+            past.popleft()
+            self._count -= 1
+
+    def _forget_a_run(self) -> None:
+        """The oldest that has finished, if there is one; else the oldest."""
+        over = (run for run, events in self._past.items() if events[-1]["event"] == "run-finished")
+        self._count -= len(self._past.pop(next(over, next(iter(self._past)))))
 
     def knows(self, run: str) -> bool:
         """Whether a run's events can be replayed."""
@@ -70,12 +81,11 @@ class Events:
         Ends early for one who leaves too much unread.
         """
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        for event in self._past.get(run, ()) if run else ():
-            queue.put_nowait(event)
+        replay = deque(self._past.get(run, ()) if run else ())
         self._listeners.add(queue)
         try:
             while True:
-                heard = await queue.get()
+                heard = replay.popleft() if replay else await queue.get()
                 if heard is None:
                     return
                 if run is None or heard["run"] == run:

@@ -151,10 +151,23 @@ def test_old_runs_are_forgotten_but_not_while_they_go_on() -> None:
 
 def test_of_a_run_of_very_many_datasets_the_newest_events_are_kept() -> None:
     events = Events()
-    for number in range(2 * REMEMBERED_EVENTS):
+    events.publish(event("run-finished", run="before"))
+    for number in range(REMEMBERED_EVENTS + 100):
         events.publish(event("message", number=number))
+    assert not events.knows("before")
     assert len(events._past["r1"]) == REMEMBERED_EVENTS
-    assert events._past["r1"][-1]["number"] == 2 * REMEMBERED_EVENTS - 1
+    assert events._past["r1"][-1]["number"] == REMEMBERED_EVENTS + 99
+
+
+async def test_a_long_replay_does_not_count_as_left_unread() -> None:
+    events, heard = Events(), []
+    for number in range(PATIENCE + 10):
+        events.publish(event("message", number=number))
+    following = asyncio.create_task(collect(events, "r1", heard))
+    await asyncio.sleep(0)
+    events.publish(event("run-finished"))
+    await asyncio.wait_for(following, 30)
+    assert len(heard) == PATIENCE + 11
 
 
 async def test_a_hook_that_breaks_breaks_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
