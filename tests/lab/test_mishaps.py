@@ -153,6 +153,7 @@ def test_a_snapshot_destroyed_while_it_is_sent(tank):
 
 @pytest.mark.parametrize("stage", [("zfs", "send"), ("mbuffer",), ("zfs", "receive")])
 def test_a_stage_of_a_stream_killed(tank, stage):
+    tank.vault_extra += '\nprofile = "nbd-lan"'  # which has mbuffer
     tank.start()
     runs(1)
     run: dict[str, Any] = {}

@@ -254,6 +254,7 @@ def test_what_is_not_there_and_what_is_in_the_way(tank):
 
 
 def test_tools_and_services_that_are_missing(tank):
+    tank.vault_extra += '\nprofile = "nbd-lan"'  # which has mbuffer
     tank.extra = vault("plugin", DISK / "p.img", "create = true", nbd="nbdkit:nosuch").replace(
         'size = "128M"\n', ""
     )

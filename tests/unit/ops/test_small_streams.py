@@ -28,3 +28,16 @@ async def test_what_fits_into_a_pipe_needs_no_other_buffer(
     here = LocalHost(HostRunner())
     stages = await Route(here, here, Stream(), 60.0).stages(["send"], ["receive"], FLAGS, size)
     assert [argv[0] for argv in stages] == programs
+
+
+@pytest.mark.parametrize("size", [PIPE_SIZE + 1, None])
+async def test_a_pool_that_answers_at_once_needs_none_at_all(
+    monkeypatch: pytest.MonkeyPatch, size: int | None
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    here = LocalHost(HostRunner())
+    route = Route(here, here, Stream(direct=True), 60.0)
+    stages = await route.stages(["send"], ["receive"], FLAGS, size)
+    assert stages == [["send"], ["receive"]]
+    assert await route.lacking(FLAGS) == []
+    assert "mbuffer is not installed" in (await Route(here, here, Stream(), 60.0).lacking(FLAGS))[0]

@@ -357,7 +357,7 @@ async def test_mbuffer_stands_between_where_it_is_wanted(
     done = await run(["echo", "data"], receive, buffer=Stream())
     assert out.read_text() == "data\n"
     assert done.bytes == 2 << 20
-    assert (tmp_path / "mbuffer.argv").read_text().split() == ["-s", "131072", "-m", "131072k"]
+    assert (tmp_path / "mbuffer.argv").read_text().split() == ["-s", "1048576", "-m", "131072k"]
 
 
 def pids(folder: Path) -> list[int]:
