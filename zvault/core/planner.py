@@ -273,8 +273,10 @@ class _Planner:
         holder, _, tag = branch.origin.partition("@")
         listed = self._occupant(holder)
         for snap in self.vault.datasets[listed].snapshots if listed is not None else ():
-            self.held[snap.guid] = Kin(snap, f"{pair.target}@{snap.tag}", pair.source.name)
-            self.listed.pop(snap.guid, None)
+            # One that an earlier promotion took is not there any more.
+            if snap.guid in self.listed and self.listed[snap.guid][0].name == listed:
+                self.held[snap.guid] = Kin(snap, f"{pair.target}@{snap.tag}", pair.source.name)
+                del self.listed[snap.guid]
             if snap.tag == tag:
                 break
 

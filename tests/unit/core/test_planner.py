@@ -1,7 +1,7 @@
 """Whatever befalls two pools, a plan is one that zfs carries out, loses nothing untold, and ends with both alike."""
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from pools_model import Clock, Data, Illegal, Pool, Pools, Stop
 
@@ -256,7 +256,14 @@ def assert_nothing_lost(before: Pools, now: Pools) -> None:
     assert snaps - {snap.guid for data in now.vault.data.values() for snap in data.snaps} <= now.given_up
 
 
+TAKEN_TWICE = bytes.fromhex(
+    "00000600060006003c003c003c007800000000000400040004003a017200c94018050cac0000cb6e"
+)
+"""Two promotions in one run, of which the first takes a snapshot from a dataset that the second takes others from."""
+
+
 @settings(max_examples=CASES["any history"])
+@example(TAKEN_TWICE, "new-dataset", False)
 @given(histories(24), st.sampled_from(["stop", "rollback", "new-dataset"]), st.booleans())
 def test_a_plan_is_legal_loses_nothing_untold_and_leaves_both_sides_alike(
     history: bytes, on_conflict: OnConflict, all_in: bool
