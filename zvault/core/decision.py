@@ -245,7 +245,7 @@ class _Decision:
     def _obstacle(self, lost: Sequence[Snapshot]) -> str:
         """What forbids giving snapshots up, or nothing."""
         for snap in lost:
-            if snap.userrefs or snap.name in self.case.held:
+            if snap.name in self.case.held:
                 return f"@{snap.tag} is held"
             if snap.tag in self.case.clones:
                 return f"{self.case.clones[snap.tag]} is a clone of @{snap.tag}"

@@ -14,14 +14,17 @@ DatasetType = Literal["filesystem", "volume"]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One snapshot. ``creation`` is in seconds since the epoch, ``createtxg`` orders snapshots in one pool."""
+    """One snapshot. ``createtxg`` orders snapshots in one pool; ``creation`` is in seconds since the epoch.
+
+    Where the tag has zvault's form, ``creation`` is the time in it: that is told by a listing of names. Who holds a
+    snapshot is not, and must be asked.
+    """
 
     dataset: str
     tag: str
     guid: int
     createtxg: int
     creation: int
-    userrefs: int = 0
 
     @property
     def name(self) -> str:
@@ -31,7 +34,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """One bookmark; its ``guid`` is that of the snapshot it was made from."""
+    """One bookmark; its ``guid`` and ``creation`` are those of the snapshot it was made from."""
 
     dataset: str
     tag: str

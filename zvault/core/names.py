@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from functools import lru_cache
 from string import Formatter
 
@@ -36,7 +36,22 @@ def snapshot_tag(prefix: str, when: datetime) -> str:
 def parse_tag(prefix: str, tag: str) -> datetime | None:
     """When a snapshot of that prefix was made, in UTC; None unless the tag has exactly the form we write."""
     stamp = tag.removeprefix(f"{prefix}_")
-    if len(stamp) == len(tag) or not _STAMP.fullmatch(stamp):
+    return _stamped(stamp) if len(stamp) < len(tag) else None
+
+
+@lru_cache(maxsize=1 << 16)
+def time_in_tag(tag: str) -> int | None:
+    """The time in a tag that has the form we write, whatever its prefix, in seconds since the epoch; else None.
+
+    Years in which a time zone could lead out of the calendar are taken for no time.
+    """
+    prefix, _, stamp = tag.rpartition("_")
+    when = _stamped(stamp) if prefix else None
+    return int(when.timestamp()) if when is not None and 1970 <= when.year < MAXYEAR else None
+
+
+def _stamped(stamp: str) -> datetime | None:
+    if not _STAMP.fullmatch(stamp):
         return None
     try:
         return datetime.fromisoformat(stamp)

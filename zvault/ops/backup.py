@@ -33,6 +33,9 @@ from zvault.zfs.lzc import LzcFailure
 A_MOMENT = 5.0
 """Seconds a listing of the source is good for within a run that has changed nothing yet."""
 
+RECENT = 60.0
+"""Seconds a listing of the source is good for after a run's transfers."""
+
 SNAPSHOT_TRIES = 5
 """Names hold whole seconds: a run started by hand right after another may find its name taken."""
 
@@ -139,6 +142,7 @@ class Run:
             async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
                 self.hooks.tag = await self._snapshot()
         seen = None if self.snapshot else await self._source()
+        looked = time.monotonic()
         sides = await look(self.context, self.backup, vault.zfs, source=seen)
         self.outcome.datasets = len(sides.pairs)
         if self.snapshot and not again:
@@ -154,11 +158,12 @@ class Run:
         if self.failed and (lost := await vault.trouble()) is not None:
             raise lost  # what befell the datasets is only its echo
         changed = bases.touched or any(moves(plan) or plan.changes for plan in plans)
-        after = await look(self.context, self.backup, vault.zfs) if changed else sides
+        # Transfers change nothing of the source's snapshots, and those to be pruned are looked at once more.
+        source_then = sides.source if time.monotonic() - looked < RECENT else None
+        after = await look(self.context, self.backup, vault.zfs, source=source_then) if changed else sides
         self.outcome.lags = lags(self.context, self.backup, after)
         doomed = plan_prune(self.context, self.backup, after)
-        gone, _ = await prune(source, vault.zfs, doomed, self.emit, self.name)
-        self.outcome.pruned += gone
+        self.outcome.pruned += await prune(source, vault.zfs, doomed, self.emit, self.name)
 
     async def _source(self) -> Tree:
         """The source as it is now, give or take a moment; listed again if it took long to bring up the vault."""

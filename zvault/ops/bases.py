@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Dataset, Snapshot
-from zvault.ops.protect import Guard
+from zvault.ops.protect import Guard, perhaps_held
 from zvault.ops.together import Together
 from zvault.zfs.changes import LzcFailure
 from zvault.zfs.client import Zfs
@@ -29,10 +29,13 @@ class Bases:
         """What many ask for goes together into one call."""
         self._together = Together(self.source.lzc)
 
-    def guard(self, dataset: Dataset, holds: Mapping[str, set[str]]) -> Guard:
-        """The protection of one dataset's base; ``holds`` as a listing saw them, when first asked."""
-        if dataset.name not in self._guards:
-            self._guards[dataset.name] = Guard.of(self._together, self.vault_guid, dataset, holds)
+    async def learn(self, datasets: Collection[Dataset]) -> None:
+        """Find out what is protected of these datasets, before anything is done with them."""
+        holds = await self.source.held((one, perhaps_held(one, self.vault_guid)) for one in datasets)
+        self._guards |= {one.name: Guard.of(self._together, self.vault_guid, one, holds) for one in datasets}
+
+    def guard(self, dataset: Dataset) -> Guard:
+        """The protection of the base of a dataset that was learned of."""
         return self._guards[dataset.name]
 
     async def cover(self, wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:

@@ -158,8 +158,8 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
             source = await zfs.tree(pool)
         except NotFound:
             continue  # not imported
-        held = [snap.name for dataset in source for snap in dataset.snapshots if snap.userrefs]
-        for one in keepsakes(source, await zfs.holds(held)):
+        holds = await zfs.holds([snap.name for dataset in source for snap in dataset.snapshots])
+        for one in keepsakes(source, holds):
             dataset = source.datasets[one.dataset]
             vault = known.names.get(one.vault_guid)
             followers = _followers(context, vault, host, dataset.name, targets) if vault else []

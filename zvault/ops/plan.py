@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import groupby
@@ -26,7 +26,7 @@ from zvault.zfs.client import Zfs
 
 @dataclass(frozen=True)
 class Sides:
-    """What one look at source and vault saw. ``holds`` are the source's, by snapshot name.
+    """What one look at source and vault saw.
 
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets.
@@ -35,7 +35,6 @@ class Sides:
     source: Tree
     vault: Tree
     pairs: tuple[tuple[Dataset, str], ...]
-    holds: Mapping[str, set[str]] = field(default_factory=dict)
     vault_seen: bool = True
     left_out: tuple[tuple[Dataset, str], ...] = ()
     apart: tuple[str, ...] = ()
@@ -89,13 +88,12 @@ async def look(context: Context, backup: Backup, vault: Zfs | None, *, source: T
         if source is None:
             source = await context.source_of(backup).tree(backup.source.dataset)
         pairs, left_out = _placed(context, backup, source)
-        holds = await context.source_of(backup).held(dataset for dataset, _ in pairs)
         there = await on_vault
     finally:
         on_vault.cancel()
     if vault is not None and not all(target in there.datasets for _, target in pairs):
         there = await _with_asides(vault, root, there)
-    return Sides(source, there, pairs, holds, vault is not None, left_out, _others(context, backup, root))
+    return Sides(source, there, pairs, vault is not None, left_out, _others(context, backup, root))
 
 
 Placed = tuple[tuple[Dataset, str], ...]
@@ -213,9 +211,9 @@ class PrunePlan:
 def plan_prune(
     context: Context, backup: Backup, sides: Sides, *, over_limit: bool = False
 ) -> list[PrunePlan]:
-    """Plan the pruning of both sides. Bases, held snapshots and those not sent yet are protected.
+    """Plan the pruning of both sides. Bases, snapshots that have clones and those not sent yet are protected.
 
-    ``over_limit`` lets go what prune_limit holds back.
+    What is held is not known here: see ``without_stuck``. ``over_limit`` lets go what prune_limit holds back.
     """
     ours = ours_of(backup)
     share = 1.0 if over_limit else backup.prune_limit
@@ -224,14 +222,14 @@ def plan_prune(
     bases = {pair.base[0].name for pair in sides.pairing.pairs if pair.base is not None}
     for pair in sides.pairing.pairs:
         base, there = pair.base, pair.vault
-        guards = _source_guards(pair.source, base[0].createtxg if base else 0, sides.holds)
+        guards = _source_guards(pair.source, base[0].createtxg if base else 0)
         borrowed = {snap.guid: _BASE for snap in pair.source.snapshots if snap.name in bases}
         source.judge(pair.source, backup.keep.source, guards | borrowed | _origins(pair.source, clones))
         if there is not None:
             kept = {base[1].guid: _BASE} if base else _all(there)
-            vault.judge(there, backup.keep.vault, kept | _stuck(there, clones))
+            vault.judge(there, backup.keep.vault, kept | _origins(there, clones))
     for there in sides.pairing.gone:
-        vault.judge(there, backup.keep.gone, _stuck(there, clones))
+        vault.judge(there, backup.keep.gone, _origins(there, clones))
     return [source.plan("source"), vault.plan("vault")]
 
 
@@ -255,14 +253,12 @@ class _Judge:
         return PrunePlan(side, tuple(self.verdicts), self.share, self.ours)
 
 
-def _source_guards(dataset: Dataset, base_txg: int, holds: Mapping[str, set[str]]) -> dict[int, str]:
-    guards = {snap.guid: "not on the vault yet" for snap in dataset.snapshots if snap.createtxg > base_txg}
-    for snap in dataset.snapshots:
-        if snap.createtxg == base_txg:
-            guards[snap.guid] = _BASE
-        elif snap.userrefs:
-            guards[snap.guid] = f"held by {', '.join(sorted(holds.get(snap.name, {'someone'})))}"
-    return guards
+def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:
+    return {
+        snap.guid: _BASE if snap.createtxg == base_txg else "not on the vault yet"
+        for snap in dataset.snapshots
+        if snap.createtxg >= base_txg
+    }
 
 
 def _origins(dataset: Dataset, clones: Mapping[str, str]) -> dict[int, str]:
@@ -272,11 +268,6 @@ def _origins(dataset: Dataset, clones: Mapping[str, str]) -> dict[int, str]:
         for snap in dataset.snapshots
         if snap.name in clones
     }
-
-
-def _stuck(dataset: Dataset, clones: Mapping[str, str]) -> dict[int, str]:
-    held = {snap.guid: "held on the vault" for snap in dataset.snapshots if snap.userrefs}
-    return held | _origins(dataset, clones)
 
 
 def _all(dataset: Dataset) -> dict[int, str]:

@@ -3,6 +3,10 @@
 Holds and bookmarks are keyed by the vault pool's GUID and the snapshot's GUID, never by names. The order of the
 calls is such that a crash between any two leaves too much protected, never too little:
 hold the snapshots to be sent, send, bookmark the last, release the others, destroy the old bookmark.
+
+A listing shows bookmarks, but not holds: to ask thousands of snapshots for theirs takes as long as to list them. So
+where a dataset has bookmarks for a vault, nothing is ever held for it from before the oldest of them, and only what
+came since needs to be asked (``perhaps_held``).
 """
 
 from __future__ import annotations
@@ -41,72 +45,111 @@ def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
     return found
 
 
+def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
+    """The snapshots of a source dataset that may carry a vault's hold; all others do not.
+
+    ``zfs promote`` takes the bookmarks up to the origin along with the snapshots. So of a clone, which is what a
+    dataset becomes that had to give them, the oldest bookmark left proves nothing.
+    """
+    marks = marks_by_vault(dataset).get(vault_guid)
+    if not marks or dataset.origin is not None:
+        return dataset.snapshots
+    oldest = min(mark.createtxg for mark in marks)
+    return [snap for snap in dataset.snapshots if snap.createtxg >= oldest]
+
+
 @dataclass
 class Guard:
     """The protection of one source dataset's base for one vault.
 
-    ``held`` are the names of its snapshots that carry this vault's hold, ``marks`` its bookmarks for this vault.
+    ``held`` are its snapshots that carry this vault's hold, by name; ``marks`` its bookmarks for this vault, each
+    with the transaction group of what it marks.
     """
 
     lzc: Protects
     vault_guid: int
     dataset: str
-    held: set[str] = field(default_factory=set)
-    marks: set[str] = field(default_factory=set)
+    held: dict[str, Snapshot] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> Guard:
-        """Build it from what one listing saw."""
+        """Build it from what a listing saw, and the holds of what is perhaps held."""
         tag = hold_tag(vault_guid)
         return cls(
             lzc,
             vault_guid,
             dataset.name,
-            {snap.name for snap in dataset.snapshots if tag in holds.get(snap.name, ())},
-            {mark.name for mark in marks_by_vault(dataset).get(vault_guid, [])},
+            {snap.name: snap for snap in dataset.snapshots if tag in holds.get(snap.name, ())},
+            {mark.name: mark.createtxg for mark in marks_by_vault(dataset).get(vault_guid, [])},
         )
 
     async def cover(self, *snapshots: Snapshot) -> None:
         """Hold snapshots that are about to be sent: each may be the base when the stream breaks off."""
-        if new := sorted({snap.name for snap in snapshots} - self.held):
-            await self.lzc.hold(new, hold_tag(self.vault_guid))
-            self.held.update(new)
+        if new := self._not_held(snapshots):
+            await self._reach(new)
+            await self.lzc.hold(sorted(new), hold_tag(self.vault_guid))
+            self.held |= new
 
     @staticmethod
     async def cover_all(wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:
         """The same for many datasets of one pool and one vault, in one call."""
-        new = {guard.dataset: {snap.name for snap in snaps} - guard.held for guard, snaps in wanted}
+        new = {guard.dataset: guard._not_held(snaps) for guard, snaps in wanted}
         if names := sorted(name for found in new.values() for name in found):
             first = wanted[0][0]
+            for guard, _ in wanted:
+                await guard._reach(new[guard.dataset])
             await first.lzc.hold(names, hold_tag(first.vault_guid))
             for guard, _ in wanted:
                 guard.held |= new[guard.dataset]
 
+    def _not_held(self, snapshots: Sequence[Snapshot]) -> dict[str, Snapshot]:
+        return {snap.name: snap for snap in snapshots if snap.name not in self.held}
+
+    async def _reach(self, held: Mapping[str, Snapshot]) -> None:
+        """Bookmark the oldest of what is about to be held, should it be older than all bookmarks.
+
+        That is so only where the vault has gone back, and its base is older than what was its base once.
+        """
+        if held and self.marks:
+            oldest = min(held.values(), key=_age)
+            if oldest.createtxg < min(self.marks.values()):
+                await self._bookmark(oldest)
+
     async def borrow(self, base: Snapshot) -> Bookmark:
         """Bookmark in this dataset a snapshot that another owns since one was promoted: a stream may start there."""
+        await self._bookmark(base)
         mark = self._mark(base)
-        if mark not in self.marks:
-            await self.lzc.bookmark({mark: base.name})
-            self.marks.add(mark)
         return Bookmark(self.dataset, mark.partition("#")[2], base.guid, base.createtxg, base.creation)
 
     def settled(self, base: Snapshot) -> bool:
         """Whether ``base``, and nothing else, is protected."""
-        return self.held == {base.name} and self.marks == {self._mark(base)}
+        return self.held.keys() == {base.name} and self.marks.keys() == {self._mark(base)}
 
     def _mark(self, base: Snapshot) -> str:
         return f"{self.dataset}#{mark_name(self.vault_guid, base.guid)}"
 
+    async def _bookmark(self, *snapshots: Snapshot) -> None:
+        """Bookmark those that are not yet, in this order where it cannot be done at once."""
+        new = {self._mark(snap): snap for snap in snapshots if self._mark(snap) not in self.marks}
+        if new:
+            await self.lzc.bookmark({mark: snap.name for mark, snap in new.items()})
+            self.marks |= {mark: snap.createtxg for mark, snap in new.items()}
+
     async def settle(self, base: Snapshot) -> None:
         """The vault has ``base`` now: protect it, then let the former base go. Does nothing when all is so."""
         await self.cover(base)
+        # The first bookmark must not be newer than what is held; see perhaps_held.
+        first = [] if self.marks else [min(self.held.values(), key=_age)]
+        await self._bookmark(*first, base)
         mark = self._mark(base)
-        if mark not in self.marks:
-            await self.lzc.bookmark({mark: base.name})
-            self.marks.add(mark)
-        if old := sorted(self.held - {base.name}):
+        if old := sorted(self.held.keys() - {base.name}):
             await self.lzc.release(old, hold_tag(self.vault_guid))
-            self.held = {base.name}
-        if old := sorted(self.marks - {mark}):
+            self.held = {base.name: base}
+        if old := sorted(self.marks.keys() - {mark}):
             await self.lzc.destroy_bookmarks(old)
-            self.marks = {mark}
+            self.marks = {mark: base.createtxg}
+
+
+def _age(snapshot: Snapshot) -> int:
+    return snapshot.createtxg

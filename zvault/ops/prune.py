@@ -10,6 +10,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
 from zvault.ops.context import Context, Emit
 from zvault.ops.plan import PrunePlan, look, plan_prune
+from zvault.ops.protect import HOLD
 from zvault.ops.vault import Vaults
 from zvault.system.users import snapshot_users
 from zvault.zfs.changes import Changes, LzcFailure
@@ -43,11 +44,18 @@ async def prune_backup(
 async def prune(
     source: Zfs, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit, backup: str = "BACKUP"
 ) -> int:
-    """Carry out prune plans; returns how many snapshots went. What is busy is skipped and named."""
+    """Carry out prune plans; returns how many snapshots went. What is busy is skipped and named, what is held is not.
+
+    Of clones ZFS tells by itself, so only where they would count for prune_limit they are asked before.
+    """
     count = 0
-    for asked in plans:
-        zfs = source if asked.side == "source" else vault
-        plan = await _looked_at_again(zfs, asked)
+    for judged in plans:
+        zfs = source if judged.side == "source" else vault
+        try:
+            plan = await without_stuck(zfs, judged, clones=bool(judged.over))
+        except ZvaultError as error:
+            emit("warning", text=f"pruning the {judged.side}: {error}")
+            continue
         gone: list[Snapshot] = []
         for start in range(0, len(plan.doomed), BATCH):
             try:
@@ -63,29 +71,20 @@ async def prune(
     return count
 
 
-async def _looked_at_again(zfs: Zfs, plan: PrunePlan) -> PrunePlan:
-    """A plan that is over the limit, without what somebody holds since the listing: that would not go anyway."""
-    if not plan.over:
-        return plan
-    try:
-        return await without_stuck(zfs, plan)
-    except ZvaultError:
-        return plan
+async def without_stuck(zfs: Zfs, plan: PrunePlan, *, clones: bool = True) -> PrunePlan:
+    """The same plan, but what is held at this moment, or has clones, is kept; asked only of what no rule keeps.
 
-
-async def without_stuck(zfs: Zfs, plan: PrunePlan) -> PrunePlan:
-    """The same plan, but what is held or has clones at this moment is kept; asked only of what no rule keeps.
-
-    A listing may be older than a hold, and tells nothing of clones. What is stuck does not count for prune_limit.
+    A listing tells nothing of holds, nor of clones elsewhere. What is stuck does not count for prune_limit.
     """
     unwanted = [snap.name for snap in plan.unwanted]
     if not unwanted:
         return plan
-    holds, clones = await zfs.holds(unwanted), await zfs.clones(unwanted)
+    holds = await zfs.holds(unwanted)
+    branches = await zfs.clones(unwanted) if clones else {}
     verdicts = []
     for verdict in plan.judged:
         name = verdict.snapshot.name
-        why = held_by(name, holds.get(name, set())) or needed_by(clones.get(name, []))
+        why = held_by(name, holds.get(name, set())) or needed_by(branches.get(name, []))
         stuck = not verdict.keep and bool(why)
         verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
     return replace(plan, judged=tuple(verdicts))
@@ -148,11 +147,12 @@ class Explainer:
 
 
 def held_by(name: str, tags: set[str]) -> str:
-    """Holds in words, with the way to lift them."""
+    """Holds in words, with the way to lift them. Those of a vault's base zvault lifts itself."""
     if not tags:
         return ""
-    tag = sorted(tags)[0]
-    return f"held by {', '.join(sorted(tags))} ('zfs release {tag} {name}' lets it go)"
+    names = sorted(tags)
+    advice = f" ('zfs release {names[0]} {name}' lets it go)"
+    return f"held by {', '.join(names)}" + advice * all(not tag.startswith(HOLD) for tag in names)
 
 
 def needed_by(clones: Sequence[str]) -> str:

@@ -155,7 +155,7 @@ class Transfers:
         )
 
     def _guard(self, dataset: Dataset) -> Guard:
-        return self.bases.guard(dataset, self.sides.holds)
+        return self.bases.guard(dataset)
 
     def _first(self, plan: TransferPlan) -> list[Snapshot]:
         """The snapshots of a dataset that may be the vault's base when its first stream breaks off."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull
 from zvault.core.ledger import fault
-from zvault.core.model import Dataset, Tree
+from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.replication import Action, Interrupted, Step
 from zvault.system.process import Result, Runner
 from zvault.zfs import parse
@@ -60,7 +60,9 @@ class Zfs:
         if stale:
             whole = len(stale) > FEW or not fresh
             where, depth = ([root], "-r") if whole else (stale, "-d1")
-            listed = parse.points(await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS))
+            lines = await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS)
+            made, unknown = parse.dated(lines)
+            listed = parse.points(lines, made | await self._created(unknown))
             if whole:
                 stale, kept = list(stamps), {}
             # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
@@ -95,6 +97,23 @@ class Zfs:
             raise _list_failure(names[0], result)
         return parse.filled(result.stdout.splitlines(), asked, columns)
 
+    async def _created(self, points: Sequence[str]) -> dict[str, int]:
+        """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""
+        made: dict[str, int] = {}
+        for start in range(0, len(points), NAMES_IN_ARGV):
+            names = points[start : start + NAMES_IN_ARGV]
+            result = await self.host.run(
+                ["zfs", "list", "-Hp", "-t", "snapshot,bookmark", "-o", "name,creation", *names],
+                deadline=LIST_DEADLINE,
+                check=False,
+            )
+            if result.returncode != 0 and not parse.only_gone(result.stderr):
+                raise _list_failure(names[0], result)
+            for line in result.stdout.splitlines():
+                name, _, creation = line.partition("\t")
+                made[name] = int(creation)
+        return made
+
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:
         """The hold tags of each snapshot named that has any."""
         held: dict[str, set[str]] = defaultdict(set)
@@ -106,20 +125,21 @@ class Zfs:
                 held[name].add(tag)
         return dict(held)
 
-    async def held(self, datasets: Iterable[Dataset]) -> dict[str, set[str]]:
-        """The hold tags of each snapshot of these datasets that has any, as of when they were last listed."""
+    async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
+        """The hold tags of some of the snapshots of each of these datasets, as of when they were last listed."""
         found: dict[str, set[str]] = {}
-        unasked = []
-        for dataset in datasets:
-            if (known := self._cache.holds(dataset.name, dataset.snapshots)) is not None:
-                found |= known
-            elif any(snap.userrefs for snap in dataset.snapshots):
-                unasked.append(dataset)
-        held = await self.holds([snap.name for one in unasked for snap in one.snapshots if snap.userrefs])
-        for dataset in unasked:
-            tags = {snap.name: held[snap.name] for snap in dataset.snapshots if snap.name in held}
+        unknown: list[tuple[Dataset, list[str]]] = []
+        for dataset, snapshots in asked:
+            known = self._cache.holds(dataset.name, dataset.snapshots)
+            found |= {snap.name: known[snap.name] for snap in snapshots if snap.name in known}
+            if names := [snap.name for snap in snapshots if snap.name not in known]:
+                unknown.append((dataset, names))
+        told = await self.holds([name for _, names in unknown for name in names])
+        for dataset, names in unknown:
+            tags = {name: told.get(name, set()) for name in names}
             self._cache.keep_holds(dataset.name, dataset.snapshots, tags)
-        return found | held
+            found |= tags
+        return found
 
     async def clones(self, snapshots: Sequence[str]) -> dict[str, list[str]]:
         """The clones of each snapshot named that has any. A receive that waits to be resumed is one too."""

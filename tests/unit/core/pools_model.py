@@ -172,7 +172,7 @@ class Pool:
                 written=data.written,
                 resume_token="token" if data.partial else None,
                 encrypted=data.encrypted,
-                snapshots=tuple(Snapshot(name, s.tag, s.guid, s.txg, s.txg, int(s.held)) for s in data.snaps),
+                snapshots=tuple(Snapshot(name, s.tag, s.guid, s.txg, s.txg) for s in data.snaps),
                 bookmarks=tuple(Bookmark(name, m.tag, m.guid, m.txg, m.txg) for m in data.marks),
                 origin=origin,
                 placeholder=data.placeholder,

@@ -14,6 +14,7 @@ from zvault.core.names import (
     excluded,
     parse_tag,
     snapshot_tag,
+    time_in_tag,
     vault_dataset,
 )
 
@@ -97,6 +98,30 @@ def test_only_the_exact_form_is_ours(tag: str) -> None:
 def test_a_prefix_that_begins_another_is_not_taken_for_it() -> None:
     assert parse_tag("z", "z_daily_2026-11-21T09:00:00Z") is None
     assert parse_tag("z_daily", "z_daily_2026-11-21T09:00:00Z") is not None
+
+
+@given(words, st.datetimes(datetime(1970, 1, 1), datetime(9998, 12, 31), timezones=st.just(UTC)))
+def test_the_time_in_a_tag_is_told_whatever_its_prefix(prefix: str, when: datetime) -> None:
+    assert time_in_tag(snapshot_tag(prefix, when)) == int(when.timestamp())
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "manual",
+        "2026-11-21T09:00:00Z",
+        "_2026-11-21T09:00:00Z",
+        "zvault_2026-02-30T09:00:00Z",
+        "zvault_2026-11-21T09:00:00",
+        "zvault_2026-11-21T09:00:00Z_weekly",
+        "autosnap_2026-11-21_09:00:00_hourly",
+        "zvault_1969-12-31T23:59:59Z",
+        "zvault_9999-12-31T23:59:59Z",
+        "zvault_0000-01-01T00:00:00Z",
+    ],
+)
+def test_a_tag_that_only_looks_like_a_time_tells_none(tag: str) -> None:
+    assert time_in_tag(tag) is None
 
 
 # Words and dataset names

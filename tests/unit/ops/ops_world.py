@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,9 @@ def tag(number: int) -> str:
     return snapshot_tag("zvault", datetime.fromtimestamp(START + number * HOUR, UTC))
 
 
-def snap(number: int, dataset: str = "tank", *, name: str | None = None, held: int = 0) -> Snapshot:
+def snap(number: int, dataset: str = "tank", *, name: str | None = None) -> Snapshot:
     """The snapshot of hour ``number``; its GUID is 100 more, on either side."""
-    return Snapshot(dataset, name or tag(number), 100 + number, number, START + number * HOUR, held)
+    return Snapshot(dataset, name or tag(number), 100 + number, number, START + number * HOUR)
 
 
 def dataset(name: str, *points: Snapshot | Bookmark, **fields: Any) -> Dataset:
@@ -69,9 +69,9 @@ def tree(*datasets: Dataset) -> Tree:
     return Tree({dataset.name: dataset for dataset in datasets})
 
 
-def sides(source: Dataset, vault: Dataset | None, holds: Mapping[str, set[str]] | None = None) -> Sides:
+def sides(source: Dataset, vault: Dataset | None) -> Sides:
     there = tree(vault) if vault is not None else Tree()
-    return Sides(tree(source), there, ((source, f"cold/host/{source.name}"),), holds or {})
+    return Sides(tree(source), there, ((source, f"cold/host/{source.name}"),))
 
 
 class Crash(BaseException):
@@ -135,15 +135,11 @@ class Host:
     # What a listing shows.
 
     def source(self) -> Dataset:
-        snapshots = [
-            Snapshot(s.dataset, s.tag, s.guid, s.createtxg, s.creation, len(self.holds[s.name]))
-            for s in self.snapshots
-        ]
         marks = [
             Bookmark(self.name, name.split("#")[1], s.guid, s.createtxg, s.creation)
             for name, s in self.marks.items()
         ]
-        return dataset(self.name, *snapshots, *marks)
+        return dataset(self.name, *self.snapshots, *marks)
 
     def target(self) -> Dataset | None:
         if self.vault is None:
@@ -152,6 +148,8 @@ class Host:
         return dataset(name, *(Snapshot(name, s.tag, s.guid, s.createtxg, s.creation) for s in self.vault))
 
     def sides(self) -> Sides:
-        return sides(
-            self.source(), self.target(), {name: set(tags) for name, tags in self.holds.items() if tags}
-        )
+        return sides(self.source(), self.target())
+
+    async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
+        """What one is told who asks, as Zfs does it: of those asked for, and of no others."""
+        return {snap.name: set(self.holds[snap.name]) for _, snaps in asked for snap in snaps}

@@ -1,6 +1,5 @@
 """What a look at both sides makes of them, and what prune plans must never doom."""
 
-from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,9 +24,8 @@ def names(snapshots: Any) -> list[str]:
 
 
 class FakeZfs:
-    def __init__(self, tree: Tree | None, holds: dict[str, set[str]] | None = None) -> None:
+    def __init__(self, tree: Tree | None) -> None:
         self.there = tree
-        self.known = holds or {}
         self.asked: list[Any] = []
         self.host = self
 
@@ -45,19 +43,13 @@ class FakeZfs:
         self.asked.append(root)
         return self.there or Tree()
 
-    async def held(self, datasets: Iterable[Dataset]) -> dict[str, set[str]]:
-        names = [snap.name for one in datasets for snap in one.snapshots]
-        self.asked.append(names)
-        return {name: self.known[name] for name in names if name in self.known}
-
     async def interrupted(self, token: str) -> Interrupted:
         self.asked.append(token)
         return Interrupted(token, 102)
 
 
-async def test_one_look_lists_each_side_once_and_asks_for_the_holds_of_the_source() -> None:
-    held = snap(1, held=1)
-    source = FakeZfs(tree(dataset("tank", held, snap(2)), dataset("tank/a")), {held.name: {"zvault:1f"}})
+async def test_one_look_lists_each_side_once() -> None:
+    source = FakeZfs(tree(dataset("tank", snap(1), snap(2)), dataset("tank/a")))
     vault = FakeZfs(tree(dataset("cold/host/tank"), dataset("cold/host/tank/a")))
     where = context()
     where.source = source  # type: ignore[assignment]
@@ -66,9 +58,8 @@ async def test_one_look_lists_each_side_once_and_asks_for_the_holds_of_the_sourc
         ("tank", "cold/host/tank"),
         ("tank/a", "cold/host/tank/a"),
     ]
-    assert source.asked == ["tank", [held.name, snap(2).name]]
+    assert source.asked == ["tank"]
     assert vault.asked == ["cold/host/tank"]
-    assert found.holds == {held.name: {"zvault:1f"}}
     assert found.vault_seen
 
 
@@ -137,11 +128,9 @@ def test_only_streams_move_bytes(action: Action) -> None:
 # Pruning
 
 
-def pruned(
-    source: Dataset, vault: Dataset | None, holds: dict[str, set[str]] | None = None, **keep: Any
-) -> Any:
+def pruned(source: Dataset, vault: Dataset | None, **keep: Any) -> Any:
     where = context(START + 100 * HOUR, **(keep or PRUNE_HARD))
-    on_source, on_vault = plan_prune(where, where.backup("b"), sides(source, vault, holds))
+    on_source, on_vault = plan_prune(where, where.backup("b"), sides(source, vault))
     return on_source, on_vault
 
 
@@ -150,12 +139,11 @@ def reasons(plan: Any) -> dict[str, str]:
 
 
 def test_a_prune_plan_says_of_every_snapshot_why() -> None:
-    held = snap(1, held=1)
-    source = dataset("tank", held, snap(2), snap(3, name="by-hand"), snap(4), snap(5), snap(6))
+    source = dataset("tank", snap(1), snap(2), snap(3, name="by-hand"), snap(4), snap(5), snap(6))
     vault = dataset("cold/host/tank", snap(2, "cold/host/tank"), snap(4, "cold/host/tank"))
-    on_source, on_vault = pruned(source, vault, {held.name: {"zvault:2e", "mine"}})
+    on_source, on_vault = pruned(source, vault)
     assert reasons(on_source) == {
-        tag(1): "held by mine, zvault:2e",
+        tag(1): "no rule keeps it",
         tag(2): "no rule keeps it",
         "by-hand": "not made by zvault",
         tag(4): "the base of the next incremental",
@@ -163,7 +151,8 @@ def test_a_prune_plan_says_of_every_snapshot_why() -> None:
         tag(6): "not on the vault yet",
     }
     assert reasons(on_vault) == {tag(2): "no rule keeps it", tag(4): "the base of the next incremental"}
-    assert names(on_source.doomed) == names(on_vault.doomed) == [tag(2)]
+    assert names(on_source.doomed) == [tag(1), tag(2)]
+    assert names(on_vault.doomed) == [tag(2)]
 
 
 def test_without_a_common_base_nothing_is_pruned_anywhere() -> None:
@@ -195,23 +184,21 @@ NUMBERS = st.sets(st.integers(1, 12), max_size=9)
     on_source=NUMBERS,
     on_vault=NUMBERS,
     marks=NUMBERS,
-    held=NUMBERS,
     foreign=NUMBERS,
     keep=st.fixed_dictionaries(
         {"last": st.integers(0, 2), "hourly": st.integers(0, 2), "daily": st.integers(0, 1)}
     ),
 )
-def test_no_prune_takes_a_base_a_hold_what_was_not_sent_or_what_is_not_ours(
+def test_no_prune_takes_a_base_what_was_not_sent_or_what_is_not_ours(
     on_source: set[int],
     on_vault: set[int],
     marks: set[int],
-    held: set[int],
     foreign: set[int],
     keep: dict[str, int],
 ) -> None:
     def side(name: str, numbers: set[int]) -> list[Snapshot]:
         return [
-            snap(number, name, name=f"by-hand-{number}" if number in foreign else None, held=number in held)
+            snap(number, name, name=f"by-hand-{number}" if number in foreign else None)
             for number in sorted(numbers)
         ]
 
@@ -222,7 +209,7 @@ def test_no_prune_takes_a_base_a_hold_what_was_not_sent_or_what_is_not_ours(
     base = max((number for number in on_vault if number in on_source | marks), default=None)
     for plan in plans:
         gone = {doomed.createtxg for doomed in plan.doomed}
-        assert not gone & (held | foreign)
+        assert not gone & foreign
         assert base not in gone
         if plan.side == "source":
             assert all(base is not None and number < base for number in gone)

@@ -132,7 +132,8 @@ async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> Non
     def emit(event: str, **fields: Any) -> None:
         told.append(f"{event}: {fields['text']}")
 
-    assert await prune(where.source, where.source, plan_prune(where, where.backup("b"), both), emit, "b") == 0  # type: ignore[arg-type]
+    side: Any = FakeZfs(None)
+    assert await prune(side, side, plan_prune(where, where.backup("b"), both), emit, "b") == 0
     assert told == [
         f"warning: prune_limit holds back pruning on the {side}: {name}: 9 of 10 snapshots would go, one run may "
         "prune 5. If 'keep' is meant so, 'zvaultctl prune b -n --over-limit' shows them and '--yes --over-limit' "
@@ -141,8 +142,8 @@ async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> Non
     ]
 
 
-async def test_what_somebody_holds_since_the_listing_does_not_count_for_the_limit() -> None:
-    # 9 of 10 are unwanted, 5 may go; 4 were held meanwhile, and would not go anyway.
+async def test_what_somebody_holds_does_not_count_for_the_limit() -> None:
+    # 9 of 10 are unwanted, 5 may go; 4 are held, and would not go anyway.
     where = context(START, **KEEP_ONE)
     points = many(10)
     on_source, _ = plan_prune(
@@ -192,6 +193,11 @@ async def test_an_explanation_that_fails_ends_nothing(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("zvault.ops.prune.snapshot_users", lambda _: [])
     assert await Explainer(Hung())(["a@1"]) == {"a@1": ""}  # type: ignore[arg-type]
+
+
+def test_what_zvault_holds_itself_is_not_for_people_to_let_go() -> None:
+    assert held_by("a@1", {"zvault:2e"}) == "held by zvault:2e"
+    assert held_by("a@1", {"zvault:2e", "mine"}) == "held by mine, zvault:2e"
 
 
 def test_nothing_in_the_way_says_nothing() -> None:

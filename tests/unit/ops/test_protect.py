@@ -1,18 +1,25 @@
 """The last base is sacred: what is held and bookmarked when the power fails between any two changes."""
 
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from ops_world import Crash, Host, context, dataset, snap, tag
 
-from zvault.core.model import Bookmark
+from zvault.core.errors import Conflict
+from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.planner import plan_tree
 from zvault.core.replication import Step, TransferPlan
 from zvault.ops.bases import Bases
 from zvault.ops.outcome import Outcome
 from zvault.ops.plan import ours_of
-from zvault.ops.protect import Guard, hold_tag, mark_name, marks_by_vault
+from zvault.ops.protect import Guard, hold_tag, mark_name, marks_by_vault, perhaps_held
 from zvault.ops.transfer import Transfers
 
 COLD, CLOUD = 0x1F, 0x2E
@@ -26,7 +33,7 @@ class Faked(Transfers):
             pass
 
         where = context()
-        where.source = SimpleNamespace(lzc=host, forget=lambda _: None)  # type: ignore[assignment]
+        where.source = SimpleNamespace(lzc=host, held=host.held, forget=lambda _: None)  # type: ignore[assignment]
         zfs = SimpleNamespace(make_parents=nothing, abort_receive=nothing)
         vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
         bases = Bases(where.source, COLD)
@@ -49,6 +56,7 @@ async def run(host: Host) -> None:
     """One run's transfer, planned on what a listing shows."""
     faked = Faked(host)
     (plan,) = plan_tree(faked.sides.pairing, faked.sides.vault, wanted=ours_of(faked.backup))
+    await faked.bases.learn([faked.sides.source.datasets[plan.dataset]])
     await faked.cover([plan])
     await faked.carry_out(plan)
     for error in (await faked.bases.settle()).values():
@@ -194,10 +202,189 @@ async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
 
 async def test_a_guard_knows_from_a_listing_what_is_its_own() -> None:
     host = await settled()
-    sides = host.sides()
-    guard = Guard.of(host, COLD, sides.source.datasets["tank"], dict(sides.holds))  # type: ignore[arg-type]
-    assert guard.held == {snap(1).name}
-    assert guard.marks == {f"tank#{mark_name(COLD, 101)}"}
+    guard = Guard.of(host, COLD, host.source(), host.holds)  # type: ignore[arg-type]
+    assert guard.held == {snap(1).name: snap(1)}
+    assert guard.marks == {f"tank#{mark_name(COLD, 101)}": 1}
+
+
+# What is asked for its holds
+
+
+def unasked(host: Host) -> list[str]:
+    """What is held for the vault, and would not be asked whether it is."""
+    asked = {snap.name for snap in perhaps_held(host.source(), COLD)}
+    return [name for name, tags in host.holds.items() if hold_tag(COLD) in tags and name not in asked]
+
+
+def test_of_a_settled_dataset_only_what_came_since_its_base_is_asked() -> None:
+    marks = [
+        Bookmark("tank", mark_name(vault, 100 + n), 100 + n, n, 0) for vault, n in ((CLOUD, 1), (COLD, 3))
+    ]
+    source = dataset("tank", *(snap(number) for number in range(1, 6)), *marks)
+    assert perhaps_held(source, COLD) == [snap(3), snap(4), snap(5)]
+    assert perhaps_held(source, 0x77) == source.snapshots
+    assert perhaps_held(replace(source, origin="tank/x@s"), COLD) == source.snapshots
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("run"), st.none()),
+            st.tuples(st.just("crash"), st.integers(1, 12)),
+            st.tuples(st.just("snapshots"), st.integers(1, 3)),
+            st.tuples(st.just("vault goes back"), st.integers(0, 4)),
+            st.tuples(st.just("prune"), st.integers(0, 8)),
+            st.tuples(st.just("lose the marks"), st.none()),
+        ),
+        max_size=12,
+    )
+)
+async def test_whatever_breaks_off_nothing_is_held_that_is_not_asked(
+    story: list[tuple[str, int | None]],
+) -> None:
+    """The bookmarks tell where to look: after any crash, and also where a vault was put back to an older state."""
+    host, taken = fresh(), 3
+    for what, number in story:
+        count = number or 0
+        if what == "run":
+            with contextlib.suppress(Conflict):  # the two sides may have nothing in common any more
+                await run(host)
+                assert_nothing_leaked(host)
+        elif what == "crash":
+            with contextlib.suppress(Conflict):
+                await crashed(host, count)
+        elif what == "snapshots":
+            host.snapshots += [snap(taken + more) for more in range(1, count + 1)]
+            taken += count
+        elif what == "vault goes back" and host.vault:
+            host.vault = host.vault[:count] or None
+        elif what == "prune" and host.vault:
+            free = [one for one in host.snapshots[: count % len(host.snapshots)] if not host.holds[one.name]]
+            host.snapshots = [one for one in host.snapshots if one not in free or one == host.vault[-1]]
+        elif what == "lose the marks":
+            host.marks.clear()
+        assert unasked(host) == [], host.log
+
+
+@dataclass
+class Family:
+    """Datasets that are clones of one another, each with the snapshots that are held and marked of it (by age)."""
+
+    snaps: dict[str, list[int]]
+    origin: dict[str, tuple[str, int] | None]
+    held: set[int] = field(default_factory=set)
+    marks: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    now: int = 0
+
+    def listed(self, name: str) -> Dataset:
+        marks = [Bookmark(name, mark_name(COLD, n), n, n, 0) for n in sorted(self.marks[name])]
+        origin = self.origin[name]
+        return dataset(
+            name,
+            *(Snapshot(name, f"s{n}", n, n, n) for n in self.snaps[name]),
+            *marks,
+            origin=f"{origin[0]}@s{origin[1]}" if origin else None,
+        )
+
+    def snapshot(self, name: str) -> None:
+        self.now += 1
+        self.snaps[name].append(self.now)
+
+    def clone(self, name: str) -> None:
+        if self.snaps[name]:
+            new = f"tank/c{len(self.snaps)}"
+            self.snaps[new], self.origin[new] = [], (name, self.snaps[name][self.now % len(self.snaps[name])])
+
+    def promote(self, name: str) -> None:
+        """As the kernel does it: snapshots and bookmarks up to the origin change their owner."""
+        if (origin := self.origin[name]) is None:
+            return
+        former, last = origin
+        moving = [n for n in self.snaps[former] if n <= last]
+        self.snaps[name] = moving + self.snaps[name]
+        self.snaps[former] = [n for n in self.snaps[former] if n > last]
+        marks = {n for n in self.marks[former] if n <= last}
+        self.marks[name] |= marks
+        self.marks[former] -= marks
+        self.origin[name], self.origin[former] = self.origin[former], (name, last)
+        for other, at in self.origin.items():
+            if at is not None and at[0] == former and at[1] in moving and other != former:
+                self.origin[other] = (name, at[1])
+
+    async def settle(self, name: str, calls: int) -> None:
+        """The first calls of a run for the newest snapshot; then the power fails."""
+        if self.snaps[name]:
+            there = self.listed(name)
+            asked = {
+                snap.name: {hold_tag(COLD)} for snap in perhaps_held(there, COLD) if snap.guid in self.held
+            }
+            changes = FamilyLzc(self, name, calls)
+            with contextlib.suppress(Crash):
+                await Guard.of(changes, COLD, there, asked).settle(there.snapshots[-1])
+
+
+@dataclass
+class FamilyLzc:
+    family: Family
+    name: str
+    left: int
+
+    def numbers(self, names: Iterable[str]) -> set[int]:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+        return {
+            int(name.partition("@s")[2] or name.rpartition("_")[2], 10 if "@" in name else 16)
+            for name in names
+        }
+
+    async def hold(self, names: Sequence[str], _: str) -> None:
+        self.family.held |= self.numbers(names)
+
+    async def release(self, names: Sequence[str], _: str) -> None:
+        self.family.held -= self.numbers(names)
+
+    async def bookmark(self, marks: Mapping[str, str]) -> None:
+        self.family.marks[self.name] |= self.numbers(marks.values())
+
+    async def destroy_bookmarks(self, names: Sequence[str]) -> None:
+        self.family.marks[self.name] -= self.numbers(names)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["snapshot", "snapshot", "settle", "settle", "clone", "promote"]),
+            st.integers(0, 7),
+            st.integers(1, 4),
+        ),
+        max_size=30,
+    )
+)
+@example(
+    [
+        ("snapshot", 0, 1),
+        ("settle", 0, 4),
+        ("snapshot", 0, 1),
+        ("settle", 0, 1),
+        ("snapshot", 0, 1),
+        ("settle", 0, 2),
+        ("clone", 0, 1),
+        ("promote", 1, 1),
+    ]
+)
+async def test_a_promote_hides_no_hold(story: list[tuple[str, int, int]]) -> None:
+    family = Family({"tank/a": []}, {"tank/a": None})
+    for what, which, calls in story:
+        name = sorted(family.snaps)[which % len(family.snaps)]
+        if what == "settle":
+            await family.settle(name, calls)
+        else:
+            getattr(family, what)(name)
+        asked = {snap.guid for one in family.snaps for snap in perhaps_held(family.listed(one), COLD)}
+        assert family.held <= asked
 
 
 def test_bookmarks_are_told_apart_by_their_vault() -> None:

@@ -98,13 +98,42 @@ def plan(side: str, snapshots: Sequence[Snapshot], keep: Sequence[Snapshot] = ()
 class Side:
     host = LocalHost(HostRunner())
 
-    def __init__(self, lzc: FakeLzc) -> None:
+    def __init__(self, lzc: FakeLzc, held: dict[str, set[str]] | None = None) -> None:
         self.lzc = lzc
+        self.held = held or {}
+
+    async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
+        return {name: self.held[name] for name in names if name in self.held}
+
+    async def clones(self, names: Sequence[str]) -> dict[str, list[str]]:
+        return {}
 
 
 async def carry_out(source: FakeLzc, vault: FakeLzc, plans: Sequence[PrunePlan]) -> tuple[int, Told]:
     told = Told()
     return await prune(Side(source), Side(vault), plans, told), told  # type: ignore[arg-type]
+
+
+async def test_what_is_held_is_left_alone_and_does_not_count_and_the_others_go() -> None:
+    """A batch goes all or not at all: one that is held must not even be tried with the others."""
+    lzc, told = FakeLzc(), Told()
+    side = Side(lzc, {snap(2).name: {"keep-me"}, snap(3).name: {"zvault:2e"}})
+    found = await prune(side, side, [plan("source", [snap(1), snap(2), snap(3), snap(4)])], told)  # type: ignore[arg-type]
+    assert found == 2
+    assert lzc.calls == [[snap(1).name, snap(4).name]]
+    assert told.texts() == []
+
+
+async def test_a_side_that_cannot_be_asked_is_left_alone() -> None:
+    class Hung(Side):
+        async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
+            raise DeadlineExceeded("hangs")
+
+    source, vault, told = FakeLzc(), FakeLzc(), Told()
+    plans = [plan("source", [snap(1)]), plan("vault", [snap(1, "cold")])]
+    assert await prune(Hung(source), Side(vault), plans, told) == 1  # type: ignore[arg-type]
+    assert (source.calls, vault.calls) == ([], [[snap(1, "cold").name]])
+    assert told.texts() == ["pruning the source: hangs"]
 
 
 async def test_each_side_destroys_its_own_in_batches_and_keeps_the_rest() -> None:

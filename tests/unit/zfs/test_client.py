@@ -17,6 +17,9 @@ from zvault.zfs.stream import Flags
 
 Answer = tuple[int, str, str]
 
+DATED = "tank@zvault_1970-01-01T00:00:{:02}Z"
+"""A snapshot that tells by its name when it was made."""
+
 
 class Tools:
     """A Runner that starts nothing: ``answer(argv)`` gives status, stdout, stderr."""
@@ -56,7 +59,7 @@ async def test_only_stamps_by_this_hosts_clock_prove_that_nothing_changed(
 ) -> None:
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
-            return 0, "tank@s\t7\t3\t100\t0\n", ""
+            return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
         return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t1000\n", ""
 
     client, tools = zfs(answer)
@@ -69,7 +72,7 @@ async def test_only_stamps_by_this_hosts_clock_prove_that_nothing_changed(
 async def test_a_tree_is_two_listings() -> None:
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
-            return 0, "tank/a b@s\t7\t3\t100\t-\n", ""
+            return 0, "tank/a b@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
         return (
             0,
             "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\t-\t-\t-\n",
@@ -78,7 +81,9 @@ async def test_a_tree_is_two_listings() -> None:
 
     client, tools = zfs(answer)
     found = await client.tree("tank")
-    assert found.datasets["tank/a b"].snapshots == (Snapshot("tank/a b", "s", 7, 3, 100),)
+    assert found.datasets["tank/a b"].snapshots == (
+        Snapshot("tank/a b", "zvault_1970-01-01T00:01:40Z", 7, 3, 100),
+    )
     assert len(tools.asked) == 2
     assert all(argv[:4] == ["zfs", "list", "-Hp", "-r"] and argv[-1] == "tank" for argv in tools.asked)
 
@@ -94,14 +99,14 @@ async def test_a_change_of_the_root_alone_leaves_what_is_below_it_as_it_was() ->
                 "",
             )
         roots = changed if "-r" in argv else argv[argv.index("-o") + 2 :]
-        return 0, "".join(f"{root}@s{changed[root]}\t7\t3\t100\t-\n" for root in roots), ""
+        return 0, "".join(f"{root}@s_1970-01-01T00:0{changed[root] // 100}:00Z\t7\t3\n" for root in roots), ""
 
     client, tools = zfs(answer)
     await client.tree("tank")
     changed["tank"] = 200
     for _ in range(2):
         found = await client.tree("tank")
-        assert {d.name: [s.tag for s in d.snapshots] for d in found} == {"tank": ["s200"], "tank/a": ["s100"]}
+        assert {d.name: [s.creation for s in d.snapshots] for d in found} == {"tank": [120], "tank/a": [60]}
     assert [argv[3] for argv in tools.asked if "snapshot,bookmark" in argv] == ["-r", "-d1"]
 
 
@@ -141,27 +146,81 @@ async def test_holds_of_what_is_left_when_a_snapshot_went_in_between() -> None:
     assert await client.holds(["tank/a@nope", "tank/a@s1"]) == {"tank/a@s1": {"zvault:1f"}}
 
 
-async def test_holds_are_asked_once_of_what_did_not_change_and_only_where_there_are_any() -> None:
+async def test_when_was_made_what_has_no_time_in_its_name_is_asked_by_name() -> None:
+    lines = {
+        "tank@zvault_1970-01-01T00:01:40Z": "100",
+        "tank@by-hand": "150",
+        "tank#zvault_1f_7": "100",
+        "tank#old": "50",
+        "tank@just-gone": None,
+    }
+
     def answer(argv: list[str]) -> Answer:
+        if "name,creation" in argv:
+            names = argv[argv.index("name,creation") + 1 :]
+            assert names == ["tank@by-hand", "tank@just-gone", "tank#old"]
+            told = "".join(f"{name}\t{lines[name]}\n" for name in names if lines[name])
+            return 1, told, "cannot open 'tank@just-gone': dataset does not exist\n"
         if "snapshot,bookmark" in argv:
-            return 0, "tank@s\t7\t3\t100\t1\ntank@t\t8\t4\t100\t0\ntank/a@s\t9\t3\t100\t0\n", ""
-        if "holds" in argv:
-            return 0, "tank@s\tzvault:1f\tSat Nov 21\n", ""
-        lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t100\n" for name in ("tank", "tank/a")]
-        return 0, "".join(lines), ""
+            guids = (7, 8, 7, 6, 9)
+            return (
+                0,
+                "".join(f"{name}\t{guid}\t{guid}\n" for name, guid in zip(lines, guids, strict=True)),
+                "",
+            )
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\n", ""
 
     client, tools = zfs(answer)
+    tank = (await client.tree("tank")).datasets["tank"]
+    assert {point.name: point.creation for point in (*tank.snapshots, *tank.bookmarks)} == {
+        name: int(when) for name, when in lines.items() if when
+    }
+    assert len(tools.asked) == 3
+
+
+async def test_a_listing_that_cannot_be_completed_fails() -> None:
+    """It must not pass for one of a dataset that has fewer snapshots."""
+
+    def answer(argv: list[str]) -> Answer:
+        if "name,creation" in argv:
+            return 1, "", "cannot open 'tank@by-hand': pool I/O is currently suspended\n"
+        if "snapshot,bookmark" in argv:
+            return 0, "tank@by-hand\t7\t3\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\n", ""
+
+    client, _ = zfs(answer)
+    with pytest.raises(ToolFailed, match="suspended"):
+        await client.tree("tank")
+
+
+async def test_holds_are_asked_once_of_what_did_not_change_and_only_of_what_is_asked_for() -> None:
+    def answer(argv: list[str]) -> Answer:
+        if "snapshot,bookmark" in argv:
+            return 0, "".join(f"{DATED.format(second)}\t{second}\t{second}\n" for second in (3, 4, 5)), ""
+        if "holds" in argv:
+            return 0, f"{DATED.format(4)}\tzvault:1f\tSat Nov 21\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t100\n", ""
+
+    client, tools = zfs(answer)
+
+    async def ask(start: int) -> dict[str, set[str]]:
+        tank = (await client.tree("tank")).datasets["tank"]
+        return await client.held([(tank, tank.snapshots[start:])])
+
+    held = {DATED.format(4): {"zvault:1f"}}
     for _ in range(2):
-        assert await client.held(await client.tree("tank")) == {"tank@s": {"zvault:1f"}}
+        assert {name: tags for name, tags in (await ask(1)).items() if tags} == held
+    assert set(await ask(0)) == {DATED.format(second) for second in (3, 4, 5)}
     client.forget("tank")
-    assert await client.held(await client.tree("tank")) == {"tank@s": {"zvault:1f"}}
-    assert [argv for argv in tools.asked if "holds" in argv] == [["zfs", "holds", "-H", "tank@s"]] * 2
+    await ask(2)
+    asked = [[name[-3:-1] for name in argv[3:]] for argv in tools.asked if "holds" in argv]
+    assert asked == [["04", "05"], ["03"], ["05"]]
 
 
 async def test_two_who_look_at_the_same_time_list_the_snapshots_once() -> None:
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
-            return 0, "tank@s\t7\t3\t100\t0\n", ""
+            return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
         return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t100\n", ""
 
     client, tools = zfs(answer)

@@ -7,7 +7,7 @@ NOW = 1_000_000.0
 STAMPS = {"tank": ("1", "900000"), "tank/a": ("2", "900001")}
 POINTS = {
     "tank": Points((Snapshot("tank", "s", 10, 1, 1),)),
-    "tank/a": Points((Snapshot("tank/a", "s", 11, 1, 1, userrefs=1),), (Bookmark("tank/a", "m", 11, 1, 1),)),
+    "tank/a": Points((Snapshot("tank/a", "s", 11, 1, 1),), (Bookmark("tank/a", "m", 11, 1, 1),)),
 }
 
 
@@ -73,12 +73,13 @@ def test_what_was_changed_while_it_was_listed_is_not_kept():
 def test_holds_are_kept_with_the_snapshots_they_were_asked_of_and_no_longer():
     cache = seen()
     of_a = POINTS["tank/a"].snapshots
-    assert cache.holds("tank/a", of_a) is None
+    assert cache.holds("tank/a", of_a) == {}
     cache.keep_holds("tank/a", of_a, {"tank/a@s": {"zvault:1f"}})
-    assert cache.holds("tank/a", of_a) == {"tank/a@s": {"zvault:1f"}}
+    cache.keep_holds("tank/a", of_a, {"tank/a@t": set()})
+    assert cache.holds("tank/a", of_a) == {"tank/a@s": {"zvault:1f"}, "tank/a@t": set()}
     others = (Snapshot("tank/a", "s", 11, 1, 1),)
-    assert cache.holds("tank/a", others) is None
+    assert cache.holds("tank/a", others) == {}
     cache.forget("tank/a")
-    assert cache.holds("tank/a", of_a) is None
-    cache.keep_holds("tank/a", of_a, {})
-    assert cache.holds("tank/a", of_a) is None
+    assert cache.holds("tank/a", of_a) == {}
+    cache.keep_holds("tank/a", of_a, {"tank/a@s": set()})
+    assert cache.holds("tank/a", of_a) == {}

@@ -5,7 +5,9 @@ from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.zfs.parse import (
     DATASET_COLUMNS,
     PLACEHOLDER,
+    dated,
     number,
+    only_gone,
     points,
     stamps,
     stream_size,
@@ -25,18 +27,30 @@ tank/vol\tvolume\t99\t67108864\t0\t-\toff\t-\t-\t-\t1795266287
 """.splitlines()
 
 POINTS = """\
-tank/my data@s3\t6904132151611110387\t12\t1795265053\t0
-tank/my data@s1\t14806802050577876531\t10\t1795265053\t1
-tank/my data#b1\t14806802050577876531\t10\t1795265053\t-
-tank/my data@a tag: with.dots-and_more\t17260889467093802152\t11\t1795265053\t0
-tank/my data#zvault_1f_2\t17260889467093802152\t11\t1795265053\t-
-tank/vol@s1\t5\t13\t1795265059\t2
-tank/elsewhere@s1\t6\t13\t1795265059\t0
+tank/my data@s3\t6904132151611110387\t12
+tank/my data@zv_2026-11-21T13:37:33Z\t14806802050577876531\t10
+tank/my data#b1\t14806802050577876531\t10
+tank/my data@a tag: with.dots-and_more\t17260889467093802152\t11
+tank/my data#zvault_1f_2\t17260889467093802152\t11
+tank/vol@s1\t5\t13
+tank/elsewhere@zv_2026-11-21T13:37:33Z\t14806802050577876531\t13
+tank/elsewhere#gone\t6\t12
 """.splitlines()
 
 
+MADE = {
+    "tank/my data@s3": 1795265055,
+    "tank/my data@zv_2026-11-21T13:37:33Z": 1795268253,
+    "tank/my data#b1": 1795268253,
+    "tank/my data@a tag: with.dots-and_more": 1795265054,
+    "tank/my data#zvault_1f_2": 1795265054,
+    "tank/vol@s1": 1795265059,
+    "tank/elsewhere@zv_2026-11-21T13:37:33Z": 1795268253,
+}
+
+
 def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:
-    found = tree(DATASETS, points(POINTS))
+    found = tree(DATASETS, points(POINTS, MADE))
     assert found.get("tank/my data") == Dataset(
         "tank/my data",
         265146441535123029,
@@ -44,19 +58,47 @@ def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:
         used=105017344,
         sent="1f:Lce",
         snapshots=(
-            Snapshot("tank/my data", "s1", 14806802050577876531, 10, 1795265053, 1),
-            Snapshot("tank/my data", "a tag: with.dots-and_more", 17260889467093802152, 11, 1795265053),
-            Snapshot("tank/my data", "s3", 6904132151611110387, 12, 1795265053),
+            Snapshot("tank/my data", "zv_2026-11-21T13:37:33Z", 14806802050577876531, 10, 1795268253),
+            Snapshot("tank/my data", "a tag: with.dots-and_more", 17260889467093802152, 11, 1795265054),
+            Snapshot("tank/my data", "s3", 6904132151611110387, 12, 1795265055),
         ),
         bookmarks=(
-            Bookmark("tank/my data", "b1", 14806802050577876531, 10, 1795265053),
-            Bookmark("tank/my data", "zvault_1f_2", 17260889467093802152, 11, 1795265053),
+            Bookmark("tank/my data", "b1", 14806802050577876531, 10, 1795268253),
+            Bookmark("tank/my data", "zvault_1f_2", 17260889467093802152, 11, 1795265054),
         ),
     )
 
 
+def test_what_is_made_when_is_read_from_names_as_far_as_they_tell() -> None:
+    known, unknown = dated(POINTS)
+    assert known == {
+        name: when for name, when in MADE.items() if name.partition("@")[2][:3] == "zv_" or "#b1" in name
+    }
+    # A bookmark is as old as the snapshot beside it, not as one of the same GUID in another dataset.
+    assert unknown == [
+        "tank/my data@s3",
+        "tank/my data@a tag: with.dots-and_more",
+        "tank/vol@s1",
+        "tank/my data#zvault_1f_2",
+        "tank/elsewhere#gone",
+    ]
+
+
+def test_what_went_before_it_was_asked_when_it_was_made_is_left_out() -> None:
+    found = points(POINTS, MADE)
+    assert found["tank/elsewhere"].bookmarks == ()
+    assert len(found["tank/elsewhere"].snapshots) == 1
+
+
+def test_a_complaint_about_what_is_gone_is_told_from_others() -> None:
+    gone = "cannot open 'tank/a@s': dataset does not exist\n"
+    assert only_gone(gone * 2)
+    assert not only_gone("")
+    assert not only_gone(gone + "cannot open 'tank/b@s': I/O error\n")
+
+
 def test_guids_keep_all_their_64_bits() -> None:
-    (mark, _) = tree(DATASETS, points(POINTS)).datasets["tank/my data"].bookmarks
+    (mark, _) = tree(DATASETS, points(POINTS, MADE)).datasets["tank/my data"].bookmarks
     assert mark.guid == 14806802050577876531 > 2**63
 
 
@@ -74,17 +116,16 @@ def test_parents_come_before_children_and_a_tree_stays_together() -> None:
 
 
 def test_the_other_columns() -> None:
-    found = tree(DATASETS, points(POINTS))
+    found = tree(DATASETS, points(POINTS, MADE))
     assert found.datasets["tank/my data/sub"].resume_token == TOKEN
     assert found.datasets["tank"].resume_token is None
     assert found.datasets["tank"].written == 24576
     assert [dataset.name for dataset in found if dataset.encrypted] == ["tank/my"]
     assert found.datasets["tank/vol"].type == "volume"
-    assert found.datasets["tank/vol"].snapshots[0].userrefs == 2
 
 
 def test_points_of_a_dataset_that_came_in_between_are_left_out() -> None:
-    assert "tank/elsewhere" not in tree(DATASETS, points(POINTS)).datasets
+    assert "tank/elsewhere" not in tree(DATASETS, points(POINTS, MADE)).datasets
 
 
 def test_an_empty_listing_is_an_empty_tree() -> None:
@@ -144,7 +185,7 @@ def test_a_placeholder_is_only_what_bears_its_own_name_and_holds_nothing() -> No
         return "\t".join(values.get(column, "-") for column in DATASET_COLUMNS)
 
     lines = [line("cold/h", "cold/h"), line("cold/h/inherits", "cold/h"), line("cold/h/real", "cold/h/real")]
-    found = tree(lines, points(["cold/h/real@s\t7\t3\t100\t0"]))
+    found = tree(lines, points(["cold/h/real@s\t7\t3"], {"cold/h/real@s": 100}))
     assert [one.name for one in found if one.placeholder] == ["cold/h"]
 
 
