@@ -49,7 +49,7 @@ demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
-bench: setup ## measure: make bench NAME=noop, small, bulk or pipeline
+bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline or receive
 	@peers=$$(tests/bench/get-peers); \
 	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" -- python3 tests/bench/$(NAME).py
 

@@ -37,10 +37,10 @@ def contender(send: Callable[[], float]) -> Callable[[int], float]:
     return run
 
 
-def bare() -> float:
+def bare(between: str = "") -> float:
     """The pipeline as an administrator would type it."""
     line = (
-        f"zfs send {' '.join(FLAGS)} {ROOT}@{field.tag(0)} | mbuffer -q -s 128k -m 128M"
+        f"zfs send {' '.join(FLAGS)} {ROOT}@{field.tag(0)} {between}"
         f" | zfs receive -s -u -o readonly=on -o canmount=noauto -x mountpoint {TARGET}"
     )
     started = time.monotonic()
@@ -62,6 +62,7 @@ def zvault() -> float:
 
 CONTENDERS = {
     "bare": contender(bare),
+    "bare, mbuffer": contender(lambda: bare("| mbuffer -q -s 128k -m 128M")),
     "zvault": contender(zvault),
     "bzfs": contender(lambda: peers.bzfs(ROOT, TARGET, "--create-bookmarks=none")),
     "syncoid": contender(lambda: peers.syncoid(ROOT, TARGET)),

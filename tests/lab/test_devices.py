@@ -19,7 +19,7 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
-from zvault.core.errors import Busy, DeviceGone, Refused, ToolFailed, ToolMissing
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing
 from zvault.devices import queue, target
 from zvault.devices.stack import DeviceState, Stack
 from zvault.system.lease import LeaseStore
@@ -235,6 +235,66 @@ async def test_an_existing_server_over_tcp_with_several_connections(tmp_path: Pa
     with server("-i", "127.0.0.1", "-p", "10901", "file", str(path)):
         assert (await stack.up(quiet))[0].path == device.path
         await stack.down(quiet)
+
+
+def make_certificates(folder: Path, name: str) -> None:
+    """A CA, and a server's and a client's certificate by the names that nbdkit looks for."""
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout"
+    (folder / "ext").write_text(f"subjectAltName=DNS:{name}\nbasicConstraints=CA:FALSE\n")
+    sh(f"cd {folder} && openssl req -x509 {key} ca-key.pem -out ca-cert.pem -days 2 -subj '/CN=lab CA'")
+    for who in ("server", "client"):
+        sh(
+            f"cd {folder} && openssl req {key} {who}-key.pem -out {who}.csr -subj /CN={who} && openssl x509 -req"
+            f" -in {who}.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -days 2 -out {who}-cert.pem -extfile ext"
+        )
+
+
+def tls_processes() -> list[str]:
+    """What nbd-client left to speak TLS: the cgroup of each process."""
+    pids = sh("pgrep nbd-client", check=False).split()
+    return [Path(f"/proc/{pid}/cgroup").read_text().strip() for pid in pids]
+
+
+async def test_a_server_over_tls(tmp_path: Path):
+    make_certificates(tmp_path, "nas.lab")
+    tls = {"certs": str(tmp_path), "hostname": "nas.lab"}
+    options = ["--tls=require", f"--tls-certificates={tmp_path}", "--tls-verify-peer"]
+    with server("-i", "127.0.0.1", "-p", "10903", *options, "file", str(image(tmp_path / "a"))) as process:
+        spec = "tcp:127.0.0.1:10903"
+        with pytest.raises(ToolFailed):
+            await stack_of(spec).up(quiet)
+        with pytest.raises(ToolFailed):
+            await stack_of(spec, tls={**tls, "hostname": "other.lab"}).up(quiet)
+        with pytest.raises(NotFound, match="ca-cert"):
+            await stack_of(spec, tls={"certs": "/nosuch"}).up(quiet)
+        assert leftovers().keys() == {"servers"}
+        assert not tls_processes()
+
+        stack = stack_of(spec, tls=tls, connections=2)
+        (device,) = await stack.up(quiet)
+        sh(f"dd if=/dev/urandom of={tmp_path}/data bs=1M count=4 && cp {tmp_path}/data {device.path}")
+        sh(f"blockdev --flushbufs {device.path}; cmp -n 4194304 {tmp_path}/data {tmp_path}/a")
+        assert (await only_state(stack)).state == "up"
+        # In a scope: in the daemon's own cgroup they would be killed with it, and the disk with them.
+        cgroups = tls_processes()
+        assert len(cgroups) == 2
+        assert all(re.fullmatch(r"0::/zvault.slice/.+\.scope", one) for one in cgroups), cgroups
+        await stack.down(quiet)
+        await asyncio.sleep(0.5)
+        assert not tls_processes()
+
+        await stack.up(quiet)
+        sh("pkill -KILL nbd-client; sleep 0.3")
+        assert (await only_state(stack)).state == "gone"
+        await stack.up(quiet)
+        assert (await only_state(stack)).state == "up"
+        process.kill()
+        process.wait()
+        state = await only_state(stack)
+        assert (state.state, state.detail) == ("gone", f"the connection to {spec} is lost")
+        await stack.down(quiet)
+        await asyncio.sleep(0.5)
+        assert not tls_processes()
 
 
 @pytest.mark.parametrize(

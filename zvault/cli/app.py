@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from zvault import __version__
-from zvault.cli import backups, check, holds, plan, prune, restore, run, status, vaults
+from zvault.cli import backups, check, fit, holds, plan, prune, restore, run, status, tune, vaults
 from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, say, tell
 from zvault.core.errors import ZvaultError
 
@@ -48,12 +48,14 @@ app.command("status")(status.status)
 app.command("list")(backups.list_)
 app.command("plan")(plan.plan)
 app.command("prune")(prune.prune)
+app.command("fit")(fit.fit)
 app.command("holds")(holds.holds)
 app.command("run")(run.run)
 app.command("follow")(run.follow_)
 app.command("history")(backups.history)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
+app.add_typer(tune.app, name="tune", help="Show what is tuned for vaults, and why.")
 app.command("check-config")(check.check_config)
 
 

@@ -58,6 +58,22 @@ class Backup(TypedDict):
     bytes_total: int | None
 
 
+class CreationStep(TypedDict):
+    """One command of making a vault; ``device`` is None for the pool's."""
+
+    device: str | None
+    what: str
+    command: str
+
+
+class Creation(TypedDict):
+    """What making a vault's pool runs, in order."""
+
+    vault: str
+    pool: str
+    steps: list[CreationStep]
+
+
 class Device(TypedDict):
     """One device of a vault's stack."""
 
@@ -172,6 +188,95 @@ class Plan(Prunes):
 
     datasets: list[PlannedDataset]
     gone: list[Gone]
+
+
+class TunedVault(TypedDict):
+    """A vault in ``GET /v1/tuning``; ``host`` where it is on another one, which zvault does not tune."""
+
+    name: str
+    pool: str
+    profile: str
+    host: str | None
+    tuned: bool
+
+
+class Parameter(TypedDict):
+    """A module parameter in ``GET /v1/tuning``. All values are texts, as the kernel shows them.
+
+    ``before`` is what goes back, ``value`` what zvault sets, ``wanted`` what each vault's profile asks for.
+    """
+
+    name: str
+    what: str | None
+    unit: str
+    default: str | None
+    before: str | None
+    now: str | None
+    value: str | None
+    wanted: dict[str, str]
+    state: Literal["set", "when up", "changed", "not set", "absent", "unused", "load-time", "conflict"]
+    why: str
+    next: str
+
+
+class Tuning(TypedDict):
+    """``GET /v1/tuning``."""
+
+    openzfs: str
+    memory: int
+    other_pools: list[str]
+    vaults: list[TunedVault]
+    parameters: list[Parameter]
+    modprobe: list[dict[str, str]]
+    warnings: list[str]
+
+
+class FitDevice(TypedDict):
+    """A device in ``GET /v1/fit/NAME``; sizes in bytes, ``unit`` None where any sector is written by itself."""
+
+    name: str
+    vdev: str
+    unit: int | None
+    kind: str
+    largest: int
+
+
+class FitDataset(TypedDict):
+    """A dataset in ``GET /v1/fit/NAME``; see core/alignment.py's Fit."""
+
+    dataset: str
+    store: str
+    record: int
+    ratio: float
+    block: int
+    request: int
+    touched: float
+    partly: float
+    moved: float
+    puts: float
+    gets: float
+    cost: float | None
+
+
+class Advice(TypedDict):
+    """Something to change, in ``GET /v1/fit/NAME``."""
+
+    about: list[str]
+    what: str
+    why: str
+
+
+class Fit(TypedDict):
+    """``GET /v1/fit/NAME``."""
+
+    backup: str
+    vault: str
+    sector: int
+    merged: int
+    devices: list[FitDevice]
+    datasets: list[FitDataset]
+    advice: list[Advice]
+    unknown: list[str]
 
 
 class Run(TypedDict):

@@ -13,13 +13,15 @@ from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.core.errors import HostUnreachable
 from zvault.ops.context import Context
+from zvault.ops.fit import fit_document
 from zvault.ops.holds import find_keepsakes
 from zvault.ops.preview import prune_document
 from zvault.ops.report import list_document, plan_document, vault_document
+from zvault.ops.tune_show import tuning_document
 from zvault.ops.vault import Vaults
 from zvault.system.process import HostRunner
 
-_OFFLINE = ("/v1/list", "/v1/plan/", "/v1/prune/", "/v1/holds", "/v1/vaults")
+_OFFLINE = ("/v1/list", "/v1/plan/", "/v1/prune/", "/v1/holds", "/v1/fit/", "/v1/vaults", "/v1/tuning")
 
 
 class Offline:
@@ -46,8 +48,12 @@ async def _document(path: str, wanted: Mapping[str, str]) -> Document:
             found = await list_document(context, vaults, wanted.get("backup"), snapshots=snapshots)
         elif path == "/v1/vaults":
             found = {"vaults": [await vault_document(keeper) for keeper in vaults.all()]}
+        elif path == "/v1/tuning":
+            found = await tuning_document(context)
         elif path == "/v1/holds":
             found = {"holds": [one.document() for one in await find_keepsakes(context, vaults)]}
+        elif path.startswith("/v1/fit/"):
+            found = await fit_document(context, vaults, unquote(path.removeprefix("/v1/fit/")))
         elif path.startswith("/v1/prune/"):
             name, over = unquote(path.removeprefix("/v1/prune/")), wanted.get("over_limit") == "1"
             found = await prune_document(context, vaults, name, bring_up=False, over_limit=over)

@@ -17,8 +17,8 @@ from zvault.cli.options import Form
 from zvault.cli.output import clean, colour_of, paint
 from zvault.core.units import format_duration, format_size
 
-Kind = Literal["text", "state", "count", "size", "duration", "time", "ago", "bool"]
-_RIGHT: frozenset[Kind] = frozenset({"count", "size", "duration"})
+Kind = Literal["text", "state", "count", "figure", "size", "duration", "time", "ago", "bool"]
+_RIGHT: frozenset[Kind] = frozenset({"count", "figure", "size", "duration"})
 GAP = "  "
 
 
@@ -52,6 +52,8 @@ def written(value: Any, kind: Kind, exact: bool) -> str:  # noqa: PLR0911 - one 
             return "yes" if value else "no"
         case "text" | "state":
             return clean(str(value))
+        case "figure":
+            return repr(float(value)) if exact else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
         case _ if exact:
             return str(int(value))
         case "size":

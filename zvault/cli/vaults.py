@@ -9,12 +9,13 @@ from urllib.parse import quote
 
 import typer
 
-from zvault.cli.client import act, read
-from zvault.cli.documents import Vault
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs
+from zvault.cli.client import Client, act, read, socket_path
+from zvault.cli.documents import Creation, Vault
+from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs, Yes
 from zvault.cli.output import (
     OK,
     TROUBLE,
+    USAGE,
     colour_of,
     complain,
     document,
@@ -86,6 +87,49 @@ def _bring(name: str, way: str, quiet: bool, json: bool) -> None:
     if vault["error"]:
         complain(vault["error"])
     raise typer.Exit(OK if vault["state"] == way and vault_well(vault) else TROUBLE)
+
+
+@app.command("create")
+def create(
+    vault: OneVault,
+    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be run.")] = False,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Make VAULT's pool on its devices.
+
+    Shows what it will run, device by device, and asks. A device that holds anything is refused, and nothing on it is
+    changed. The vault is down afterwards, unless it is one that is always up.
+
+    Exit status: 0 made, or shown with -n; 1 it was refused or failed; 2 --yes is missing, where nobody can be asked.
+    """
+    name = quote(vault, safe="")
+    plan = cast(Creation, Client(socket_path()).get(f"/v1/vaults/{name}/creation")["creation"])
+    if dry_run and json:
+        document("vault create", {"creation": plan})
+    elif not json:
+        say_all(_to_create(plan))
+    if dry_run:
+        return
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
+        tell(f"nothing was made: 'zvaultctl vault create {vault} --yes' does it")
+        raise typer.Exit(USAGE)
+    made = cast(Vault, act(f"/v1/vaults/{name}/create")["vault"])
+    if json:
+        document("vault create", {"creation": plan, "vault": made})
+    else:
+        say(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
+
+
+def _to_create(plan: Creation) -> Iterator[str]:
+    """The commands as one would type them, each below the device it makes."""
+    device: str | None = ""
+    for step in plan["steps"]:
+        if step["device"] != device:
+            device = step["device"]
+            yield f"device {device}" if device else f"pool {plan['pool']}"
+        yield f"    # {step['what']}"
+        yield f"    {step['command']}"
 
 
 @app.command("status")

@@ -46,11 +46,12 @@ def shared_devices(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
     first: dict[tuple[str, ...], tuple[str, int]] = {}
     for vault, table in vaults.items():
         for index, device in enumerate(table.device):
-            known = first.setdefault(device.nbd.identity, (vault, index))
+            known = first.setdefault(device.identity, (vault, index))
             if known != (vault, index):
+                key = device.layers[0]
                 yield Finding(
-                    ("vault", vault, "device", index, "nbd"),
-                    f"the same as vault.{known[0]}.device[{known[1]}].nbd",
+                    ("vault", vault, "device", index, key),
+                    f"the same as vault.{known[0]}.device[{known[1]}].{key}",
                 )
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer, parse_nbd
+from zvault.config.rbd import RbdImage, parse_rbd
 from zvault.core import names, schedule, units
 from zvault.core.address import Address, Source, parse_address, parse_source
 
@@ -177,6 +178,16 @@ def _check_tag_pattern(text: str) -> None:
             )
 
 
+def _check_absolute(text: str) -> None:
+    if not text.startswith("/") or not text.isprintable():
+        raise ValueError(f"{quote(text)} is not an absolute path")
+
+
+def _check_block_path(text: str) -> None:
+    if not re.fullmatch(r"/dev/[^\x00-\x1f\x7f]+", text) or "/.." in text:
+        raise ValueError(f"{quote(text)} is not the path of a device, as in /dev/nvme0n1p4")
+
+
 Duration = Annotated[
     float,
     Text(
@@ -209,6 +220,11 @@ Word = Annotated[
         _checked(names.check_word),
     ),
 ]
+BlockPath = Annotated[
+    str, Text("path", "an absolute path below `/dev`", "/dev/nvme0n1p4", _checked(_check_block_path))
+]
+FilePath = Annotated[str, Text("path", "an absolute path", "/etc/ceph/ceph.conf", _checked(_check_absolute))]
+FolderPath = Annotated[str, Text("path", "an absolute path", "/etc/zvault/tls", _checked(_check_absolute))]
 PoolName = Annotated[str, Text("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]
 SourceName = Annotated[
     Source,
@@ -257,6 +273,16 @@ NbdServer = Annotated[
         "nbdkit:file /var/lib/zvault/cold.img",
         parse_nbd,
         ready=(NbdkitServer, UnixServer, TcpServer),
+    ),
+]
+RbdImageName = Annotated[
+    RbdImage,
+    Text(
+        "RBD image",
+        "`pool/image` or `pool/namespace/image`",
+        "rbd_meta/cold",
+        parse_rbd,
+        ready=(RbdImage,),
     ),
 ]
 Calendar = Annotated[

@@ -129,6 +129,12 @@ class Profile(Table):
         description="Properties of the pool when zvault makes it, see zpoolprops(7).",
         examples=[{"ashift": 12, "failmode": "continue"}],
     )
+    vdev: Properties = Field(
+        default_factory=dict,
+        description="Properties of each of the pool's devices, set when the vault comes up, see vdevprops(7). The pool "
+        "keeps them. One that the host's OpenZFS does not have is left out and told of.",
+        examples=[{"scheduler": "on"}],
+    )
     dataset: Properties = Field(
         default_factory=dict,
         description="Properties of the pool's root dataset when zvault makes it, see zfsprops(7). "

@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from zvault.config.backup import Backup, Send, SnapshotConfig
+from zvault.config.device import Device
 from zvault.config.fields import HostName, Listen, Table, TimeZone, Word
-from zvault.config.vault import Device, Vault
+from zvault.config.vault import Vault
 
 __all__ = ["Backup", "Config", "Daemon", "Device", "Host", "Send", "SnapshotConfig", "Vault"]
 

@@ -1,75 +1,24 @@
-"""Vaults and their devices, as the configuration writes them."""
+"""Vaults, as the configuration writes them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from zvault.config.fields import Duration, HostAddress, NbdServer, PoolName, Size, Table, Word, written
-from zvault.config.nbd import NbdkitServer
+from zvault.config.device import Device
+from zvault.config.fields import (
+    Duration,
+    HostAddress,
+    PoolName,
+    Size,
+    Table,
+    Word,
+    written,
+)
 
 MIN_STALL = 10.0
-
-MIN_TIMEOUT = 1.0
-"""Seconds; nbd-client's -timeout takes whole ones, and 0 there would mean to wait for ever."""
-
-
-class Device(Table):
-    """One block device of the vault's pool. Several tables make a pool striped over all of them."""
-
-    nbd: NbdServer = Field(
-        description="The NBD server to connect to. `nbdkit:` starts one in a systemd unit of its own, which "
-        "outlives a restart of the daemon; its words are split as by a shell. The others must run already.",
-        examples=[
-            "nbdkit:file /var/lib/zvault/cold.img",
-            "nbdkit:S3 bucket=zv key=cold size=200G object-size=128K secret-key=+/etc/zvault/s3.key",
-            "unix:/run/nbd.sock?export=cold",
-            "tcp:nas.example.org:10809/cold",
-        ],
-    )
-    size: Size | None = Field(
-        default=None,
-        description="Only with `nbdkit:file`: if the file does not exist, a sparse one of this size is made.",
-        examples=["10T"],
-    )
-    connections: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="Connections to the server. More than one helps a server that answers each in a thread "
-        "of its own; the server must allow it (nbdkit does for plugins and filters that say so).",
-        examples=[4],
-    )
-    timeout: Duration = Field(
-        default=written("90s"),
-        description="How long one request may take before the connection counts as dead. Whole seconds, "
-        "never 0: without a timeout a dead server hangs the pool and all who touch it.",
-        examples=["90s"],
-    )
-
-    @field_validator("size")
-    @classmethod
-    def _size_needs_a_file(cls, size: int | None, info: ValidationInfo) -> int | None:
-        nbd = info.data.get("nbd")
-        if size is None or nbd is None:
-            return size
-        if not isinstance(nbd, NbdkitServer) or nbd.plugin != "file":
-            raise ValueError(
-                "only nbdkit:file makes its own backing file; other servers know their size themselves"
-            )
-        if nbd.backing_file is None:
-            raise ValueError("nbd names no file to make, as in nbdkit:file /var/lib/zvault/cold.img")
-        return size
-
-    @field_validator("timeout")
-    @classmethod
-    def _whole_seconds(cls, timeout: float) -> float:
-        if timeout < MIN_TIMEOUT or timeout != int(timeout):
-            raise ValueError(
-                "must be whole seconds, at least 1s: without a timeout a dead server hangs the pool"
-            )
-        return timeout
 
 
 class Vault(Table):
@@ -112,6 +61,12 @@ class Vault(Table):
         "A device that holds anything is never overwritten.",
         examples=[True],
     )
+    special_small_blocks: Size | None = Field(
+        default=None,
+        description="When the pool is made: blocks up to this size go to its special devices, with the metadata. "
+        "A power of two from 512 to 1M, less than the recordsize of the sources.",
+        examples=["128K"],
+    )
     up: Literal["on-demand", "always"] = Field(
         default="on-demand",
         description='"on-demand" brings the vault up for a run and down afterwards; "always" keeps it up.',
@@ -131,6 +86,34 @@ class Vault(Table):
         if device and info.data.get("host") is not None:
             raise ValueError("are this host's, and the vault's pool is on another: remove them, or host")
         return device
+
+    @field_validator("device")
+    @classmethod
+    def _roles(cls, device: list[Device]) -> list[Device]:
+        if device and all(one.vdev == "special" for one in device):
+            raise ValueError('are all "special": one must be for data')
+        mirrored = [one for one in device if one.mirror is not None]
+        if mirrored and len(mirrored) < len(device):
+            single = device.index(next(one for one in device if one.mirror is None))
+            raise ValueError(
+                f"[{single}] has no mirror while others do: losing it would lose the pool in spite of them"
+            )
+        groups = Counter((one.vdev, one.mirror) for one in mirrored)
+        for (vdev, name), count in groups.items():
+            if count == 1:
+                raise ValueError(f'have a mirror "{name}" of one {vdev} device: a mirror has two or more')
+        return device
+
+    @field_validator("special_small_blocks")
+    @classmethod
+    def _small_blocks(cls, size: int | None, info: ValidationInfo) -> int | None:
+        if size is None:
+            return None
+        if size.bit_count() != 1 or not 512 <= size <= 1 << 20:
+            raise ValueError("must be a power of two from 512 to 1M")
+        if not any(one.vdev == "special" for one in info.data.get("device", [])):
+            raise ValueError('needs a device with vdev = "special"')
+        return size
 
     @field_validator("stall")
     @classmethod

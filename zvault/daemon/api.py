@@ -20,10 +20,13 @@ from zvault.daemon.history import History
 from zvault.daemon.journal import log
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.status import Status
+from zvault.ops.creation import creation_document
+from zvault.ops.fit import fit_document
 from zvault.ops.holds import find_keepsakes
 from zvault.ops.preview import prune_document
 from zvault.ops.report import list_document, plan_document, vault_document, vault_documents
 from zvault.ops.restore import Request
+from zvault.ops.tune_show import tuning_document
 from zvault.ops.vault import Vaults
 
 GROUP = "zvault"
@@ -53,11 +56,14 @@ class Api:
                 web.get("/v1/plan/{backup}", self.get_plan),
                 web.get("/v1/prune/{backup}", self.get_prune),
                 web.get("/v1/holds", self.get_holds),
+                web.get("/v1/fit/{backup}", self.get_fit),
                 web.get("/v1/history", self.get_history),
                 web.get("/v1/events", self.get_events),
+                web.get("/v1/tuning", self.get_tuning),
                 web.post("/v1/run/{backup}", self.post_run),
                 web.post("/v1/prune/{backup}", self.post_prune),
-                web.post("/v1/vaults/{vault}/{verb:up|down}", self.post_vault),
+                web.post("/v1/vaults/{vault}/{verb:up|down|create}", self.post_vault),
+                web.get("/v1/vaults/{vault}/creation", self.get_creation),
                 web.post("/v1/holds/reap", self.post_reap),
                 web.post("/v1/restore", self.post_restore),
             ]
@@ -141,6 +147,15 @@ class Api:
             await response.write_eof()
         return response
 
+    async def get_fit(self, request: web.Request) -> web.Response:
+        """How a backup fits its vault's storage."""
+        context = self.status.context
+        return web.json_response(await fit_document(context, self.vaults, request.match_info["backup"]))
+
+    async def get_tuning(self, _: web.Request) -> web.Response:
+        """Module parameters: what is wanted, set, and why."""
+        return web.json_response(await tuning_document(self.status.context))
+
     async def post_run(self, request: web.Request) -> web.Response:
         """Start a run; with ``snapshot`` false one that makes none and sends what is there."""
         body = await _object(request) if request.can_read_body else {}
@@ -170,15 +185,22 @@ class Api:
         return web.json_response({"holds": [one.document() for one in reaped]})
 
     async def post_vault(self, request: web.Request) -> web.Response:
-        """Bring a vault up, or take it down."""
+        """Bring a vault up, take it down, or make its pool."""
         keeper = self.vaults[request.match_info["vault"]]
-        act = keeper.up if request.match_info["verb"] == "up" else keeper.down
+        act = {"up": keeper.up, "down": keeper.down, "create": keeper.create}[request.match_info["verb"]]
 
         def say(text: str) -> None:
             log.info("%s: %s", keeper.name, text, extra={"fields": {"VAULT": keeper.name}})
 
         await act(say)
         return web.json_response({"vault": await vault_document(keeper)})
+
+    async def get_creation(self, request: web.Request) -> web.Response:
+        """What making a vault's pool would run."""
+        keeper = self.vaults[request.match_info["vault"]]
+        made = keeper.assembly()
+        found = creation_document(keeper.name, keeper.config, made.profile(), made.stack())
+        return web.json_response({"creation": found})
 
     async def post_restore(self, request: web.Request) -> web.Response:
         """Start a restore."""

@@ -14,6 +14,7 @@ import zvault
 from zvault.core.errors import Busy
 from zvault.core.ledger import Fault
 from zvault.daemon.status import Document, Status
+from zvault.ops.tune import held_by
 
 HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
 """zpoolconcepts(7)'s states of a pool; one series each, so that a rule can ask for the one it means."""
@@ -179,6 +180,13 @@ class Metrics(Collector):
             "Whether a logind inhibitor is held for the vault.",
             ("vault",),
             [((keeper.name,), keeper.inhibited) for keeper in self.status.vaults.all()],
+        )
+        context = self.status.context
+        yield _gauge(
+            "zvault_tuning_leases",
+            "Module parameters of OpenZFS that are set for the vault, to be put back when it goes down.",
+            ("vault",),
+            [((name,), held_by(context.leases, name)) for name in context.config.vault],
         )
 
 

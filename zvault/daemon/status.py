@@ -14,6 +14,7 @@ from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.lag import age
 from zvault.ops.report import vault_documents
+from zvault.ops.tune import complaints
 from zvault.ops.vault import Vaults
 
 Document = dict[str, Any]
@@ -38,7 +39,7 @@ class Status:
                 "version": zvault.__version__,
                 "pid": os.getpid(),
                 "started": self.started,
-                "warnings": list(self.warnings.values()),
+                "warnings": [*self.warnings.values(), *complaints(self.context.leases)],
             },
             "backups": [self.backup(name) for name in self.context.config.backup],
             "vaults": await vault_documents(self.vaults),

@@ -14,13 +14,14 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices.target import Target
 from zvault.system.process import Result, Runner
+from zvault.system.units import in_scope
 
 SYS_BLOCK = Path("/sys/block")
 MODULE = Path("/sys/module/nbd")
@@ -60,7 +61,12 @@ def command(target: Target, index: int, *, timeout: float, connections: int) -> 
     """Argv that connects a device. ``timeout`` (seconds) is never left out: a dead server would hang the pool."""
     argv = ["nbd-client", *target.words(), device_path(index)]
     argv += ["-timeout", str(max(1, round(timeout))), "-connections", str(connections)]
-    return [*argv, "-name", target.export] if target.export else argv
+    if target.export:
+        argv += ["-name", target.export]
+    if not target.tls:
+        return argv
+    # The kernel speaks no TLS: nbd-client leaves a process for each connection that does.
+    return in_scope(f"TLS of {device_path(index)}", [*argv, *target.tls.words()])
 
 
 def status(index: int, sys_block: Path = SYS_BLOCK) -> Status:
@@ -111,9 +117,7 @@ async def connect(
         forget_owner(client_file)
         record(index)
         argv = command(target, index, timeout=timeout, connections=connections)
-        result = await runner.run(
-            ["sh", "-c", _KEEP_PID, str(client_file), *argv], deadline=CONNECT_DEADLINE, check=False
-        )
+        result = await runner.run(keeping_pid(client_file, argv), deadline=CONNECT_DEADLINE, check=False)
         if result.returncode == 0:
             await _see_it(index)
             return index
@@ -177,6 +181,11 @@ def _advice(why: str, connections: int) -> str:
     return "see that the server runs, has this export, and allows this host"
 
 
+def keeping_pid(client_file: Path, argv: Sequence[str]) -> list[str]:
+    """Argv that leaves its number in a file, then becomes the program."""
+    return ["sh", "-c", _KEEP_PID, str(client_file), *argv]
+
+
 def owner(client_file: Path) -> int | None:
     """The process that was to connect a device, from the file that it left."""
     return _number(client_file)
@@ -187,12 +196,12 @@ def forget_owner(client_file: Path) -> None:
     client_file.unlink(missing_ok=True)
 
 
-async def stop_client(client_file: Path, index: int) -> None:
-    """End an nbd-client that a crashed zvault left on its way to a device, lest it arrive later."""
+async def stop_client(client_file: Path, word: str) -> None:
+    """End a tool that a crashed zvault left on its way to a device, lest it arrive later; its argv has ``word``."""
     pid = owner(client_file)
     if pid is None:
         return
-    if device_path(index) not in _words(pid):
+    if word not in _words(pid):
         return
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

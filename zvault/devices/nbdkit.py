@@ -25,7 +25,7 @@ START_DEADLINE = 30.0
 FILE_DEADLINE = 30.0
 POLL = 0.05
 
-_MAKE_FILE = 'umask 077; [ -s "$1" ] || [ -b "$1" ] || truncate --size="$2" -- "$1"'
+_MAKE_FILE = 'umask 077; [ -s "$1" ] || [ -b "$1" ] || { shift; exec "$@"; }'
 """An empty file counts as none: it is what an interrupted truncate leaves."""
 
 
@@ -89,10 +89,17 @@ def first_complaint(text: str) -> str:
     return lines[0] if lines else "it gave no reason"
 
 
+def truncate_command(path: str, size: int) -> list[str]:
+    """Argv that makes a sparse file of ``size`` bytes."""
+    return ["truncate", f"--size={size}", "--", path]
+
+
 async def make_backing_file(path: str, size: int, runner: Runner) -> None:
     """Make a sparse file of ``size`` bytes, for root alone, unless something of that name has any content."""
     result = await runner.run(
-        ["sh", "-c", _MAKE_FILE, "sh", path, str(size)], deadline=FILE_DEADLINE, check=False
+        ["sh", "-c", _MAKE_FILE, "sh", path, *truncate_command(path, size)],
+        deadline=FILE_DEADLINE,
+        check=False,
     )
     if result.returncode != 0:
         what = f"the backing file {path} cannot be made"
@@ -104,7 +111,7 @@ async def start(
 ) -> None:
     """Start a server in its unit and wait until it listens. Raises ToolFailed with the server's last words."""
     server.socket.unlink(missing_ok=True)
-    _write_script(server.script, script(command(spec, server.socket)))
+    write_script(server.script, script(command(spec, server.socket)))
     began = time.time()
     await units.start(server.unit)
     give_up = time.monotonic() + deadline
@@ -137,7 +144,7 @@ async def stop(server: Server, units: Units) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write_script(path: Path, text: str) -> None:
+def write_script(path: Path, text: str) -> None:
     """In one step, so that the unit never runs half a script."""
     scratch = path.with_name(f".{path.name}")
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o700)

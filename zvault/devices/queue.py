@@ -16,6 +16,7 @@ from zvault.core.errors import DeadlineExceeded
 from zvault.system.process import Runner
 
 SYS_BLOCK = Path("/sys/block")
+SYS_CLASS = Path("/sys/class/block")
 WRITE_DEADLINE = 10.0
 
 MAX_SCHEDULED = 2048
@@ -69,6 +70,21 @@ def read(device: str, name: str, sys_block: Path = SYS_BLOCK) -> str | None:
         return None
     chosen = re.search(r"\[(.+?)\]", text)
     return chosen[1] if chosen else text
+
+
+def rotational(path: str) -> bool | None:
+    """Whether the device at a path such as /dev/nbd0 says that it rotates; None for what is no block device.
+
+    Newer kernels (7.2 does) ask the server of an NBD device, and never take back that one said so: the same vault may
+    say one or the other, so it is read, never assumed. A partition says what its disk does.
+    """
+    folder = (SYS_CLASS / Path(path).resolve().name).resolve()
+    for place in (folder, folder.parent):
+        try:
+            return (place / "queue" / "rotational").read_text(encoding="ascii").strip() == "1"
+        except OSError:
+            continue
+    return None
 
 
 async def write(

@@ -1,7 +1,8 @@
-"""A vault's devices, brought up from the server to the block device, and taken down the other way round.
+"""A vault's devices, brought up layer by layer from the source to the block device, and taken down the other way.
 
 Every effect is in a lease before it is made. After a crash at any point ``up`` finds what is there, uses what
 works and clears what does not; ``down`` needs only the leases, not the configuration that they came from.
+What a layer is and does is in layer.py; here they are put in order.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from zvault.config.nbd import NbdkitServer
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, Refused, ZvaultError
-from zvault.core.units import format_size
-from zvault.devices import nbd, nbdkit
 from zvault.devices import queue as request_queue
+from zvault.devices.bcache import Bcache
 from zvault.devices.blank import blank
-from zvault.devices.record import Record, Seen, Slot, State, examine
-from zvault.devices.target import UnixTarget, reach
+from zvault.devices.inventory import Inventory
+from zvault.devices.layer import Data, Job, Layer, Say, Slot, State, Step
+from zvault.devices.nbd import held
+from zvault.devices.nbd_source import NbdSource
+from zvault.devices.rbd_source import RbdSource
+from zvault.devices.record import Part, Record, Seen
 from zvault.system.lease import LeaseStore
 from zvault.system.process import Runner
 from zvault.system.units import Units
 
-Say = Callable[[str], None]
+__all__ = ["BlockDevice", "DeviceState", "Say", "Stack"]
 
 LOCK_DEADLINE = 120.0
 """Seconds to wait for another zvault that has this vault's devices in hand."""
@@ -54,7 +58,7 @@ class DeviceState:
 
 
 class Stack:
-    """The devices below one vault's pool."""
+    """The devices below one vault's pool. ``create``: the pool is to be made, so blank devices may be formatted."""
 
     def __init__(
         self,
@@ -64,14 +68,22 @@ class Stack:
         runner: Runner,
         paths: Paths,
         leases: LeaseStore,
+        *,
+        create: bool = False,
     ) -> None:
         self.vault = vault_name
         self.devices = list(devices)
         self.queue = queue
         self.runner = runner
         self.leases = leases
-        self.units = Units(runner)
-        self.directory = paths.run / "device"
+        self.create = create
+        units = Units(runner)
+        self.kinds: dict[str, Layer] = {
+            "nbd": NbdSource(runner, units),
+            "rbd": RbdSource(runner, units),
+            "bcache": Bcache(runner),
+        }
+        self.inventory = Inventory(vault_name, self.devices, self.kinds, units, leases, paths.run / "device")
 
     async def up(self, say: Say) -> list[BlockDevice]:
         """Bring every device up, or join what is up already; in the order of the configuration.
@@ -83,21 +95,24 @@ class Stack:
         device is up that the configuration no longer means.
         """
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
-            await self._check_tools()
-            seen, numbers = await self._settle(say)
+            for device in self.devices:
+                for kind in device.layers:
+                    await self.kinds[kind].check(device)
+            seen, lost = await self._settle(say)
             made: list[Slot] = []
             try:
                 for device, found in zip(self.devices, seen, strict=True):
-                    if not found.usable:
-                        made.append(found.slot)
-                        await self._bring_up(device, found.slot, numbers.get(found.slot), say)
-                    elif found.path:
+                    if found.usable:
                         say(f"{found.path} is up already")
+                        await self._adjust(device, found, say)
+                    else:
+                        made.append(found.slot)
+                        await self._bring_up(device, found.slot, lost.get(found.slot), say)
                     await self._tune(found.slot, say)
+                return await self._verified()
             except BaseException:
                 await _to_its_end(self._undo(made, say))
                 raise
-            return self._result()
 
     async def down(self, say: Say) -> None:
         """Take down whatever of this vault is up, last first. Nothing need be.
@@ -106,10 +121,10 @@ class Stack:
         after all the rest is down.
         """
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
-            seen = [found for found in await self._look_settled() if found.record or found.unit]
+            seen = [found for found in await self.inventory.look_settled() if found.present]
             await self._refuse_if_used(seen)
             await self._take_all_down(seen, say)
-            self._forget_stale()
+            self.inventory.forget_stale()
 
     async def cut_off(self, say: Say) -> None:
         """Disconnect every lost device, also one in use: what waits for it fails at once, not at its timeout.
@@ -117,15 +132,25 @@ class Stack:
         Who has it open keeps it; once that is closed, ``up`` brings it back under its number.
         """
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
-            for found in await self._look(self._slots()):
+            for found in await self.inventory.look(self.inventory.slots()):
                 state, detail = found.verdict()
-                if state == "gone" and found.path and found.record and found.record.number is not None:
-                    say(f"cutting off {found.path}: {detail}")
-                    await nbd.cut_off(found.record.number, self.runner)
+                top = found.topmost
+                if state == "gone" and found.record is not None and top is not None and top.path is not None:
+                    say(f"cutting off {top.path}: {detail}")
+                    for level in found.levels:
+                        await self.kinds[level.kind].cut_off(level.data or {})
 
     async def probe(self) -> list[DeviceState]:
         """Every device's state, leftovers' too. Asks the kernel and systemd, never a device."""
-        return [self._state(found) for found in await self._look(self._slots())]
+        return [self._state(found) for found in await self.inventory.look(self.inventory.slots())]
+
+    def making(self) -> dict[str, list[Step]]:
+        """What ``up`` would run to make each device of a new vault, by the device's name. Asks nothing."""
+        steps: dict[str, list[Step]] = {}
+        for device, slot in zip(self.devices, self.inventory.configured(), strict=True):
+            layers = [self.kinds[kind] for kind in device.layers]
+            steps[slot.name] = [step for layer in layers for step in layer.making(slot, device, slot.name)]
+        return steps
 
     async def blank(self, path: str) -> tuple[bool, str]:
         """Whether a device holds nothing, and in words what it holds. See blank.blank."""
@@ -133,84 +158,32 @@ class Stack:
 
     # What is there
 
-    def _slot(self, index: int) -> Slot:
-        return Slot(self.vault, index, self.directory)
-
-    def _slots(self) -> list[Slot]:
-        prefix = f"device/{self.vault}/"
-        leased = {int(name.removeprefix(prefix)) for name in self.leases.names(prefix)}
-        return [self._slot(index) for index in sorted(leased.union(range(len(self.devices))))]
-
-    def _forget_stale(self) -> None:
-        """Drop what is left of another boot; what it tells of ended with that."""
-        for slot in self._slots():
-            if self._record(slot) is None:
-                self.leases.drop(slot.lease)
-
-    def _record(self, slot: Slot) -> Record | None:
-        lease = self.leases.get(slot.lease)
-        return None if lease is None or lease["stale"] else Record.from_lease(lease)
-
-    async def _look(self, slots: Sequence[Slot]) -> list[Seen]:
-        records = {slot: self._record(slot) for slot in slots}
-        serving = [slot for slot in slots if self._serves(slot, records[slot])]
-        states = await self.units.states([slot.server.unit for slot in serving])
-        seen = []
-        for slot in slots:
-            unit = states.get(slot.server.unit)
-            # A unit that is not there says nothing, unless a record says that it should be.
-            known = unit if records[slot] or (unit and unit.active != "inactive") else None
-            seen.append(examine(Seen(slot, records[slot], known)))
-        return seen
-
-    async def _look_settled(self) -> list[Seen]:
-        """Look once nothing moves any more: a crash may have left a client on its way to a device."""
-        seen = await self._look(self._slots())
-        if not any([await self._stop_stray_client(found) for found in seen]):
-            return seen
-        return await self._look(self._slots())
-
-    async def _stop_stray_client(self, found: Seen) -> bool:
-        if found.record is None or found.record.number is None or found.ours:
-            return False
-        await nbd.stop_client(found.slot.client_file, found.record.number)
-        return True
-
-    def _serves(self, slot: Slot, record: Record | None) -> bool:
-        if record is not None:
-            return record.serves
-        return slot.index < len(self.devices) and isinstance(self.devices[slot.index].nbd, NbdkitServer)
-
     def _state(self, found: Seen) -> DeviceState:
         state, detail = found.verdict()
-        configured = self.devices[found.slot.index] if found.slot.index < len(self.devices) else None
-        spec = found.record.spec if found.record else str(configured.nbd if configured else "")
-        size = found.status.size if found.status and found.ours else None
-        return DeviceState(found.slot.name, spec, found.path, state, detail, size)
+        device = self.inventory.device(found.slot)
+        spec = found.record.spec if found.record else device.spec if device else ""
+        return DeviceState(found.slot.name, spec, found.path, state, detail, found.size)
 
-    def _result(self) -> list[BlockDevice]:
+    async def _verified(self) -> list[BlockDevice]:
+        """Look again at all that should be up now."""
         result = []
-        for index, device in enumerate(self.devices):
-            record = self._record(self._slot(index))
-            if record is None or record.number is None:
-                raise DeviceGone(f"device {index} of vault {self.vault} vanished while it was brought up")
-            path = nbd.device_path(record.number)
-            result.append(BlockDevice(path, nbd.status(record.number).size, str(device.nbd)))
+        seen = await self.inventory.look(self.inventory.configured())
+        for device, found in zip(self.devices, seen, strict=True):
+            if not found.usable or found.path is None or found.size is None:
+                raise DeviceGone(
+                    f"{device.spec} of vault {self.vault} vanished while it was brought up",
+                    found.verdict()[1],
+                    "see the kernel's log, and its server",
+                )
+            result.append(BlockDevice(found.path, found.size, device.spec))
         return result
 
     # Up
 
-    async def _check_tools(self) -> None:
-        if self.devices:
-            await nbd.check(self.runner)
-        for device in self.devices:
-            if isinstance(device.nbd, NbdkitServer):
-                await nbdkit.check(device.nbd, self.runner)
-
-    async def _settle(self, say: Say) -> tuple[list[Seen], dict[Slot, int]]:
-        """Clear away what does not work; the result is the configuration's devices, and numbers lost ones had."""
-        seen = await self._look_settled()
-        wanted = {index: str(device.nbd) for index, device in enumerate(self.devices)}
+    async def _settle(self, say: Say) -> tuple[list[Seen], dict[Slot, Record]]:
+        """Clear away what does not work; the result is the configuration's devices, and what lost ones had."""
+        seen = await self.inventory.look_settled()
+        wanted = {index: device.spec for index, device in enumerate(self.devices)}
         for found in seen:
             spec = found.record.spec if found.record else None
             if found.usable and spec is not None and spec != wanted.get(found.slot.index):
@@ -219,83 +192,81 @@ class Stack:
                     "the configuration has changed since",
                     f"take it down first: zvaultctl vault down {self.vault}",
                 )
-        broken = [found for found in seen if not found.usable and (found.record or found.unit)]
+        broken = [found for found in seen if not found.usable and found.present]
         await self._refuse_if_used(broken)
         for found in broken:
             say(f"clearing away what is left of {found.slot.name}: {found.verdict()[1]}")
-            await self._take_down(found)
-        self._forget_stale()
-        slots = [self._slot(index) for index in range(len(self.devices))]
-        numbers = {
-            found.slot: found.record.number
-            for found in broken
-            if found.record is not None and found.record.number is not None
-        }
+            await self._take_down(found, say)
+        self.inventory.forget_stale()
+        slots = self.inventory.configured()
+        lost = {found.slot: found.record for found in broken if found.record is not None}
         if not broken:
-            return [found for found in seen if found.slot in slots], numbers
-        return await self._look(slots), numbers
+            return [found for found in seen if found.slot in slots], lost
+        return await self.inventory.look(slots), lost
 
-    async def _bring_up(self, device: Device, slot: Slot, prefer: int | None, say: Say) -> None:
-        spec = device.nbd
-        target = await reach(spec, slot.server.socket)
-        record = Record.of(device, slot, target)
+    async def _bring_up(self, device: Device, slot: Slot, lost: Record | None, say: Say) -> None:
         slot.make_directory()
+        record = Record(device.spec, tuple(Part(kind) for kind in device.layers))
         self.leases.put(slot.lease, record.as_lease())
-        if isinstance(spec, NbdkitServer):
-            if device.size is not None and spec.backing_file is not None:
-                await nbdkit.make_backing_file(spec.backing_file, device.size, self.runner)
-            say(f"starting the server of {spec}")
-            await nbdkit.start(slot.server, spec, self.units)
+        had = {part.kind: part.data for part in lost.layers} if lost is not None else {}
+        below = ""
+        for depth, kind in enumerate(device.layers):
+            job = Job(slot, device, below, had.get(kind, {}), self.create, self._writer(slot, depth), say)
+            below = await self.kinds[kind].up(job)
 
-        before = target.links()
+    async def _adjust(self, device: Device, found: Seen, say: Say) -> None:
+        below = ""
+        for depth, level in enumerate(found.levels):
+            write = self._writer(found.slot, depth)
+            job = Job(found.slot, device, below, level.data or {}, self.create, write, say)
+            await self.kinds[level.kind].adjust(job)
+            below = level.found.path or ""
 
-        def tried(index: int) -> None:
-            self.leases.put(slot.lease, replace(record, number=index).as_lease())
+    def _writer(self, slot: Slot, depth: int) -> Callable[[Data], None]:
+        """Puts one layer's data into a device's lease."""
 
-        index = await nbd.connect(
-            target,
-            slot.client_file,
-            tried,
-            self.runner,
-            timeout=device.timeout,
-            connections=device.connections,
-            prefer=prefer,
-        )
-        links = tuple(sorted(target.links() - before)) or None
-        status = nbd.status(index)
-        self.leases.put(slot.lease, replace(record, number=index, pid=status.pid, links=links).as_lease())
-        say(f"{nbd.device_path(index)} is {format_size(status.size)} from {spec}")
+        def write(data: Data) -> None:
+            record = self.inventory.record(slot)
+            if record is None:
+                raise Refused(f"the lease of {slot.name} vanished", "somebody deleted it", "begin again")
+            self.leases.put(slot.lease, record.with_data(depth, data).as_lease())
+
+        return write
 
     async def _tune(self, slot: Slot, say: Say) -> None:
-        record = self._record(slot)
-        if record is None or record.number is None:
+        """Set the request queues of the lowest and the topmost block device."""
+        (found,) = await self.inventory.look([slot])
+        paths = [layer.path for layer in found.layers if layer.path is not None]
+        if found.record is None or not paths:
             return
-        name = f"nbd{record.number}"
-        changes = request_queue.plan(name, self.queue)
-        # What stood there first is what goes back, also when this is the second time.
-        before = {change.name: change.before for change in changes} | record.queue
-        self.leases.put(slot.lease, replace(record, queue=before).as_lease())
-        for setting in await request_queue.write(name, changes, self.runner):
-            if not setting.as_wanted:
-                say(f"{name}: {setting.name} is {setting.got}, which is what it takes of {setting.wanted}")
+        for name in dict.fromkeys((Path(paths[0]).name, Path(paths[-1]).name)):
+            record = self.inventory.record(slot) or found.record
+            changes = request_queue.plan(name, self.queue)
+            # What stood there first is what goes back, also when this is the second time.
+            before = {change.name: change.before for change in changes} | record.queue.get(name, {})
+            self.leases.put(slot.lease, replace(record, queue=record.queue | {name: before}).as_lease())
+            for done in await request_queue.write(name, changes, self.runner):
+                if not done.as_wanted:
+                    say(f"{name}: {done.name} is {done.got}, which is what it takes of {done.wanted}")
 
     async def _undo(self, slots: Sequence[Slot], say: Say) -> None:
         with contextlib.suppress(ZvaultError):
-            seen = [found for found in await self._look(slots) if found.record or found.unit]
+            seen = [found for found in await self.inventory.look(slots) if found.present]
             await self._take_all_down(seen, say)
 
     # Down
 
     async def _refuse_if_used(self, seen: Sequence[Seen]) -> None:
         for found in seen:
-            if found.path is not None:
-                await self._refuse_if_held(found.path, found)
-            elif found.record is None and found.unit is not None and found.unit.running:
-                self._refuse_if_connected(found)
+            top = found.topmost
+            if top is not None and top.busy is not None:
+                raise top.busy
+            if top is not None and top.path is not None:
+                await self._refuse_if_held(top.path, found)
 
     async def _refuse_if_held(self, path: str, found: Seen) -> None:
         try:
-            if not await nbd.held(path, self.runner):
+            if not await held(path, self.runner):
                 return
             why = "a pool, a file system or another layer on it is in use"
         except DeadlineExceeded:
@@ -307,20 +278,11 @@ class Stack:
             "export the pool first; if its device is gone, 'zpool clear' lets go of it",
         )
 
-    def _refuse_if_connected(self, found: Seen) -> None:
-        path = str(found.slot.server.socket)
-        if UnixTarget(path).links():
-            raise Busy(
-                f"{found.slot.server.unit} serves somebody",
-                "there is no record of which device it is",
-                "find it in /sys/block/nbd*/pid, disconnect it with 'nbd-client -d', and stop the unit",
-            )
-
     async def _take_all_down(self, seen: Sequence[Seen], say: Say) -> None:
         first: ZvaultError | None = None
         for found in reversed(seen):
             try:
-                await self._take_down(found)
+                await self._take_down(found, say)
                 say(f"{found.path or found.slot.name} is down")
             except ZvaultError as error:
                 say(f"{found.slot.name} is left: {error}")
@@ -328,17 +290,17 @@ class Stack:
         if first is not None:
             raise first
 
-    async def _take_down(self, found: Seen) -> None:
-        """Undo one device, the last step first; the lease goes last of all."""
-        record, slot = found.record, found.slot
-        if record is not None and record.number is not None:
-            if found.ours:
-                await nbd.disconnect(record.number, self.runner)
-            if nbd.status(record.number).pid is None:
-                await request_queue.restore(f"nbd{record.number}", record.queue, self.runner)
-        if found.unit is not None or (record is not None and record.serves):
-            await nbdkit.stop(slot.server, self.units)
-        slot.client_file.unlink(missing_ok=True)
+    async def _take_down(self, found: Seen, say: Say) -> None:
+        """Undo one device, the topmost layer first; the lease goes last of all."""
+        slot, record = found.slot, found.record
+        for depth, level in reversed(list(enumerate(found.levels))):
+            if not (level.data or level.found.present):
+                continue
+            kind, data = self.kinds[level.kind], level.data or {}
+            lost = not all(below.usable for below in found.layers[:depth])
+            await kind.down(slot, data, level.found, lost=lost, say=say)
+            if record is not None and (name := kind.leftover(data)) is not None:
+                await request_queue.restore(name, record.queue.get(name, {}), self.runner)
         self.leases.drop(slot.lease)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
+from zvault.config.device import Tls
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer
-from zvault.core.errors import DeviceGone
+from zvault.core.errors import DeviceGone, NotFound
 from zvault.devices.sockets import tcp_links, unix_links
 
 REACH_DEADLINE = 10.0
@@ -22,11 +23,27 @@ FAREWELL = struct.pack(">I8sII", 1, b"IHAVEOPT", 2, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What a server's certificate is checked with, its name, and this host's own (None: it has none to show)."""
+
+    ca: str
+    hostname: str
+    certificate: str | None = None
+    key: str | None = None
+
+    def words(self) -> list[str]:
+        """How nbd-client is told of it."""
+        own = ["-certfile", self.certificate, "-keyfile", self.key] if self.certificate and self.key else []
+        return ["-cacertfile", self.ca, "-tlshostname", self.hostname, *own]
+
+
+@dataclass(frozen=True, slots=True)
 class UnixTarget:
     """A server on a unix socket."""
 
     path: str
     export: str = ""
+    tls: None = None
 
     def words(self) -> list[str]:
         """How nbd-client is told of it."""
@@ -44,6 +61,7 @@ class TcpTarget:
     address: str
     port: int
     export: str = ""
+    tls: TlsFiles | None = None
 
     def words(self) -> list[str]:
         """How nbd-client is told of it."""
@@ -57,7 +75,7 @@ class TcpTarget:
 Target = UnixTarget | TcpTarget
 
 
-async def reach(spec: NbdSpec, socket: Path) -> Target:
+async def reach(spec: NbdSpec, socket: Path, tls: Tls | None = None) -> Target:
     """The target of a server. One that must run already is connected to once; raises DeviceGone if it does not."""
     match spec:
         case NbdkitServer():
@@ -68,7 +86,22 @@ async def reach(spec: NbdSpec, socket: Path) -> Target:
         case TcpServer(host, port, export):
             writer = await _answer(asyncio.open_connection(host, port), spec)
             # The address, not the name: a name may mean another host by the time it is looked up again.
-            return TcpTarget(str(writer.get_extra_info("peername")[0]), port, export)
+            address = str(writer.get_extra_info("peername")[0])
+            return TcpTarget(address, port, export, files(tls, host) if tls is not None else None)
+
+
+def files(tls: Tls, host: str) -> TlsFiles:
+    """The files of a folder, by the names nbdkit's own tools give them. Raises NotFound for what is missing."""
+    ca, certificate, key = (
+        Path(tls.certs, f"{name}.pem") for name in ("ca-cert", "client-cert", "client-key")
+    )
+    own = certificate.exists()
+    for path in (ca, certificate, key) if own else (ca,):
+        if not path.is_file():
+            what = f"TLS to {host} needs {path}"
+            raise NotFound(what, "there is no such file", "nbdkit-tls(1) tells how to make certificates")
+    name = tls.hostname or host
+    return TlsFiles(str(ca), name, str(certificate), str(key)) if own else TlsFiles(str(ca), name)
 
 
 async def _answer(

@@ -30,6 +30,7 @@ from zvault.core.errors import (
 )
 from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
+from zvault.ops.creation import new_pool, not_to_be_made, refuse_unless_blank
 from zvault.ops.watch import to_its_end
 from zvault.zfs.zpool import PoolState, Zpool, suspended
 
@@ -50,12 +51,16 @@ EXPORT_PATIENCE = 15.0
 
 @dataclass
 class Assembly:
-    """One vault's devices and pool. ``known`` are the paths its pool was last seen on by zvault, in this boot."""
+    """One vault's devices and pool. ``known`` are the paths its pool was last seen on by zvault, in this boot.
+
+    ``new``: its pool is to be made, and one that is there already is refused.
+    """
 
     context: Context
     name: str
     config: Vault
     known: Collection[str] = ()
+    new: bool = False
 
     @property
     def pool(self) -> str:
@@ -75,7 +80,15 @@ class Assembly:
         """The vault's devices."""
         context = self.context
         queue = self.profile().queue
-        return Stack(self.name, self.config.device, queue, context.runner, context.paths, context.leases)
+        return Stack(
+            self.name,
+            self.config.device,
+            queue,
+            context.runner,
+            context.paths,
+            context.leases,
+            create=self.config.create or self.new,
+        )
 
     async def up(self, say: Say) -> tuple[PoolState, list[str]]:
         """Bring it up, or join what is up; returns the pool and the paths it lies on.
@@ -139,7 +152,7 @@ class Assembly:
         raise Refused(
             f"a pool named '{self.pool}' is imported from other devices than vault '{self.name}' has",
             f"it lies on {', '.join(below) or 'unknown devices'}, the vault on"
-            f" {', '.join(str(device.nbd) for device in self.config.device)}",
+            f" {', '.join(device.spec for device in self.config.device)}",
             f"'zpool export {self.pool}' if it may go, or name another pool in zvault.toml",
         )
 
@@ -217,7 +230,7 @@ class Assembly:
                     "zvault brings up no pool on another host",
                     f"there: 'zpool import {self.pool}'",
                 )
-            if await zpool.import_(self.pool, [device.path for device in devices]):
+            if not self.new and await zpool.import_(self.pool, [device.path for device in devices]):
                 say(f"imported pool {self.pool}")
             else:
                 await self._create_pool(stack, devices, profile, say)
@@ -239,23 +252,11 @@ class Assembly:
                 "the vault has no device in zvault.toml, so the pool must exist already",
                 "'zpool import' shows pools that can be imported",
             )
-        for device in devices:
-            blank, holds = await stack.blank(device.path)
-            if not blank:
-                raise Refused(
-                    f"the pool '{self.pool}' is not on {device.spec}, and zvault will not overwrite what is",
-                    f"the device holds {holds}",
-                    "check the vault's device and pool name; 'zpool import -d' tells what pool is there",
-                )
-        if not self.config.create:
-            raise NotFound(
-                f"the pool '{self.pool}' is not on the devices of vault '{self.name}', and they are blank",
-                "zvault makes a pool only where it is told to",
-                f"if this vault is new, set 'create = true' in [vault.{self.name}]; if not, its data is gone",
-            )
+        await refuse_unless_blank(stack, devices, self.pool)
+        if not (self.config.create or self.new):
+            raise not_to_be_made(self.name, self.pool)
         say(f"creating pool {self.pool} on {', '.join(device.spec for device in devices)}")
-        paths = [device.path for device in devices]
-        await self.zpool.create(self.pool, paths, profile.pool, profile.dataset)
+        await self.zpool.create(new_pool(self.config, profile, [device.path for device in devices]))
 
     # Watching
 

@@ -13,8 +13,10 @@ from zvault.core.errors import Busy, ZvaultError
 from zvault.devices.stack import DeviceState
 from zvault.ops.assembly import Assembly, Say
 from zvault.ops.context import Context
+from zvault.ops.creation import creation_document
 from zvault.ops.pools import Seen
 from zvault.ops.side_by_side import Places
+from zvault.ops.tune import tuned, untuned
 from zvault.ops.watch import to_its_end, watched
 from zvault.system.logind import Inhibitor, inhibit
 from zvault.zfs.client import Zfs
@@ -51,6 +53,7 @@ class Keeper:
         self._turn = asyncio.Lock()
         self._resources: AsyncExitStack | None = None
         self._open: OpenVault | None = None
+        self._new = False
 
     @property
     def config(self) -> Vault:
@@ -64,7 +67,7 @@ class Keeper:
 
     def assembly(self) -> Assembly:
         """Its devices and pool, as they are configured now."""
-        return Assembly(self.context, self.name, self.config, self._known())
+        return Assembly(self.context, self.name, self.config, self._known(), self._new)
 
     @asynccontextmanager
     async def use(self, user: str, say: Say) -> AsyncIterator[OpenVault]:
@@ -134,6 +137,34 @@ class Keeper:
             self.pinned = True
             self._write(pinned=True, paths=self._known())
 
+    async def create(self, say: Say) -> None:
+        """Make the vault's pool, on devices that hold nothing; then it is down again, unless it is to be up always.
+
+        Raises Busy while any of it is up, Refused for what holds anything.
+        """
+        async with self._turn:
+            assembly = self.assembly()
+            if self.users or await assembly.anything_up():
+                raise Busy(
+                    f"vault '{self.name}' is up",
+                    "only one that is down can be new",
+                    f"zvaultctl vault status {self.name}",
+                )
+            creation_document(self.name, self.config, assembly.profile(), assembly.stack())
+            self._new = True
+            try:
+                await self._begin("zvaultctl vault create", say)
+            finally:
+                self._new = False
+            try:
+                if self.config.up == "on-demand":
+                    await to_its_end(self._take_down(say))
+            finally:
+                self.inhibited = False
+                if self._resources is not None:
+                    await self._resources.aclose()
+                    self._resources = None
+
     async def down(self, say: Say) -> None:
         """Take the vault down. Raises Busy while a run uses it."""
         async with self._turn:
@@ -163,6 +194,7 @@ class Keeper:
                 await to_its_end(self._forget_if_down())
             raise
         self._write(pinned=self.pinned, paths=paths)
+        await tuned(self.context, self.name, paths, say)
         self.context.pools.note(state.guid, Seen(self.name, self.config.pool))
         return state
 
@@ -175,6 +207,7 @@ class Keeper:
     async def _take_down(self, say: Say) -> None:
         await self.context.vault_zfs(self.name).close()
         await self.assembly().down(say)
+        await untuned(self.context, self.name, say)
         self.context.leases.drop(self.lease)
 
     def _write(self, *, pinned: bool, paths: Sequence[str]) -> None:

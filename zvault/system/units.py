@@ -109,6 +109,14 @@ class Units:
         return [line for line in result.stdout.splitlines() if line.strip()]
 
 
+def in_scope(description: str, argv: Sequence[str]) -> list[str]:
+    """Argv that runs a program in a scope of its own: what it leaves behind outlives zvaultd, and shutdown."""
+    properties = ("DefaultDependencies=no", "IgnoreOnIsolate=yes", "SurviveFinalKillSignal=yes")
+    words = [word for one in properties for word in ("-p", one)]
+    head = ["systemd-run", "--scope", "--quiet", "--collect", "--slice=zvault.slice"]
+    return [*head, f"--description={description}", *words, "--", *argv]
+
+
 def _failed(what: str, result: Result, unit: str) -> ToolFailed:
     lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
     return ToolFailed(

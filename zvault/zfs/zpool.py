@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from zvault.core.errors import Busy, DeviceGone, NotFound, PoolSuspended, Refused, ToolFailed, ZvaultError
 from zvault.system.process import Result, ToolRunner
@@ -31,6 +32,39 @@ class PoolState:
     allocated: int
     free: int
     health: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vdev:
+    """A top-level vdev to be; several devices mirror each other."""
+
+    kind: Literal["data", "special"]
+    devices: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """As zpool-create(8) wants it, after the word for its kind."""
+        return ["mirror", *self.devices] if len(self.devices) > 1 else list(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPool:
+    """A pool to be made: its vdevs, its own properties and its root dataset's."""
+
+    name: str
+    vdevs: Sequence[Vdev]
+    properties: Mapping[str, str]
+    dataset: Mapping[str, str]
+
+    def argv(self) -> list[str]:
+        """The command that makes it."""
+        argv = ["zpool", "create", "-o", "cachefile=none"]
+        for key, value in self.properties.items():
+            argv += ["-o", f"{key}={value}"]
+        for key, value in self.dataset.items():
+            argv += ["-O", f"{key}={value}"]
+        data = [word for vdev in self.vdevs if vdev.kind == "data" for word in vdev.words()]
+        special = [word for vdev in self.vdevs if vdev.kind == "special" for word in vdev.words()]
+        return [*argv, self.name, *data, *(["special", *special] if special else [])]
 
 
 class Zpool:
@@ -78,23 +112,12 @@ class Zpool:
             return False
         raise _import_failure(pool, result)
 
-    async def create(
-        self,
-        pool: str,
-        vdevs: Sequence[str],
-        pool_properties: Mapping[str, str],
-        dataset_properties: Mapping[str, str],
-    ) -> None:
+    async def create(self, new: NewPool) -> None:
         """Make a pool. Never forced: zpool itself refuses a device that holds a filesystem or pool."""
-        argv = ["zpool", "create", "-o", "cachefile=none"]
-        for key, value in pool_properties.items():
-            argv += ["-o", f"{key}={value}"]
-        for key, value in dataset_properties.items():
-            argv += ["-O", f"{key}={value}"]
-        result = await self.runner.run([*argv, pool, *vdevs], deadline=CHANGE_DEADLINE, check=False)
+        result = await self.runner.run(new.argv(), deadline=CHANGE_DEADLINE, check=False)
         if result.returncode != 0:
             raise Refused(
-                f"cannot create the pool '{pool}' on {', '.join(vdevs)}",
+                f"cannot create the pool '{new.name}' on {', '.join(d for v in new.vdevs for d in v.devices)}",
                 _last_words(result),
                 "check the vault's profile and that the device is big enough and holds nothing",
             )

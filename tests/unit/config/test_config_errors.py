@@ -14,6 +14,7 @@ from zvault.core.errors import ConfigError
 
 Problems = Callable[..., list[str]]
 
+DEVICE = "[[vault.cold.device]]\nnbd='tcp:h'\n"
 VAULT = '[vault.cold]\npool = "cold"\n'
 BACKUP = '[backup.tank]\nsource = "tank"\nvault = "cold"\n'
 
@@ -86,6 +87,34 @@ CASES = [
     (
         VAULT + "[[vault.cold.device]]\nnbd='nbdkit:file /x'\nsize = '5Q'",
         "device[0].size: '5Q' is not a size",
+    ),
+    (
+        VAULT + "[[vault.cold.device]]\nnbd='tcp:h'\ncache = {}",
+        "vault.cold.device[0].cache.bcache: is missing; for example",
+    ),
+    (
+        VAULT + "[[vault.cold.device]]\nnbd='tcp:h'\ncache = { bcache = 'nvme0n1p4' }",
+        'vault.cold.device[0].cache.bcache: "nvme0n1p4" is not the path of a device',
+    ),
+    (
+        VAULT + "[[vault.cold.device]]\nnbd='tcp:h'\nvdev = 'special'",
+        'vault.cold.device: are all "special": one must be for data',
+    ),
+    (
+        VAULT + DEVICE + DEVICE.replace("h'", "i'") + "vdev = 'special'\nmirror = 'a'",
+        "vault.cold.device: [0] has no mirror while others do",
+    ),
+    (
+        VAULT + DEVICE + "mirror = 'a'\n" + DEVICE.replace("h'", "i'") + "mirror = 'b'",
+        'vault.cold.device: have a mirror "a" of one data device',
+    ),
+    (
+        VAULT + "special_small_blocks = '128K'\n" + DEVICE,
+        'vault.cold.special_small_blocks: needs a device with vdev = "special"',
+    ),
+    (
+        VAULT + "special_small_blocks = '100K'\n" + DEVICE,
+        "vault.cold.special_small_blocks: must be a power of two",
     ),
     (
         VAULT + "[[vault.cold.device]]\nnbd='tcp:h'\nconnections = 0",

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 Problems = Callable[..., list[str]]
 
 
-@pytest.mark.parametrize("name", ["local", "nbd-lan"])
+@pytest.mark.parametrize("name", ["local", "nbd-lan", "rbd-hdd", "rbd-ssd", "s3"])
 def test_the_profiles_that_come_with_zvault(paths: Paths, name: str) -> None:
     profile = load_profile(paths, name)
     assert profile.pool == {"ashift": "12", "failmode": "continue", "autotrim": "off"}

@@ -1,15 +1,19 @@
 """nbd-client's argv, the kernel's socket lists, which devices are free, what a device's state means."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from zvault.devices import nbd
-from zvault.devices.record import Record, Seen, Slot
+from zvault.devices.layer import Found, Slot
+from zvault.devices.nbd_source import Connection, Kernel, NbdSource, judge
+from zvault.devices.record import Level, Part, Record, Seen
 from zvault.devices.sockets import kernel_address, tcp_links, unix_links, unix_listening
-from zvault.devices.target import TcpTarget, UnixTarget
-from zvault.system.units import UnitState
+from zvault.devices.target import TcpTarget, TlsFiles, UnixTarget
+from zvault.system.process import HostRunner
+from zvault.system.units import Units, UnitState
 
 # From Linux 7.2: a server that listens, two clients of it, and a server of the same folder.
 UNIX = """\
@@ -84,6 +88,18 @@ def test_command():
     ]
 
 
+def test_over_tls_it_runs_in_a_scope_of_its_own():
+    tls = TlsFiles("/t/ca-cert.pem", "nas.lab", "/t/client-cert.pem", "/t/client-key.pem")
+    argv = nbd.command(TcpTarget("192.0.2.1", 10809, tls=tls), 0, timeout=9, connections=1)
+    after = argv[argv.index("--") + 1 :]
+    assert argv[:2] == ["systemd-run", "--scope"]
+    assert after[:5] == ["nbd-client", "192.0.2.1", "10809", "/dev/nbd0", "-timeout"]
+    assert " ".join(after[8:]) == (
+        "-cacertfile /t/ca-cert.pem -tlshostname nas.lab -certfile /t/client-cert.pem -keyfile /t/client-key.pem"
+    )
+    assert TlsFiles("/c", "h").words() == ["-cacertfile", "/c", "-tlshostname", "h"]
+
+
 def device(sysfs: Path, index: int, size: int = 0, pid: int | None = None) -> None:
     folder = sysfs / f"nbd{index}"
     folder.mkdir()
@@ -113,47 +129,99 @@ def test_a_process_leaves_its_number(tmp_path: Path):
     assert nbd.owner(file) == 4711
 
 
+def test_a_connection_comes_back_from_its_lease():
+    connection = Connection("tcp:nas/x", 2, tcp=("192.0.2.1", 10809), number=3, pid=12, links=("a", "b"))
+    data = json.loads(json.dumps(connection.as_data()))
+    assert Connection.of_data(data) == connection
+    assert Connection.of_data({"spec": "unix:/x", "connections": 1, "of a later version": 1}).unix is None
+
+
 def test_a_record_comes_back_from_its_lease():
     record = Record(
-        "tcp:nas/x",
-        2,
-        tcp=("192.0.2.1", 10809),
-        number=3,
-        pid=12,
-        links=("a", "b"),
-        queue={"scheduler": "none"},
+        "tcp:nas/x", (Part("nbd", {"number": 3}), Part("bcache")), {"nbd3": {"scheduler": "none"}}
     )
-    lease = {**record.as_lease(), "boot_id": "x", "time": 1.0, "stale": False}
-    lease["tcp"], lease["links"] = ["192.0.2.1", 10809], ["a", "b"]  # JSON has no tuples
+    lease = json.loads(json.dumps({**record.as_lease(), "boot_id": "x", "time": 1.0, "stale": False}))
     assert Record.from_lease(lease) == record
-    assert Record.from_lease({"spec": "unix:/x", "connections": 1, "of a later version": 1}).unix is None
+    assert record.with_data(1, {"a": 1}).layers == (Part("nbd", {"number": 3}), Part("bcache", {"a": 1}))
 
 
 SLOT = Slot("cold", 0, Path("/run/zvault/device"))
 RUNS = UnitState(SLOT.server.unit, True, "active", "success", 99)
 DIED = UnitState(SLOT.server.unit, True, "failed", "signal", 0)
-SERVED = Record("nbdkit:file /x", 2, serves=True, unix="/s", number=3, pid=12, links=("1", "2"))
-FULL = Seen(SLOT, SERVED, RUNS, nbd.Status(12, 1 << 30), ours=True, alive=2)
+SERVED = Connection("nbdkit:file /x", 2, serves=True, unix="/s", number=3, pid=12, links=("1", "2"))
+FULL = Kernel(nbd.Status(12, 1 << 30), ours=True, alive=2)
+NEW = Connection("nbdkit:x", 1, serves=True)
 
 
 @pytest.mark.parametrize(
-    ("seen", "state", "detail", "usable"),
+    ("connection", "unit", "kernel", "state", "detail", "usable"),
     [
-        (Seen(SLOT, None, None), "down", "", False),
-        (Seen(SLOT, None, DIED), "down", "", False),
-        (Seen(SLOT, None, RUNS), "partial", "no record", False),
-        (FULL, "up", "", True),
-        (replace(FULL, alive=None), "up", "", True),
-        (replace(FULL, alive=1), "partial", "1 of 2 connections", True),
-        (replace(FULL, alive=0), "gone", "is lost", False),
-        (replace(FULL, unit=DIED, alive=0), "gone", "failed (signal)", False),
-        (replace(FULL, ours=False, status=nbd.Status(13, 1)), "gone", "somebody else's", False),
-        (replace(FULL, ours=False, status=nbd.Status(None, 0)), "gone", "not connected any more", False),
-        (Seen(SLOT, Record("unix:/x", 1), None), "partial", "being brought up", False),
-        (Seen(SLOT, Record("nbdkit:x", 1, serves=True), DIED), "partial", "being brought up", False),
+        (SERVED, RUNS, FULL, "up", "", True),
+        (SERVED, RUNS, replace(FULL, alive=None), "up", "", True),
+        (SERVED, RUNS, replace(FULL, alive=1), "partial", "1 of 2 connections", True),
+        (SERVED, RUNS, replace(FULL, alive=0), "gone", "is lost", False),
+        (SERVED, DIED, replace(FULL, alive=0), "gone", "failed (signal)", False),
+        (SERVED, RUNS, Kernel(nbd.Status(13, 1), False, 2), "gone", "somebody else's", False),
+        (SERVED, RUNS, Kernel(nbd.Status(None, 0), False, 0), "gone", "not connected any more", False),
+        (Connection("unix:/x", 1), None, None, "partial", "being brought up", False),
+        (NEW, DIED, None, "partial", "being brought up", False),
     ],
 )
-def test_what_a_devices_state_is(seen: Seen, state: str, detail: str, usable: bool):
-    assert seen.verdict()[0] == state
-    assert detail in seen.verdict()[1]
-    assert seen.usable is usable
+def test_what_a_connections_state_is(
+    connection: Connection,
+    unit: UnitState | None,
+    kernel: Kernel | None,
+    state: str,
+    detail: str,
+    usable: bool,
+):
+    found = judge(connection, unit, kernel)
+    assert (found.state, found.usable, found.present) == (state, usable, True)
+    assert detail in found.detail
+    assert (found.path == "/dev/nbd3") is (kernel is not None and kernel.ours)
+
+
+@pytest.mark.parametrize(
+    ("unit", "found"),
+    [
+        (None, Found()),
+        (UnitState(SLOT.server.unit, True, "inactive", "", 0), Found()),
+        (DIED, Found(present=True)),
+    ],
+)
+def test_a_source_without_a_lease(unit: UnitState | None, found: Found):
+    source = NbdSource(HostRunner(), Units(HostRunner()))
+    assert source.look(SLOT, None, unit) == found
+    runs = source.look(SLOT, None, RUNS)
+    assert (runs.state, runs.usable, runs.present) == ("partial", False, True)
+    assert "no record" in runs.detail
+
+
+UP = Found("up", path="/dev/nbd3", size=9, present=True)
+CACHED = Found("up", path="/dev/bcache0", size=8, present=True)
+NO_CACHE = replace(CACHED, state="partial", detail="it runs without its cache")
+LOST = replace(UP, state="gone", detail="its server died")
+RECORD = Record("x", (Part("nbd"), Part("bcache")))
+
+
+@pytest.mark.parametrize(
+    ("layers", "record", "verdict", "path", "topmost"),
+    [
+        ([UP], RECORD, ("up", ""), "/dev/nbd3", UP),
+        ([UP, CACHED], RECORD, ("up", ""), "/dev/bcache0", CACHED),
+        ([UP, NO_CACHE], RECORD, ("partial", "it runs without its cache"), "/dev/bcache0", NO_CACHE),
+        ([LOST, NO_CACHE], RECORD, ("gone", "its server died"), "/dev/bcache0", NO_CACHE),
+        ([UP, Found()], RECORD, ("partial", "it was being brought up when zvault stopped"), None, UP),
+        ([Found(), Found()], None, ("down", ""), None, None),
+    ],
+)
+def test_a_device_is_as_its_lowest_layer_that_is_not_up(
+    layers: list[Found],
+    record: Record | None,
+    verdict: tuple[str, str],
+    path: str | None,
+    topmost: Found | None,
+):
+    seen = Seen(SLOT, record, tuple(Level("any", {}, found) for found in layers))
+    assert (seen.verdict(), seen.path, seen.topmost) == (verdict, path, topmost)
+    assert seen.usable is (verdict[0] in {"up", "partial"} and path is not None)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from zvault.config.nbd import NbdkitServer, parse_nbd
 from zvault.core.errors import ToolFailed
+from zvault.devices.layer import Slot
 from zvault.devices.nbdkit import Server, command, first_complaint, make_backing_file, script
-from zvault.devices.record import Slot
 from zvault.system.process import HostRunner
 
 

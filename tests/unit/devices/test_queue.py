@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from zvault.config.profile import QueueSettings
-from zvault.devices.queue import MAX_SCHEDULED, Change, Setting, plan, read, restore, write
+from zvault.devices.queue import (
+    MAX_SCHEDULED,
+    Change,
+    Setting,
+    plan,
+    read,
+    restore,
+    rotational,
+    write,
+)
 from zvault.system.process import HostRunner
 
 # As Linux 7.2 has them for an nbd device.
@@ -75,3 +84,19 @@ async def test_to_restore_a_device_that_is_gone_is_no_error(sysfs: Path):
 
 def test_the_chosen_scheduler_is_the_one_in_brackets(sysfs: Path):
     assert read("nbd0", "scheduler", sysfs) == "mq-deadline"
+
+
+def test_whether_a_device_rotates_is_its_own_word_or_its_disks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for disk, says in (("sda", "1"), ("nbd0", "0")):
+        (tmp_path / "devices" / disk / "queue").mkdir(parents=True)
+        (tmp_path / "devices" / disk / "queue" / "rotational").write_text(f"{says}\n")
+    (tmp_path / "devices" / "sda" / "sda1").mkdir()
+    links = tmp_path / "class"
+    links.mkdir()
+    for name, target in (("sda", "sda"), ("sda1", "sda/sda1"), ("nbd0", "nbd0")):
+        (links / name).symlink_to(tmp_path / "devices" / target)
+    monkeypatch.setattr("zvault.devices.queue.SYS_CLASS", links)
+    assert [rotational(f"/dev/{name}") for name in ("sda", "sda1", "nbd0")] == [True, True, False]
+    assert rotational(str(tmp_path / "file.img")) is None

@@ -1,0 +1,220 @@
+"""A real Ceph cluster in the guest: one monitor, one OSD whose disk is a file in memory, and S3 by RGW if wanted.
+
+A client finds it as it would find any other, by ``/etc/ceph``. Its daemons are children of the test.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path("/var/lib/ceph-lab")
+ETC = Path("/etc/ceph")
+ADMIN = ETC / "ceph.client.admin.keyring"
+MON = "127.0.0.1:6789"
+RGW_PORT = 7480
+META, DATA = "rbd_meta", "data"
+"""The pools: both replicated once. An erasure-coded one needs three OSDs at least."""
+
+UP_DEADLINE = 60.0
+"""Seconds for a daemon to come up; alone on its CPU it takes five."""
+TAIL = 15
+
+CONF = """\
+[global]
+fsid = {fsid}
+mon host = v1:{mon}
+public addr = 127.0.0.1
+ms bind msgr2 = false
+auth allow insecure global id reclaim = false
+mon allow pool size one = true
+mon warn on pool no redundancy = false
+osd pool default size = 1
+osd pool default min size = 1
+osd pool default pg num = {pgs}
+rgw rados pool pg num min = {pgs}
+osd crush chooseleaf type = 0
+run dir = {folder}
+log file = {folder}/$name.log
+log to stderr = false
+err to stderr = false
+mon data = {folder}/mon
+osd data = {folder}/osd
+bluestore block size = {size}
+# The default is where the program was started, plus a relative path (18.2.7 of Debian 13).
+osd class dir = {classes}
+erasure code dir = {codes}
+# A dead client is given up sooner than after 30 s.
+osd client watch timeout = 10
+# Nobody else is there to be waited for, and the disk's speed need not be measured before it is used.
+paxos propose interval = 0.05
+paxos min wait = 0.01
+osd mclock skip benchmark = true
+"""
+
+
+@dataclass(frozen=True)
+class S3:
+    """What an S3 client must know."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+
+
+@dataclass
+class Cluster:
+    """A cluster that runs."""
+
+    fsid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def ceph(self, *words: str) -> Any:
+        """What ``ceph`` answers, as a document; None where it says nothing."""
+        out = tool("ceph", "--connect-timeout", "20", "--format", "json", *words)
+        return json.loads(out) if out.strip() else None
+
+    def client(self, name: str, **caps: str) -> Path:
+        """The keyring of a client ``name`` that may do only what ``caps`` say, by service."""
+        words = [word for pair in caps.items() for word in pair]
+        path = FOLDER / f"client.{name}.keyring"
+        path.write_text(tool("ceph", "auth", "get-or-create", f"client.{name}", *words))
+        return path
+
+    def start(self, name: str, *argv: str) -> None:
+        """Start a daemon, which stays in the foreground and says nothing."""
+        with (FOLDER / f"{name}.out").open("wb") as out:
+            self.daemons[name] = subprocess.Popen(argv, cwd="/", stdout=out, stderr=out)
+
+    def wait(self, name: str, up: Callable[[], bool]) -> None:
+        """Wait until a daemon is up; fails with its last words."""
+        give_up = time.monotonic() + UP_DEADLINE
+        while not up():
+            code = self.daemons[name].poll()
+            if code is not None or time.monotonic() > give_up:
+                how = "is not up" if code is None else f"ended with status {code}"
+                raise AssertionError(f"ceph's {name} {how}:\n{last_words(name)}")
+            time.sleep(0.1)
+
+    def kill(self, name: str) -> None:
+        """End a daemon at once, as a power cut does."""
+        daemon = self.daemons.pop(name)
+        daemon.kill()
+        daemon.wait()
+
+    def start_mon(self) -> None:
+        """Start the monitor again, with all that it knew."""
+        self.start("mon.a", "ceph-mon", "-f", "-i", "a")
+        self.wait("mon.a", lambda: succeeds("ceph", "--connect-timeout", "5", "mon", "stat"))
+
+    def stop_mon(self) -> None:
+        """Kill the monitor: who is connected can go on, nobody new can come."""
+        self.kill("mon.a")
+
+    def start_osd(self) -> None:
+        """Start the OSD on what its disk holds."""
+        before = self._osd_epoch()
+        self.start("osd.0", "ceph-osd", "-f", "-i", "0")
+        self.wait("osd.0", lambda: self._osd_epoch() > before)
+
+    def _osd_epoch(self) -> int:
+        """The map's epoch since which the OSD is up. Killed, it counts as up until another boot tells better."""
+        return max((int(osd["up_from"]) for osd in self.ceph("osd", "dump")["osds"]), default=0)
+
+    def stop_osd(self) -> None:
+        """Kill the OSD: every request waits."""
+        self.kill("osd.0")
+
+    def start_rgw(self) -> None:
+        """Start S3. ``tcp_nodelay``: without it each small answer waits 40 ms."""
+        keyring = self.client("rgw", mon="allow rw", osd="allow rwx")
+        front = f"beast endpoint=127.0.0.1:{RGW_PORT} tcp_nodelay=1"
+        argv = ("radosgw", "-f", "-n", "client.rgw", "--keyring", str(keyring), "--rgw-frontends", front)
+        self.start("client.rgw", *argv)
+        self.wait("client.rgw", lambda: succeeds("curl", "-sf", f"http://127.0.0.1:{RGW_PORT}"))
+
+    def s3(self, user: str = "lab") -> S3:
+        """A user of RGW's, made if there is none of that name."""
+        if not succeeds("radosgw-admin", "user", "info", "--uid", user):
+            tool("radosgw-admin", "user", "create", "--uid", user, "--display-name", user)
+        (keys,) = json.loads(tool("radosgw-admin", "user", "info", "--uid", user))["keys"]
+        return S3(f"http://127.0.0.1:{RGW_PORT}", keys["access_key"], keys["secret_key"])
+
+    def stop(self) -> None:
+        """End every daemon and remove every trace; a device still mapped can then never be unmapped."""
+        for name in list(self.daemons):
+            self.kill(name)
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        shutil.rmtree(ETC, ignore_errors=True)
+
+
+@contextmanager
+def cluster(*, size: int = 4 << 30, pgs: int = 4, rgw: bool = False) -> Iterator[Cluster]:
+    """A cluster with an OSD of ``size`` bytes, which are taken from the guest's memory as they are written."""
+    it = Cluster()
+    try:
+        make_monitor(it, size, pgs)
+        make_osd(it)
+        for pool in (META, DATA):
+            tool("ceph", "osd", "pool", "create", pool)
+            tool("ceph", "osd", "pool", "application", "enable", pool, "rbd")
+        if rgw:
+            it.start_rgw()
+        yield it
+    finally:
+        it.stop()
+
+
+def make_monitor(it: Cluster, size: int, pgs: int) -> None:
+    """The configuration, the administrator's key, and a monitor that answers."""
+    for folder in (ETC, FOLDER / "mon", FOLDER / "osd"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (library,) = Path("/usr/lib").glob("*/rados-classes")
+    codes = library.parent / "ceph" / "erasure-code"
+    text = CONF.format(fsid=it.fsid, mon=MON, folder=FOLDER, size=size, pgs=pgs, classes=library, codes=codes)
+    (ETC / "ceph.conf").write_text(text)
+    allow = [word for service in ("mon", "osd", "mgr", "mds") for word in ("--cap", service, "allow *")]
+    tool("ceph-authtool", "--create-keyring", str(ADMIN), "--gen-key", "-n", "mon.", *allow[:3])
+    tool("ceph-authtool", str(ADMIN), "--gen-key", "-n", "client.admin", *allow)
+    tool("monmaptool", "--create", "--fsid", it.fsid, "--addv", "a", f"[v1:{MON}]", str(FOLDER / "monmap"))
+    tool("ceph-mon", "--mkfs", "-i", "a", "--monmap", str(FOLDER / "monmap"), "--keyring", str(ADMIN))
+    it.start_mon()
+
+
+def make_osd(it: Cluster) -> None:
+    """The OSD's disk, and the OSD."""
+    name = str(uuid.uuid4())
+    tool("ceph", "osd", "new", name)
+    caps = ("mon", "allow profile osd", "osd", "allow *", "mgr", "allow profile osd")
+    (FOLDER / "osd" / "keyring").write_text(tool("ceph", "auth", "get-or-create", "osd.0", *caps))
+    tool("ceph-osd", "--mkfs", "-i", "0", "--osd-uuid", name, "--no-mon-config")
+    it.start_osd()
+
+
+def tool(*argv: str) -> str:
+    """What a tool prints; it must succeed."""
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, timeout=UP_DEADLINE)
+    assert done.returncode == 0, f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def succeeds(*argv: str) -> bool:
+    """Whether a tool succeeds."""
+    return subprocess.run(argv, cwd="/", capture_output=True, timeout=UP_DEADLINE).returncode == 0
+
+
+def last_words(name: str) -> str:
+    """The end of what a daemon wrote."""
+    lines: list[str] = []
+    for path in (FOLDER / f"{name}.out", FOLDER / f"{name}.log"):
+        if path.exists():
+            lines += path.read_text(errors="replace").splitlines()[-TAIL:]
+    return "\n".join(lines)

@@ -1,0 +1,358 @@
+"""bcache between an NBD device and a pool: made, adopted, written back, and never parted from what only it holds."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import world
+from test_devices import (
+    LEASES,
+    PATHS,
+    Moment,
+    MortalLeases,
+    MortalRunner,
+    connected,
+    file_spec,
+    leftovers,
+    only_state,
+    quiet,
+    running_units,
+    sh,
+)
+from world import World, eventually, ok, snapshots
+
+from zvault.config.profile import QueueSettings
+from zvault.config.schema import Device
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
+from zvault.devices.stack import Stack
+from zvault.system.lease import LeaseStore
+from zvault.system.process import HostRunner
+
+LAB = {"mem": "4G", "timeout": 600}
+
+BCACHE = Path("/sys/block/bcache0/bcache")
+MIB = 1 << 20
+
+
+def sets() -> list[str]:
+    return [path.name for path in Path("/sys/fs/bcache").glob("*-*-*-*")]
+
+
+def all_left() -> dict[str, object]:
+    found = leftovers() | {"bcache": sorted(map(str, Path("/sys/block").glob("bcache*"))), "sets": sets()}
+    return {kind: things for kind, things in found.items() if things}
+
+
+def stop_all() -> None:
+    """Take down what a failed test left, so that it does not become the next one's."""
+    sh("for f in /sys/block/bcache*/bcache/stop; do echo 1 >$f; done; sleep 0.5", check=False)
+    sh("for f in /sys/fs/bcache/*/stop; do echo 1 >$f; done; sleep 0.5", check=False)
+    sh("systemctl stop 'zvault-device@*'; systemctl reset-failed; pkill -KILL nbdkit; true", check=False)
+    for index in connected():
+        sh(f"nbd-client -d /dev/nbd{index}", check=False)
+    sh(f"rm -rf {LEASES} {PATHS.run / 'device'}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nbd_module() -> None:
+    sh("modprobe nbd && udevadm settle")
+
+
+@contextlib.contextmanager
+def loop_device(file: Path, size: str = "2G") -> Iterator[str]:
+    sh(f"truncate -s {size} {file}")
+    path = sh(f"losetup --find --show {file}")
+    try:
+        yield path
+    finally:
+        sh(f"losetup -d {path}")
+
+
+@dataclass
+class Cached:
+    """A vault's device with a cache of its own."""
+
+    folder: Path
+    cache: str
+    filters: str = ""
+    settings: dict[str, object] = field(
+        default_factory=lambda: {"mode": "writeback", "sequential_cutoff": "1G"}
+    )
+
+    @property
+    def backing(self) -> Path:
+        return self.folder / "backing"
+
+    def stack(self, *, create: bool = True, cache: str | None = None) -> Stack:
+        device = Device.model_validate(
+            {
+                "nbd": file_spec(self.backing, self.filters),
+                "size": "128M",
+                "timeout": "5s",
+                "cache": {"bcache": cache or self.cache, **self.settings},
+            }
+        )
+        leases = LeaseStore(LEASES)
+        return Stack(
+            "cold", [device], QueueSettings(read_ahead_kb=64), HostRunner(), PATHS, leases, create=create
+        )
+
+    def write(self, seed: int, mib: int = 8) -> bytes:
+        """Data that is the cache's alone for now."""
+        data = os.urandom(1024) * 1024 * mib
+        fd = os.open("/dev/bcache0", os.O_WRONLY | os.O_EXCL)
+        os.pwrite(fd, data, seed * 16 * MIB)
+        os.fsync(fd)
+        os.close(fd)
+        return data
+
+    def holds(self, seed: int, data: bytes) -> bool:
+        """Whether the backing file has the data, where the data of a backing device begin."""
+        with self.backing.open("rb") as file:
+            file.seek(4 * MIB + seed * 16 * MIB)
+            return file.read(len(data)) == data
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Iterator[Cached]:
+    assert not all_left()
+    with loop_device(tmp_path / "cache") as cache:
+        yield Cached(tmp_path, cache)
+        found = all_left()
+        stop_all()
+        assert not found
+
+
+def kernel(name: str) -> str:
+    return (BCACHE / name).read_text().strip()
+
+
+async def test_made_used_and_taken_down_clean(cached: Cached):
+    stack, said = cached.stack(), list[str]()
+    began = time.monotonic()
+    (device,) = await stack.up(said.append)
+    print(f"up in {time.monotonic() - began:.2f} s", *said, sep="\n")
+    assert (device.path, device.size) == ("/dev/bcache0", 124 * MIB)
+    assert "[writeback]" in kernel("cache_mode")
+    assert (kernel("state"), kernel("sequential_cutoff")) == ("clean", "1.0G")
+    assert Path("/sys/block/nbd0/queue/read_ahead_kb").read_text() == "64\n"
+    assert Path("/sys/block/bcache0/queue/read_ahead_kb").read_text() == "64\n"
+    state = await only_state(stack)
+    assert (state.state, state.path, state.size) == ("up", "/dev/bcache0", 124 * MIB)
+    data = cached.write(1)
+    assert kernel("state") == "dirty"
+    assert not cached.holds(1, data)
+    first = sets()
+
+    began = time.monotonic()
+    await cached.stack().up(said.append)
+    assert said[-1] == "/dev/bcache0 is up already"
+    await Stack("cold", [], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES)).down(said.append)
+    print(f"down in {time.monotonic() - began:.2f} s")
+    assert cached.holds(1, data)
+    assert not all_left()
+
+    # The cache stays attached, and is found again without create.
+    await cached.stack(create=False).up(quiet)
+    assert sets() == first
+    (cached.folder / "data").write_bytes(data)
+    sh(f"cmp -n {len(data)} -i {16 * MIB}:0 /dev/bcache0 {cached.folder}/data")
+    await cached.stack().down(quiet)
+
+
+async def test_the_server_outlives_the_cache_until_it_is_clean(cached: Cached):
+    cached.filters = "filter=delay wdelay=100ms"
+    stack, said = cached.stack(), list[str]()
+    await stack.up(quiet)
+    data = cached.write(1)
+    sh("dmesg -C")
+    task = asyncio.ensure_future(stack.down(said.append))
+    began, dirty = time.monotonic(), 0
+    while not task.done():
+        await asyncio.sleep(0.05)
+        if BCACHE.exists():
+            dirty += kernel("state") == "dirty"
+            assert running_units()
+            assert connected()
+    await task
+    print(f"down in {time.monotonic() - began:.1f} s, seen dirty {dirty} times", *said, sep="\n")
+    assert dirty > 5
+    assert cached.holds(1, data)
+    log = sh("dmesg --notime")
+    assert -1 < log.index("bcache0 stopped") < log.index("NBD_DISCONNECT")
+
+
+async def test_a_write_back_that_takes_too_long_leaves_everything_up(cached: Cached):
+    cached.filters, cached.settings["flush"] = "filter=delay wdelay=2s", "1s"
+    await cached.stack().up(quiet)
+    data = cached.write(1)
+    with pytest.raises(Busy) as caught:
+        await cached.stack().down(quiet)
+    assert "in its cache only" in caught.value.what
+    assert (await only_state(cached.stack())).state == "up"
+    assert kernel("writeback_percent") == "10"
+    assert not cached.holds(1, data)
+    cached.settings["flush"] = "5m"
+    await cached.stack().up(quiet)
+    await cached.stack().down(quiet)
+    assert cached.holds(1, data)
+
+
+def dies(cached: Cached, verb: str, moment: Moment) -> bool:
+    """Let another process do something with the vault; whether it was killed on the way."""
+    child = os.fork()
+    if child == 0:
+        stack, leases = cached.stack(), MortalLeases(LEASES)
+        leases.moment = moment
+        mortal = Stack("cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases, create=True)
+        asyncio.run(getattr(mortal, verb)(quiet))
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["between", "during"])
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_killed_at_any_moment(cached: Cached, verb: str, before: bool):
+    """From blank devices up, and down with a dirty cache: whatever is found is adopted or cleared, nothing is lost."""
+    seen, data = [], b""
+    for round_, nth in enumerate(range(1 + before, 100, 3)):
+        if verb == "down":
+            asyncio.run(cached.stack().up(quiet))
+            data = cached.write(round_ % 5, mib=1)
+        if not dies(cached, verb, Moment(nth, before=before)):
+            break
+        state = asyncio.run(only_state(cached.stack()))
+        seen.append(state.state)
+        if round_ % 2:
+            (device,) = asyncio.run(cached.stack().up(quiet))
+            assert device.path == "/dev/bcache0"
+            assert kernel("state") in {"clean", "dirty"}
+            assert len(connected()) == 1
+        asyncio.run(cached.stack().down(quiet))
+        assert not all_left(), f"killed in {verb} at step {nth}, found {state}"
+        if verb == "down":
+            assert cached.holds(round_ % 5, data)
+        elif round_ % 3:
+            # And where both are formatted already udev is faster than zvault.
+            sh(f"rm -f {cached.backing}; dd if=/dev/zero of={cached.cache} bs=1M count=2 conv=fsync")
+    asyncio.run(cached.stack().down(quiet))
+    print(f"killed in {verb} at {len(seen)} moments, found", seen)
+    assert len(seen) > 3
+
+
+async def test_what_holds_anything_is_not_formatted(cached: Cached):
+    with pytest.raises(NotFound, match="blank"):
+        await cached.stack(create=False).up(quiet)
+    sh(f"mkfs.ext4 -q {cached.cache}")
+    before = sh(f"sha256sum {cached.cache}")
+    with pytest.raises(Refused, match="ext4"):
+        await cached.stack().up(quiet)
+    assert sh(f"sha256sum {cached.cache}") == before
+    assert not cached.backing.stat().st_blocks, "nor is the other"
+    with pytest.raises(DeviceGone, match="not there"):
+        await cached.stack(cache="/dev/nosuch").up(quiet)
+    with loop_device(cached.folder / "small", "100M") as small, pytest.raises(Refused, match="small"):
+        await cached.stack(cache=small).up(quiet)
+    assert not all_left()
+
+
+async def test_a_dirty_device_is_not_run_without_its_cache(cached: Cached):
+    stack = cached.stack()
+    await stack.up(quiet)
+    data = cached.write(1)
+    sh("systemctl kill -s KILL zvault-device@cold-0; sleep 0.3")
+    state = await only_state(stack)
+    assert (state.state, state.path) == ("gone", "/dev/bcache0")
+    said: list[str] = []
+    await stack.down(said.append)
+    assert any("stay in the cache" in line for line in said), said
+    assert not all_left()
+    assert not cached.holds(1, data)
+
+    with loop_device(cached.folder / "another") as another:
+        with pytest.raises(DeviceGone, match="another cache") as caught:
+            await cached.stack(cache=another).up(quiet)
+        assert "dirty" in caught.value.why
+        assert not all_left()
+    await cached.stack(create=False).up(quiet)
+    assert kernel("state") == "dirty"
+    await stack.down(quiet)
+    assert cached.holds(1, data)
+
+
+@dataclass
+class CachedWorld(World):
+    """The whole tool with a cache below its vault."""
+
+    cache: str = ""
+    delay: str = "filter=delay wdelay=20ms"
+    size: str = "512M"
+
+    def config_text(self) -> str:
+        cache = f'cache = {{ bcache = "{self.cache}", mode = "writeback", sequential_cutoff = "1G" }}'
+        return super().config_text().replace('timeout = "20s"', f'timeout = "20s"\n{cache}')
+
+
+@pytest.fixture
+def tank(tmp_path: Path) -> Iterator[CachedWorld]:
+    with loop_device(tmp_path / "cache") as cache:
+        it = CachedWorld(cache=cache)
+        it.clean()
+        it.source()
+        yield it
+        sh("systemctl stop zvaultd; zpool clear cold; zpool export cold", check=False, timeout=120)
+        stop_all()
+        it.clean()
+
+
+def nothing_left() -> None:
+    world.nothing_left()
+    assert not sets()
+
+
+def converges() -> None:
+    """A run that is ok, after which the vault has the source's files and the pool has no fault."""
+    time.sleep(1.1)
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    for dataset in ("tank/home", "tank/big"):
+        tag = snapshots(dataset)[-1]
+        there = world.snapshot_hashes(f"cold/lab/{dataset}@{tag}")
+        assert there == world.snapshot_hashes(f"{dataset}@{tag}")
+        assert there
+    sh("zpool scrub -w cold")
+    assert "errors: No known data errors" in sh("zpool status cold")
+    ok("vault", "down", "cold")
+    nothing_left()
+
+
+def test_the_server_of_a_cached_vault_killed_while_it_is_written_to(tank: CachedWorld):
+    tank.start()
+    ok("run", "--no-wait", "tank")
+    eventually("dirty data", lambda: BCACHE.exists() and kernel("state") == "dirty", seconds=60)
+    sh("systemctl kill -s KILL zvault-device@cold-0")
+    eventually("the run to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=120)
+    print(world.journal())
+    converges()
+
+
+def test_the_daemon_killed_while_the_cache_is_written_back(tank: CachedWorld):
+    tank.start()
+    ok("vault", "up", "cold")
+    ok("run", "tank")
+    pid = world.main_pid()
+    asked = subprocess.Popen(["zvaultctl", "vault", "down", "cold"])
+    eventually("the write-back", lambda: kernel("writeback_percent") == "0", seconds=60)
+    os.kill(pid, signal.SIGKILL)
+    assert asked.wait() != 0
+    eventually("the next daemon", lambda: world.main_pid() not in {0, pid}, seconds=60)
+    eventually("it to be down", lambda: not connected() and not sets(), seconds=120)
+    nothing_left()
+    converges()

@@ -1,0 +1,312 @@
+"""Vaults on RBD images of a real Ceph cluster: made, mapped by krbd and rbd-nbd, shared with nobody, survived."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ceph
+import pytest
+from world import World, ctl, eventually, ok, sh, snapshot_hashes, snapshots, tree_hashes
+
+from zvault.config.rbd import parse_rbd
+from zvault.core.errors import DeviceGone, NotFound, Refused, ToolFailed
+from zvault.devices import rbd, rbd_map
+from zvault.devices.rbd import Cluster, Shape
+from zvault.system.process import HostRunner
+
+LAB = {"mem": "4G", "timeout": 600}
+
+IMAGE = "rbd_meta/cold"
+HOLDER = """
+import sys, rados, rbd
+cluster = rados.Rados(conffile="/etc/ceph/ceph.conf")
+cluster.connect()
+with cluster.open_ioctx("rbd_meta") as pool, rbd.Image(pool, "cold") as image:
+    image.lock_acquire(rbd.RBD_LOCK_MODE_EXCLUSIVE)
+    print("held", flush=True)
+    for line in sys.stdin:
+        try:
+            image.write(b"x" * 4096, 0)
+            image.flush()
+            print("wrote", flush=True)
+        except Exception as error:
+            print("refused:", error, flush=True)
+"""
+"""Another host: its own client of the cluster, which keeps the lock and writes when it is told to."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ceph.Cluster]:
+    began = time.monotonic()
+    with ceph.cluster() as it:
+        print(f"the cluster is up after {time.monotonic() - began:.1f} s")
+        it.client("zvault", mon="profile rbd", osd="profile rbd")
+        yield it
+
+
+class Vault(World):
+    """The world with its vault on an image."""
+
+    map = "krbd"
+    timeout = "6s"
+    device = (
+        'data_pool = "data"\nobject_size = "1M"\nfeatures = ["exclusive-lock", "object-map", "fast-diff"]'
+    )
+
+    def config_text(self) -> str:
+        table = f"""
+rbd = "{IMAGE}"
+size = "2G"
+map = "{self.map}"
+timeout = "{self.timeout}"
+ceph = {{ user = "zvault", keyring = "{ceph.FOLDER}/client.zvault.keyring" }}
+{self.device}
+"""
+        return re.sub(
+            r'\nnbd = .*?timeout = "20s"\n', lambda _: table, super().config_text(), flags=re.DOTALL
+        )
+
+    def clean(self) -> None:
+        super().clean()
+        for mapping in mappings():
+            sh("rbd", "device", "unmap", "-o", "force", mapping["device"], check=False)
+        for unit in re.findall(r"zvault-rbd@\S+", sh("systemctl", "list-units", "--plain", "zvault-rbd@*")):
+            sh("systemctl", "stop", unit, check=False)
+        sh("rbd", "rm", IMAGE, check=False)
+
+
+@pytest.fixture
+def world(cluster: ceph.Cluster) -> Iterator[Vault]:
+    it = Vault()
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def mappings() -> list[dict[str, Any]]:
+    """What krbd has mapped."""
+    return json.loads(sh("rbd", "device", "list", "--format", "json"))
+
+
+def watchers() -> list[str]:
+    """The addresses of those who have the image open."""
+    status = json.loads(sh("rbd", "status", "--format", "json", IMAGE))
+    return [watcher["address"] for watcher in status["watchers"]]
+
+
+def left() -> dict[str, object]:
+    """What a vault could have left."""
+    found = {
+        "mappings": mappings(),
+        "watchers": watchers(),
+        "nbd": [str(path) for path in Path("/sys/block").glob("nbd*/pid")],
+        "units": sh("systemctl", "list-units", "--plain", "--no-legend", "zvault-rbd@*").split(),
+        "leases": [path.name for path in Path("/run/zvault/lease").rglob("[0-9]*") if path.is_file()],
+    }
+    return {kind: things for kind, things in found.items() if things}
+
+
+def suspended() -> bool:
+    """Whether the vault's pool is."""
+    return "SUSPENDED" in sh("zpool", "list", "-Ho", "health", "cold")
+
+
+def scrubbed() -> str:
+    """The vault's pool read back as a whole: what ``zpool status`` says of it."""
+    sh("zpool", "scrub", "-w", "cold")
+    return sh("zpool", "status", "cold")
+
+
+def mapped_by_hand() -> str:
+    """Where somebody else has it mapped now."""
+    return sh("rbd", "device", "map", "-o", "exclusive", IMAGE).strip()
+
+
+@contextmanager
+def holder() -> Iterator[subprocess.Popen[str]]:
+    """Another client, which has the image's lock."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=pipe, stdout=pipe, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def write(process: subprocess.Popen[str]) -> str:
+    """Have the other client write; what came of it."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("write\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+@pytest.mark.parametrize("way", ["krbd", "rbd-nbd"])
+def test_a_vault_on_an_image_that_zvault_makes(world: Vault, way: str):
+    world.map = way
+    world.start()
+    ok("run", "tank")
+    info = json.loads(sh("rbd", "info", "--format", "json", IMAGE))
+    assert (info["data_pool"], info["object_size"], info["size"]) == ("data", 1 << 20, 2 << 30)
+    assert {"exclusive-lock", "object-map", "fast-diff", "data-pool"} == set(info["features"])
+    assert left() == {}
+
+    if way == "krbd":  # by hand: it is joined, not mapped once more
+        assert mapped_by_hand() == "/dev/rbd0"
+    ok("vault", "up", "cold")
+    device = "/dev/rbd0" if way == "krbd" else "/dev/nbd0"
+    assert device in sh("zpool", "list", "-vHPL", "cold")
+    (address,) = watchers()
+    lock = json.loads(sh("rbd", "lock", "ls", "--format", "json", IMAGE))
+    assert [entry["address"] for entry in lock] == [address]
+
+    sh("systemctl", "kill", "-s", "KILL", "zvaultd")
+    sh("systemctl", "reset-failed", "zvaultd", check=False)
+    sh("systemctl", "start", "zvaultd")
+    eventually("adoption", lambda: "up" in ctl("vault", "status", "cold").out, seconds=20)
+    assert watchers() == [address], "it was not adopted as it was"
+    assert "No known data errors" in scrubbed()
+    newest = snapshots("cold/lab/tank/home")[-1]
+    for name in ("home", "big"):
+        assert snapshot_hashes(f"cold/lab/tank/{name}@{newest}") == tree_hashes(Path("/tank", name))
+    if way == "rbd-nbd":
+        sh("systemctl", "kill", "-s", "KILL", "zvault-rbd@cold-0")
+        writer = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
+        eventually("suspension", suspended, seconds=40)
+        ok("vault", "up", "cold")
+        assert writer.wait(30) == 0
+        assert device in sh("zpool", "list", "-vHPL", "cold")
+        assert "No known data errors" in scrubbed()
+    ok("vault", "down", "cold")
+    assert left() == {}
+
+
+def test_another_host_has_it_and_is_shut_out_when_told(world: Vault):
+    world.start()
+    sh("rbd", "create", "--size", "2G", "--data-pool", "data", "--object-size", "1M", IMAGE)
+    with holder() as other:
+        (address,) = watchers()
+        for way in ("krbd", "rbd-nbd"):
+            world.map = way
+            world.configure()
+            sh("systemctl", "restart", "zvaultd")
+            refused = ctl("vault", "up", "cold")
+            assert refused.code == 1
+            assert f"at {address} holds its exclusive lock" in " ".join(refused.err.split()), refused.err
+            assert left() == {"watchers": [address]}
+        assert write(other) == "wrote\n"
+        match = re.search(r"shut out with (ceph .*) and (rbd lock rm .*)", " ".join(refused.err.split()))
+        assert match is not None, refused.err
+        for command in match.groups():
+            sh(*shlex.split(command))
+        assert write(other).startswith("refused:")
+        sh("dd", "if=/dev/zero", f"of={mapped_by_hand()}", "bs=1M", "count=1", "oflag=direct")
+        sh("rbd", "device", "unmap", IMAGE)
+        ok("vault", "up", "cold")
+        assert address not in watchers()
+        assert write(other).startswith("refused:")
+    assert "No known data errors" in scrubbed()
+    ok("vault", "down", "cold")
+
+
+def test_its_storage_stops_answering_for_a_while(world: Vault, cluster: ceph.Cluster):
+    world.timeout = "3s"
+    world.start()
+    ok("vault", "up", "cold")
+    cluster.stop_osd()
+    try:
+        writer = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
+        began = time.monotonic()
+        eventually("suspension", suspended, seconds=40)
+        print(f"suspended after {time.monotonic() - began:.1f} s")
+        assert "SUSPENDED" in ctl("vault", "status", "cold").out.upper()
+    finally:
+        cluster.start_osd()
+    ok("vault", "up", "cold")
+    assert writer.wait(30) == 0
+    assert "No known data errors" in scrubbed()
+    ok("vault", "down", "cold")
+    # Its watch broke off and the cluster still counts it as there for a while: no stranger to be refused for.
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
+    assert left() == {}
+
+
+async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
+    run, ours = HostRunner(), Cluster()
+    there = parse_rbd("rbd_meta/shape")
+    shape = Shape(size=1 << 30, object_size=8 << 20, stripe_unit=64 << 10, stripe_count=4)
+    assert await rbd.create(there, shape, ours, run)
+    assert not await rbd.create(there, shape, ours, run)
+    found = await rbd.find(there, ours, run)
+    assert found is not None
+    assert shape.differences(found.shape) == []
+    with pytest.raises(Refused, match="size is 1G, not 2G; data_pool is none, not data"):
+        await rbd.create(there, Shape(size=2 << 30, data_pool="data"), ours, run)
+
+    assert await rbd.find(parse_rbd("rbd_meta/none"), ours, run) is None
+    with pytest.raises(NotFound, match="there is no pool 'nopool'"):
+        await rbd.find(parse_rbd("nopool/x"), ours, run)
+    with pytest.raises(NotFound, match="there is no namespace 'ns'"):
+        await rbd.find(parse_rbd("rbd_meta/ns/x"), ours, run)
+    with pytest.raises(NotFound, match="there is no pool 'nodata'"):
+        await rbd.create(parse_rbd("rbd_meta/new"), Shape(size=1 << 30, data_pool="nodata"), ours, run)
+    with pytest.raises(DeviceGone, match=r"does not let client\.nobody in"):
+        await rbd.find(there, Cluster(user="nobody"), run)
+    with pytest.raises(NotFound, match="no Ceph configuration at /none"):
+        await rbd.find(there, Cluster(conf="/none"), run)
+
+    sh("rbd", "namespace", "create", "rbd_meta/ns")
+    odd = parse_rbd("rbd_meta/ns/odd")
+    assert await rbd.create(odd, Shape(size=1 << 30, features=("exclusive-lock", "journaling")), ours, run)
+    await rbd_map.check_krbd(run)
+    argv = rbd_map.map_command(odd, ours, exclusive=True, timeout=10)
+    with pytest.raises(
+        ToolFailed, match=r"lacks a feature of it: journaling.*feature disable rbd_meta/ns/odd"
+    ):
+        await rbd_map.map_krbd(odd, argv, ours, run, exclusive=True)
+    sh("rbd", "feature", "disable", str(odd), "journaling")
+    await rbd_map.map_krbd(odd, argv, ours, run, exclusive=True)
+    mapping = rbd_map.mapped(odd)
+    assert mapping is not None
+    assert mapping.size == 1 << 30
+    assert rbd_map.mapped(parse_rbd("rbd_meta/odd")) is None
+    (owner,) = await rbd.owners(odd, ours, run)
+    assert (owner.address, owner.watches, owner.lock is not None) == (mapping.client, True, True)
+    await rbd_map.unmap(mapping, ours, run)
+    assert rbd_map.mapped(odd) is None
+    assert await rbd.owners(odd, ours, run) == []
+
+
+async def test_a_cluster_that_does_not_answer_is_given_up(
+    cluster: ceph.Cluster, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(rbd, "CALL_DEADLINE", 5.0)
+    run, image = HostRunner(), parse_rbd("rbd_meta/any")
+    cluster.stop_osd()
+    began = time.monotonic()
+    with pytest.raises(DeviceGone, match="OSDs may be down"):
+        await rbd.find(image, Cluster(), run)
+    assert time.monotonic() - began < rbd.CALL_DEADLINE + 5
+    cluster.start_osd()
+    cluster.stop_mon()
+    began = time.monotonic()
+    monkeypatch.undo()
+    with pytest.raises(DeviceGone, match="no monitor of Ceph answered within 10 s"):
+        await rbd.find(image, Cluster(), run)
+    assert time.monotonic() - began < rbd.MONITOR_TIMEOUT + 5
+    cluster.start_mon()

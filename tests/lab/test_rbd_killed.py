@@ -1,0 +1,53 @@
+"""zvault killed while it maps an image or lets go of it, at one step after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import ceph
+import pytest
+from test_devices import LEASES, PATHS, Moment, killed, quiet
+from test_rbd import IMAGE, left, watchers
+from world import sh
+
+from zvault.config.profile import QueueSettings
+from zvault.config.schema import Device
+from zvault.devices.stack import Stack
+from zvault.system.lease import LeaseStore
+from zvault.system.process import HostRunner
+
+LAB = {"mem": "4G", "timeout": 400}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ceph.Cluster]:
+    with ceph.cluster() as it:
+        yield it
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+@pytest.mark.parametrize("way", ["krbd", "rbd-nbd"])
+def test_killed_at_any_moment(cluster: ceph.Cluster, way: str, verb: str):
+    """With any of its tools on its way when zvault dies, the next start joins or clears what is there."""
+    sh("rbd", "create", "--size", "64M", IMAGE)
+    device = Device.model_validate({"rbd": IMAGE, "map": way, "timeout": "6s"})
+    stack = Stack("cold", [device], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES))
+    seen = []
+    for nth in range(1, 100, 2):
+        if verb == "down":
+            asyncio.run(stack.up(quiet))
+        if not killed(stack, verb, Moment(nth, before=False)):
+            break
+        (state,) = asyncio.run(stack.probe())
+        seen.append(state.state)
+        if nth % 4 == 1:
+            (found,) = asyncio.run(stack.up(quiet))
+            sh("dd", f"if={found.path}", "of=/dev/null", "bs=4096", "count=1", "iflag=direct")
+            assert len(watchers()) == 1
+        asyncio.run(stack.down(quiet))
+        assert left() == {}, f"killed at step {nth}, found {state}"
+    asyncio.run(stack.down(quiet))
+    print(f"killed in {verb} at {len(seen)} moments, found", seen)
+    assert len(seen) > 1
+    sh("rbd", "rm", IMAGE)

@@ -1,0 +1,142 @@
+"""Vaults of several devices, and making one: shown, asked, and never on anything that holds anything."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import world
+from world import DISK, METRICS, World, ctl, get, ok, sh, snapshots
+
+LAB = {"mem": "4G", "timeout": 400}
+
+IMAGES = {"data-a": "256M", "data-b": "256M", "special-a": "128M", "special-b": "128M"}
+
+
+@dataclass
+class Several(World):
+    """A vault of two data devices that mirror each other, and two special ones."""
+
+    def config_text(self) -> str:
+        devices = "".join(
+            f'[[vault.cold.device]]\nnbd = "nbdkit:file {DISK}/{name}"\nsize = "{size}"\ntimeout = "20s"\n'
+            f'vdev = "{name.split("-")[0]}"\nmirror = "a"\n'
+            for name, size in IMAGES.items()
+        )
+        return (
+            f'[daemon]\nmetrics = "{METRICS}"\nhost = "lab"\n'
+            '[vault.cold]\npool = "cold"\nspecial_small_blocks = "32K"\n'
+            f'{devices}[backup.tank]\nsource = "tank/home"\nvault = "cold"\n'
+            f'[vault.plain]\npool = "plain"\n{self.extra}'
+        )
+
+
+@pytest.fixture
+def tank() -> Iterator[Several]:
+    it = Several()
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def digests() -> dict[str, str]:
+    return {name: hashlib.sha256((DISK / name).read_bytes()).hexdigest() for name in IMAGES}
+
+
+def allocated() -> dict[str, int]:
+    """Bytes on each top-level vdev."""
+    rows = [line.split("\t") for line in sh("zpool", "list", "-vHp", "cold").splitlines()]
+    return {row[1]: int(row[3]) for row in rows if len(row) > 3 and row[1].startswith("mirror-")}
+
+
+def test_a_vault_of_mirrors_is_shown_asked_for_and_made(tank: Several):
+    tank.start()
+    missing = ctl("run", "tank")
+    assert missing.code == 1
+    assert "zvaultctl vault create cold" in missing.err
+    for name in IMAGES:
+        (DISK / name).unlink()
+
+    shown = ok("vault", "create", "cold", "-n")
+    print(shown.out)
+    assert f"truncate --size=268435456 -- {DISK}/data-a" in shown.out
+    assert f"nbdkit -f -U /run/zvault/device/cold-3.sock file {DISK}/special-b" in shown.out
+    assert "cold mirror cold-0 cold-1 special mirror cold-2 cold-3" in shown.out
+    assert "-O special_small_blocks=32768" in shown.out
+    unasked = ctl("vault", "create", "cold")
+    assert unasked.code == 2
+    assert "'zvaultctl vault create cold --yes' does it" in unasked.err
+    assert not any((DISK / name).exists() for name in IMAGES)
+    world.nothing_left()
+
+    made = ok("vault", "create", "cold", "--yes")
+    assert "pool cold is made; vault cold is down" in made.out
+    world.nothing_left()
+    before = digests()
+    again = ctl("vault", "create", "cold", "--yes")
+    assert again.code == 2
+    assert 'zfs_member "cold"' in again.err
+    assert digests() == before, "not a byte was changed"
+    world.nothing_left()
+
+
+def test_a_vault_of_mirrors_is_used_and_survives_half_of_each(tank: Several):
+    tank.start()
+    ok("vault", "create", "cold", "--yes")
+    ok("vault", "up", "cold")
+    layout = sh("zpool", "status", "-P", "cold").split()
+    wanted = ["mirror-0", "/dev/nbd0", "/dev/nbd1", "special", "mirror-1", "/dev/nbd2", "/dev/nbd3"]
+    assert [word for word in layout if word in wanted] == wanted
+    assert get("cold", "special_small_blocks") == "32768"
+    busy = ctl("vault", "create", "cold", "--yes")
+    assert busy.code == 1
+    assert "is up" in busy.err
+
+    sh("zfs", "set", "recordsize=16K", "tank/home")
+    world.noise(Path("/tank/home/small"), 12)
+    sh("zfs", "set", "recordsize=128K", "tank/home")
+    world.noise(Path("/tank/home/big"), 24)
+    was = allocated()
+    ok("run", "tank")
+    grew = {name: size - was[name] >> 20 for name, size in allocated().items()}
+    print(grew)
+    assert 11 < grew["mirror-1"] < 20, "the blocks of 16K"
+    assert grew["mirror-0"] > 23, "the larger ones"
+    tag = snapshots("tank/home")[-1]
+    there = world.snapshot_hashes(f"cold/lab/tank/home@{tag}")
+    assert there == world.snapshot_hashes(f"tank/home@{tag}")
+
+    # One side of each mirror is lost while the vault is down: the pool has all that it had.
+    ok("vault", "down", "cold")
+    world.nothing_left()
+    for name in ("data-b", "special-a"):
+        sh("truncate", "-s", "0", str(DISK / name))
+    assert ctl("vault", "up", "cold").code == 1, "it is up, and not well"
+    assert world.status()["vaults"][0]["health"] == "DEGRADED"
+    assert world.snapshot_hashes(f"cold/lab/tank/home@{tag}") == there
+    time.sleep(1.1)
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_what_cannot_be_made(tank: Several):
+    tank.extra = (
+        f'[vault.full]\npool = "full"\n[[vault.full.device]]\nnbd = "nbdkit:file {DISK}/new"\nsize = "128M"\n'
+        f'[[vault.full.device]]\nnbd = "nbdkit:file {DISK}/tank.img"\n'
+    )
+    tank.start()
+    plain = ctl("vault", "create", "plain", "-n")
+    assert plain.code == 2
+    assert "no devices in zvault.toml" in plain.err
+    assert ctl("vault", "create", "nix", "-n").code == 2
+    sh("zpool", "export", "tank")
+    before = hashlib.sha256((DISK / "tank.img").read_bytes()).hexdigest()
+    full = ctl("vault", "create", "full", "--yes")
+    assert full.code == 2
+    assert 'zfs_member "tank"' in full.err
+    assert hashlib.sha256((DISK / "tank.img").read_bytes()).hexdigest() == before
+    assert not any((DISK / "new").read_bytes()), "nor was the blank one touched"
+    world.nothing_left()

@@ -1,0 +1,189 @@
+"""OpenZFS's module parameters that profiles use: what each is, its default, where it is to be found, and what holds
+when two vaults want it differently.
+
+Defaults are those of the source of OpenZFS 2.1 to 2.4 (module/zfs/vdev_queue.c, zio.c, txg.c, arc.c, dmu_recv.c);
+where zfs(4) differs, the source is right. The rules' reasons were measured, see docs/explanation/tuning.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Version = tuple[int, ...]
+Unit = Literal["size", "count", "percent", "seconds", "switch", "text"]
+Rule = Literal["larger", "smaller"]
+
+NEWEST: Version = (99,)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One parameter. ``rule`` decides between two vaults, for the reason ``because``; without one neither gets it.
+
+    OpenZFS has it from version ``since`` on and before ``gone``; ``lost`` says what follows where it is missing.
+    """
+
+    what: str
+    default: str | None
+    unit: Unit = "count"
+    rule: Rule | None = None
+    because: str = ""
+    since: Version = (2, 1)
+    gone: Version = NEWEST
+    lost: str = ""
+
+
+_LARGE = "a limit too high costs a fast device little, one too low costs a slow one most of its speed"
+_DEEP = "a queue too deep merges nothing, which costs a slow device most; one too shallow costs a fast one a quarter"
+_READ = "whoever waits for a read waits shorter, and the other vault is not hurt by what it does not read"
+_ROOM = "what one vault needs to fill its requests does not hurt the other"
+_FREE = "a vault that wants no throttle gets nothing merged with it"
+
+KNOWN: Mapping[str, Known] = {
+    "zfs_vdev_aggregation_limit": Known(
+        "largest request that is merged, on devices that say they rotate", "1048576", "size", "larger", _LARGE
+    ),
+    "zfs_vdev_aggregation_limit_non_rotating": Known(
+        "largest request that is merged, on devices that say they do not rotate",
+        "131072",
+        "size",
+        "larger",
+        _LARGE,
+    ),
+    "zfs_vdev_max_active": Known(
+        "requests at a device at once, of all kinds", "1000", rule="smaller", because=_DEEP
+    ),
+    "zfs_vdev_async_write_min_active": Known(
+        "writes at a device at once while little is dirty", "2", rule="smaller", because=_DEEP
+    ),
+    "zfs_vdev_async_write_max_active": Known(
+        "writes at a device at once while much is dirty", "10", rule="smaller", because=_DEEP
+    ),
+    "zfs_vdev_sync_write_min_active": Known(
+        "synchronous writes at a device, at least", "10", rule="smaller", because=_DEEP
+    ),
+    "zfs_vdev_sync_write_max_active": Known(
+        "synchronous writes at a device, at most", "10", rule="smaller", because=_DEEP
+    ),
+    "zfs_vdev_sync_read_min_active": Known(
+        "reads somebody waits for at a device, at least", "10", rule="larger", because=_READ
+    ),
+    "zfs_vdev_sync_read_max_active": Known(
+        "reads somebody waits for at a device, at most", "10", rule="larger", because=_READ
+    ),
+    "zfs_vdev_async_read_min_active": Known(
+        "reads ahead at a device, at least", "1", rule="larger", because=_READ
+    ),
+    "zfs_vdev_async_read_max_active": Known(
+        "reads ahead at a device, at most", "3", rule="larger", because=_READ
+    ),
+    "zfs_vdev_scrub_min_active": Known("scrub's reads at a device, at least", "1"),
+    "zfs_vdev_scrub_max_active": Known("scrub's reads at a device, at most", "3"),
+    "zfs_vdev_read_gap_limit": Known(
+        "bytes that may lie between two reads that are merged", "32768", "size", "larger", _LARGE
+    ),
+    "zfs_vdev_write_gap_limit": Known(
+        "bytes that may lie between two writes that are merged", "4096", "size", "larger", _LARGE
+    ),
+    "zio_dva_throttle_enabled": Known(
+        "whether allocations wait for the device, which keeps its queue short",
+        "1",
+        "switch",
+        "smaller",
+        _FREE,
+    ),
+    "zfs_vdev_queue_depth_pct": Known(
+        "how much may be allocated ahead of the device",
+        "1000",
+        "percent",
+        "larger",
+        _ROOM,
+        gone=(2, 4),
+        lost="its allocation throttle goes by bytes and needs no such figure",
+    ),
+    "zfs_vdev_def_queue_depth": Known(
+        "allocations queued ahead of a device, before its own depth is known",
+        "32",
+        rule="larger",
+        because=_ROOM,
+        gone=(2, 4),
+        lost="its allocation throttle goes by bytes and needs no such figure",
+    ),
+    "zfs_vdev_async_write_active_min_dirty_percent": Known(
+        "share of dirty data from which more writes go to a device at once", "30", "percent"
+    ),
+    "zfs_vdev_async_write_active_max_dirty_percent": Known(
+        "share of dirty data from which the most writes go to a device at once", "60", "percent"
+    ),
+    "zfs_txg_timeout": Known(
+        "longest time until what is dirty is written out", "5", "seconds", "larger", _ROOM
+    ),
+    "zfs_dirty_data_max": Known(
+        "memory for what is not yet written out, of all pools", None, "size", "larger", _ROOM
+    ),
+    "zfs_dirty_data_sync_percent": Known(
+        "share of dirty data from which it is written out", "20", "percent", "larger", _ROOM
+    ),
+    "zfs_dirty_data_max_max": Known(
+        "bound of zfs_dirty_data_max", None, "size", rule="larger", because=_ROOM
+    ),
+    "zfs_dirty_data_max_percent": Known(
+        "share of memory that zfs_dirty_data_max is at first", "10", "percent", "larger", _ROOM
+    ),
+    "zfs_dirty_data_max_max_percent": Known(
+        "share of memory that zfs_dirty_data_max_max is at first", "25", "percent", "larger", _ROOM
+    ),
+    "zfs_delay_min_dirty_percent": Known(
+        "share of dirty data from which writers are slowed down", "60", "percent", "larger", _ROOM
+    ),
+    "zfs_recv_queue_length": Known(
+        "bytes a receive has read and not yet written", "16777216", "size", "larger", _ROOM
+    ),
+    "zfs_recv_write_batch_size": Known(
+        "bytes of one object a receive writes in one go", "1048576", "size", "larger", _ROOM
+    ),
+    "zfs_recv_defer_batch_size": Known(
+        "bytes of changed objects a receive collects before it waits for them",
+        "33554432",
+        "size",
+        "larger",
+        _ROOM,
+        since=(2, 5),
+        lost="there a receive waits for each changed object of several slots (OpenZFS issue 11353)",
+    ),
+    "zfs_max_recordsize": Known("largest recordsize that can be set", "16777216", "size", "larger", _ROOM),
+    "zfs_vdev_open_timeout_ms": Known(
+        "milliseconds to wait for a device's node at import", "1000", rule="larger", because=_ROOM
+    ),
+    "zfs_deadman_ziotime_ms": Known("milliseconds after which a request counts as hung", "300000"),
+    "zfs_deadman_failmode": Known("what is done about a hung request", "wait", "text"),
+    "zfs_dio_enabled": Known(
+        "whether direct requests of programs bypass the ARC",
+        None,
+        "switch",
+        since=(2, 3),
+        lost="there all go through it",
+    ),
+    "zfs_vdev_disk_classic": Known(
+        "whether disks get their requests the way OpenZFS 2.1 did",
+        "0",
+        "switch",
+        since=(2, 2),
+        gone=(2, 4),
+        lost="there is one way only",
+    ),
+}
+
+
+def parse_version(text: str) -> Version:
+    """``(2, 3, 9)`` of ``2.3.9-0+deb13u1``; empty where it begins with no number."""
+    match = re.match(r"(?:zfs-)?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in match[1].split(".")) if match else ()
+
+
+def written(version: Version) -> str:
+    """``2.3.9``."""
+    return ".".join(map(str, version)) or "of unknown version"
