@@ -119,6 +119,12 @@ class Metrics(Collector):
             tallies.failures,
         )
         yield _counter(
+            "zvault_backup_retries",
+            "Times that a run waited and tried again what had failed.",
+            ("backup",),
+            {(name,): tallies.retries[name] for name in names},
+        )
+        yield _counter(
             "zvault_transfer_bytes",
             "Bytes streamed into the vault.",
             ("backup",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.lag import DatasetLag
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
+from zvault.daemon.tallies import Tallies
 from zvault.ops.backup import Run
 from zvault.ops.context import Context
 from zvault.ops.holds import Keepsake, reap
@@ -55,19 +55,6 @@ class Current:
     waiting: float | None = None
     missed: str | None = None
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass
-class Tallies:
-    """Counters since the daemon started, for the metrics."""
-
-    runs: Counter[tuple[str, str]] = field(default_factory=Counter)
-    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    bytes: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
-    pruned: Counter[tuple[str, str]] = field(default_factory=Counter)
-    aborted: Counter[tuple[str, str]] = field(default_factory=Counter)
-    over_limit: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Runs:
@@ -278,6 +265,7 @@ class Runs:
 
     def _count(self, event: dict[str, Any]) -> None:
         """Keep the live figures of a run, and the counters."""
+        self.tallies.count(event)
         current = self.current.get(event["run"])
         match event["event"]:
             case "plan" if current:
@@ -286,19 +274,10 @@ class Runs:
                 current.streams.add(event["dataset"])
             case "progress" if current:
                 current.bytes_done, current.bytes_total = event["run_bytes"], event["run_total"]
-            case "dataset-failed" if current:
+            case "dataset-failed" | "transfer-finished" if current:
                 current.streams.discard(event["dataset"])
-            case "transfer-finished":
-                if current:
-                    current.streams.discard(event["dataset"])
-                self.tallies.bytes[event["backup"]] += event["bytes"]
-                self.tallies.seconds[event["backup"]] += event["seconds"]
-            case "resume-aborted":
-                self.tallies.aborted[event["backup"], event["reason"]] += 1
             case "warning" if current and "over_limit" in event:
                 current.over_limit[event["side"]] = event["over_limit"]
-            case "pruned":
-                self.tallies.pruned[event["backup"], event["side"]] += event["count"]
 
     async def refresh_lag(self, backup: str) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from the source's bookmarks."""

@@ -17,8 +17,8 @@ from zvault.core.errors import Busy
 from zvault.core.lag import DatasetLag
 from zvault.core.model import Snapshot
 from zvault.daemon.metrics import Metrics, MetricsServer
-from zvault.daemon.runs import Tallies
 from zvault.daemon.status import Status
+from zvault.daemon.tallies import Tallies
 from zvault.ops.context import Clock, Context
 from zvault.system.process import HostRunner
 
@@ -123,6 +123,7 @@ def fill(metrics: Metrics) -> None:
     tallies = runs.tallies
     tallies.runs = Counter({("b", "ok"): 5, ("b", "failed"): 1})
     tallies.failures = Counter({("b", "transfer"): 1})
+    tallies.retries = Counter({"b": 3})
     tallies.bytes = Counter({"b": 2**53})
     tallies.seconds = Counter({"b": 12.5})
     tallies.pruned = Counter({("b", "source"): 3, ("b", "vault"): 4})
@@ -182,6 +183,7 @@ def test_counters_begin_at_zero_and_count(metrics: Metrics) -> None:
     fill(metrics)
     assert samples(metrics, "zvault_backup_runs") == {**zero, ("b", "ok"): 5, ("b", "failed"): 1}
     assert samples(metrics, "zvault_backup_failures") == {("b", "transfer"): 1}
+    assert samples(metrics, "zvault_backup_retries") == {("b",): 3, ("c",): 0}
     assert samples(metrics, "zvault_transfer_bytes") == {("b",): float(2**53)}
     assert samples(metrics, "zvault_transfer_seconds") == {("b",): 12.5}
     assert samples(metrics, "zvault_pruned_snapshots") == {("b", "source"): 3, ("b", "vault"): 4}

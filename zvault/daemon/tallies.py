@@ -1,0 +1,35 @@
+"""Counters since the daemon started, for the metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Tallies:
+    """What happened so far; keys begin with the backup's name."""
+
+    runs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    pruned: Counter[tuple[str, str]] = field(default_factory=Counter)
+    aborted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    over_limit: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def count(self, event: dict[str, Any]) -> None:
+        """Take an event of a run in."""
+        backup = event["backup"]
+        match event["event"]:
+            case "transfer-finished":
+                self.bytes[backup] += event["bytes"]
+                self.seconds[backup] += event["seconds"]
+            case "resume-aborted":
+                self.aborted[backup, event["reason"]] += 1
+            case "retry":
+                self.retries[backup] += 1
+            case "pruned":
+                self.pruned[backup, event["side"]] += event["count"]
