@@ -217,6 +217,7 @@ def test_a_dataset_that_stands_still_blocks_no_other_and_is_tried_again(tank):
     others = [e for e in seen(told, "transfer-finished") if e["dataset"] in (*SMALL, "tank/a/child")]
     assert len(others) == 4
     tries = seen(told, "retry")
+    assert world.metrics()['zvault_backup_retries_total{backup="tank"}'] == len(tries)
     assert [event["number"] for event in tries] == [1]
     assert all(event["time"] < tries[0]["time"] for event in others), "they did not wait for it"
     again = seen(told, "transfer-started")[-1]
