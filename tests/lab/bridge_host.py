@@ -129,7 +129,9 @@ class Guest:
         return [
             *("setpriv", "--pdeathsig", "TERM", str(LAB / "run"), *options),
             *(f"--timeout={wanted.get('timeout', MODULE_TIMEOUT_S)}", f"--share={share}"),
-            *("--env=ZVAULT_LAB_REPORTS=/share/reports", "--"),
+            "--env=ZVAULT_LAB_REPORTS=/share/reports",
+            *(f"--env=ZVAULT_ALL={every}" for every in filter(None, [os.environ.get("ZVAULT_ALL")])),
+            "--",
             *("python3", "-P", "-m", "pytest", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_S}"),
             *(f"--tb={self.config.option.tbstyle}", *([f"-{'v' * verbose}"] if verbose > 0 else []), *names),
         ]

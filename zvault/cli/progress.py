@@ -20,6 +20,9 @@ NAME_SHARE = 0.35
 """The part of the terminal's width a dataset's name may take."""
 
 
+WIDE = 100
+"""Columns from which on there is room for how full the buffer is."""
+
 LINE_EVERY = 60.0
 """Seconds between two lines where there is no terminal."""
 
@@ -113,6 +116,14 @@ def speed(rate: float) -> str:
     return format_rate(rate) if rate > 0 else ""
 
 
+def filled(marks: tuple[int, int] | None) -> str:
+    """``buffer 3-97%``: how full it was of late. Full, and the vault is slower; empty, and the source is."""
+    if marks is None:
+        return ""
+    low, high = marks
+    return f"buffer {high}%" if low == high else f"buffer {low}-{high}%"
+
+
 def overall_rate(event: Event) -> float:
     """Bytes a second of all of a run's streams; a restore has only one."""
     return float(event.get("run_rate", event["rate"]))
@@ -127,6 +138,7 @@ class LiveBar:
 
         console = Console(stderr=True, highlight=False)
         self._room = max(12, int(console.width * NAME_SHARE))
+        self._wide = console.width >= WIDE
         self._progress: Progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None, style="dim", complete_style="default", finished_style="default"),
@@ -165,7 +177,9 @@ class LiveBar:
             case "progress":
                 if event["dataset"] not in self._datasets:
                     self._datasets[event["dataset"]] = self._add(event["dataset"], event["total"])
-                self._move(self._datasets[event["dataset"]], event["bytes"], event["total"], event["rate"])
+                task = self._datasets[event["dataset"]]
+                buffer = filled(event["buffer"]) if self._wide else ""
+                self._move(task, event["bytes"], event["total"], event["rate"], buffer)
                 if self._run is not None:
                     self._move(self._run, event["run_bytes"], event["run_total"], overall_rate(event))
             case "retry" if self._run is not None:
@@ -175,10 +189,15 @@ class LiveBar:
 
     def _add(self, name: str, total: int | None) -> TaskID:
         return self._progress.add_task(
-            shortened(name, self._room), total=total, percent="", amount=amount(0, total), rate="", eta=""
+            shortened(name, self._room),
+            total=total,
+            percent="",
+            amount=amount(0, total),
+            rate="",
+            eta="",
         )
 
-    def _move(self, task: TaskID, done: int, total: int | None, rate: float) -> None:
+    def _move(self, task: TaskID, done: int, total: int | None, rate: float, more: str = "") -> None:
         self._progress.update(
             task,
             completed=done,
@@ -186,7 +205,7 @@ class LiveBar:
             total=None if total is None else max(total, done),
             percent=percent(done, total),
             amount=amount(done, total),
-            rate=speed(rate),
+            rate=" ".join(filter(None, (speed(rate), more))),
             eta=remaining(done, total, rate),
         )
 

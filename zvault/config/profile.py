@@ -102,6 +102,15 @@ class Stream(Table):
         default=written("1M"), description="One block of it; the buffer has at least five.", examples=["4M"]
     )
 
+    start: int = Field(
+        default=0,
+        ge=0,
+        le=90,
+        description="How full the buffer next to `zfs receive` must be, in percent, before it passes anything on: the "
+        "first transaction groups are then full ones.",
+        examples=[50],
+    )
+
     @field_validator("block")
     @classmethod
     def _enough_blocks(cls, block: int, info: ValidationInfo) -> int:

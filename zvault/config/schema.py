@@ -8,7 +8,7 @@ from pydantic import Field
 
 from zvault.config.backup import Backup, Send, SnapshotConfig
 from zvault.config.device import Device
-from zvault.config.fields import HostName, Listen, Table, TimeZone, Word
+from zvault.config.fields import HostName, Listen, Size, Table, TimeZone, Word
 from zvault.config.vault import Vault
 
 __all__ = ["Backup", "Config", "Daemon", "Device", "Host", "Send", "SnapshotConfig", "Vault"]
@@ -52,6 +52,11 @@ class Host(Table):
     )
     transfers: int = Field(
         default=8, ge=1, le=64, description="How many streams this host may send at once.", examples=[2]
+    )
+    buffer: Size | None = Field(
+        default=None,
+        description="Memory of mbuffer on this host, for each stream; if left out, as the vault's profile says.",
+        examples=["32M"],
     )
 
 

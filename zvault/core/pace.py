@@ -29,6 +29,24 @@ class Pace:
         return max(0, count - before) / (now - began) if now > began else 0.0
 
 
+class Marks:
+    """The lowest and the highest value over the last ``SPAN`` seconds, such as a buffer's fill."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def note(self, now: float, value: int) -> None:
+        """Note the value at a time in seconds, on a clock that never goes back."""
+        self._seen.append((now, value))
+        while self._seen[0][0] < now - SPAN:
+            self._seen.popleft()
+
+    def range(self) -> tuple[int, int] | None:
+        """Both marks; None while nothing was noted."""
+        values = [value for _, value in self._seen]
+        return (min(values), max(values)) if values else None
+
+
 @dataclass(slots=True)
 class Stream:
     """A stream under way: the bytes it is thought to have, and those that have moved."""

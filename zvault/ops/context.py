@@ -88,8 +88,10 @@ class Context:
     def route(self, start: Zfs, end: Zfs, stream: Stream, stall: float) -> Route:
         """The way of streams from one host to another; ``stream`` and ``stall`` are the vault's."""
         far = start.host.address or end.host.address
-        compression = self.host_config(far).compression if far is not None else "off"
-        return Route(start.host, end.host, stream, stall, compression)
+        if far is None:
+            return Route(start.host, end.host, stream, stall, "off")
+        host = self.host_config(far)
+        return Route(start.host, end.host, stream, stall, host.compression, host.buffer)
 
     async def pool_is_up(self, vault: str) -> bool:
         """Whether a vault's pool can be looked at now: not while its host cannot be reached, either."""

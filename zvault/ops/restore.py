@@ -142,7 +142,7 @@ async def _stream(
             bytes=progress.done,
             total=size,
             rate=progress.rate(),
-            buffer=progress.buffer,
+            buffer=progress.marks.range(),
             run_bytes=progress.done,
             run_total=size,
         )

@@ -13,13 +13,17 @@ from zvault.zfs.stream import Buffer, Compression, End, Flags, choose_codec, sta
 
 @dataclass(frozen=True)
 class Route:
-    """From one host to another. ``stall``: seconds without a byte after which a stream counts as dead."""
+    """From one host to another. ``stall``: seconds without a byte after which a stream counts as dead.
+
+    ``there`` are bytes of mbuffer's memory on the other host, where they are not what ``stream`` says.
+    """
 
     source: Host
     vault: Host
     stream: Stream
     stall: float
     compression: Compression = "auto"
+    there: int | None = None
 
     async def stages(
         self,
@@ -38,8 +42,12 @@ class Route:
         codec, _ = choose_codec(self.compression, flags, source, vault)
         small = size is not None and size <= PIPE_SIZE
         direct = _here(source, vault) and (self.stream.direct or small)
-        buffer = None if direct else Buffer(self.stream.buffer, self.stream.block, self.stall)
+        buffer = None if direct else self._buffer()
         return stages(send, receive, source, vault, buffer=buffer, codec=codec, throttle=throttle)
+
+    def _buffer(self) -> Buffer:
+        own = self.stream
+        return Buffer(own.buffer, own.block, self.stall, own.start, self.there)
 
     async def lacking(self, flags: Flags) -> list[str]:
         """What is not as it should be on the way, each for a person to read. Raises HostUnreachable."""

@@ -26,7 +26,7 @@ from zvault.core.errors import (
     VaultFull,
     ZvaultError,
 )
-from zvault.core.pace import Pace
+from zvault.core.pace import Marks, Pace
 from zvault.core.units import format_duration, format_size
 from zvault.ops.watch import Look, to_its_end
 from zvault.system import ssh
@@ -46,7 +46,7 @@ HANGING = 3.0
 
 @dataclass
 class Progress:
-    """Bytes of one stream so far. ``passed`` is what the receiver took, ``buffer`` percent of mbuffer's memory.
+    """Bytes of one stream so far. ``passed`` is what the receiver took, ``marks`` are percent of mbuffer's memory.
 
     ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic).
     """
@@ -54,7 +54,7 @@ class Progress:
     total: int | None
     started: float = field(default_factory=time.monotonic)
     passed: int | None = None
-    buffer: int | None = None
+    marks: Marks = field(default_factory=Marks)
     stirred: float = field(default_factory=time.monotonic)
     _of_each: dict[str, int] = field(default_factory=dict)
     _pace: Pace = field(default_factory=Pace)
@@ -91,7 +91,8 @@ class Progress:
             self._of_each[name] = max(self._of_each.get(name, 0), sent)
         elif line.startswith(("in @", "summary:")) and (passed := bytes_passed(line)) is not None:
             self.passed = max(self.passed or 0, passed[0])
-            self.buffer = passed[1] if passed[1] is not None else self.buffer
+            if passed[1] is not None:
+                self.marks.note(time.monotonic(), passed[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,7 +225,7 @@ class Transfers:
                 bytes=progress.done,
                 total=size,
                 rate=progress.rate(),
-                buffer=progress.buffer,
+                buffer=progress.marks.range(),
                 run_bytes=self.meter.done,
                 run_total=self.meter.total,
                 run_rate=self.meter.pace.rate(),

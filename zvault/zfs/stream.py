@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from zvault.config.profile import MIN_BLOCKS
 from zvault.config.schema import Send
 from zvault.core.model import Dataset
 from zvault.core.replication import Action, Step
@@ -108,9 +109,12 @@ def restore_receive_argv(target: str, kind: str, *, raw: bool) -> list[str]:
     return ["zfs", "receive", "-u", *(word for key in keep_out for word in ("-x", key)), target]
 
 
-def mbuffer_argv(memory: int, block: int) -> list[str]:
-    """``mbuffer`` with ``memory`` and ``block`` in bytes. It is not told to be quiet: its status is our progress."""
-    return ["mbuffer", "-s", str(block), "-m", f"{memory // 1024}k"]
+def mbuffer_argv(memory: int, block: int, start: int = 0) -> list[str]:
+    """``mbuffer`` with ``memory`` and ``block`` in bytes; ``start`` is how full it is, in percent, before it passes on.
+
+    It is not told to be quiet: its status is our progress.
+    """
+    return ["mbuffer", "-s", str(block), "-m", f"{memory // 1024}k", *(["-P", str(start)] if start else [])]
 
 
 Compression = Literal["auto", "zstd", "lz4", "gzip", "off"]
@@ -143,19 +147,27 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """mbuffer's memory and block in bytes; one on another host gives up after ``patience`` seconds without a byte."""
+    """mbuffer's memory and block in bytes, and how full it is before it passes on to a receiver, in percent.
+
+    One on another host gives up after ``patience`` seconds without a byte, and may have another memory, ``there``.
+    """
 
     memory: int
     block: int
     patience: float
+    start: int = 0
+    there: int | None = None
 
-    def argv(self, end: End, *, quiet: bool) -> list[list[str]]:
-        """As commands at an end: none where it has no mbuffer."""
+    def argv(self, end: End, *, quiet: bool, last: bool = False) -> list[list[str]]:
+        """As commands at an end, the ``last`` one before the receiver: none where it has no mbuffer."""
         if "mbuffer" not in end.tools:
             return []
+        memory = self.memory if end.remote is None or self.there is None else self.there
+        block = min(self.block, memory // MIN_BLOCKS)
         # Nobody here can stop it once the link is dead, and its receive would keep the dataset busy for long.
         watchdog = [] if end.remote is None else ["-W", str(max(1, round(self.patience)))]
-        return [[*mbuffer_argv(self.memory, self.block), *watchdog, *(["-q"] if quiet else [])]]
+        argv = mbuffer_argv(memory, block, self.start if last else 0)
+        return [[*argv, *watchdog, *(["-q"] if quiet else [])]]
 
 
 def stages(
@@ -175,8 +187,8 @@ def stages(
     """
     limit = [list(throttle)] if throttle else []
     if source.remote is None and vault.remote is None:
-        return [send, *limit, *(buffer.argv(vault, quiet=False) if buffer else []), receive]
-    after = buffer.argv(vault, quiet=False) if buffer else []
+        return [send, *limit, *(buffer.argv(vault, quiet=False, last=True) if buffer else []), receive]
+    after = buffer.argv(vault, quiet=False, last=True) if buffer else []
     before = buffer.argv(source, quiet=bool(after)) if buffer else []
     pack, unpack = ([packer] for packer in _CODECS[codec]) if codec else ([], [])
     sending, receiving = [send, *before, *pack], [*unpack, *after, receive]

@@ -109,6 +109,7 @@ def run_events(result="ok", error=None, middle=()):
                     bytes=1 << 29,
                     total=1 << 30,
                     rate=float(100 << 20),
+                    buffer=[3, 97],
                     run_bytes=(i << 30) + (1 << 29),
                     run_total=2 << 30,
                 ),

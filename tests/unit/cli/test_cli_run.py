@@ -205,6 +205,7 @@ def progress(dataset: str, run_bytes: int) -> dict:
         bytes=1 << 20,
         total=1 << 30,
         rate=float(10 << 20),
+        buffer=None,
         run_bytes=run_bytes,
         run_total=4 << 30,
         run_rate=float(100 << 20),

@@ -126,6 +126,13 @@ def test_the_bar_shows_dataset_bytes_rate_and_time_left(slow):
     assert terminal.code() == 130
 
 
+def test_a_wide_terminal_shows_how_full_the_buffer_is(slow):
+    terminal = Terminal("run", "home", columns=120)
+    terminal.read_until(r"tank/home/a .* 50% 512M of 1G +100M/s buffer 3-97% eta 5s")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.code() == 130
+
+
 def test_ctrl_c_leaves_the_run_to_the_daemon(slow):
     terminal = Terminal("run", "home")
     terminal.read_until("75% 1.50G of 2G")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.pace import SPAN, Meter, Pace
+from zvault.core.pace import SPAN, Marks, Meter, Pace
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
@@ -24,6 +24,18 @@ def test_a_clock_that_stands_still_says_nothing() -> None:
     pace.note(5, 10)
     pace.note(5, 20)
     assert pace.rate() == 0
+
+
+def test_marks_are_those_of_the_last_seconds() -> None:
+    marks = Marks()
+    assert marks.range() is None
+    for second, value in enumerate((50, 3, 97, 40, 60)):
+        marks.note(second, value)
+    assert marks.range() == (3, 97)
+    marks.note(SPAN + 1.5, 55)
+    assert marks.range() == (40, 97)
+    marks.note(3 * SPAN, 7)
+    assert marks.range() == (7, 7)
 
 
 def test_streams_add_up() -> None:

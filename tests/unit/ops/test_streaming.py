@@ -49,12 +49,16 @@ def test_with_mbuffer_what_counts_is_what_the_receiver_took() -> None:
         "12:04:46\t60833664\ttank@s1",
         "in @ 62.9 MiB/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer  97% full",
     )
-    assert (progress.done, progress.sent, progress.buffer) == (int(28.1 * (1 << 20)), 60833664, 97)
+    assert (progress.done, progress.sent, progress.marks.range()) == (
+        int(28.1 * (1 << 20)),
+        60833664,
+        (97, 97),
+    )
 
 
 def test_without_mbuffer_what_counts_is_what_the_sender_wrote() -> None:
     progress = heard("size\t210090608", "12:04:46\t60833664\ttank@s1", "12:04:47\t70833664\ttank@s1")
-    assert (progress.done, progress.passed, progress.buffer) == (70833664, None, None)
+    assert (progress.done, progress.passed, progress.marks.range()) == (70833664, None, None)
 
 
 def test_the_summary_is_the_last_word_and_progress_never_goes_back() -> None:
@@ -64,7 +68,7 @@ def test_the_summary_is_the_last_word_and_progress_never_goes_back() -> None:
         "summary:  9.8 GiByte in  4.1sec - average of 14.8 MiB/s",
     )
     assert progress.done == int(9.8 * (1 << 30))
-    assert progress.buffer == 55
+    assert progress.marks.range() == (55, 100)
 
 
 def test_trouble_is_no_progress() -> None:

@@ -57,6 +57,17 @@ def test_a_push_is_the_mirror_of_it_and_the_far_buffer_tells_the_progress() -> N
     ]
 
 
+def test_each_end_has_the_memory_that_it_may_have_and_only_the_last_waits_until_it_is_fuller() -> None:
+    buffer = Buffer(128 << 20, 1 << 20, 900.0, start=50, there=2 << 20)
+    assert stages(SEND, RECEIVE, there(), here(), buffer=buffer) == [
+        ["ssh", "peer", "zfs send t@1 | mbuffer -s 419430 -m 2048k -W 900 -q"],
+        [*MBUFFER, "-P", "50"],
+        RECEIVE,
+    ]
+    (_, _, far) = stages(SEND, RECEIVE, here(), there(), buffer=buffer)
+    assert "mbuffer -s 419430 -m 2048k -P 50 -W 900 | zfs receive" in far[2]
+
+
 def test_without_a_buffer_over_there_the_one_here_tells_the_progress() -> None:
     assert stages(SEND, RECEIVE, here(), there(frozenset()), buffer=BUFFER) == [
         SEND,
