@@ -158,7 +158,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
             source = await zfs.tree(pool)
         except NotFound:
             continue  # not imported
-        holds = await zfs.holds([snap.name for dataset in source for snap in dataset.snapshots])
+        holds = await zfs.holds(await zfs.held_below(pool))
         for one in keepsakes(source, holds):
             dataset = source.datasets[one.dataset]
             vault = known.names.get(one.vault_guid)

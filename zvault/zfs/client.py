@@ -125,6 +125,15 @@ class Zfs:
                 held[name].add(tag)
         return dict(held)
 
+    async def held_below(self, root: str) -> list[str]:
+        """Every snapshot below a dataset that anybody holds. Raises NotFound.
+
+        This column makes a listing twice as long, and is still a third of asking every snapshot for its holds.
+        """
+        lines = await self._list([root], "-r", "snapshot", ("name", "userrefs"))
+        rows = (line.split("\t") for line in lines)
+        return [name for name, count in rows if parse.number(count)]
+
     async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
         """The hold tags of some of the snapshots of each of these datasets, as of when they were last listed."""
         found: dict[str, set[str]] = {}
