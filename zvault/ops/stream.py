@@ -46,7 +46,8 @@ HANGING = 3.0
 
 @dataclass
 class Progress:
-    """Bytes of one stream so far. ``passed`` is what the receiver took, ``marks`` are percent of mbuffer's memory.
+    """Bytes of one stream so far. ``passed`` is what the receiver took, by mbuffer's word or else the throttle's;
+    ``marks`` are percent of mbuffer's memory.
 
     ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic).
     """
@@ -56,6 +57,7 @@ class Progress:
     passed: int | None = None
     marks: Marks = field(default_factory=Marks)
     stirred: float = field(default_factory=time.monotonic)
+    _buffered: bool = False
     _of_each: dict[str, int] = field(default_factory=dict)
     _pace: Pace = field(default_factory=Pace)
 
@@ -66,7 +68,7 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Bytes that reached the receiver; without mbuffer, bytes the sender wrote."""
+        """Bytes that reached the receiver; where nobody tells of those, bytes the sender wrote."""
         return self.sent if self.passed is None else self.passed
 
     def note(self) -> None:
@@ -89,8 +91,11 @@ class Progress:
         if (sent := bytes_sent(line)) is not None:
             name = line.split("\t", 2)[2]
             self._of_each[name] = max(self._of_each.get(name, 0), sent)
+        elif (let := bytes_let_pass(line)) is not None and not self._buffered:
+            self.passed = max(self.passed or 0, let)
         elif line.startswith(("in @", "summary:")) and (passed := bytes_passed(line)) is not None:
             self.passed = max(self.passed or 0, passed[0])
+            self._buffered = True
             if passed[1] is not None:
                 self.marks.note(time.monotonic(), passed[1])
 

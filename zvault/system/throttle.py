@@ -36,7 +36,7 @@ def throttle_argv(leave: str) -> list[str]:
 
 
 def bytes_let_pass(line: str) -> int | None:
-    """Bytes so far, from a line that it said; it says one while bytes move, and while it waits for leave."""
+    """Bytes so far, from a line that it said: one now and then while it runs, and one at its end."""
     count = line.removeprefix(SAYS)
     return int(count) if line.startswith(SAYS) and count.isdecimal() else None
 
@@ -66,6 +66,7 @@ class Throttle:
             incoming.poll()
             waiting = unread(0)
             if not waiting:
+                _tell(f"{SAYS}{self.passed}")
                 return  # To splice from an ended pipe into one that nobody reads any more is a SIGPIPE, not an end.
             if not credit:
                 credit = QUANTUM * self._take(-(-waiting // QUANTUM))

@@ -61,6 +61,16 @@ def test_without_mbuffer_what_counts_is_what_the_sender_wrote() -> None:
     assert (progress.done, progress.passed, progress.marks.range()) == (70833664, None, None)
 
 
+def test_without_mbuffer_the_throttle_knows_better_than_the_sender() -> None:
+    lines = ["size\t210090608", "12:04:46\t60833664\ttank@s1", "throttle: 59768832"]
+    assert heard(*lines).done == 59768832
+    assert (
+        heard(*lines, "in @ 15.0 MiB/s, out @ 15.0 MiB/s, 9999 MiB total, buffer 5% full").done == 9999 << 20
+    )
+    buffered = ["in @ 15.0 MiB/s, out @ 15.0 MiB/s, 10.0 MiB total, buffer 5% full", "throttle: 59768832"]
+    assert heard(*buffered).done == 10 << 20
+
+
 def test_the_summary_is_the_last_word_and_progress_never_goes_back() -> None:
     progress = heard(
         "in @ 15.0 MiB/s, out @ 15.0 MiB/s, 9999 MiB total, buffer 100% full",
