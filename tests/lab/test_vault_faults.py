@@ -24,6 +24,9 @@ from world import DISK, Done, World, ctl, eventually, get, ok, sh, snapshots
 
 LAB = {"mem": "4G", "timeout": 900}
 
+PROFILE = '\nprofile = "nbd-lan"'
+"""It has mbuffer, which tells twice a second how far a stream is."""
+
 UNIT = "zvault-device@cold-0.service"
 DATASETS = ("tank", "tank/home", "tank/my files")
 
@@ -254,7 +257,7 @@ def test_what_is_not_there_and_what_is_in_the_way(tank):
 
 
 def test_tools_and_services_that_are_missing(tank):
-    tank.vault_extra += '\nprofile = "nbd-lan"'  # which has mbuffer
+    tank.vault_extra += PROFILE
     tank.extra = vault("plugin", DISK / "p.img", "create = true", nbd="nbdkit:nosuch").replace(
         'size = "128M"\n', ""
     )
@@ -314,6 +317,7 @@ def ended() -> dict[str, Any] | None:
 def test_a_server_killed_while_it_is_written_to(tank):
     world.noise(Path("/tank/home/noise"), 40)
     tank.delay = "filter=delay wdelay=20ms"
+    tank.vault_extra += PROFILE
     tank.start()
     begin()
     with Watcher() as watcher:
@@ -338,6 +342,7 @@ def test_a_server_killed_while_it_is_written_to(tank):
 def test_a_server_that_cannot_come_back_at_once(tank):
     world.noise(Path("/tank/home/noise"), 40)
     tank.delay = "filter=delay wdelay=20ms"
+    tank.vault_extra += PROFILE
     tank.start()
     begin()
     with without("nbdkit"), Watcher() as watcher:
@@ -389,6 +394,7 @@ def test_a_server_killed_while_its_vault_is_idle(tank):
 def test_the_daemon_and_the_device_die_together(tank):
     world.noise(Path("/tank/home/noise"), 40)
     tank.delay = "filter=delay wdelay=20ms"
+    tank.vault_extra += PROFILE
     tank.start()
     begin()
     pid = world.main_pid()

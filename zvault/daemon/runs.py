@@ -274,7 +274,10 @@ class Runs:
                 current.streams.add(event["dataset"])
             case "progress" if current:
                 current.bytes_done, current.bytes_total = event["run_bytes"], event["run_total"]
-            case "dataset-failed" | "transfer-finished" if current:
+            case "transfer-finished" if current:
+                current.streams.discard(event["dataset"])
+                current.bytes_done, current.bytes_total = event["run_bytes"], event["run_total"]
+            case "dataset-failed" if current:
                 current.streams.discard(event["dataset"])
             case "warning" if current and "over_limit" in event:
                 current.over_limit[event["side"]] = event["over_limit"]

@@ -5,12 +5,14 @@ calls is such that a crash between any two leaves too much protected, never too 
 hold the snapshots to be sent, send, bookmark the last, release the others, destroy the old bookmark.
 
 A listing shows bookmarks, but not holds: to ask thousands of snapshots for theirs takes as long as to list them. So
-where a dataset has bookmarks for a vault, nothing is ever held for it from before the oldest of them, and only what
-came since needs to be asked (``perhaps_held``).
+nothing is ever held for a vault from before the oldest of its bookmarks, which is made first where there is none, and
+only what came since needs to be asked (``perhaps_held``).
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -97,8 +99,7 @@ class Guard:
         new = {guard.dataset: guard._not_held(snaps) for guard, snaps in wanted}
         if names := sorted(name for found in new.values() for name in found):
             first = wanted[0][0]
-            for guard, _ in wanted:
-                await guard._reach(new[guard.dataset])
+            await asyncio.gather(*(guard._reach(new[guard.dataset]) for guard, _ in wanted))
             await first.lzc.hold(names, hold_tag(first.vault_guid))
             for guard, _ in wanted:
                 guard.held |= new[guard.dataset]
@@ -107,13 +108,13 @@ class Guard:
         return {snap.name: snap for snap in snapshots if snap.name not in self.held}
 
     async def _reach(self, held: Mapping[str, Snapshot]) -> None:
-        """Bookmark the oldest of what is about to be held, should it be older than all bookmarks.
+        """Bookmark the oldest of what is or is about to be held, should it be older than all bookmarks.
 
-        That is so only where the vault has gone back, and its base is older than what was its base once.
+        That is so where there are none, and where the vault has gone back to what was its base once.
         """
-        if held and self.marks:
-            oldest = min(held.values(), key=_age)
-            if oldest.createtxg < min(self.marks.values()):
+        if all_held := [*self.held.values(), *held.values()]:
+            oldest = min(all_held, key=_age)
+            if oldest.createtxg < min(self.marks.values(), default=math.inf):
                 await self._bookmark(oldest)
 
     async def borrow(self, base: Snapshot) -> Bookmark:
@@ -129,19 +130,18 @@ class Guard:
     def _mark(self, base: Snapshot) -> str:
         return f"{self.dataset}#{mark_name(self.vault_guid, base.guid)}"
 
-    async def _bookmark(self, *snapshots: Snapshot) -> None:
-        """Bookmark those that are not yet, in this order where it cannot be done at once."""
-        new = {self._mark(snap): snap for snap in snapshots if self._mark(snap) not in self.marks}
-        if new:
-            await self.lzc.bookmark({mark: snap.name for mark, snap in new.items()})
-            self.marks |= {mark: snap.createtxg for mark, snap in new.items()}
+    async def _bookmark(self, snapshot: Snapshot) -> None:
+        """Bookmark it, if it is not yet."""
+        mark = self._mark(snapshot)
+        if mark not in self.marks:
+            await self.lzc.bookmark({mark: snapshot.name})
+            self.marks[mark] = snapshot.createtxg
 
     async def settle(self, base: Snapshot) -> None:
         """The vault has ``base`` now: protect it, then let the former base go. Does nothing when all is so."""
         await self.cover(base)
-        # The first bookmark must not be newer than what is held; see perhaps_held.
-        first = [] if self.marks else [min(self.held.values(), key=_age)]
-        await self._bookmark(*first, base)
+        await self._reach({})
+        await self._bookmark(base)
         mark = self._mark(base)
         if old := sorted(self.held.keys() - {base.name}):
             await self.lzc.release(old, hold_tag(self.vault_guid))

@@ -164,7 +164,14 @@ async def _stream(
     except TransferFailed as error:
         advice = f"if {to} was left behind, destroy it, then restore again"
         raise TransferFailed(error.what, error.why, advice) from None
-    emit("transfer-finished", dataset=to, bytes=done.bytes, seconds=done.seconds)
+    emit(
+        "transfer-finished",
+        dataset=to,
+        bytes=done.bytes,
+        seconds=done.seconds,
+        run_bytes=done.bytes,
+        run_total=done.bytes,
+    )
     return done.bytes
 
 

@@ -253,7 +253,14 @@ class Transfers:
             self.meter.end(plan.dataset, moved)
             self.outcome.bytes = self.meter.done
         self.outcome.sent += 1
-        self.emit("transfer-finished", dataset=plan.dataset, bytes=done.bytes, seconds=done.seconds)
+        self.emit(
+            "transfer-finished",
+            dataset=plan.dataset,
+            bytes=done.bytes,
+            seconds=done.seconds,
+            run_bytes=self.meter.done,
+            run_total=self.meter.total,
+        )
 
 
 def _own_base(plan: TransferPlan) -> list[Snapshot]:

@@ -194,7 +194,7 @@ async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
     guard = Guard(host, COLD, "tank")  # type: ignore[arg-type]
     await guard.cover(*host.snapshots)
     await guard.cover(*host.snapshots[1:])
-    assert host.log == [f"hold {tag(1)} {tag(2)} {tag(3)}"]
+    assert host.log == [f"bookmark {tag(1)}", f"hold {tag(1)} {tag(2)} {tag(3)}"]
     host.vault = list(host.snapshots)
     await guard.settle(host.snapshots[-1])
     assert_nothing_leaked(host)
@@ -372,6 +372,16 @@ class FamilyLzc:
         ("snapshot", 0, 1),
         ("settle", 0, 2),
         ("clone", 0, 1),
+        ("promote", 1, 1),
+    ]
+)
+@example(
+    [
+        ("snapshot", 0, 1),
+        ("clone", 0, 1),
+        ("snapshot", 1, 1),
+        ("settle", 0, 1),
+        ("settle", 1, 2),
         ("promote", 1, 1),
     ]
 )
