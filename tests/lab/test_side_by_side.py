@@ -339,8 +339,8 @@ def test_a_vault_that_cannot_come_up_is_waited_for_and_a_stop_waits_for_nothing(
 SPAN = 4.0
 """Seconds a rate is taken over."""
 
-STALE = 1.0
-"""Seconds that what mbuffer says of its progress may be old, on a machine that is short of CPU."""
+STALE = 1.5
+"""Seconds that a figure may be old, on a machine that is short of CPU: told twice a second, passed on twice a second."""
 
 
 def keeps_to(limit: float, samples: list[tuple[float, int]], begin: float, end: float) -> bool:

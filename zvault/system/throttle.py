@@ -24,7 +24,7 @@ QUANTUM = 4096
 AT_ONCE = 64
 """The most leave taken at once, so that streams take turns."""
 
-SAY_EVERY = 1.0
+SAY_EVERY = 0.5
 """Seconds between two reports."""
 
 SAYS = "throttle: "
