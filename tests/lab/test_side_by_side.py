@@ -340,7 +340,7 @@ SPAN = 4.0
 """Seconds a rate is taken over."""
 
 STALE = 1.5
-"""Seconds that a figure may be old, on a machine that is short of CPU: told twice a second, passed on twice a second."""
+"""Seconds that a figure may be old on a machine short of CPU: it is told and passed on twice a second each."""
 
 
 def keeps_to(limit: float, samples: list[tuple[float, int]], begin: float, end: float) -> bool:
