@@ -86,6 +86,12 @@ def test_a_server_gets_requests_as_they_were_expected(tank):
     before = fitted("tank")["of"]["tank/big"]
     ok("run", "tank")
     writes = [(int(o, 16), int(c, 16)) for o, c in WRITE.findall(LOG.read_text())]
+    ok("vault", "up", "cold")
+    up = fitted("tank")
+    assert (up["sector"], up["of"]["tank/big"]) == (4096, before), (
+        "what the pool says is what was expected of it"
+    )
+    ok("vault", "down", "cold")
     data = [one for one in writes if one[1] >= 128 << 10]
     moved = sum(count for _, count in data)
     assert moved > 170 * MIB

@@ -67,7 +67,7 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
         raise typer.Exit(held_back)
 
     def start(daemon: Client) -> RunId:
-        return cast(RunId, (daemon.post(f"/v1/prune/{name}", {"over_limit": over_limit}))["run"])
+        return cast(RunId, daemon.post(f"/v1/prune/{name}", {"over_limit": over_limit})["run"])
 
     status = follow(start, Follower("prune", json=json), lambda run: f"zvaultctl follow {run}")
     raise typer.Exit(status or held_back)

@@ -43,6 +43,6 @@ def restore(
         return
 
     def start(daemon: Client) -> RunId:
-        return cast(RunId, (daemon.post("/v1/restore", wish))["run"])
+        return cast(RunId, daemon.post("/v1/restore", wish)["run"])
 
     raise typer.Exit(follow(start, Follower("restore", quiet, json), lambda run: f"zvaultctl follow {run}"))

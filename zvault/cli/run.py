@@ -42,7 +42,7 @@ def run(
 
     def start(daemon: Client) -> RunId:
         try:
-            return cast(RunId, (daemon.post(path, body))["run"])
+            return cast(RunId, daemon.post(path, body)["run"])
         except Busy as busy:
             raise Busy(
                 busy.what, busy.why, busy.next or f"follow the run that is under way with '{again}'"

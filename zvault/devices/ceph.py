@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from zvault.core.errors import ToolFailed
-from zvault.devices.rbd import Cluster
+from zvault.devices.rbd import MONITOR_TIMEOUT, Cluster
 from zvault.system.process import ToolRunner
 
 DEADLINE = 30.0
-MONITOR_TIMEOUT = 10
 
 ZVOL = "zd"
 """What Linux calls a volume of ZFS (zvol_os.c): an OSD on one lies on ZFS."""

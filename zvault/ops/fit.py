@@ -17,7 +17,7 @@ from zvault.core.tuning import AGGREGATION
 from zvault.core.units import parse_size
 from zvault.devices import queue
 from zvault.devices.ceph import pool_facts
-from zvault.devices.rbd import Cluster
+from zvault.devices.rbd_source import cluster_of
 from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.vault import Vaults
@@ -36,9 +36,6 @@ MERGED = 128 << 10
 
 REQUEST = 1280 << 10
 """Bytes in a request where the device is not up to be asked: BLK_DEF_MAX_SECTORS before Linux 6.16."""
-
-S3_OBJECT = 4 << 10
-"""nbdkit-S3-plugin(1): object-size has no other default that it could be created with."""
 
 
 @dataclass
@@ -107,9 +104,9 @@ async def _layout(context: Context, name: str, below: _Below) -> Layout:
     ashift = int(profile.pool.get("ashift", str(ASHIFT)))
     small = vault.special_small_blocks or parse_size(profile.dataset.get("special_small_blocks", "0"))
     if await context.pool_is_up(name):
-        root = (await blocks(context.vault_zfs(name).host, vault.pool))[vault.pool]
-        small = root.small
-        of_each = await read_property(context.vault_zfs(name).host, vault.pool, "ashift") or {}
+        zfs = context.vault_zfs(name)
+        small = int((await zfs.get(vault.pool, "special_small_blocks"))["special_small_blocks"])
+        of_each = await read_property(zfs.host, vault.pool, "ashift") or {}
         ashift = max((int(value) for value in of_each.values()), default=ashift)
     return Layout(
         1 << ashift,
@@ -160,9 +157,9 @@ async def _store(context: Context, device: Device, largest: int, found: _Below) 
         return await _rbd(context, device, store, found)
     if isinstance(device.nbd, NbdkitServer):
         found.encryption |= "luks" in device.nbd.filters
-        if device.nbd.plugin == "S3":
-            return replace(store, unit=_object_size(device.nbd))
-        return store
+        size = _parameters(device.nbd).get("object-size")
+        if device.nbd.plugin != "S3" or size is not None:
+            return replace(store, unit=None if size is None else parse_size(size))
     found.unknown.append(f"what {device.spec} keeps its bytes in: its server does not tell")
     return store
 
@@ -171,17 +168,14 @@ def _prices(device: Device) -> Prices | None:
     return None if device.prices is None else Prices(device.prices.put, device.prices.get)
 
 
-def _object_size(server: NbdkitServer) -> int:
-    words = dict(param.split("=", 1) for param in server.params if "=" in param)
-    return parse_size(words.get("object-size", str(S3_OBJECT)))
+def _parameters(server: NbdkitServer) -> dict[str, str]:
+    return dict(param.split("=", 1) for param in server.params if "=" in param)
 
 
 async def _rbd(context: Context, device: Device, store: Store, found: _Below) -> Store:
     """An image rewrites whole stripes where its data is erasure-coded; replicas take any sector by itself."""
-    ceph = device.ceph
-    cluster = Cluster() if ceph is None else Cluster(ceph.conf, ceph.user, ceph.keyring)
     try:
-        facts = await pool_facts(cluster, device.data_pool or device.image.pool, context.runner)
+        facts = await pool_facts(cluster_of(device), device.data_pool or device.image.pool, context.runner)
     except ZvaultError as error:
         found.unknown.append(f"how {device.spec} is laid out: {error}")
         return store

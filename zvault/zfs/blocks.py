@@ -9,23 +9,12 @@ from zvault.core.errors import NotFound
 from zvault.system.process import ToolRunner
 
 DEADLINE = 300.0
-PROPERTIES = (
-    "type",
-    "recordsize",
-    "volblocksize",
-    "compressratio",
-    "compression",
-    "encryption",
-    "special_small_blocks",
-)
+PROPERTIES = ("type", "recordsize", "volblocksize", "compressratio", "compression", "encryption")
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """One dataset: ``record`` is its recordsize or volblocksize in bytes, ``ratio`` its compressratio.
-
-    ``small`` are the bytes up to which its blocks go to a special device (special_small_blocks).
-    """
+    """One dataset: ``record`` is its recordsize or volblocksize in bytes, ``ratio`` its compressratio."""
 
     name: str
     volume: bool
@@ -33,7 +22,6 @@ class Blocks:
     ratio: float
     compressed: bool
     encrypted: bool
-    small: int
 
 
 async def blocks(host: ToolRunner, root: str) -> dict[str, Blocks]:
@@ -70,7 +58,6 @@ def parse(text: str) -> dict[str, Blocks]:
 
 def _blocks(name: str, values: dict[str, str]) -> Blocks:
     volume = values["type"] == "volume"
-    small = values["special_small_blocks"]
     return Blocks(
         name,
         volume,
@@ -78,5 +65,4 @@ def _blocks(name: str, values: dict[str, str]) -> Blocks:
         float(values["compressratio"].removesuffix("x")),
         values["compression"] != "off",
         values["encryption"] not in {"off", "-"},
-        0 if small == "-" else int(small),
     )
