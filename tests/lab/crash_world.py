@@ -171,8 +171,11 @@ def run_now(*, result: str = "ok") -> dict[str, Any]:
     return run
 
 
+@dataclass
 class Pair(World):
     """A small source, and a vault that is a pool this host has anyway: on a loop device, where an import finds it."""
+
+    vault_extra: str = ""
 
     def source(self) -> None:
         DISK.mkdir(exist_ok=True)
@@ -197,6 +200,7 @@ timezone = "UTC"
 [vault.cold]
 pool = "cold"
 up = "always"
+{self.vault_extra}
 
 [backup.tank]
 source = "tank"

@@ -158,7 +158,9 @@ def test_a_stage_of_a_stream_killed(tank, stage):
     runs(1)
     run: dict[str, Any] = {}
     with mid_stream(run):
-        os.kill(process(*stage), signal.SIGKILL)
+        victim = process(*stage)
+        assert victim, f"{stage} does not run"
+        os.kill(victim, signal.SIGKILL)
     bases()
     if run["result"] != "ok":  # it may have been tried again
         told(run, stage[-1])
