@@ -20,7 +20,8 @@ from world import World, ctl, eventually, ok, sh, snapshot_hashes, snapshots, tr
 from zvault.config.rbd import parse_rbd
 from zvault.core.errors import DeviceGone, NotFound, Refused, ToolFailed
 from zvault.devices import rbd, rbd_map
-from zvault.devices.rbd import Cluster, Shape
+from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster
+from zvault.devices.rbd import Shape
 from zvault.system.process import HostRunner
 
 LAB = {"mem": "4G", "timeout": 600}
@@ -308,5 +309,5 @@ async def test_a_cluster_that_does_not_answer_is_given_up(
     monkeypatch.undo()
     with pytest.raises(DeviceGone, match="no monitor of Ceph answered within 10 s"):
         await rbd.find(image, Cluster(), run)
-    assert time.monotonic() - began < rbd.MONITOR_TIMEOUT + 5
+    assert time.monotonic() - began < MONITOR_TIMEOUT + 5
     cluster.start_mon()

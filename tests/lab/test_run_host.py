@@ -112,7 +112,7 @@ def test_what_the_command_leaves_running_does_not_keep_it():
 
 
 def test_a_command_that_kills_its_whole_process_group_ends_at_once():
-    assert run("sh", "-c", "kill -9 0").returncode == 128 + signal.SIGKILL
+    assert run(RUN, "--", "sh", "-c", "kill -9 0").returncode == 128 + signal.SIGKILL
 
 
 def test_share_is_the_hosts_folder(tmp_path: Path):

@@ -23,34 +23,17 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.core.units import format_size
+from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster, blocklist_command
 from zvault.system.process import Result, ToolRunner
 
-MONITOR_TIMEOUT = 10
-"""Seconds that a tool looks for a monitor; 300 by default (rados's client_mount_timeout)."""
 CALL_DEADLINE = 30.0
 """Seconds for one question; with monitors that answer and OSDs that do not it would wait for ever."""
 WATCH_TIMEOUT = 35.0
 """Seconds after which a client that is gone counts as gone: Ceph's 30 (osd_client_watch_timeout), and a little."""
-FENCE_SECONDS = 3600
-"""How long a fenced client's address stays on the cluster's blocklist; Ceph's own default."""
 
 LOCKED = "(30) Read-only file system"
 """What krbd and rbd-nbd say when another client has the exclusive lock and keeps it."""
 _ETIMEDOUT = 110
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Which Ceph cluster, and as whom: the paths of its configuration and keyring, and the user without "client."."""
-
-    conf: str | None = None
-    user: str | None = None
-    keyring: str | None = None
-
-    def words(self) -> list[str]:
-        """The options that say so."""
-        pairs = (("--conf", self.conf), ("--id", self.user), ("--keyring", self.keyring))
-        return [word for option, value in pairs if value is not None for word in (option, value)]
 
 
 def _shown(size: int | None) -> str | None:
@@ -249,7 +232,7 @@ def in_use(image: RbdImage, found: Sequence[Owner], cluster: Cluster) -> Busy:
 
 def fence_commands(image: RbdImage, owner: Owner, cluster: Cluster) -> list[list[str]]:
     """Argv that shut a client out of the whole cluster, then take its lock: in this order, or both would write."""
-    fence = ["ceph", *cluster.words(), "osd", "blocklist", "add", owner.address, str(FENCE_SECONDS)]
+    fence = blocklist_command(cluster, owner.address)
     if owner.lock is None:
         return [fence]
     return [fence, ["rbd", "lock", "rm", str(image), owner.lock, owner.client, *cluster.words()]]

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from zvault.config.rbd import RbdImage
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolMissing
+from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster
 from zvault.devices.rbd import (
     CALL_DEADLINE,
     LOCKED,
-    MONITOR_TIMEOUT,
-    Cluster,
     call,
     command,
     failure,

@@ -16,8 +16,9 @@ from zvault.config.rbd import RbdImage, parse_rbd
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.core.units import format_size
 from zvault.devices import nbd, nbdkit, rbd, rbd_map
+from zvault.devices.ceph import Cluster
 from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
-from zvault.devices.rbd import Cluster, Shape
+from zvault.devices.rbd import Shape
 from zvault.system.process import Result, Runner
 from zvault.system.units import Units, UnitState
 

@@ -38,6 +38,11 @@ def watchdog() -> None:
     _send("WATCHDOG=1")
 
 
+def allow_silence(seconds: float) -> None:
+    """Be killed when no ``watchdog`` comes for so long, from now on; see WATCHDOG_USEC in sd_notify(3)."""
+    _send(f"WATCHDOG_USEC={int(seconds * 1_000_000)}")
+
+
 def watchdog_interval() -> float | None:
     """Seconds from one ``watchdog`` to the next: half the unit's WatchdogSec. None when not watched."""
     allowed, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")

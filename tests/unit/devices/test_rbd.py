@@ -8,8 +8,9 @@ from zvault.config.device import Device
 from zvault.config.rbd import RbdImage, parse_rbd
 from zvault.core.errors import DeviceGone, NotFound, ToolFailed, ZvaultError
 from zvault.devices import rbd, rbd_map
+from zvault.devices.ceph import Cluster
 from zvault.devices.layer import Found, Slot
-from zvault.devices.rbd import Cluster, Owner, Shape
+from zvault.devices.rbd import Owner, Shape
 from zvault.devices.rbd_source import RbdSource, cluster_of, shape_of
 from zvault.system.process import HostRunner, Result
 from zvault.system.units import Units, UnitState
@@ -72,7 +73,7 @@ def test_argv():
 def test_the_fence_comes_before_the_lock_is_taken():
     owner = Owner("10.0.0.1:0/38", "client.4125", "auto 1844", True)
     fence, unlock = rbd.fence_commands(COLD, owner, Cluster())
-    assert fence == ["ceph", "osd", "blocklist", "add", "10.0.0.1:0/38", "3600"]
+    assert fence == ["ceph", "--connect-timeout", "10", "osd", "blocklist", "add", "10.0.0.1:0/38", "31536000"]
     assert unlock == ["rbd", "lock", "rm", "rbd_meta/cold", "auto 1844", "client.4125"]
     busy = rbd.in_use(COLD, [owner], Cluster())
     assert busy.why == "client.4125 at 10.0.0.1:0/38 holds its exclusive lock"
