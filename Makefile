@@ -49,9 +49,10 @@ demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
-bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline or receive
+bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests or updown
 	@peers=$$(tests/bench/get-peers); \
-	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" -- python3 tests/bench/$(NAME).py
+	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 64G "$$disk"; \
+	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" -- python3 tests/bench/$(NAME).py
 
 format: ## rewrite the sources in the one style
 	@$(TOOL)/ruff check --fix $(LINTED)

@@ -1,4 +1,4 @@
-"""A real Ceph cluster in the guest: one monitor, one OSD whose disk is a file in memory, and S3 by RGW if wanted.
+"""A real Ceph cluster in the guest: one monitor, OSDs whose disks are files in memory, and S3 by RGW if wanted.
 
 A client finds it as it would find any other, by ``/etc/ceph``. Its daemons are children of the test.
 """
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +19,14 @@ from typing import Any
 FOLDER = Path("/var/lib/ceph-lab")
 ETC = Path("/etc/ceph")
 ADMIN = ETC / "ceph.client.admin.keyring"
-MON = "127.0.0.1:6789"
+HERE = "127.0.0.1"
+MON_PORT = 6789
 RGW_PORT = 7480
 META, DATA = "rbd_meta", "data"
-"""The pools: both replicated once. An erasure-coded one needs three OSDs at least."""
+"""The pools: both replicated once."""
+CODED = "coded"
+"""The third pool where there are OSDs enough for it: erasure-coded, two parts of data and one of parity."""
+OSDS_FOR_CODED = 3
 
 UP_DEADLINE = 60.0
 """Seconds for a daemon to come up; alone on its CPU it takes five."""
@@ -31,8 +35,8 @@ TAIL = 15
 CONF = """\
 [global]
 fsid = {fsid}
-mon host = v1:{mon}
-public addr = 127.0.0.1
+mon host = v1:{address}:{port}
+public addr = {address}
 ms bind msgr2 = false
 auth allow insecure global id reclaim = false
 mon allow pool size one = true
@@ -47,7 +51,7 @@ log file = {folder}/$name.log
 log to stderr = false
 err to stderr = false
 mon data = {folder}/mon
-osd data = {folder}/osd
+osd data = {folder}/osd.$id
 bluestore block size = {size}
 # The default is where the program was started, plus a relative path (18.2.7 of Debian 13).
 osd class dir = {classes}
@@ -76,6 +80,7 @@ class Cluster:
 
     fsid: str = field(default_factory=lambda: str(uuid.uuid4()))
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    address: str = HERE
 
     def ceph(self, *words: str) -> Any:
         """What ``ceph`` answers, as a document; None where it says nothing."""
@@ -119,15 +124,16 @@ class Cluster:
         """Kill the monitor: who is connected can go on, nobody new can come."""
         self.kill("mon.a")
 
-    def start_osd(self) -> None:
-        """Start the OSD on what its disk holds."""
-        before = self._osd_epoch()
-        self.start("osd.0", "ceph-osd", "-f", "-i", "0")
-        self.wait("osd.0", lambda: self._osd_epoch() > before)
+    def start_osd(self, number: int = 0) -> None:
+        """Start an OSD on what its disk holds."""
+        before = self._osd_epoch(number)
+        self.start(f"osd.{number}", "ceph-osd", "-f", "-i", str(number))
+        self.wait(f"osd.{number}", lambda: self._osd_epoch(number) > before)
 
-    def _osd_epoch(self) -> int:
-        """The map's epoch since which the OSD is up. Killed, it counts as up until another boot tells better."""
-        return max((int(osd["up_from"]) for osd in self.ceph("osd", "dump")["osds"]), default=0)
+    def _osd_epoch(self, number: int) -> int:
+        """The map's epoch since which an OSD is up. Killed, it counts as up until another boot tells better."""
+        osds = self.ceph("osd", "dump")["osds"]
+        return max((int(osd["up_from"]) for osd in osds if osd["osd"] == number), default=0)
 
     def stop_osd(self) -> None:
         """Kill the OSD: every request waits."""
@@ -136,17 +142,22 @@ class Cluster:
     def start_rgw(self) -> None:
         """Start S3. ``tcp_nodelay``: without it each small answer waits 40 ms."""
         keyring = self.client("rgw", mon="allow rw", osd="allow rwx")
-        front = f"beast endpoint=127.0.0.1:{RGW_PORT} tcp_nodelay=1"
+        front = f"beast endpoint={self.address}:{RGW_PORT} tcp_nodelay=1"
         argv = ("radosgw", "-f", "-n", "client.rgw", "--keyring", str(keyring), "--rgw-frontends", front)
         self.start("client.rgw", *argv)
-        self.wait("client.rgw", lambda: succeeds("curl", "-sf", f"http://127.0.0.1:{RGW_PORT}"))
+        self.wait("client.rgw", lambda: succeeds("curl", "-sf", self.endpoint))
+
+    @property
+    def endpoint(self) -> str:
+        """Where S3 listens."""
+        return f"http://{self.address}:{RGW_PORT}"
 
     def s3(self, user: str = "lab") -> S3:
         """A user of RGW's, made if there is none of that name."""
         if not succeeds("radosgw-admin", "user", "info", "--uid", user):
             tool("radosgw-admin", "user", "create", "--uid", user, "--display-name", user)
         (keys,) = json.loads(tool("radosgw-admin", "user", "info", "--uid", user))["keys"]
-        return S3(f"http://127.0.0.1:{RGW_PORT}", keys["access_key"], keys["secret_key"])
+        return S3(self.endpoint, keys["access_key"], keys["secret_key"])
 
     def stop(self) -> None:
         """End every daemon and remove every trace; a device still mapped can then never be unmapped."""
@@ -157,15 +168,28 @@ class Cluster:
 
 
 @contextmanager
-def cluster(*, size: int = 4 << 30, pgs: int = 4, rgw: bool = False) -> Iterator[Cluster]:
-    """A cluster with an OSD of ``size`` bytes, which are taken from the guest's memory as they are written."""
-    it = Cluster()
+def cluster(
+    *,
+    size: int = 4 << 30,
+    pgs: int = 4,
+    rgw: bool = False,
+    disks: Sequence[Path | None] = (None,),
+    address: str = HERE,
+) -> Iterator[Cluster]:
+    """A cluster with an OSD for each of ``disks``; None is ``size`` bytes of the guest's memory, taken when written.
+
+    ``address`` is where it listens: another guest reaches it only by the wire's.
+    """
+    it = Cluster(address=address)
     try:
         make_monitor(it, size, pgs)
-        make_osd(it)
+        for number, disk in enumerate(disks):
+            make_osd(it, number, disk)
         for pool in (META, DATA):
             tool("ceph", "osd", "pool", "create", pool)
             tool("ceph", "osd", "pool", "application", "enable", pool, "rbd")
+        if len(disks) >= OSDS_FOR_CODED:
+            make_coded_pool()
         if rgw:
             it.start_rgw()
         yield it
@@ -175,28 +199,57 @@ def cluster(*, size: int = 4 << 30, pgs: int = 4, rgw: bool = False) -> Iterator
 
 def make_monitor(it: Cluster, size: int, pgs: int) -> None:
     """The configuration, the administrator's key, and a monitor that answers."""
-    for folder in (ETC, FOLDER / "mon", FOLDER / "osd"):
+    for folder in (ETC, FOLDER / "mon"):
         folder.mkdir(parents=True, exist_ok=True)
     (library,) = Path("/usr/lib").glob("*/rados-classes")
     codes = library.parent / "ceph" / "erasure-code"
-    text = CONF.format(fsid=it.fsid, mon=MON, folder=FOLDER, size=size, pgs=pgs, classes=library, codes=codes)
+    text = CONF.format(
+        fsid=it.fsid,
+        address=it.address,
+        port=MON_PORT,
+        folder=FOLDER,
+        size=size,
+        pgs=pgs,
+        classes=library,
+        codes=codes,
+    )
     (ETC / "ceph.conf").write_text(text)
     allow = [word for service in ("mon", "osd", "mgr", "mds") for word in ("--cap", service, "allow *")]
     tool("ceph-authtool", "--create-keyring", str(ADMIN), "--gen-key", "-n", "mon.", *allow[:3])
     tool("ceph-authtool", str(ADMIN), "--gen-key", "-n", "client.admin", *allow)
-    tool("monmaptool", "--create", "--fsid", it.fsid, "--addv", "a", f"[v1:{MON}]", str(FOLDER / "monmap"))
+    tool(
+        "monmaptool",
+        "--create",
+        "--fsid",
+        it.fsid,
+        "--addv",
+        "a",
+        f"[v1:{it.address}:{MON_PORT}]",
+        str(FOLDER / "monmap"),
+    )
     tool("ceph-mon", "--mkfs", "-i", "a", "--monmap", str(FOLDER / "monmap"), "--keyring", str(ADMIN))
     it.start_mon()
 
 
-def make_osd(it: Cluster) -> None:
-    """The OSD's disk, and the OSD."""
-    name = str(uuid.uuid4())
+def make_osd(it: Cluster, number: int, disk: Path | None) -> None:
+    """An OSD's disk, and the OSD."""
+    name, folder = str(uuid.uuid4()), FOLDER / f"osd.{number}"
+    folder.mkdir()
+    if disk is not None:
+        (folder / "block").symlink_to(disk)
     tool("ceph", "osd", "new", name)
     caps = ("mon", "allow profile osd", "osd", "allow *", "mgr", "allow profile osd")
-    (FOLDER / "osd" / "keyring").write_text(tool("ceph", "auth", "get-or-create", "osd.0", *caps))
-    tool("ceph-osd", "--mkfs", "-i", "0", "--osd-uuid", name, "--no-mon-config")
-    it.start_osd()
+    (folder / "keyring").write_text(tool("ceph", "auth", "get-or-create", f"osd.{number}", *caps))
+    tool("ceph-osd", "--mkfs", "-i", str(number), "--osd-uuid", name, "--no-mon-config")
+    it.start_osd(number)
+
+
+def make_coded_pool() -> None:
+    """An erasure-coded pool that images can have their data in."""
+    tool("ceph", "osd", "erasure-code-profile", "set", CODED, "k=2", "m=1", "crush-failure-domain=osd")
+    tool("ceph", "osd", "pool", "create", CODED, "erasure", CODED)
+    tool("ceph", "osd", "pool", "set", CODED, "allow_ec_overwrites", "true")
+    tool("ceph", "osd", "pool", "application", "enable", CODED, "rbd")
 
 
 def tool(*argv: str) -> str:

@@ -12,6 +12,10 @@ from world import CONFIG, sh
 
 SSH = Path("/root/.ssh")
 KNOWN = SSH / "known_hosts"
+INSTALLED = (
+    "usr/lib/python3/dist-packages/zvault usr/bin/zvault* usr/share/zvault usr/lib/systemd/system/zvault*"
+    " usr/lib/sysusers.d/zvault.conf usr/lib/tmpfiles.d/zvault.conf"
+)
 FILES = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum"
 
 
@@ -88,3 +92,16 @@ def clean() -> None:
     peer("for pool in $(zpool list -Ho name); do zpool destroy -f $pool; done; rm -f /*.img")
     sh("rm", "-rf", "/run/zvault", "/var/lib/zvault", "/etc/zvault")
     sh("sh", "-c", "rm -f /*.img")
+
+
+def install_zvault() -> None:
+    """Give the peer what is installed here: it is to have a daemon of its own."""
+    packed = subprocess.run(["sh", "-c", f"cd / && exec tar -c {INSTALLED}"], capture_output=True, check=True)
+    subprocess.run([*PEER_SSH, "tar -x -C /"], input=packed.stdout, check=True, timeout=60)
+    peer("systemd-sysusers; systemd-tmpfiles --create; systemctl daemon-reload")
+
+
+def peer_daemon(config: str) -> None:
+    """Start the daemon there with this configuration."""
+    text = shlex.quote(f'[daemon]\nmetrics = "off"\n{config}')
+    peer(f"mkdir -p {CONFIG.parent} && printf %s {text} >{CONFIG} && systemctl restart zvaultd")

@@ -1,6 +1,10 @@
 """Vaults of several devices, and making one: shown, asked, and never on anything that holds anything."""
 
+import contextlib
 import hashlib
+import os
+import pty
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -81,6 +85,44 @@ def test_a_vault_of_mirrors_is_shown_asked_for_and_made(tank: Several):
     assert 'zfs_member "cold"' in again.err
     assert digests() == before, "not a byte was changed"
     world.nothing_left()
+
+
+def on_a_terminal(answer: str, *argv: str) -> tuple[int, str]:
+    """zvaultctl as one who types sees it: its status and all that stands on the terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(["zvaultctl", *argv], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        with contextlib.suppress(OSError):  # EIO: it has ended
+            while data := os.read(ours, 4096):
+                shown += data
+                if b"[y/N]" in shown and answer:
+                    os.write(ours, f"{answer}\n".encode())
+                    answer = ""
+        return process.wait(60), shown.decode()
+    finally:
+        process.kill()
+        os.close(ours)
+
+
+def test_a_terminal_is_asked_and_no_means_no(tank: Several):
+    tank.start()
+    for name, size in IMAGES.items():
+        sh("truncate", "-s", size, str(DISK / name))
+    before = digests()
+    code, shown = on_a_terminal("n", "vault", "create", "cold")
+    assert code == 2, shown
+    assert "zpool create" in shown
+    assert shown.index("zpool create") < shown.index("Do this? [y/N]") < shown.index("nothing was made")
+    assert digests() == before, "not a byte was changed"
+    world.nothing_left()
+    code, shown = on_a_terminal("y", "vault", "create", "cold")
+    assert code == 0, shown
+    assert "pool cold is made" in shown
+    assert digests() != before
+    ok("vault", "up", "cold")
+    ok("vault", "down", "cold")
 
 
 def test_a_vault_of_mirrors_is_used_and_survives_half_of_each(tank: Several):

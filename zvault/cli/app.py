@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from zvault import __version__
-from zvault.cli import backups, check, fit, holds, plan, prune, restore, run, status, tune, vaults
+from zvault.cli import backups, check, doctor, fit, holds, plan, prune, restore, run, status, tune, vaults
 from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, say, tell
 from zvault.core.errors import ZvaultError
 
@@ -49,6 +49,7 @@ app.command("list")(backups.list_)
 app.command("plan")(plan.plan)
 app.command("prune")(prune.prune)
 app.command("fit")(fit.fit)
+app.command("doctor")(doctor.doctor)
 app.command("holds")(holds.holds)
 app.command("run")(run.run)
 app.command("follow")(run.follow_)

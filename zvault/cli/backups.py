@@ -81,6 +81,7 @@ RUNS = [
     Column("bytes", "size"),
     Column("pruned", "count"),
     Column("error", get=lambda run: (run["error"] or {}).get("what")),
+    Column("warning", get=lambda run: run.get("warning")),
 ]
 RUNS_DEFAULT = ("run", "backup", "trigger", "started", "took", "result", "sent", "bytes", "pruned")
 
@@ -131,11 +132,11 @@ def history(
 
 
 def _error_note(row: Row) -> Iterable[str]:
-    error = row.get("error")
-    if not error:
-        return
-    text = f"{error['what']}: {error['why']}" if error["why"] else error["what"]
-    yield from wrapped(clean(text), "    ", width(sys.stdout))
+    if error := row.get("error"):
+        text = f"{error['what']}: {error['why']}" if error["why"] else error["what"]
+        yield from wrapped(clean(text), "    ", width(sys.stdout))
+    if warning := row.get("warning"):
+        yield from wrapped(clean(warning), "    ", width(sys.stdout))
 
 
 def _print(

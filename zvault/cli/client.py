@@ -21,6 +21,9 @@ READ_DEADLINE = 120.0
 ACT_DEADLINE = 900.0
 """Seconds: bringing a vault up starts servers, connects devices and imports a pool."""
 
+FOLLOW_DEADLINE = 60.0
+"""Seconds: who tells how something goes says at least every few that it is there."""
+
 CONNECT_DEADLINE = 10.0
 """Seconds until the daemon has to take a connection."""
 
@@ -100,6 +103,22 @@ class Client:
                         return
         raise _broken_off(f"the daemon ended the stream before run {run} did")
 
+    def followed(self, path: str) -> Generator[str, None, Document]:
+        """POST what takes long: yields what the daemon tells as it goes, and returns its answer. Raises ZvaultError.
+
+        Who stops listening, say with Ctrl-C, ends it there too.
+        """
+        with self._answer("POST", path, FOLLOW_DEADLINE, "{}") as lines:
+            for line in lines:
+                told = json.loads(line)
+                if "error" in told:
+                    raise _sent(told["error"])
+                if "answer" in told:
+                    return cast(Document, told["answer"])
+                if told.get("text"):
+                    yield told["text"]
+        raise _broken_off("the daemon ended its answer in the middle")
+
     def _ask(self, method: str, path: str, deadline: float, body: str | None = None) -> Document:
         with self._answer(method, path, deadline, body) as answer:
             return cast(Document, json.load(answer))
@@ -138,10 +157,7 @@ def _check(answer: http.client.HTTPResponse, asked: str) -> None:
         return
     text = answer.read().decode(errors="replace")
     try:
-        sent = json.loads(text)["error"]
-        error = _REASONS.get(sent["reason"], ZvaultError)(
-            sent["what"], sent.get("why", ""), sent.get("next", "")
-        )
+        error = _sent(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
         error = ZvaultError(
             f"zvaultd answered {answer.status} to {asked}",
@@ -153,6 +169,12 @@ def _check(answer: http.client.HTTPResponse, asked: str) -> None:
 
 def _broken_off(why: str) -> HostUnreachable:
     return HostUnreachable("the connection to zvaultd broke off", why, _LOOK)
+
+
+def _sent(error: Mapping[str, Any]) -> ZvaultError:
+    """An error as the daemon sent it."""
+    kind = _REASONS.get(error["reason"], ZvaultError)
+    return kind(error["what"], error.get("why", ""), error.get("next", ""))
 
 
 @contextlib.contextmanager

@@ -74,6 +74,27 @@ class Creation(TypedDict):
     steps: list[CreationStep]
 
 
+class TakeoverDevice(TypedDict):
+    """One device of a vault that is to be taken over; ``device`` is None for a pool without any."""
+
+    device: str | None
+    spec: str
+    holder: str | None
+    state: str
+    by_hand: str | None
+    steps: list[dict[str, str]]
+
+
+class Takeover(TypedDict):
+    """Who has a vault, and what taking it over does."""
+
+    vault: str
+    pool: str
+    holders: list[str | None]
+    devices: list[TakeoverDevice]
+    command: str
+
+
 class Device(TypedDict):
     """One device of a vault's stack."""
 
@@ -198,6 +219,7 @@ class TunedVault(TypedDict):
     profile: str
     host: str | None
     tuned: bool
+    measured: Document | None
 
 
 class Parameter(TypedDict):
@@ -279,6 +301,42 @@ class Fit(TypedDict):
     unknown: list[str]
 
 
+class Knob(TypedDict):
+    """The one thing to change, in ``GET /v1/doctor/NAME``."""
+
+    name: str
+    where: str
+    now: str | None
+    value: str | None
+
+
+class Diagnosis(TypedDict):
+    """What bounds a vault, in ``GET /v1/doctor/NAME``."""
+
+    bound: str
+    sentence: str
+    knob: Knob | None
+    why: str
+
+
+class Doctor(TypedDict):
+    """``GET /v1/doctor/NAME``; see core/vitals.py for what is counted."""
+
+    vault: str
+    pool: str
+    seconds: float
+    verdict: Diagnosis
+    streams: list[dict[str, Any]]
+    devices: list[dict[str, Any]]
+    queue: dict[str, Any] | None
+    request: float | None
+    groups: list[dict[str, Any]]
+    waits: dict[str, int]
+    threads: dict[str, float]
+    idle: float | None
+    last: dict[str, Any] | None
+
+
 class Run(TypedDict):
     """One run in ``GET /v1/history``."""
 
@@ -294,3 +352,4 @@ class Run(TypedDict):
     sent: int
     pruned: int
     error: Trouble | None
+    warning: str | None

@@ -13,6 +13,7 @@ from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.core.errors import HostUnreachable
 from zvault.ops.context import Context
+from zvault.ops.doctor import doctor_document, watched_for
 from zvault.ops.fit import fit_document
 from zvault.ops.holds import find_keepsakes
 from zvault.ops.preview import prune_document
@@ -21,7 +22,16 @@ from zvault.ops.tune_show import tuning_document
 from zvault.ops.vault import Vaults
 from zvault.system.process import HostRunner
 
-_OFFLINE = ("/v1/list", "/v1/plan/", "/v1/prune/", "/v1/holds", "/v1/fit/", "/v1/vaults", "/v1/tuning")
+_OFFLINE = (
+    "/v1/list",
+    "/v1/plan/",
+    "/v1/prune/",
+    "/v1/holds",
+    "/v1/fit/",
+    "/v1/doctor/",
+    "/v1/vaults",
+    "/v1/tuning",
+)
 
 
 class Offline:
@@ -54,6 +64,9 @@ async def _document(path: str, wanted: Mapping[str, str]) -> Document:
             found = {"holds": [one.document() for one in await find_keepsakes(context, vaults)]}
         elif path.startswith("/v1/fit/"):
             found = await fit_document(context, vaults, unquote(path.removeprefix("/v1/fit/")))
+        elif path.startswith("/v1/doctor/"):
+            name, watch = unquote(path.removeprefix("/v1/doctor/")), watched_for(wanted.get("seconds"))
+            found = await doctor_document(context, vaults, name, watch)
         elif path.startswith("/v1/prune/"):
             name, over = unquote(path.removeprefix("/v1/prune/")), wanted.get("over_limit") == "1"
             found = await prune_document(context, vaults, name, bring_up=False, over_limit=over)

@@ -1,15 +1,17 @@
-"""zvaultctl tune show and modprobe: the module parameters that vaults want, what they are, and why."""
+"""zvaultctl tune show, modprobe and measure: the module parameters that vaults want, what they are, and why."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Annotated, Any, cast
 
 import typer
 
 from zvault.cli.client import read
 from zvault.cli.documents import Parameter, Row, Tuning
+from zvault.cli.measured import measure
 from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width, wrapped
 from zvault.cli.render import Column, chosen, restricted, table
@@ -17,6 +19,7 @@ from zvault.core.errors import NotFound
 from zvault.core.units import format_size
 
 app = typer.Typer(no_args_is_help=True)
+app.command("measure")(measure)
 
 COLUMNS_DEFAULT = ("parameter", "default", "before", "now", "wanted", "state")
 WRONG = {"changed", "not set", "load-time", "conflict"}
@@ -118,7 +121,11 @@ def _page(found: Tuning, rows: list[Parameter], picked: list[Column], form: Form
 def _vault(vault: Any) -> str:
     if vault["host"]:
         return f"{vault['name']}: on {vault['host']}, which is not tuned from here"
-    return f"{vault['name']}: profile {vault['profile']}, {'tuned' if vault['tuned'] else 'not tuned now'}"
+    profile = f"profile {vault['profile']}"
+    if vault["measured"]:
+        day = datetime.fromtimestamp(vault["measured"]["time"], UTC).strftime("%Y-%m-%d")
+        profile += f", measured on {day}"
+    return f"{vault['name']}: {profile}, {'tuned' if vault['tuned'] else 'not tuned now'}"
 
 
 def _notes(row: Any, columns: int | None) -> Iterator[str]:

@@ -11,6 +11,7 @@ import typer
 
 from zvault.cli.client import Client, act, read, socket_path
 from zvault.cli.documents import Creation, Vault
+from zvault.cli.measured import follow
 from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs, Yes
 from zvault.cli.output import (
     OK,
@@ -27,6 +28,7 @@ from zvault.cli.output import (
     width,
 )
 from zvault.cli.render import Column, chosen, restricted, table, written
+from zvault.cli.take import take
 from zvault.cli.verdict import vault_health, vault_well
 from zvault.core.errors import NotFound
 
@@ -86,6 +88,10 @@ def _bring(name: str, way: str, quiet: bool, json: bool) -> None:
         say(f"vault {name} is {vault['state']}{detail}")
     if vault["error"]:
         complain(vault["error"])
+    elif way == "down" and vault["state"] == "up" and not vault["devices"]:
+        tell(
+            f"it has no devices that zvault could take down; 'zpool export {vault['pool']}' if its pool may go"
+        )
     raise typer.Exit(OK if vault["state"] == way and vault_well(vault) else TROUBLE)
 
 
@@ -114,11 +120,14 @@ def create(
     if not yes and not (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
         tell(f"nothing was made: 'zvaultctl vault create {vault} --yes' does it")
         raise typer.Exit(USAGE)
-    made = cast(Vault, act(f"/v1/vaults/{name}/create")["vault"])
+    made = cast(Vault, follow(Client(socket_path()).followed(f"/v1/vaults/{name}/create?follow=1"))["vault"])
     if json:
         document("vault create", {"creation": plan, "vault": made})
     else:
         say(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
+
+
+app.command("take")(take)
 
 
 def _to_create(plan: Creation) -> Iterator[str]:

@@ -7,11 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from zvault.config.fields import (
-    BlockPath,
     Duration,
-    FilePath,
-    FolderPath,
-    HostName,
     NbdServer,
     RbdImageName,
     Size,
@@ -20,78 +16,15 @@ from zvault.config.fields import (
     written,
 )
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer
+from zvault.config.parts import Cache, Ceph, Prices, Tls
 from zvault.config.rbd import FEATURES, NEEDS, OBJECT_SIZES, RbdImage
+
+LEASE_BOUND = 300.0
+"""Seconds: half of it rides out a timeout of NBD's, and a renewal each tenth costs less than a euro a month."""
+MIN_LEASE = 10.0
 
 MIN_TIMEOUT = 1.0
 """Seconds; nbd-client's -timeout takes whole ones, and 0 there would mean to wait for ever."""
-
-
-class Cache(Table):
-    """A cache in front of a device, on fast storage of this host."""
-
-    bcache: BlockPath = Field(
-        description="The block device to hold the cache: a partition or volume for this alone. It is made a cache "
-        "of bcache when the vault is created, if it is blank; it may serve several devices. Name it by a path that "
-        "stays: `/dev/disk/by-id/…`.",
-        examples=["/dev/disk/by-id/nvme-X-part4"],
-    )
-    mode: Literal["writeback", "writearound", "writethrough"] = Field(
-        default="writethrough",
-        description='"writeback" answers a write when the cache has it, and writes it back later: lose the cache, '
-        'and the pool is lost too. "writethrough" puts it into both, "writearound" into the device only; both '
-        "serve reads, and may lose the cache.",
-        examples=["writeback"],
-    )
-    sequential_cutoff: Size | None = Field(
-        default=None,
-        description="A run of requests without a gap that is longer goes past the cache; the kernel's own value "
-        "if left out (4M).",
-        examples=["1G"],
-    )
-    flush: Duration = Field(
-        default=written("1h"),
-        description="How long a vault that goes down may take to write back what is in the cache only. When it is "
-        "not done by then all devices stay up, and the next `vault down` goes on with it.",
-        examples=["8h"],
-    )
-
-
-class Prices(Table):
-    """What an object store asks for requests, per thousand, in whatever currency its bill has."""
-
-    put: float = Field(ge=0, description="A thousand requests that write.", examples=[0.005])
-    get: float = Field(ge=0, description="A thousand requests that read.", examples=[0.0004])
-
-
-class Tls(Table):
-    """Encryption of a connection to an NBD server, and how the two know each other."""
-
-    certs: FolderPath = Field(
-        description="A folder with `ca-cert.pem`, which has signed the server's certificate, and, where the server "
-        "asks for one, this host's `client-cert.pem` and `client-key.pem`.",
-        examples=["/etc/zvault/tls"],
-    )
-    hostname: HostName | None = Field(
-        default=None,
-        description="The name in the server's certificate, if it is not the one it is reached by.",
-        examples=["nas.example.org"],
-    )
-
-
-class Ceph(Table):
-    """A Ceph cluster other than the one of `/etc/ceph/ceph.conf`, or another user of it."""
-
-    conf: FilePath | None = Field(
-        default=None, description="Its configuration file.", examples=["/etc/ceph/attic.conf"]
-    )
-    user: Word | None = Field(
-        default=None, description='The user, without "client."; `admin` if left out.', examples=["zvault"]
-    )
-    keyring: FilePath | None = Field(
-        default=None,
-        description="The file with the user's key, if it is not where Ceph looks for it.",
-        examples=["/etc/ceph/ceph.client.zvault.keyring"],
-    )
 
 
 class Device(Table):
@@ -106,10 +39,12 @@ class Device(Table):
         default=None,
         validate_default=True,
         description="The NBD server to connect to. `nbdkit:` starts one in a systemd unit of its own, which "
-        "outlives a restart of the daemon; its words are split as by a shell. The others must run already.",
+        "outlives a restart of the daemon; its words are split as by a shell. So does `s3backer:`, with that program's "
+        "options. The others must run already.",
         examples=[
             "nbdkit:file /var/lib/zvault/cold.img",
             "nbdkit:S3 bucket=zv key=cold size=200G object-size=128K secret-key=+/etc/zvault/s3.key",
+            "s3backer:zv/cold size=200G blockSize=128k accessFile=/etc/zvault/s3backer",
             "unix:/run/nbd.sock?export=cold",
             "tcp:nas.example.org:10809/cold",
         ],
@@ -155,9 +90,16 @@ class Device(Table):
     )
     exclusive: bool = Field(
         default=True,
-        description="Take the image's exclusive lock and keep it, so that no other host can map it. With false "
-        "zvault only looks whether anyone has it open.",
+        description="Let no other host have it: take the image's exclusive lock, or with `nbdkit:S3` a lease beside "
+        "the blocks, and keep it. With false zvault only looks whether anyone has an image open, and takes no lease.",
         examples=[False],
+    )
+    lease: Duration | None = Field(
+        default=None,
+        description="With `nbdkit:S3`: a host that has not renewed its lease for so long has stopped writing. It stops "
+        "its server after half of that, so for so long the store may be out of reach; `zvaultctl vault take` may have "
+        "to wait for all of it. `5m` if left out.",
+        examples=["2m"],
     )
     ceph: Ceph | None = Field(
         default=None,
@@ -229,6 +171,14 @@ class Device(Table):
         return self.nbd
 
     @property
+    def lease_bound(self) -> float | None:
+        """After how many seconds without a renewal its holder has stopped; None for one that has no lease."""
+        in_store = isinstance(self.nbd, NbdkitServer) and self.nbd.plugin == "S3"
+        if not (in_store and self.exclusive):
+            return None
+        return LEASE_BOUND if self.lease is None else self.lease
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """What it is made of: two equal ones are the same bytes."""
         if self.rbd is not None:
@@ -298,6 +248,16 @@ class Device(Table):
         if exclusive and features is not None and "exclusive-lock" not in features:
             raise ValueError('true needs "exclusive-lock" among the features')
         return exclusive
+
+    @field_validator("lease")
+    @classmethod
+    def _lease_needs_a_store(cls, lease: float | None, info: ValidationInfo) -> float | None:
+        nbd = info.data.get("nbd")
+        if lease is not None and not (isinstance(nbd, NbdkitServer) and nbd.plugin == "S3"):
+            raise ValueError("only blocks in an object store have a lease: nbdkit:S3")
+        if lease is not None and lease < MIN_LEASE:
+            raise ValueError("must be at least 10s: it is renewed ten times as often")
+        return lease
 
     @field_validator("size")
     @classmethod

@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer, parse_nbd
 from zvault.config.rbd import RbdImage, parse_rbd
+from zvault.config.s3backer import S3backerServer
 from zvault.core import names, schedule, units
 from zvault.core.address import Address, Source, parse_address, parse_source
 
@@ -269,10 +270,11 @@ NbdServer = Annotated[
     NbdSpec,
     Text(
         "NBD server",
-        "`nbdkit:PLUGIN key=value … filter=NAME …`, `unix:/path[?export=NAME]` or `tcp:host[:port][/export]`",
+        "`nbdkit:PLUGIN key=value … filter=NAME …`, `s3backer:BUCKET[/PREFIX] option=value …`, "
+        "`unix:/path[?export=NAME]` or `tcp:host[:port][/export]`",
         "nbdkit:file /var/lib/zvault/cold.img",
         parse_nbd,
-        ready=(NbdkitServer, UnixServer, TcpServer),
+        ready=(NbdkitServer, S3backerServer, UnixServer, TcpServer),
     ),
 ]
 RbdImageName = Annotated[

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from zvault.config.s3backer import S3backerServer, parse_s3backer
+
 NBD_PORT = 10809
 """The port IANA gave NBD."""
 
@@ -95,7 +97,7 @@ class TcpServer:
         return ("tcp", self.host.lower(), str(self.port), self.export)
 
 
-NbdSpec = NbdkitServer | UnixServer | TcpServer
+NbdSpec = NbdkitServer | S3backerServer | UnixServer | TcpServer
 
 
 def parse_nbd(text: str) -> NbdSpec:
@@ -103,6 +105,7 @@ def parse_nbd(text: str) -> NbdSpec:
     scheme, colon, rest = text.partition(":")
     parsers: dict[str, Callable[[str], NbdSpec]] = {
         "nbdkit": _parse_nbdkit,
+        "s3backer": parse_s3backer,
         "unix": _parse_unix,
         "tcp": _parse_tcp,
     }
@@ -112,7 +115,9 @@ def parse_nbd(text: str) -> NbdSpec:
         raise ValueError("zvault's own block store (zvault:…) is not supported by this version")
     near = difflib.get_close_matches(scheme.split()[0] if scheme.split() else "", parsers, n=1)
     hint = f'; did you mean "{near[0]}:…"?' if near else ""
-    raise ValueError(f"starts with none of nbdkit:PLUGIN …, unix:/path, tcp:host[:port][/export]{hint}")
+    raise ValueError(
+        f"starts with none of nbdkit:PLUGIN …, s3backer:BUCKET …, unix:/path, tcp:host[:port][/export]{hint}"
+    )
 
 
 def _parse_nbdkit(rest: str) -> NbdkitServer:

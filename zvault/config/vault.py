@@ -28,8 +28,8 @@ class Vault(Table):
     profile: Word = Field(
         default="local",
         description="What the storage wants: the file `NAME.toml` in `/etc/zvault/profiles` or, if it is not "
-        "there, in `/usr/share/zvault/profiles`.",
-        examples=["nbd-lan"],
+        "there, in `/usr/share/zvault/profiles`. With `auto` zvault measures the device and finds the figures itself.",
+        examples=["nbd-lan", "auto"],
     )
     host: HostAddress | None = Field(
         default=None,

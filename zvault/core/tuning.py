@@ -53,11 +53,15 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What one vault's profile wants, by parameter; and what its devices say of whether they rotate, if known."""
+    """What one vault's profile wants, by parameter; and what its devices say of whether they rotate, if known.
+
+    ``reasons`` say by parameter why it is that value, where it was worked out for this vault.
+    """
 
     vault: str
     module: Mapping[str, str]
     rotational: frozenset[bool] = frozenset()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class _Wanted:
 
     by: dict[str, str] = field(default_factory=dict)
     instead: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def decide(wishes: Iterable[Wish], host: Host) -> list[Verdict]:
@@ -97,6 +102,8 @@ def decide(wishes: Iterable[Wish], host: Host) -> list[Verdict]:
             one = wanted.setdefault(name, _Wanted())
             one.by[wish.vault] = value
             one.instead = one.instead or instead
+            if reason := _reason(wish, name):
+                one.reasons[wish.vault] = reason
         for name in _pointless(wish):
             before = found[name].wanted if name in found else {}
             found[name] = _not_needed(name, {**before, wish.vault: wish.module[name]})
@@ -127,6 +134,12 @@ def _meant(wish: Wish) -> Iterator[tuple[str, str, str]]:
             yield AGGREGATION[kind], limits.get(kind, limits.get(not kind, "")), instead
 
 
+def _reason(wish: Wish, name: str) -> str:
+    """Why a vault wants this value; for an aggregation limit that stands for the other one, that one's."""
+    names = AGGREGATION.values() if name in AGGREGATION.values() else [name]
+    return next((wish.reasons[one] for one in (name, *names) if one in wish.reasons), "")
+
+
 def _pointless(wish: Wish) -> list[str]:
     return [AGGREGATION[kind] for kind in _limits(wish) if wish.rotational and kind not in wish.rotational]
 
@@ -150,8 +163,10 @@ def _verdict(name: str, wanted: _Wanted, host: Host) -> Verdict:
     value, why = _reconciled(wanted.by, known)
     if value is None:
         return Verdict(name, wanted.by, None, why, "conflict", "have the profiles agree on it")
+    chosen = value
     value, bound = _within_memory(name, value, host)
-    why = "; ".join(filter(None, (wanted.instead, why, bound)))
+    reasons = (wanted.reasons[vault] for vault in sorted(wanted.reasons) if wanted.by[vault] == chosen)
+    why = "; ".join(filter(None, (wanted.instead, why, next(reasons, ""), bound)))
     if not here.writable and here.value != value:
         why = f"OpenZFS reads it only when it is loaded, and it is {here.value}; {why}"
         return Verdict(name, wanted.by, None, why, "load-time", f"see '{MODPROBE}'")
@@ -186,15 +201,19 @@ def _within_memory(name: str, value: str, host: Host) -> tuple[str, str]:
     number = _number(value)
     if name != DIRTY or number is None:
         return value, ""
+    most = most_dirty(host)
+    if number <= most:
+        return value, ""
+    cut = f"cut from {format_size(number)} to {format_size(most)}, the most that this host's memory allows"
+    return str(most), cut
+
+
+def most_dirty(host: Host) -> int:
+    """Bytes of dirty data that a host's memory allows."""
     bounds = [host.memory // DIRTY_SHARE]
     if DIRTY_BOUND in host.parameters:
         bounds += [_number(host.parameters[DIRTY_BOUND].value) or bounds[0]]
-    if number <= min(bounds):
-        return value, ""
-    size = format_size(min(bounds))
-    return str(
-        min(bounds)
-    ), f"cut from {format_size(number)} to {size}, the most that this host's memory allows"
+    return min(bounds)
 
 
 def _number(text: str) -> int | None:

@@ -16,18 +16,21 @@ from aiohttp import web
 
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
 from zvault.daemon.events import Events
+from zvault.daemon.following import Document, Say, followed
 from zvault.daemon.history import History
 from zvault.daemon.journal import log
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.status import Status
 from zvault.ops.creation import creation_document
+from zvault.ops.doctor import doctor_document, watched_for
 from zvault.ops.fit import fit_document
 from zvault.ops.holds import find_keepsakes
+from zvault.ops.measure import measure, refuse_unless_auto
 from zvault.ops.preview import prune_document
-from zvault.ops.report import list_document, plan_document, vault_document, vault_documents
+from zvault.ops.report import list_document, plan_document, vault_document
 from zvault.ops.restore import Request
-from zvault.ops.tune_show import tuning_document
-from zvault.ops.vault import Vaults
+from zvault.ops.tune_show import measured_document, tuning_document
+from zvault.ops.vault import Keeper, Vaults
 
 GROUP = "zvault"
 HTTP_STATUS = {NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
@@ -57,13 +60,17 @@ class Api:
                 web.get("/v1/prune/{backup}", self.get_prune),
                 web.get("/v1/holds", self.get_holds),
                 web.get("/v1/fit/{backup}", self.get_fit),
+                web.get("/v1/doctor/{vault}", self.get_doctor),
                 web.get("/v1/history", self.get_history),
                 web.get("/v1/events", self.get_events),
                 web.get("/v1/tuning", self.get_tuning),
                 web.post("/v1/run/{backup}", self.post_run),
                 web.post("/v1/prune/{backup}", self.post_prune),
                 web.post("/v1/vaults/{vault}/{verb:up|down|create}", self.post_vault),
+                web.post("/v1/vaults/{vault}/measure", self.post_measure),
                 web.get("/v1/vaults/{vault}/creation", self.get_creation),
+                web.get("/v1/vaults/{vault}/takeover", self.get_takeover),
+                web.post("/v1/vaults/{vault}/take", self.post_take),
                 web.post("/v1/holds/reap", self.post_reap),
                 web.post("/v1/restore", self.post_restore),
             ]
@@ -94,7 +101,7 @@ class Api:
 
     async def get_vaults(self, _: web.Request) -> web.Response:
         """All vaults."""
-        return web.json_response({"vaults": await vault_documents(self.vaults)})
+        return web.json_response({"vaults": await self.status.lookout.documents()})
 
     async def get_list(self, request: web.Request) -> web.Response:
         """Datasets, and with ``snapshots=1`` their snapshots."""
@@ -152,6 +159,12 @@ class Api:
         context = self.status.context
         return web.json_response(await fit_document(context, self.vaults, request.match_info["backup"]))
 
+    async def get_doctor(self, request: web.Request) -> web.Response:
+        """What bounds a vault now; it is watched for ``seconds``."""
+        name, seconds = request.match_info["vault"], watched_for(request.query.get("seconds"))
+        last = self.runs.last_into(name)
+        return web.json_response(await doctor_document(self.status.context, self.vaults, name, seconds, last))
+
     async def get_tuning(self, _: web.Request) -> web.Response:
         """Module parameters: what is wanted, set, and why."""
         return web.json_response(await tuning_document(self.status.context))
@@ -184,15 +197,42 @@ class Api:
             log.info("reaped %s %s: %s", one.kind, one.name, one.reason)
         return web.json_response({"holds": [one.document() for one in reaped]})
 
-    async def post_vault(self, request: web.Request) -> web.Response:
-        """Bring a vault up, take it down, or make its pool."""
+    async def post_vault(self, request: web.Request) -> web.StreamResponse:
+        """Bring a vault up, take it down, or make its pool; with ``follow=1`` told as it goes."""
         keeper = self.vaults[request.match_info["vault"]]
         act = {"up": keeper.up, "down": keeper.down, "create": keeper.create}[request.match_info["verb"]]
+        if request.query.get("follow") == "1":
 
-        def say(text: str) -> None:
-            log.info("%s: %s", keeper.name, text, extra={"fields": {"VAULT": keeper.name}})
+            async def whole(say: Say) -> Document:
+                await act(say)
+                return {"vault": await vault_document(keeper)}
 
-        await act(say)
+            return await followed(request, whole, _journal_of(keeper))
+        await act(_journal_of(keeper))
+        return web.json_response({"vault": await vault_document(keeper)})
+
+    async def post_measure(self, request: web.Request) -> web.StreamResponse:
+        """Measure a vault's device and try out what follows, told as it goes; it ends when its client goes away."""
+        keeper = self.vaults[request.match_info["vault"]]
+        refuse_unless_auto(self.status.context, keeper.name)
+
+        async def whole(say: Say) -> Document:
+            async with keeper.use("zvaultctl tune measure", say):
+                found = await measure(self.status.context, keeper.name, list(keeper.users), say)
+            return {"measured": measured_document(found)}
+
+        return await followed(request, whole, _journal_of(keeper))
+
+    async def get_takeover(self, request: web.Request) -> web.Response:
+        """Who has a vault, and what taking it over would do."""
+        keeper = self.vaults[request.match_info["vault"]]
+        return web.json_response({"takeover": await keeper.takeover()})
+
+    async def post_take(self, request: web.Request) -> web.Response:
+        """Take a vault over from the ``holders`` of get_takeover."""
+        keeper, body = self.vaults[request.match_info["vault"]], await _object(request)
+        by_hand = body.get("fenced_by_hand") is True
+        await keeper.take(body.get("holders"), _journal_of(keeper), by_hand=by_hand)
         return web.json_response({"vault": await vault_document(keeper)})
 
     async def get_creation(self, request: web.Request) -> web.Response:
@@ -212,6 +252,13 @@ class Api:
             str(body.get("to", "")),
         )
         return web.json_response({"run": self.runs.restore(wanted)})
+
+
+def _journal_of(keeper: Keeper) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        log.info("%s: %s", keeper.name, text, extra={"fields": {"VAULT": keeper.name}})
+
+    return say
 
 
 @web.middleware

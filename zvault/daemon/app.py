@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,20 @@ from zvault.daemon.api import Api
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journal import log
+from zvault.daemon.lookout import LOOK_EVERY, Lookout
 from zvault.daemon.metrics import Metrics, MetricsServer
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
 from zvault.daemon.status import Status
 from zvault.ops import hooks
 from zvault.ops.context import Context, Emit
-from zvault.ops.report import vault_documents
 from zvault.ops.tune import reconcile_tuning
 from zvault.ops.vault import Keeper, Vaults
 from zvault.system import notify
 from zvault.system.process import HostRunner
 
 OBSERVE_EVERY = 15.0
-"""Seconds between looks at vaults and lags for the metrics."""
+"""Seconds between looks at lags for the metrics."""
 
 STATUS_EVERY = 2.0
 
@@ -66,8 +66,9 @@ class Daemon:
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start)
+        self.lookout = Lookout(self.vaults)
         self.status = Status(
-            self.context, self.vaults, self.runs, self.history, self.scheduler, self.context.clock.time()
+            self.context, self.lookout, self.runs, self.history, self.scheduler, self.context.clock.time()
         )
         self.metrics = Metrics(self.status)
         self.metrics_server = MetricsServer(self.metrics)
@@ -88,7 +89,8 @@ class Daemon:
         await self._serve_metrics()
         await self.scheduler.start()
         self._resume(interrupted)
-        self._background(self._observe())
+        self._background(self._again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
+        self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(self._tell_status())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.config.backup))
         notify.ready(self.status.line())
@@ -160,20 +162,22 @@ class Daemon:
             notify.status(self.status.line())
             await asyncio.sleep(STATUS_EVERY)
 
-    async def _observe(self) -> None:
-        """Look at vaults and lags, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
+    async def _again_and_again(self, what: str, look: Callable[[], Awaitable[None]], every: float) -> None:
+        """Look at something, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
         while True:
             try:
-                await self._look_around()
+                await look()
             except Exception as error:
-                log.exception("looking at vaults and lags failed")
-                self.status.warnings["observe"] = f"vaults and lags cannot be looked at: {unexpected(error)}"
+                log.exception("looking at %s failed", what)
+                self.status.warnings[f"observe {what}"] = f"{what} cannot be looked at: {unexpected(error)}"
             else:
-                self.status.warnings.pop("observe", None)
-            await asyncio.sleep(OBSERVE_EVERY)
+                self.status.warnings.pop(f"observe {what}", None)
+            await asyncio.sleep(every)
 
-    async def _look_around(self) -> None:
-        self.metrics.vaults = await vault_documents(self.vaults)
+    async def _look_at_vaults(self) -> None:
+        self.metrics.vaults = await self.lookout.watch()
+
+    async def _look_at_lags(self) -> None:
         # Side by side: a host that does not answer must not keep the others' lags from being known.
         await asyncio.gather(*(self._look_at(name) for name in self.context.config.backup))
         if self.metrics_server.address is None:
@@ -247,6 +251,7 @@ class Daemon:
         await self.runs.drain()
         for task in list(self._tasks):
             task.cancel()
+        await self.lookout.close()
         await self.api.close()
         await self.metrics_server.close()
         await self.context.close()

@@ -22,7 +22,8 @@ create table if not exists run (
     datasets integer not null default 0,
     sent integer not null default 0,
     pruned integer not null default 0,
-    error text
+    error text,
+    warning text
 );
 create index if not exists run_in_order on run (backup);
 """
@@ -108,10 +109,19 @@ class History:
             (KEPT,),
         )
 
-    def end(self, run: str, ended: float, result: str, figures: Mapping[str, int], error: object) -> None:
+    def end(
+        self,
+        run: str,
+        ended: float,
+        result: str,
+        figures: Mapping[str, int],
+        error: object,
+        warning: str | None = None,
+    ) -> None:
         """Write down how a run ended. ``figures``: bytes, datasets, sent, pruned."""
         self._do(
-            "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=? where id=?",
+            "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=?, warning=?"
+            " where id=?",
             (
                 ended,
                 result,
@@ -120,6 +130,7 @@ class History:
                 figures["sent"],
                 figures["pruned"],
                 json.dumps(error) if error else None,
+                warning,
                 run,
             ),
         )
@@ -161,10 +172,17 @@ def _opened(file: Path | str) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     try:
         connection.executescript(SCHEMA)
+        _add_what_came_later(connection)
     except sqlite3.Error:
         connection.close()
         raise
     return connection
+
+
+def _add_what_came_later(connection: sqlite3.Connection) -> None:
+    """A file that an older version made lacks columns."""
+    if "warning" not in {row["name"] for row in connection.execute("pragma table_info(run)")}:
+        connection.execute("alter table run add column warning text")
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 import zvault
+from zvault.core.drift import Cause
 from zvault.core.errors import Busy
 from zvault.core.ledger import Fault
 from zvault.daemon.status import Document, Status
@@ -22,6 +23,9 @@ HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUS
 
 FAULTS = get_args(Fault)
 """Why an interrupted receive is given up."""
+
+CAUSES = get_args(Cause)
+"""What a vault's writes can drift in."""
 
 RESULTS = ("ok", "partial", "failed", "interrupted")
 """How a run can end."""
@@ -185,14 +189,37 @@ class Metrics(Collector):
             "zvault_inhibitor_held",
             "Whether a logind inhibitor is held for the vault.",
             ("vault",),
-            [((keeper.name,), keeper.inhibited) for keeper in self.status.vaults.all()],
+            [((keeper.name,), keeper.inhibited) for keeper in self.status.lookout.vaults.all()],
         )
+        yield from self._writes()
         context = self.status.context
         yield _gauge(
             "zvault_tuning_leases",
             "Module parameters of OpenZFS that are set for the vault, to be put back when it goes down.",
             ("vault",),
             [((name,), held_by(context.leases, name)) for name in context.config.vault],
+        )
+
+    def _writes(self) -> Iterator[Metric]:
+        """How a vault's writes fare, while streams go in."""
+        samples = self.status.context.writes
+        for name, text, key in (
+            ("request_bytes", "Size of the write request that a byte came in, on average", "request"),
+            ("write_wait_seconds", "What a write takes, with the time in OpenZFS's queue", "wait"),
+            ("request_seconds", "What a write request takes on the device", "disk_wait"),
+            ("txg_sync_seconds", "The longest sync of a transaction group", "sync"),
+        ):
+            values = [((vault,), getattr(sample, key)) for vault, sample in samples.items()]
+            yield _gauge(
+                f"zvault_vault_{name}", f"{text}, as last seen while streams go in.", ("vault",), values
+            )
+        vaults = self.status.context.config.vault
+        zero = dict.fromkeys(((vault, cause) for vault in vaults for cause in CAUSES), 0)
+        yield _counter(
+            "zvault_vault_drift",
+            "Runs in which a vault's writes drifted from what its profile is for, by what was seen first.",
+            ("vault", "reason"),
+            {**zero, **self.status.runs.tallies.drifts},
         )
 
 

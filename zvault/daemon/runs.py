@@ -12,6 +12,7 @@ from typing import Any
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.lag import DatasetLag
+from zvault.core.vitals import LastRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.tallies import Tallies
@@ -38,7 +39,7 @@ Work = Callable[[str, str, Outcome], Awaitable[None]]
 @dataclass
 class Current:
     """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
-    prune_limit let nothing go.
+    prune_limit let nothing go; ``drift`` is what was told of the vault's writes.
 
     ``waiting`` is when it tries again what failed, in seconds since the epoch. While it waits another run of its
     backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that was due earlier.
@@ -52,6 +53,7 @@ class Current:
     bytes_total: int | None = None
     streams: set[str] = field(default_factory=set)
     over_limit: dict[str, int] = field(default_factory=dict)
+    drift: str | None = None
     waiting: float | None = None
     missed: str | None = None
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
@@ -156,6 +158,17 @@ class Runs:
         async with self._reaping:
             return await reap(self.context, self.vaults, vault_guid)
 
+    def last_into(self, vault: str) -> LastRun | None:
+        """The newest run that ended, of all backups into a vault."""
+        backups = [name for name, backup in self.context.config.backup.items() if backup.vault == vault]
+        ended = [run for name in backups if (run := self.history.last(name)) is not None]
+        last = max(ended, key=lambda run: float(run["ended"]), default=None)
+        return (
+            None
+            if last is None
+            else LastRun(last["backup"], last["bytes"], last["seconds"], last["warning"] or "")
+        )
+
     def running(self, backup: str) -> Current | None:
         """The run of a backup in progress, if any; what is no backup does not count, nor one that was superseded."""
         return next(
@@ -241,7 +254,7 @@ class Runs:
             "pruned": outcome.pruned,
         }
         with contextlib.suppress(Exception):
-            self.history.end(run, ended, outcome.result, figures, error)
+            self.history.end(run, ended, outcome.result, figures, error, current.drift)
         if trigger not in ASIDE:
             self.tallies.runs[backup, outcome.result] += 1
             if outcome.error is not None:
@@ -279,6 +292,8 @@ class Runs:
                 current.bytes_done, current.bytes_total = event["run_bytes"], event["run_total"]
             case "dataset-failed" if current:
                 current.streams.discard(event["dataset"])
+            case "warning" if current and "drift" in event:
+                current.drift = event["text"]
             case "warning" if current and "over_limit" in event:
                 current.over_limit[event["side"]] = event["over_limit"]
 

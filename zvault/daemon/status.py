@@ -9,13 +9,12 @@ from typing import Any
 import zvault
 from zvault.core.lag import DatasetLag
 from zvault.daemon.history import ASIDE, History
+from zvault.daemon.lookout import Lookout
 from zvault.daemon.runs import Current, Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.lag import age
-from zvault.ops.report import vault_documents
 from zvault.ops.tune import complaints
-from zvault.ops.vault import Vaults
 
 Document = dict[str, Any]
 
@@ -25,7 +24,7 @@ class Status:
     """Puts the state together. ``warnings`` are what the daemon itself complains of, by subject."""
 
     context: Context
-    vaults: Vaults
+    lookout: Lookout
     runs: Runs
     history: History
     scheduler: Scheduler
@@ -39,10 +38,14 @@ class Status:
                 "version": zvault.__version__,
                 "pid": os.getpid(),
                 "started": self.started,
-                "warnings": [*self.warnings.values(), *complaints(self.context.leases)],
+                "warnings": [
+                    *self.warnings.values(),
+                    *self.context.drifts.values(),
+                    *complaints(self.context.leases),
+                ],
             },
             "backups": [self.backup(name) for name in self.context.config.backup],
-            "vaults": await vault_documents(self.vaults),
+            "vaults": await self.lookout.documents(),
         }
 
     def backup(self, name: str) -> Document:

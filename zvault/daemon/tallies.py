@@ -18,6 +18,7 @@ class Tallies:
     seconds: Counter[str] = field(default_factory=Counter)
     pruned: Counter[tuple[str, str]] = field(default_factory=Counter)
     aborted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    drifts: Counter[tuple[str, str]] = field(default_factory=Counter)
     over_limit: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def count(self, event: dict[str, Any]) -> None:
@@ -29,6 +30,8 @@ class Tallies:
                 self.seconds[backup] += event["seconds"]
             case "resume-aborted":
                 self.aborted[backup, event["reason"]] += 1
+            case "warning" if "drift" in event:
+                self.drifts[event["vault"], event["drift"]] += 1
             case "retry":
                 self.retries[backup] += 1
             case "pruned":

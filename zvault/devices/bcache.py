@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from zvault.config.device import Cache, Device
+from zvault.config.device import Device
+from zvault.config.parts import Cache
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices import bcache_files as files
 from zvault.devices import bcache_super as superblock

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from zvault.config.device import Cache
+from zvault.config.parts import Cache
 from zvault.core.errors import DeviceGone, NotFound, Refused
 from zvault.devices.blank import blank
 from zvault.devices.layer import Job

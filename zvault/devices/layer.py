@@ -101,6 +101,8 @@ class Job:
     write: Callable[[Data], None]
     """Puts this layer's data into the lease; it is on disk when this returns. To be called before each effect."""
     say: Say
+    resume: bool = False
+    """A pool of this host's still waits for the device, so nobody may have had it in between."""
 
 
 @dataclass(frozen=True, slots=True)

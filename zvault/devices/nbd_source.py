@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from zvault.config.device import Device
 from zvault.config.nbd import NbdkitServer
+from zvault.config.s3backer import S3backerServer
 from zvault.core.errors import Busy
 from zvault.core.units import format_size
-from zvault.devices import nbd, nbdkit, sockets
+from zvault.devices import guarded, nbd, nbdkit, s3backer, sockets
 from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
+from zvault.devices.nbdkit import Server
 from zvault.devices.target import Target, TcpTarget, UnixTarget, reach
 from zvault.system.process import Runner
 from zvault.system.units import Units, UnitState
@@ -27,6 +29,7 @@ class Connection:
     spec: str
     connections: int
     serves: bool = False
+    kind: Literal["device", "s3backer"] = "device"
     unix: str | None = None
     tcp: tuple[str, int] | None = None
     export: str = ""
@@ -53,7 +56,8 @@ class Connection:
         return cls(
             spec=str(device.server),
             connections=device.connections,
-            serves=isinstance(device.nbd, NbdkitServer),
+            serves=isinstance(device.nbd, NbdkitServer | S3backerServer),
+            kind=_kind(device),
             unix=target.path if isinstance(target, UnixTarget) else None,
             tcp=(target.address, target.port) if isinstance(target, TcpTarget) else None,
             export=target.export,
@@ -102,23 +106,34 @@ class NbdSource:
     def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
         """The unit of a server that zvault runs."""
         if data:
-            return slot.server.unit if data["serves"] else None
-        serves = device is not None and isinstance(device.nbd, NbdkitServer)
-        return slot.server.unit if serves else None
+            return _server(slot, data).unit if data["serves"] else None
+        if device is None or not isinstance(device.nbd, NbdkitServer | S3backerServer):
+            return None
+        return replace(slot.server, kind=_kind(device)).unit
 
     def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
         """See judge."""
         if not data:
             return _without_record(slot, unit)
         connection = Connection.of_data(data)
-        return judge(connection, unit, Kernel.of(connection, slot))
+        found = judge(connection, unit, Kernel.of(connection, slot))
+        lost = guarded.last_words(slot) if found.state == "gone" else None
+        return found if lost is None else replace(found, detail=f"{lost.what}: {lost.why}")
 
     def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
         """The backing file and the server."""
         spec = device.server
+        if isinstance(spec, S3backerServer):
+            server = replace(slot.server, kind="s3backer")
+            return [
+                Step(
+                    f"have its file in {s3backer.mount_point(server)}, served in {server.unit}",
+                    s3backer.command(spec),
+                )
+            ]
         if not isinstance(spec, NbdkitServer):
             return []
-        steps = [Step(f"serve it, in {slot.server.unit}", nbdkit.command(spec, slot.server.socket))]
+        steps = [Step(f"serve it, in {slot.server.unit}", guarded.command(slot, device, spec))]
         if device.size is None or spec.backing_file is None:
             return steps
         argv = nbdkit.truncate_command(spec.backing_file, device.size)
@@ -129,6 +144,8 @@ class NbdSource:
         await nbd.check(self.runner)
         if isinstance(device.nbd, NbdkitServer):
             await nbdkit.check(device.nbd, self.runner)
+        elif isinstance(device.nbd, S3backerServer):
+            await s3backer.check(self.runner)
 
     async def settle(self, slot: Slot, data: Data) -> bool:
         """A crash may have left a client on its way to a device."""
@@ -150,7 +167,11 @@ class NbdSource:
             if device.size is not None and spec.backing_file is not None:
                 await nbdkit.make_backing_file(spec.backing_file, device.size, self.runner)
             job.say(f"starting the server of {spec}")
-            await nbdkit.start(slot.server, spec, self.units)
+            await guarded.start(job, spec, self.units)
+        elif isinstance(spec, S3backerServer):
+            job.say(f"starting the server of {spec}")
+            server = replace(slot.server, kind="s3backer")
+            await s3backer.start(server, spec, self.units, self.runner, ours=bool(job.had))
 
         before = target.links()
 
@@ -185,14 +206,28 @@ class NbdSource:
         number = data.get("number")
         if number is not None and found.path is not None:
             await nbd.disconnect(number, self.runner)
-        if not data or data["serves"]:
-            await nbdkit.stop(slot.server, self.units)
-        slot.client_file.unlink(missing_ok=True)
+        server = _server(slot, data)
+        if server.kind == "s3backer":
+            await s3backer.stop(server, self.units, self.runner)
+        elif not data or data["serves"]:
+            await nbdkit.stop(server, self.units)
+        for file in (slot.client_file, guarded.report_file(slot)):
+            file.unlink(missing_ok=True)
 
     def leftover(self, data: Data) -> str | None:
         """The kernel keeps an NBD device and its queue settings when it is disconnected."""
         number = data.get("number")
         return f"nbd{number}" if number is not None and nbd.status(number).pid is None else None
+
+
+def _kind(device: Device) -> Literal["device", "s3backer"]:
+    """Which template the unit of a device's server is made of."""
+    return "s3backer" if isinstance(device.nbd, S3backerServer) else "device"
+
+
+def _server(slot: Slot, data: Data) -> Server:
+    """A device's server by its lease; those of older leases are nbdkit's."""
+    return replace(slot.server, kind=data.get("kind", "device"))
 
 
 def judge(connection: Connection, unit: UnitState | None, kernel: Kernel | None) -> Found:

@@ -13,8 +13,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from zvault.config.nbd import NbdkitServer
+from zvault.config.s3backer import S3backerServer
 from zvault.core.errors import DeviceGone, ToolFailed, ToolMissing
 from zvault.devices import sockets
 from zvault.system.process import Runner
@@ -31,15 +33,19 @@ _MAKE_FILE = 'umask 077; [ -s "$1" ] || [ -b "$1" ] || { shift; exec "$@"; }'
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where one server's unit, script and socket are: in a folder for root alone, which is there already."""
+    """Where one server's unit, script and socket are: in a folder for root alone, which is there already.
+
+    ``kind`` tells which template its unit is made of: what it must be let do.
+    """
 
     name: str
     directory: Path
+    kind: Literal["device", "s3backer"] = "device"
 
     @property
     def unit(self) -> str:
         """The unit it runs in."""
-        return f"zvault-device@{self.name}.service"
+        return f"zvault-{self.kind}@{self.name}.service"
 
     @property
     def script(self) -> Path:
@@ -107,11 +113,16 @@ async def make_backing_file(path: str, size: int, runner: Runner) -> None:
 
 
 async def start(
-    server: Server, spec: NbdkitServer, units: Units, *, deadline: float = START_DEADLINE
+    server: Server,
+    spec: NbdkitServer | S3backerServer,
+    units: Units,
+    *,
+    argv: Sequence[str],
+    deadline: float = START_DEADLINE,
 ) -> None:
-    """Start a server in its unit and wait until it listens. Raises ToolFailed with the server's last words."""
+    """Start a server by ``argv`` in its unit, and wait until it listens. Raises ToolFailed with its last words."""
     server.socket.unlink(missing_ok=True)
-    write_script(server.script, script(command(spec, server.socket)))
+    write_script(server.script, script(argv))
     began = time.time()
     await units.start(server.unit)
     give_up = time.monotonic() + deadline

@@ -137,3 +137,12 @@ def _tags(device: str, sys_block: Path) -> int | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.strip().isdecimal() else None
+
+
+def capacity(path: str, sys_class: Path = SYS_CLASS) -> int | None:
+    """Bytes of the block device at a path, as the kernel knows it; None for what is none. Asks no device."""
+    try:
+        text = (sys_class / Path(path).resolve().name / "size").read_text(encoding="ascii")
+    except OSError:
+        return None
+    return int(text) * 512

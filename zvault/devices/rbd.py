@@ -5,16 +5,13 @@ What is said of the tools was seen with Ceph 18.2.7 and Linux 7.2.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from zvault.config.rbd import RbdImage
 from zvault.core.errors import (
-    Busy,
     DeadlineExceeded,
     DeviceGone,
     NotFound,
@@ -23,13 +20,11 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.core.units import format_size
-from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster, blocklist_command
+from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster
 from zvault.system.process import Result, ToolRunner
 
 CALL_DEADLINE = 30.0
 """Seconds for one question; with monitors that answer and OSDs that do not it would wait for ever."""
-WATCH_TIMEOUT = 35.0
-"""Seconds after which a client that is gone counts as gone: Ceph's 30 (osd_client_watch_timeout), and a little."""
 
 LOCKED = "(30) Read-only file system"
 """What krbd and rbd-nbd say when another client has the exclusive lock and keeps it."""
@@ -74,19 +69,6 @@ class Image:
 
     id: str
     shape: Shape
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A client that has an image open: its address (host:port/nonce), its name, and the lock it holds if any.
-
-    One without a watch is dead, or gone for more than 30 s: mapping the image breaks its lock and fences it.
-    """
-
-    address: str
-    client: str
-    lock: str | None
-    watches: bool
 
 
 # argv
@@ -149,31 +131,6 @@ def parse_info(text: str) -> Image:
     return Image(str(info["id"]), shape)
 
 
-async def owners(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> list[Owner]:
-    """Who has an image open or locked, on whatever host. Raises as find."""
-    texts = []
-    for words in (("status",), ("lock", "ls")):
-        argv = command(cluster, *words, "--format", "json", str(image))
-        result = await call(argv, image, cluster, runner)
-        if result.returncode != 0:
-            raise failure(f"who has the RBD image {image} cannot be told", result, image, cluster)
-        texts.append(result.stdout)
-    return parse_owners(*texts)
-
-
-def parse_owners(status: str, locks: str) -> list[Owner]:
-    """``rbd status`` and ``rbd lock ls``, both as JSON; a watcher's number is that of its lock's client."""
-    found = {
-        str(watcher["address"]): Owner(str(watcher["address"]), f"client.{watcher['client']}", None, True)
-        for watcher in json.loads(status)["watchers"]
-    }
-    for lock in json.loads(locks):
-        address, client, name = str(lock["address"]), str(lock["locker"]), str(lock["id"])
-        known = found.get(address, Owner(address, client, None, False))
-        found[address] = replace(known, lock=name)
-    return list(found.values())
-
-
 # Making
 
 
@@ -196,46 +153,6 @@ async def create(image: RbdImage, shape: Shape, cluster: Cluster, runner: ToolRu
         why = f"there is no pool '{shape.data_pool}'"
         raise NotFound(what, why, "make it ('ceph osd pool create'), or correct data_pool")
     raise failure(what, result, image, cluster)
-
-
-# Who has it
-
-
-async def refuse_if_owned(image: RbdImage, ours: str | None, cluster: Cluster, runner: ToolRunner) -> None:
-    """Raise Busy when a client that lives has an image open; one that is dead does not count.
-
-    This host's own last client, which had the address ``ours`` and could not say good-bye, is waited for; so is
-    one that has no lock.
-    """
-    give_up = time.monotonic() + WATCH_TIMEOUT
-    while found := [owner for owner in await owners(image, cluster, runner) if owner.watches]:
-        locked = any(owner.lock and owner.address != ours for owner in found)
-        if locked or time.monotonic() >= give_up:
-            raise in_use(image, found, cluster)
-        await asyncio.sleep(1)
-
-
-def in_use(image: RbdImage, found: Sequence[Owner], cluster: Cluster) -> Busy:
-    """Another client has an image."""
-    names = ", ".join(f"{owner.client} at {owner.address}" for owner in found)
-    held = "holds its exclusive lock" if any(owner.lock for owner in found) else "has it open"
-    return Busy(
-        f"the RBD image {image} is in use elsewhere",
-        f"{names} {held}",
-        "take it down there; a host that died is given up by Ceph after 30 s. One that cannot be reached is shut "
-        f"out with {' and '.join(shlex.join(argv) for argv in fence_commands(image, found[0], cluster))}",
-    )
-
-
-# Taking over
-
-
-def fence_commands(image: RbdImage, owner: Owner, cluster: Cluster) -> list[list[str]]:
-    """Argv that shut a client out of the whole cluster, then take its lock: in this order, or both would write."""
-    fence = blocklist_command(cluster, owner.address)
-    if owner.lock is None:
-        return [fence]
-    return [fence, ["rbd", "lock", "rm", str(image), owner.lock, owner.client, *cluster.words()]]
 
 
 # What went wrong

@@ -18,9 +18,8 @@ from zvault.devices.rbd import (
     call,
     command,
     failure,
-    in_use,
-    owners,
 )
+from zvault.devices.rbd_owner import in_use, owners
 from zvault.system.process import ToolRunner
 
 BUS = Path("/sys/bus/rbd/devices")
@@ -131,7 +130,7 @@ async def map_krbd(
     if LOCKED in result.stderr and exclusive:
         found = await owners(image, cluster, runner)
         if found:
-            raise in_use(image, found, cluster)
+            raise in_use(image, found)
     raise failure(f"the RBD image {image} cannot be mapped", result, image, cluster)
 
 

@@ -15,7 +15,7 @@ from zvault.config.device import Device
 from zvault.config.rbd import RbdImage, parse_rbd
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.core.units import format_size
-from zvault.devices import nbd, nbdkit, rbd, rbd_map
+from zvault.devices import nbd, nbdkit, rbd, rbd_map, rbd_note, rbd_owner
 from zvault.devices.ceph import Cluster
 from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
 from zvault.devices.rbd import Shape
@@ -127,6 +127,8 @@ class RbdSource:
         found = await self._image(device, cluster, create=job.create, say=say)
         record = Record(str(image), found.id, device.map, asdict(cluster))
         job.write(record.as_data())
+        if job.resume:
+            await rbd_note.refuse_if_had_since(image, cluster, self.runner)
         if device.map == "krbd":
             path = await self._map(job, record, image, cluster)
         else:
@@ -162,7 +164,7 @@ class RbdSource:
         if mapping is not None:
             job.say(f"{mapping.path} is {image} already")
         else:
-            await rbd.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
+            await rbd_owner.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
             argv = rbd_map.map_command(
                 image, cluster, exclusive=job.device.exclusive, timeout=job.device.timeout
             )
@@ -174,6 +176,7 @@ class RbdSource:
             why = "rbd says that it mapped it, and the kernel has it not"
             raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
         job.write(replace(record, mapped=True, client=mapping.client).as_data())
+        await rbd_note.write(image, record.image_id, mapping.client, cluster, self.runner)
         return mapping.path
 
     async def _serve(self, job: Job, record: Record, image: RbdImage, cluster: Cluster) -> str:
@@ -181,7 +184,7 @@ class RbdSource:
         if (mapping := rbd_map.mapped(image, record.image_id)) is not None:
             advice = f'rbd device unmap {mapping.path}, or set map = "krbd"'
             raise Busy(f"the RBD image {image} is in use", f"krbd has it mapped as {mapping.path}", advice)
-        await rbd.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
+        await rbd_owner.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
         argv = rbd_map.serve_command(
             image,
             cluster,
@@ -193,9 +196,11 @@ class RbdSource:
         number, pid = await self._started(_unit(slot), argv, image, cluster)
         record = replace(record, mapped=True, number=number, pid=pid)
         job.write(record.as_data())
-        owners = await rbd.owners(image, cluster, self.runner)
+        owners = await rbd_owner.owners(image, cluster, self.runner)
         client = next((owner.address for owner in owners if owner.lock), None)
         job.write(replace(record, client=client).as_data())
+        if client is not None:
+            await rbd_note.write(image, record.image_id, client, cluster, self.runner)
         return nbd.device_path(number)
 
     async def _started(
@@ -207,8 +212,8 @@ class RbdSource:
         if (served := await self._awaited(unit, SERVE_DEADLINE)) is not None:
             return served
         words = "\n".join(await self.units.journal_tail(unit, since=began))
-        if rbd.LOCKED in words and (found := await rbd.owners(image, cluster, self.runner)):
-            raise rbd.in_use(image, found, cluster)
+        if rbd.LOCKED in words and (found := await rbd_owner.owners(image, cluster, self.runner)):
+            raise rbd_owner.in_use(image, found)
         what = f"rbd-nbd does not come up for {image}"
         raise rbd.failure(what, Result(tuple(argv), 1, "", words, 0.0), image, cluster)
 

@@ -77,6 +77,8 @@ class Stack:
         self.runner = runner
         self.leases = leases
         self.create = create
+        self.resume = False
+        """Whether a pool waits for the devices: see layer.Job."""
         units = Units(runner)
         self.kinds: dict[str, Layer] = {
             "nbd": NbdSource(runner, units),
@@ -211,7 +213,8 @@ class Stack:
         had = {part.kind: part.data for part in lost.layers} if lost is not None else {}
         below = ""
         for depth, kind in enumerate(device.layers):
-            job = Job(slot, device, below, had.get(kind, {}), self.create, self._writer(slot, depth), say)
+            write = self._writer(slot, depth)
+            job = Job(slot, device, below, had.get(kind, {}), self.create, write, say, self.resume)
             below = await self.kinds[kind].up(job)
 
     async def _adjust(self, device: Device, found: Seen, say: Say) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
-from zvault.config.device import Tls
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer
+from zvault.config.parts import Tls
+from zvault.config.s3backer import S3backerServer
 from zvault.core.errors import DeviceGone, NotFound
 from zvault.devices.sockets import tcp_links, unix_links
 
@@ -78,7 +79,7 @@ Target = UnixTarget | TcpTarget
 async def reach(spec: NbdSpec, socket: Path, tls: Tls | None = None) -> Target:
     """The target of a server. One that must run already is connected to once; raises DeviceGone if it does not."""
     match spec:
-        case NbdkitServer():
+        case NbdkitServer() | S3backerServer():
             return UnixTarget(str(socket))
         case UnixServer(path, export):
             await _answer(asyncio.open_unix_connection(path), spec)

@@ -1,10 +1,9 @@
 """One vault's devices and the pool on them, put together and taken apart; also when a device died below its pool.
 
-A pool whose device is lost suspends its I/O and cannot be exported. What works (seen with OpenZFS 2.3 on NBD):
-disconnect the device, so that what waits for it fails at once; ``zpool clear`` until ZFS closes the dead device;
-connect a new server under the same number; ``zpool clear`` again, and ZFS repeats every write that failed. Only
-then can it be exported. A clear before the pool is suspended waits for a sync that never ends, though the next one
-works; a clear before the disconnect never ends at all.
+A pool that lost its device can be revived (revive.py), but not while it is exported: the export waits in the kernel
+with the lock that ``zpool clear`` and every other command want, for ever (OpenZFS up to 2.3, its issues 1857 and 6649).
+So all there is to write is written before, by ``zpool sync``, which holds no lock: storage that is lost is nearly
+always met there, where it can be mended.
 """
 
 from __future__ import annotations
@@ -20,30 +19,23 @@ from zvault.config.profile import Profile
 from zvault.config.schema import Vault
 from zvault.core.errors import (
     Busy,
-    DeadlineExceeded,
     DeviceGone,
     NotFound,
-    PoolSuspended,
     Refused,
-    ToolFailed,
     ZvaultError,
 )
 from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
 from zvault.ops.creation import new_pool, not_to_be_made, refuse_unless_blank
-from zvault.ops.watch import to_its_end
+from zvault.ops.patience import in_order
+from zvault.ops.revive import SYNC_DEADLINE, Revival, is_lost
+from zvault.ops.watch import to_its_end, watched
 from zvault.zfs.zpool import PoolState, Zpool, suspended
 
 Say = Callable[[str], None]
 
 TEARDOWN_DEADLINE = 180.0
 """Seconds an export may take before zvault stops waiting and says what is left."""
-
-CLEAR_TRY = 3.0
-"""Seconds for a ``zpool clear`` that shall make ZFS close dead devices: it is quick, or the next one is."""
-
-LET_GO_DEADLINE = 30.0
-"""Seconds for all of these tries."""
 
 EXPORT_PATIENCE = 15.0
 """Seconds to try again while a pool is busy: a stream that was put down may still be on its way out."""
@@ -53,7 +45,8 @@ EXPORT_PATIENCE = 15.0
 class Assembly:
     """One vault's devices and pool. ``known`` are the paths its pool was last seen on by zvault, in this boot.
 
-    ``new``: its pool is to be made, and one that is there already is refused.
+    ``new``: its pool is to be made, and one that is there already is refused. ``fenced``: whoever had it last is shut
+    out, so its pool is imported though it was not exported there.
     """
 
     context: Context
@@ -61,6 +54,7 @@ class Assembly:
     config: Vault
     known: Collection[str] = ()
     new: bool = False
+    fenced: bool = False
 
     @property
     def pool(self) -> str:
@@ -95,7 +89,7 @@ class Assembly:
 
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
-        profile, stack = self.profile(), self.stack()
+        profile, stack = self.profile(), await self.patient_stack(say)
         before = await self.zpool.state(self.pool)
         if before is not None:
             await self._refuse_stranger(stack)
@@ -107,24 +101,56 @@ class Assembly:
             await to_its_end(self._undo(stack, say))
             raise
 
+    async def patient_stack(self, say: Say) -> Stack:
+        """The devices with timeouts that end before OpenZFS's own; says which had to be made shorter."""
+        stack = self.stack()
+        stack.devices, told = await in_order(stack.devices, self.profile(), self.context.runner)
+        for text in told:
+            say(text)
+        return stack
+
     async def _undo(self, stack: Stack, say: Say) -> None:
         with contextlib.suppress(ZvaultError):
             if await self.zpool.state(self.pool) is None:
                 await stack.down(say)
 
     async def down(self, say: Say) -> None:
-        """Export the pool and take the devices down; nothing need be up. Raises what is in the way, in words."""
+        """Export the pool and take the devices down; nothing need be up. Raises what is in the way, and what is left.
+
+        It ends in any case: where storage is lost once the layers below have given it up, each at its own timeout.
+        """
         if not self.config.device:
             return
-        stack, zpool = self.stack(), self.zpool
+        stack = await self.patient_stack(lambda _: None)
+        try:
+            await self._down(stack, say)
+        except ZvaultError as error:
+            left = await self._left(stack)
+            told = type(error)(error.what, f"{error.why}; {left}" if error.why else left, error.next)
+            told.retryable = error.retryable
+            raise told from error
+
+    async def _down(self, stack: Stack, say: Say) -> None:
+        zpool = self.zpool
         state = await zpool.state(self.pool)
         if state is not None and await self._is_stranger(stack):
             say(f"the pool '{self.pool}' that is imported is not this vault's: leaving it alone")
         elif state is not None:
             await self._revive(stack, state, say)
+            async with watched(self._storage_trouble):
+                await zpool.sync(self.pool, SYNC_DEADLINE)
             await self._export()
             say(f"exported pool {self.pool}")
         await stack.down(say)
+
+    async def _left(self, stack: Stack) -> str:
+        """What of the vault is up all the same, in words."""
+        pool = await self.zpool.kernel_state(self.pool)
+        parts = [f"the pool {self.pool} ({pool.lower()})"] if pool is not None else []
+        for device in await self.devices():
+            if device.state != "down":
+                parts.append(f"{device.path or device.name} ({device.spec}, {device.state})")
+        return f"left as it is: {', '.join(parts)}" if parts else "nothing of it is left"
 
     async def _export(self) -> None:
         give_up = time.monotonic() + EXPORT_PATIENCE
@@ -158,63 +184,9 @@ class Assembly:
 
     async def _revive(self, stack: Stack, state: PoolState, say: Say) -> None:
         """Give an imported pool its devices back if they are lost, and let it go on if it is suspended."""
-        lost = [device for device in await stack.probe() if is_lost(device)]
-        if not lost and state.health != "SUSPENDED":
-            return
-        zpool = self.zpool
-        if lost:
-            say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
-            try:
-                await self._let_go(stack, say)
-                await self._reconnect(stack, say)
-            except ZvaultError as error:
-                told = type(error)(error.what, error.why, self._by_hand(error.next))
-                told.retryable = error.retryable
-                raise told from error
-        try:
-            await zpool.clear(self.pool)
-        except ToolFailed as error:
-            raise PoolSuspended(
-                f"the pool '{self.pool}' stays suspended", error.why, self._by_hand("see 'zpool status'")
-            ) from error
-        state_now = await zpool.state(self.pool)
-        if state_now is not None and state_now.health == "SUSPENDED":
-            raise suspended(self.pool)
-        say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
-
-    async def _let_go(self, stack: Stack, say: Say) -> None:
-        """Cut lost devices off and have ZFS close them, so that their numbers are free again."""
-        await stack.cut_off(say)
-        give_up = time.monotonic() + LET_GO_DEADLINE
-        while True:
-            with contextlib.suppress(ToolFailed, DeadlineExceeded):
-                await self.zpool.clear(self.pool, CLEAR_TRY)
-            held = [device.path for device in await stack.probe() if device.state == "gone" and device.path]
-            if not held:
-                return
-            if time.monotonic() >= give_up:
-                raise DeviceGone(
-                    f"ZFS does not let go of {', '.join(held)}, whose server is gone",
-                    f"pool {self.pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
-                    f"see 'zpool status {self.pool}' and the kernel's log",
-                )
-            await asyncio.sleep(0.5)
-
-    async def _reconnect(self, stack: Stack, say: Say) -> None:
-        """Bring the devices up where the pool looks for them: a suspended pool cannot be told of other paths."""
-        found = {device.path for device in await stack.up(say)}
-        if missing := sorted(set(await self.zpool.devices(self.pool)) - found):
-            await stack.down(say)
-            raise Busy(
-                f"pool {self.pool} needs {', '.join(missing)}, and somebody else has it now",
-                f"its devices came back as {', '.join(sorted(found))}",
-                f"see who with 'grep . /sys/block/nbd*/pid', and free {', '.join(missing)}",
-            )
-
-    def _by_hand(self, first: str) -> str:
-        return (
-            f"{first}; then 'zvaultctl vault up {self.name}'. Until its device is back the pool stays suspended"
-            " and holds up nothing else; if it is lost for good, only a reboot gets rid of the pool"
+        runner = self.context.runner
+        await Revival(self.name, self.pool, self.zpool, stack, runner, self._storage_trouble).revive(
+            state, say
         )
 
     # A pool that is not
@@ -230,7 +202,8 @@ class Assembly:
                     "zvault brings up no pool on another host",
                     f"there: 'zpool import {self.pool}'",
                 )
-            if not self.new and await zpool.import_(self.pool, [device.path for device in devices]):
+            paths = [device.path for device in devices]
+            if not self.new and await zpool.import_(self.pool, paths, force=self.fenced):
                 say(f"imported pool {self.pool}")
             else:
                 await self._create_pool(stack, devices, profile, say)
@@ -239,7 +212,7 @@ class Assembly:
             raise DeviceGone(
                 f"the pool '{self.pool}' is not there after its import", "", "look at 'zpool import'"
             )
-        if state.health == "SUSPENDED":
+        if state.stuck:
             raise suspended(self.pool)
         return state
 
@@ -273,14 +246,8 @@ class Assembly:
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None; quick, also when its pool hangs."""
-        for device in await self.devices():
-            if is_lost(device):
-                return DeviceGone(
-                    f"vault '{self.name}' lost its device {device.spec}",
-                    device.detail or f"it is {device.state}",
-                    "zvault connects it again for the next run, which takes up where this one stopped; if that"
-                    " fails, see 'zvaultctl vault status'",
-                )
+        if (lost := await self._device_trouble()) is not None:
+            return lost
         state = await self.zpool.state(self.pool)
         if state is None:
             return DeviceGone(
@@ -290,7 +257,24 @@ class Assembly:
                 if self.config.host is None
                 else f"import it on {self.config.host}",
             )
-        return suspended(self.pool) if state.health == "SUSPENDED" else None
+        return suspended(self.pool) if state.stuck else None
+
+    async def _device_trouble(self) -> ZvaultError | None:
+        for device in await self.devices():
+            if is_lost(device):
+                return DeviceGone(
+                    f"vault '{self.name}' lost its device {device.spec}",
+                    device.detail or f"it is {device.state}",
+                    "zvault connects it again by itself once it is back, and the next run takes up where this one"
+                    " stopped; 'zvaultctl vault status' shows how it stands",
+                )
+        return None
+
+    async def _storage_trouble(self) -> ZvaultError | None:
+        """What keeps the pool from being written to, or None; asks nothing that waits for it."""
+        if (lost := await self._device_trouble()) is not None:
+            return lost
+        return suspended(self.pool) if await self.zpool.kernel_state(self.pool) == "SUSPENDED" else None
 
     async def devices(self) -> list[DeviceState]:
         """The state of each device; never blocks."""
@@ -298,8 +282,3 @@ class Assembly:
             return await self.stack().probe()
         except ZvaultError:
             return []
-
-
-def is_lost(device: DeviceState) -> bool:
-    """Whether requests to a device cannot be answered. One that is partly connected still answers."""
-    return device.state in {"gone", "down"} or device.path is None

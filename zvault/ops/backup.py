@@ -19,6 +19,7 @@ from zvault.core.replication import TransferPlan
 from zvault.core.retry import spread, waits
 from zvault.ops.bases import Bases
 from zvault.ops.context import Context, Emit
+from zvault.ops.drift import drift_watched
 from zvault.ops.hooks import About, RunHooks
 from zvault.ops.lag import lags
 from zvault.ops.limiter import limited
@@ -152,7 +153,15 @@ class Run:
         bases = Bases(source, vault.guid)
         await bases.learn([sides.source.datasets[plan.dataset] for plan in plans])
         transfers = Transfers(
-            self.context, self.backup, sides, vault, self.emit, self.outcome, bases, meter=self.meter
+            self.context,
+            self.backup,
+            sides,
+            vault,
+            self.emit,
+            self.outcome,
+            bases,
+            meter=self.meter,
+            name=self.name,
         )
         await self._transfer_all(plans, await transfers.announce(plans), transfers)
         if self.failed and (lost := await vault.trouble()) is not None:
@@ -222,7 +231,8 @@ class Run:
         limit = limited(self._rate) if self.backup.limit else contextlib.nullcontext(())
         try:
             await transfers.cover(plans)
-            async with limit as transfers.throttle:
+            watch = drift_watched(self.context, transfers.vault, self.emit)
+            async with limit as transfers.throttle, watch:
                 await side_by_side(order, self.vaults.places, limits, carry_out)
             unsettled = await transfers.bases.settle()
         finally:

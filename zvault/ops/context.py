@@ -15,15 +15,17 @@ from zvault.config.paths import Paths
 from zvault.config.profile import Stream
 from zvault.config.schema import Backup, Config, Host, Vault
 from zvault.core.address import Address
+from zvault.core.drift import Sample
 from zvault.core.errors import HostUnreachable, NotFound
 from zvault.core.names import vault_dataset
 from zvault.ops.pools import PoolBook
 from zvault.ops.route import Route
+from zvault.ops.stream import UnderWay
 from zvault.system.lease import LeaseStore
 from zvault.system.process import Runner
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import SshHost
-from zvault.zfs.zpool import Zpool
+from zvault.zfs.zpool import PROC, Exporting, Zpool
 
 Emit = Callable[..., None]
 """``emit(event, **fields)``: tells everyone who follows a run what happens in it."""
@@ -43,7 +45,11 @@ class Clock:
 
 @dataclass
 class Context:
-    """The world of one daemon (or of one command without a daemon)."""
+    """The world of one daemon (or of one command without a daemon).
+
+    ``under_way`` are the streams into vaults, by backup and dataset. By vault: ``watching`` those whose writes are
+    sampled, ``writes`` the newest samples of these, ``drifts`` what was told of the last run into each.
+    """
 
     config: Config
     paths: Paths
@@ -54,9 +60,13 @@ class Context:
     def __post_init__(self) -> None:
         """Build the clients; the source's and each vault's are apart, so that one hung pool blocks no other."""
         self.source = Zfs(self.runner)
-        self.zpool = Zpool(self.runner)
+        self.zpool = Zpool(self.runner, PROC)
         self.leases = LeaseStore(self.paths.run / "lease")
         self.pools = PoolBook(LeaseStore(self.paths.state / "pools"))
+        self.under_way: dict[tuple[str, str], UnderWay] = {}
+        self.watching: set[str] = set()
+        self.writes: dict[str, Sample] = {}
+        self.drifts: dict[str, str] = {}
         self._vault_zfs: dict[tuple[str, Address | None], Zfs] = {}
         self._sources: dict[Address, Zfs] = {}
         self._hosts: dict[Address, SshHost] = {}
@@ -94,10 +104,10 @@ class Context:
         return Route(start.host, end.host, stream, stall, host.compression, host.buffer)
 
     async def pool_is_up(self, vault: str) -> bool:
-        """Whether a vault's pool can be looked at now: not while its host cannot be reached, either."""
+        """Whether a vault's pool can be looked at now: not while its host cannot be reached or it is on its way out."""
         try:
             return await self.zpool_of(vault).state(self.vault(vault).pool) is not None
-        except HostUnreachable:
+        except (HostUnreachable, Exporting):
             return False
 
     def other_host(self, address: Address | None) -> SshHost | None:

@@ -20,6 +20,7 @@ from zvault.devices.ceph import pool_facts
 from zvault.devices.rbd_source import cluster_of
 from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
+from zvault.ops.measured import profile_of
 from zvault.ops.vault import Vaults
 from zvault.system import params
 from zvault.zfs.blocks import Blocks, blocks
@@ -100,7 +101,7 @@ def _sent(backup: Backup, one: Blocks) -> Sent:
 
 async def _layout(context: Context, name: str, below: _Below) -> Layout:
     vault = context.vault(name)
-    profile = load_profile(context.paths, vault.profile)
+    profile = profile_of(context, name)
     ashift = int(profile.pool.get("ashift", str(ASHIFT)))
     small = vault.special_small_blocks or parse_size(profile.dataset.get("special_small_blocks", "0"))
     if await context.pool_is_up(name):

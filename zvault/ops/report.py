@@ -17,6 +17,7 @@ from zvault.ops.plan import Sides, look, plan_all
 from zvault.ops.preview import prune_part, vault_is_down
 from zvault.ops.vault import Keeper, Vaults
 from zvault.zfs.stream import Flags
+from zvault.zfs.zpool import Exporting
 
 Document = dict[str, Any]
 
@@ -25,14 +26,9 @@ REMOTE_PATIENCE = 10.0
 """Seconds to wait for the host that a vault is on, when it is only looked at."""
 
 
-async def vault_documents(vaults: Vaults) -> list[Document]:
-    """All vaults, looked at side by side: one whose host does not answer must not hold up the others."""
-    return await asyncio.gather(*(vault_document(keeper) for keeper in vaults.all()))
-
-
-async def vault_document(keeper: Keeper) -> Document:
-    """One vault: its devices, pool and users. Never waits long, also when the pool hangs."""
-    document: Document = {
+def unknown_document(keeper: Keeper) -> Document:
+    """One vault of which nothing is known but what zvault itself does with it."""
+    return {
         "name": keeper.name,
         "pool": keeper.config.pool,
         "state": "down",
@@ -46,6 +42,11 @@ async def vault_document(keeper: Keeper) -> Document:
         "inhibitor": keeper.inhibited,
         "error": keeper.error.as_dict() if keeper.error else None,
     }
+
+
+async def vault_document(keeper: Keeper) -> Document:
+    """One vault: its devices, pool and users. Never waits long, also when the pool hangs."""
+    document = unknown_document(keeper)
     try:
         devices = await keeper.devices()
         async with asyncio.timeout(REMOTE_PATIENCE if keeper.config.host is not None else None):
@@ -53,6 +54,10 @@ async def vault_document(keeper: Keeper) -> Document:
     except TimeoutError:
         late = HostUnreachable(f"{keeper.config.host} does not answer", "it was given 10 s")
         return {**document, "state": "gone", "error": late.as_dict()}
+    except Exporting as error:
+        stuck = await keeper.context.zpool.kernel_state(keeper.config.pool) == "SUSPENDED"
+        found = {"state": "gone", "health": "SUSPENDED"} if stuck else {"state": "partial"}
+        return {**document, **found, "error": document["error"] or error.as_dict()}
     except ZvaultError as error:
         return {**document, "state": "gone", "error": error.as_dict()}
     document["devices"] = [

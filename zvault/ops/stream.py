@@ -49,7 +49,8 @@ class Progress:
     """Bytes of one stream so far. ``passed`` is what the receiver took, by mbuffer's word or else the throttle's;
     ``marks`` are percent of mbuffer's memory.
 
-    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic).
+    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic). ``programs`` are the
+    stages and their process ids.
     """
 
     total: int | None
@@ -57,6 +58,7 @@ class Progress:
     passed: int | None = None
     marks: Marks = field(default_factory=Marks)
     stirred: float = field(default_factory=time.monotonic)
+    programs: Sequence[tuple[Sequence[str], int]] = ()
     _buffered: bool = False
     _of_each: dict[str, int] = field(default_factory=dict)
     _pace: Pace = field(default_factory=Pace)
@@ -101,6 +103,16 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A stream into a vault that is under way, for whoever asks how it fares."""
+
+    backup: str
+    vault: str
+    dataset: str
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
 class Streamed:
     """A stream that went through: bytes and seconds."""
 
@@ -125,6 +137,7 @@ async def stream(
     """
     progress = Progress(total)
     pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line))
+    progress.programs = pipeline.programs()
     ends = asyncio.ensure_future(pipeline.wait())
     watching = asyncio.ensure_future(_watch(progress, report, stall))
     try:

@@ -24,7 +24,7 @@ from zvault.ops.outcome import NAMED, Outcome
 from zvault.ops.plan import Sides, look, plan_all
 from zvault.ops.protect import Guard
 from zvault.ops.route import Route
-from zvault.ops.stream import Progress, stream
+from zvault.ops.stream import Progress, UnderWay, stream
 from zvault.ops.vault import OpenVault
 from zvault.zfs.stream import Flags, receive_argv, send_argv
 
@@ -39,7 +39,9 @@ BUSY_PAUSE = 2.0
 
 @dataclass
 class Transfers:
-    """What the transfers of one run share. ``throttle`` is the stage that limits their streams, if any."""
+    """What the transfers of one run share. ``throttle`` is the stage that limits their streams, if any; ``name`` is
+    the backup's.
+    """
 
     context: Context
     backup: Backup
@@ -50,6 +52,7 @@ class Transfers:
     bases: Bases
     meter: Meter = field(default_factory=Meter)
     throttle: Sequence[str] = ()
+    name: str = ""
     _sizes: dict[Step, int | None] = field(default_factory=dict)
 
     @property
@@ -217,7 +220,10 @@ class Transfers:
             reason=step.reason,
         )
 
+        key = self.name, plan.dataset
+
         def report(progress: Progress) -> None:
+            self.context.under_way[key] = UnderWay(self.name, self.vault.name, plan.dataset, progress)
             self.meter.move(time.monotonic(), plan.dataset, progress.done)
             self.emit(
                 "progress",
@@ -250,6 +256,7 @@ class Transfers:
             )
             moved = done.bytes
         finally:
+            self.context.under_way.pop(key, None)
             self.meter.end(plan.dataset, moved)
             self.outcome.bytes = self.meter.done
         self.outcome.sent += 1

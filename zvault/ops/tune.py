@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 
-from zvault.config.load import load_profile
 from zvault.core.borrow import Held, Moves, after, moves
 from zvault.core.errors import ZvaultError
 from zvault.core.tuning import Host, Verdict, Wish, decide
 from zvault.devices.queue import rotational
 from zvault.devices.stack import Say
 from zvault.ops.context import Context
+from zvault.ops.measured import AUTO, outcome, profile_of, reasons_of, sweep
 from zvault.system import params
 from zvault.system.lease import LeaseStore
 from zvault.zfs.vdev import read_property, set_property
@@ -47,18 +47,33 @@ async def tuned(context: Context, vault: str, devices: Collection[str], say: Say
     if config.host is not None:
         return
     try:
-        profile = load_profile(context.paths, config.profile)
-        below = devices or await context.zpool.devices(config.pool)
-        wish = Wish(vault, profile.module, frozenset(_rotational(below)))
-        lease = {"module": dict(wish.module), "rotational": sorted(wish.rotational)}
-        if wish.module:
-            context.leases.put(VAULTS + vault, lease)
-            await _settle(context, say)
-        else:
-            await untuned(context, vault, say)
+        if await sweep(context, vault):
+            say("destroyed the scratch dataset that a measurement left when it was killed")
+        state = await context.zpool.state(config.pool)
+        profile = profile_of(context, vault, None if state is None else state.guid)
+        if config.profile == AUTO and not profile.module and outcome(context, vault) is None:
+            say(f"nothing is known of its devices yet: 'zvaultctl tune measure {vault}' measures them")
+        await wanted(context, vault, profile.module, devices, say)
         await _set_vdev_properties(context, config.pool, profile.vdev, say)
     except (ZvaultError, OSError) as error:
         say(f"going on without tuning: {error}")
+
+
+async def wanted(
+    context: Context, vault: str, module: Mapping[str, str], devices: Collection[str], say: Say
+) -> None:
+    """Write down that a vault that is up wants these parameters, or none, and make it so; ``devices`` as ``tuned``."""
+    if not module:
+        await untuned(context, vault, say)
+        return
+    below = devices or await context.zpool.devices(context.vault(vault).pool)
+    lease = {
+        "module": dict(module),
+        "rotational": sorted(_rotational(below)),
+        "reasons": reasons_of(context, vault, module),
+    }
+    context.leases.put(VAULTS + vault, lease)
+    await _settle(context, say)
 
 
 async def untuned(context: Context, vault: str, say: Say) -> None:
@@ -127,7 +142,12 @@ def wishes(leases: LeaseStore) -> list[Wish]:
     """What the vaults that are up want."""
     found = {name: leases.get(name) for name in leases.names(VAULTS)}
     return [
-        Wish(name.removeprefix(VAULTS), lease["module"], frozenset(lease["rotational"]))
+        Wish(
+            name.removeprefix(VAULTS),
+            lease["module"],
+            frozenset(lease["rotational"]),
+            lease.get("reasons", {}),  # none by a daemon of a version before
+        )
         for name, lease in found.items()
         if lease is not None and not lease["stale"]
     ]

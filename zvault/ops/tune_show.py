@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
-from zvault.config.load import load_profile
 from zvault.core.borrow import Held
 from zvault.core.errors import ZvaultError
 from zvault.core.parameters import KNOWN, written
 from zvault.core.tuning import Host, Verdict, Wish, decide, default_of, modprobe
 from zvault.ops.context import Context
+from zvault.ops.measured import Outcome, outcome, profile_of, reasons_of
 from zvault.ops.tune import Note, complaints, other_pools, read_note, wishes
 from zvault.system import params
 
@@ -43,7 +44,8 @@ def _configured(context: Context) -> list[Wish]:
     for name, vault in context.config.vault.items():
         if vault.host is None:
             try:
-                found.append(Wish(name, load_profile(context.paths, vault.profile).module))
+                module = profile_of(context, name).module
+                found.append(Wish(name, module, reasons=reasons_of(context, name, module)))
             except ZvaultError:
                 continue  # its profile went away since the configuration was read; 'check-config' tells of it
     return found
@@ -57,6 +59,20 @@ def _vault(context: Context, name: str, up: Iterable[Wish]) -> Document:
         "profile": config.profile,
         "host": None if config.host is None else str(config.host),
         "tuned": name in {wish.vault for wish in up},
+        "measured": None if (found := outcome(context, name)) is None else measured_document(found),
+    }
+
+
+def measured_document(found: Outcome) -> Document:
+    """What was measured of a vault's device and tried out on its pool; ``time`` is when, in seconds since the epoch."""
+    return {
+        "time": found.time,
+        "devices": list(found.devices),
+        "way": found.way,
+        "points": [asdict(one) for one in found.points],
+        "choices": [asdict(one) for one in found.choices],
+        "tries": [dict(one) for one in found.tries],
+        "advice": found.advice,
     }
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from zvault.config.profile import Profile
 from zvault.config.schema import Vault
@@ -14,12 +15,24 @@ from zvault.devices.stack import DeviceState
 from zvault.ops.assembly import Assembly, Say
 from zvault.ops.context import Context
 from zvault.ops.creation import creation_document
+from zvault.ops.measure import Found, measure_new, settle_on
+from zvault.ops.measured import AUTO
 from zvault.ops.pools import Seen
 from zvault.ops.side_by_side import Places
+from zvault.ops.take import (
+    lease_name,
+    look,
+    refuse_if_up,
+    refuse_unless_fenced,
+    take,
+    takeover_document,
+    unfinished,
+)
 from zvault.ops.tune import tuned, untuned
 from zvault.ops.watch import to_its_end, watched
 from zvault.system.logind import Inhibitor, inhibit
 from zvault.zfs.client import Zfs
+from zvault.zfs.hostid import hostid
 from zvault.zfs.zpool import PoolState
 
 
@@ -54,6 +67,7 @@ class Keeper:
         self._resources: AsyncExitStack | None = None
         self._open: OpenVault | None = None
         self._new = False
+        self._fenced = False
 
     @property
     def config(self) -> Vault:
@@ -65,9 +79,14 @@ class Keeper:
         """The name under which this host's use of the vault is written down."""
         return f"vault/{self.name}"
 
+    @property
+    def moving(self) -> bool:
+        """Whether it is being brought up or taken down: then what is seen of it is passing."""
+        return self._turn.locked()
+
     def assembly(self) -> Assembly:
         """Its devices and pool, as they are configured now."""
-        return Assembly(self.context, self.name, self.config, self._known(), self._new)
+        return Assembly(self.context, self.name, self.config, self._known(), self._new, self._fenced)
 
     @asynccontextmanager
     async def use(self, user: str, say: Say) -> AsyncIterator[OpenVault]:
@@ -127,15 +146,56 @@ class Keeper:
     async def up(self, say: Say) -> None:
         """Bring the vault up and keep it so until ``down``."""
         async with self._turn:
-            if self._open is None:
-                opened = await self._begin("zvaultctl vault up", say)
-                self.inhibited = False
-                if self._resources is not None:
-                    await self._resources.aclose()
-                    self._resources = None
-                say(f"pool {opened.pool} is up")
-            self.pinned = True
-            self._write(pinned=True, paths=self._known())
+            await self._keep_up("zvaultctl vault up", say)
+
+    async def _keep_up(self, user: str, say: Say) -> None:
+        if self._open is None:
+            opened = await self._begin(user, say)
+            self.inhibited = False
+            if self._resources is not None:
+                await self._resources.aclose()
+                self._resources = None
+            say(f"pool {opened.pool} is up")
+        self.pinned = True
+        self._write(pinned=True, paths=self._known())
+
+    async def mend(self, say: Say) -> None:
+        """Once storage that went away is back: a vault that is to be up goes on, one that was to go down goes down.
+
+        Nothing while somebody uses it, or nothing is wrong. Raises what still stands in the way.
+        """
+        if self.users or self._turn.locked() or self.config.host is not None:
+            return
+        async with self._turn:
+            if self.pinned or self.config.up == "always":
+                if await self.trouble() is not None:
+                    await self._keep_up("zvaultd", say)
+            elif self.error is not None and self.context.leases.get(self.lease) is not None:
+                await to_its_end(self._take_down(say))
+                self.error = None
+
+    async def takeover(self) -> dict[str, Any]:
+        """Who has the vault, and what taking it over would do. Raises Refused while it is up here."""
+        await refuse_if_up(self.assembly(), self.users)
+        return takeover_document(self.name, self.config, await look(self.context, self.name, self.config))
+
+    async def take(self, holders: object, say: Say, *, by_hand: bool) -> None:
+        """Shut out whoever has the vault, then bring it up here, and keep it so until ``down``.
+
+        ``holders`` are those of the ``takeover`` that somebody said yes to; ``by_hand``: he has shut out those whom
+        zvault cannot. Raises Refused before anything is done, or what went wrong.
+        """
+        async with self._turn:
+            await refuse_if_up(self.assembly(), self.users)
+            held = await look(self.context, self.name, self.config)
+            refuse_unless_fenced(takeover_document(self.name, self.config, held), holders, by_hand=by_hand)
+            await take(self.context, self.name, held, say)
+            self._fenced = True
+            try:
+                await self._keep_up("zvaultctl vault take", say)
+            finally:
+                self._fenced = False
+            self.context.leases.drop(lease_name(self.name))
 
     async def create(self, say: Say) -> None:
         """Make the vault's pool, on devices that hold nothing; then it is down again, unless it is to be up always.
@@ -153,17 +213,44 @@ class Keeper:
             creation_document(self.name, self.config, assembly.profile(), assembly.stack())
             self._new = True
             try:
+                found = await self._measured_blank(say)
                 await self._begin("zvaultctl vault create", say)
             finally:
                 self._new = False
             try:
-                if self.config.up == "on-demand":
-                    await to_its_end(self._take_down(say))
+                if found is not None:
+                    await self._settle_on(found, say)
             finally:
-                self.inhibited = False
-                if self._resources is not None:
-                    await self._resources.aclose()
-                    self._resources = None
+                await self._created(say)
+
+    async def _measured_blank(self, say: Say) -> Found | None:
+        """Measure the devices of a vault that is to be made, where its profile wants that."""
+        if self.config.profile != AUTO:
+            return None
+        self._write(pinned=False, paths=[])
+        try:
+            return await measure_new(self.assembly(), say)
+        except BaseException:
+            await to_its_end(self._forget_if_down())
+            raise
+
+    async def _settle_on(self, found: Found, say: Say) -> None:
+        """Keep what follows from a measurement; a vault without is slow, and still a vault."""
+        try:
+            await settle_on(self.context, self.name, found, say)
+        except ZvaultError as error:
+            say(f"settings were worked out and could not be tried: {error}")
+
+    async def _created(self, say: Say) -> None:
+        """The pool is made: down again, unless it is to be up always."""
+        try:
+            if self.config.up == "on-demand":
+                await to_its_end(self._take_down(say))
+        finally:
+            self.inhibited = False
+            if self._resources is not None:
+                await self._resources.aclose()
+                self._resources = None
 
     async def down(self, say: Say) -> None:
         """Take the vault down. Raises Busy while a run uses it."""
@@ -187,6 +274,8 @@ class Keeper:
 
     async def _bring_up(self, say: Say) -> PoolState:
         self._write(pinned=self.pinned, paths=self._known())
+        if self.config.device and hostid() == 0:
+            say("this host has no hostid, so ZFS cannot tell it from another: 'zgenhostid' makes one")
         try:
             state, paths = await self.assembly().up(say)
         except BaseException:
@@ -235,6 +324,8 @@ class Keeper:
     async def adopt(self, say: Say, *, keep: bool) -> None:
         """After a start: join what an earlier daemon left up, or take it down; forget another boot's."""
         lease = self.context.leases.get(self.lease)
+        if (half := unfinished(self.context, self.name)) is not None:
+            say(str(half))
         if self.config.up == "always":
             await self.up(say)
         elif lease is not None and lease["stale"]:

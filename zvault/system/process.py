@@ -324,6 +324,10 @@ class Pipeline:
             hear(index, rest)
         return "\n".join(said)
 
+    def programs(self) -> list[tuple[tuple[str, ...], int]]:
+        """Each stage with its process id."""
+        return [(argv, process.pid) for argv, process in zip(self.stages, self.processes, strict=True)]
+
     async def wait(self) -> list[StageEnd]:
         """Wait for every stage; the ends come in the order of the stages."""
         return list(await asyncio.gather(*self._ends))

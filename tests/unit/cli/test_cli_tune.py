@@ -37,14 +37,21 @@ DEPTH = parameter(
 
 @pytest.fixture
 def tuned(daemon):
-    vault = {"name": "cold", "pool": "cold", "profile": "rbd-hdd", "host": None, "tuned": True}
+    vault = {
+        "name": "cold",
+        "pool": "cold",
+        "profile": "rbd-hdd",
+        "host": None,
+        "tuned": True,
+        "measured": None,
+    }
     daemon.documents["GET /v1/tuning"] = {
         "openzfs": "2.3.9",
         "memory": 8 << 30,
         "other_pools": ["rpool", "tank"],
         "vaults": [
             vault,
-            vault | {"name": "warm", "tuned": False},
+            vault | {"name": "warm", "tuned": False, "measured": None},
             vault | {"name": "far", "host": "ssh://root@attic"},
         ],
         "parameters": [LIMIT],

@@ -47,9 +47,24 @@ def test_a_run_is_told_as_the_api_tells_it(history: History) -> None:
             "result": "partial",
             **FIGURES,
             "error": ERROR,
+            "warning": None,
             "seconds": 5.0,
         }
     ]
+
+
+def test_a_warning_is_kept_also_in_a_file_of_an_older_version(file: Path, history: History) -> None:
+    history.close()
+    old = sqlite3.connect(file)
+    old.execute("alter table run drop column warning")
+    old.commit()
+    old.close()
+    anew = History(file)
+    anew.begin("r1", "b", "hand", 10.0)
+    anew.end("r1", 15.0, "ok", FIGURES, None, "its requests are small")
+    (run,) = anew.runs("b", 1)
+    anew.close()
+    assert run["warning"] == "its requests are small"
 
 
 def test_a_run_in_progress_has_no_end(history: History) -> None:

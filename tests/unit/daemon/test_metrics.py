@@ -65,7 +65,7 @@ def status() -> Status:
     context = Context(config, Paths(nowhere, nowhere, nowhere, nowhere), HostRunner(), "host", StoppedClock())
     keepers = [SimpleNamespace(name="cold", inhibited=True)]
     parts: Any = (
-        SimpleNamespace(all=lambda: keepers),
+        SimpleNamespace(vaults=SimpleNamespace(all=lambda: keepers)),
         FakeRuns(),
         FakeHistory(),
         SimpleNamespace(next_run=lambda name: NOW + 60 if name == "b" else None),

@@ -1,5 +1,6 @@
 """rbd's argv, what its answers mean, and which of its words is which error."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from zvault.config.device import Device
 from zvault.config.rbd import RbdImage, parse_rbd
 from zvault.core.errors import DeviceGone, NotFound, ToolFailed, ZvaultError
-from zvault.devices import rbd, rbd_map
+from zvault.devices import rbd, rbd_map, rbd_owner
 from zvault.devices.ceph import Cluster
 from zvault.devices.layer import Found, Slot
-from zvault.devices.rbd import Owner, Shape
+from zvault.devices.rbd import Shape
+from zvault.devices.rbd_owner import Owner
 from zvault.devices.rbd_source import RbdSource, cluster_of, shape_of
 from zvault.system.process import HostRunner, Result
 from zvault.system.units import Units, UnitState
@@ -72,14 +74,23 @@ def test_argv():
 
 def test_the_fence_comes_before_the_lock_is_taken():
     owner = Owner("10.0.0.1:0/38", "client.4125", "auto 1844", True)
-    fence, unlock = rbd.fence_commands(COLD, owner, Cluster())
-    assert fence == ["ceph", "--connect-timeout", "10", "osd", "blocklist", "add", "10.0.0.1:0/38", "31536000"]
+    fence, unlock = rbd_owner.fence_commands(COLD, owner, Cluster())
+    assert fence == [
+        "ceph",
+        "--connect-timeout",
+        "10",
+        "osd",
+        "blocklist",
+        "add",
+        "10.0.0.1:0/38",
+        "31536000",
+    ]
     assert unlock == ["rbd", "lock", "rm", "rbd_meta/cold", "auto 1844", "client.4125"]
-    busy = rbd.in_use(COLD, [owner], Cluster())
+    busy = rbd_owner.in_use(COLD, [owner])
     assert busy.why == "client.4125 at 10.0.0.1:0/38 holds its exclusive lock"
-    assert busy.next.index("blocklist add 10.0.0.1:0/38") < busy.next.index(
-        "lock rm rbd_meta/cold 'auto 1844'"
-    )
+    assert "'zvaultctl vault take'" in busy.next
+    named = replace(owner, host="filer1, since noon")
+    assert named.words() == "filer1, since noon (client.4125 at 10.0.0.1:0/38)"
 
 
 def test_info():
@@ -106,9 +117,9 @@ def test_differences():
 
 def test_owners():
     address, lock = "10.0.0.1:0/3889681724", "auto 18446462598732840961"
-    assert rbd.parse_owners(STATUS, LOCKS) == [Owner(address, "client.4125", lock, True)]
-    assert rbd.parse_owners(STATUS, "[]") == [Owner(address, "client.4125", None, True)]
-    assert rbd.parse_owners('{"watchers":[]}', LOCKS) == [Owner(address, "client.4125", lock, False)]
+    assert rbd_owner.parse_owners(STATUS, LOCKS) == [Owner(address, "client.4125", lock, True)]
+    assert rbd_owner.parse_owners(STATUS, "[]") == [Owner(address, "client.4125", None, True)]
+    assert rbd_owner.parse_owners('{"watchers":[]}', LOCKS) == [Owner(address, "client.4125", lock, False)]
 
 
 def mapping(bus: Path, number: int, **files: str) -> None:

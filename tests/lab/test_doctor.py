@@ -1,0 +1,252 @@
+"""What bounds a vault: set-ups in which it is known by construction, and the doctor has to find it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import world
+from world import DISK, World, eventually, journal, metrics, noise, ok, sh, status
+
+LAB = {"mem": "4G", "timeout": 400}
+
+PARAMETERS = Path("/sys/module/zfs/parameters")
+RATE = Path("/run/vault.rate")
+
+MERGE = "zfs_vdev_aggregation_limit_non_rotating"
+LEAST, MOST = "zfs_vdev_async_write_min_active", "zfs_vdev_async_write_max_active"
+THROTTLE = "zio_dva_throttle_enabled"
+DIRTY, SHARE = "zfs_dirty_data_max", "zfs_dirty_data_sync_percent"
+
+SMALL = {MERGE: 128 << 10, LEAST: 2, MOST: 10, THROTTLE: 1}
+"""OpenZFS's defaults: two requests of 128 KiB at a time."""
+
+ONE = {MERGE: 1 << 20, LEAST: 1, MOST: 1, THROTTLE: 0}
+GOOD = {MERGE: 4 << 20, LEAST: 4, MOST: 4, THROTTLE: 0}
+FAST = {MERGE: 4 << 20, LEAST: 32, MOST: 32, THROTTLE: 0}
+
+ROOM = {DIRTY: 64 << 20, SHARE: 60}
+"""Else all of a short stream would be taken in by memory, and the device would have no say."""
+
+BEFORE = {
+    name: (PARAMETERS / name).read_text().strip() for name in (MERGE, LEAST, MOST, THROTTLE, DIRTY, SHARE)
+}
+
+
+def put(values: dict[str, int]) -> None:
+    for name, value in values.items():
+        (PARAMETERS / name).write_text(str(value))
+
+
+class Sick(World):
+    """A pool ``tank`` of one large file, and a vault whose device takes 60 ms for a write, and as much as RATE says."""
+
+    def source(self, mib: int = 350) -> None:
+        DISK.mkdir(exist_ok=True)
+        sh("truncate", "-s", "1G", str(DISK / "tank.img"))
+        sh(
+            "zpool",
+            "create",
+            "-O",
+            "mountpoint=/tank",
+            "-O",
+            "compression=off",
+            "tank",
+            str(DISK / "tank.img"),
+        )
+        noise(Path("/tank/noise"), mib)
+
+    def begin(self) -> None:
+        """A run, until its stream is under way."""
+        ok("run", "tank", "--no-wait", "-q")
+        eventually("the stream", lambda: backup()["bytes_done"] > 0, seconds=60)
+
+    def limited(self, limit: str) -> None:
+        """Another limit, in force at once."""
+        self.backup_extra = f'limit = "{limit}"'
+        self.configure()
+        sh("systemctl", "reload", "zvaultd")
+
+    def over(self) -> None:
+        """Let a run come to its end quickly."""
+        put(FAST)
+        RATE.write_text("100G")
+        eventually("the run ends", lambda: backup()["state"] == "idle", seconds=60)
+
+
+def backup() -> dict:
+    return status()["backups"][0]
+
+
+@pytest.fixture
+def it() -> Iterator[Sick]:
+    RATE.write_text("100G")
+    found = Sick(vault_extra='create = true\nprofile = "nbd-lan"')
+    found.delay = f"filter=delay wdelay=60ms filter=rate rate-file={RATE} burstiness=0.1"
+    found.clean()
+    put(ROOM)
+    yield found
+    RATE.write_text("100G")
+    put(FAST)
+    found.clean()
+    for name, value in BEFORE.items():
+        (PARAMETERS / name).write_text(value)
+
+
+def diagnosis(seconds: float = 2.0) -> dict:
+    """What the doctor says."""
+    found = ok("doctor", "-j", "cold", "--seconds", str(seconds)).json()
+    for key in ("verdict", "streams", "queue", "request", "groups", "threads", "idle"):
+        print(f"{key}: {found[key]}")
+    for one in found["devices"]:
+        print(one)
+    return found
+
+
+def settle(seconds: float = 2.0) -> None:
+    """Let what was under way under other settings come to its end."""
+    time.sleep(seconds)
+
+
+def test_what_bounds_a_vault_is_found(it: Sick):
+    it.source()
+    it.backup_extra = 'limit = "2M"'
+    it.start()
+    assert diagnosis(1)["verdict"]["bound"] == "nothing"
+    put(FAST)
+    it.begin()
+    settle()
+    page = ok("doctor", "cold", "--seconds", "2").out
+    print(page)
+    assert "bound by: limit" in page
+
+    put(SMALL)
+    it.limited("10G")
+    settle(4)
+    verdict = diagnosis()["verdict"]
+    assert verdict["bound"] == "request-size"
+    assert verdict["knob"]["name"] == MERGE
+
+    put(ONE)
+    settle()
+    verdict = diagnosis()["verdict"]
+    assert verdict["bound"] == "queue-depth"
+    assert (verdict["knob"]["name"], verdict["knob"]["now"]) == (MOST, "1")
+
+    put(GOOD)
+    RATE.write_text("80M")
+    settle(3)
+    assert diagnosis()["verdict"]["bound"] == "device"
+
+    put({SHARE: 2})
+    RATE.write_text("100G")
+    settle()
+    assert diagnosis()["verdict"]["bound"] == "txg-sync"
+
+    it.over()
+    verdict = diagnosis(1)["verdict"]
+    assert verdict["bound"] == "nothing"
+    assert "its last run, of backup tank, moved" in verdict["sentence"]
+    world.nothing_left()
+
+
+def test_a_source_that_is_read_slowly(it: Sick):
+    DISK.mkdir(exist_ok=True)
+    slow, socket = DISK / "slow.rate", DISK / "slow.sock"
+    slow.write_text("100G")
+    sh("truncate", "-s", "256M", str(DISK / "slow.img"))
+    server = subprocess.Popen(
+        [
+            "nbdkit",
+            "-f",
+            "-U",
+            str(socket),
+            "--filter=rate",
+            "file",
+            str(DISK / "slow.img"),
+            f"rate-file={slow}",
+        ]
+    )
+    try:
+        eventually("the source's device", socket.exists, every=0.05)
+        sh("modprobe", "nbd")
+        sh("nbd-client", "-unix", str(socket), "/dev/nbd3", "-timeout", "60")
+        sh("zpool", "create", "-O", "compression=off", "-O", "mountpoint=/slow", "slow", "/dev/nbd3")
+        noise(Path("/slow/noise"), 40)
+        sh("zpool", "export", "slow")
+        sh("zpool", "import", "-d", "/dev/nbd3", "slow")  # now nothing of it is in memory
+        put(GOOD)
+        it.source_name = "slow"
+        it.start()
+        slow.write_text("32M")
+        it.begin()
+        settle()
+        seen = diagnosis()
+        assert seen["verdict"]["bound"] == "source"
+        assert "its nbd3 is busy" in seen["verdict"]["sentence"]
+        slow.write_text("100G")
+        it.over()
+    finally:
+        sh("zpool", "export", "slow", check=False)
+        sh("nbd-client", "-d", "/dev/nbd3", check=False)
+        server.terminate()
+        server.wait()
+
+
+PROFILE = """
+[queue]
+max_sectors_kb = 32768
+[pool]
+ashift = 12
+failmode = "continue"
+[dataset]
+mountpoint = "none"
+[module]
+zfs_vdev_aggregation_limit_non_rotating = "4M"
+zfs_vdev_async_write_min_active = 4
+zfs_vdev_async_write_max_active = 4
+zio_dva_throttle_enabled = false
+"""
+
+REQUEST, SYNC, DRIFT = (
+    'zvault_vault_request_bytes{vault="cold"}',
+    'zvault_vault_txg_sync_seconds{vault="cold"}',
+    'zvault_vault_drift_total{reason="request-size",vault="cold"}',
+)
+
+
+def test_writes_that_drift_are_told_of_once(it: Sick):
+    it.source(280)
+    folder = Path("/etc/zvault/profiles")
+    folder.mkdir(parents=True)
+    (folder / "wide.toml").write_text(PROFILE)
+    it.vault_extra = 'create = true\nprofile = "wide"'
+    it.start()
+    RATE.write_text("80M")
+    it.begin()
+    eventually("looks at its writes", lambda: REQUEST in metrics() and SYNC in metrics(), seconds=40)
+    seen = metrics()
+    print({name: value for name, value in seen.items() if name.startswith("zvault_vault_")})
+    assert seen[REQUEST] > 2 << 20
+    assert 0 < seen['zvault_vault_write_wait_seconds{vault="cold"}'] < 60
+    assert 0 < seen[SYNC] < 20
+    assert seen[DRIFT] == 0
+    assert status()["daemon"]["warnings"] == []
+
+    put({MERGE: 128 << 10})  # as somebody does who tunes for another pool
+    eventually("it is told", lambda: metrics()[DRIFT] == 1, seconds=60)
+    assert metrics()[REQUEST] < 1 << 20
+    (warning,) = [one for one in status()["daemon"]["warnings"] if "zvaultctl doctor" in one]
+    assert "where up to 4M were to be merged" in warning
+    assert journal("PRIORITY=4", "BACKUP=tank").count("were to be merged") == 1
+    it.over()
+    assert metrics()[DRIFT] == 1
+    assert REQUEST not in metrics(), "nothing goes in any more"
+    (run,) = json.loads(ok("history", "-j").out)["runs"]
+    assert run["warning"] == warning
+    assert warning in ok("doctor", "-j", "cold", "--seconds", "1").json()["verdict"]["why"]
+    world.nothing_left()

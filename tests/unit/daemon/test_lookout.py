@@ -1,0 +1,112 @@
+"""What the lookout tells while a vault cannot be looked at, what it writes into the journal, and when it mends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zvault.core.errors import DeviceGone
+from zvault.daemon import lookout
+from zvault.daemon.lookout import Lookout, trouble
+
+WELL: dict[str, Any] = {
+    "name": "cold",
+    "pool": "cold",
+    "state": "up",
+    "health": "ONLINE",
+    "devices": [],
+    "error": None,
+}
+LOST = {"name": "cold-0", "state": "gone", "detail": "its server died"}
+SICK = {**WELL, "state": "gone", "health": "SUSPENDED", "devices": [LOST]}
+
+
+class Vault:
+    """A keeper whose looks give what the test says, or do not come back while ``hangs``."""
+
+    name = "cold"
+    moving = False
+
+    def __init__(self) -> None:
+        self.document = WELL
+        self.hangs = False
+        self.looks = 0
+        self.mended = 0
+        self.broken = False
+
+    async def mend(self, say: object) -> None:
+        self.mended += 1
+        if self.broken:
+            raise DeviceGone("it does not answer")
+
+
+@pytest.fixture
+def vault(monkeypatch: pytest.MonkeyPatch) -> Vault:
+    it = Vault()
+
+    async def look(keeper: Vault) -> dict[str, Any]:
+        keeper.looks += 1
+        while keeper.hangs:
+            await asyncio.sleep(0.01)
+        return keeper.document
+
+    monkeypatch.setattr(lookout, "vault_document", look)
+    monkeypatch.setattr(lookout, "unknown_document", lambda _: {**WELL, "state": "down"})
+    monkeypatch.setattr(lookout, "PATIENCE", 0.05)
+    return it
+
+
+@pytest.fixture
+def it(vault: Vault) -> Lookout:
+    vaults: Any = SimpleNamespace(all=lambda: [vault])
+    return Lookout(vaults)
+
+
+async def test_a_look_that_hangs_keeps_nobody_waiting(
+    it: Lookout, vault: Vault, monkeypatch: pytest.MonkeyPatch
+):
+    assert await it.documents() == [WELL]
+    vault.hangs = True
+    async with asyncio.timeout(1):
+        assert await it.documents() == [WELL]
+        monkeypatch.setattr(lookout, "STALE", 0.0)
+        (told,) = await it.documents()
+    assert told["state"] == "gone"
+    assert "cannot be looked at" in told["error"]["what"]
+    assert vault.looks == 2, "no second look behind one that hangs"
+    vault.hangs = False
+    await asyncio.sleep(0.05)
+    assert await it.documents() == [WELL]
+
+
+async def test_what_changes_is_told_once(it: Lookout, vault: Vault, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    for vault.document in (WELL, SICK, SICK, {**WELL, "state": "down", "health": None}):
+        await it.watch()
+    assert [record.getMessage() for record in caplog.records] == [
+        "vault cold: cold-0 is gone: its server died; its pool cold is SUSPENDED",
+        "vault cold is well again",
+    ]
+
+
+async def test_what_is_passing_is_not_told(it: Lookout, vault: Vault, caplog: pytest.LogCaptureFixture):
+    vault.moving, vault.document = True, SICK
+    await it.watch()
+    assert not caplog.records
+
+
+async def test_a_vault_is_not_mended_again_before_the_pause_is_over(it: Lookout, vault: Vault):
+    vault.broken = True
+    for _ in range(3):
+        await it.watch()
+        await asyncio.sleep(0)
+    assert vault.mended == 1, "not before the pause is over"
+
+
+@pytest.mark.parametrize("state", ["up", "down", "partial"])
+def test_on_its_way_is_no_trouble(state: str):
+    assert trouble({**WELL, "state": state}) == ""

@@ -1,0 +1,236 @@
+"""What was counted of a vault over a short time: its streams, devices, queue, transaction groups and processors. Pure.
+
+``core/doctor.py`` says what bounds the vault from it. None means "not known", never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+SECTOR = 512
+"""Bytes: the unit of /sys/block/*/stat, whatever the device's own sectors are."""
+
+SMALL = 8
+"""Requests of less than this part of the usual size belong to a transaction group's end, not to its data."""
+
+Kind = Literal["source", "limit", "ssh", "codec", "buffer", "receive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One program of a stream. ``cpu`` is how much of one processor it takes, ``full`` how full the pipe is that it
+    reads from, on average: both 0 to 1 and more. The first stage reads from none.
+    """
+
+    kind: Kind
+    name: str
+    cpu: float | None = None
+    full: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One stream into the vault, its stages first to last. ``rate`` and ``limit`` are bytes a second, ``marks``
+    percent of mbuffer's memory; ``source`` is the host that is read from, if it is another.
+    """
+
+    backup: str
+    dataset: str
+    stages: tuple[Stage, ...]
+    rate: float
+    limit: int | None = None
+    marks: tuple[int, int] | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A block device: what it ended in ``seconds``. ``write_time`` and ``read_time`` are the seconds that all its
+    requests took together, ``busy`` the share of the time with any under way, ``rounds`` the share with small ones
+    only, or with none.
+    """
+
+    name: str
+    seconds: float
+    writes: int = 0
+    written: int = 0
+    write_time: float = 0.0
+    reads: int = 0
+    read: int = 0
+    read_time: float = 0.0
+    busy: float = 0.0
+    rounds: float = 0.0
+
+    @property
+    def in_flight(self) -> float:
+        """Writes under way at once, on average."""
+        return self.write_time / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds a write takes, from the kernel's queue to its end."""
+        return self.write_time / self.writes if self.writes else None
+
+    @property
+    def size(self) -> float | None:
+        """Bytes in a write, on average."""
+        return self.written / self.writes if self.writes else None
+
+    @property
+    def rate(self) -> float:
+        """Bytes written a second: in flight / latency x size (Little's law)."""
+        return self.written / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def read_share(self) -> float:
+        """How much of the time spent on requests went to reads."""
+        spent = self.read_time + self.write_time
+        return self.read_time / spent if spent > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """OpenZFS's queue of asynchronous writes above one device, on average: how many wait and how many it has sent.
+
+    ``wait`` are the seconds a write takes, with the time in this queue, ``disk_wait`` without.
+    """
+
+    pending: float
+    active: float
+    wait: float | None = None
+    disk_wait: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A transaction group that was written out: bytes, and seconds that it was open and that its sync took."""
+
+    written: int
+    opened: float
+    sync: float
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """How a vault's last run went."""
+
+    backup: str
+    moved: int
+    seconds: float
+    drift: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """All that was counted in ``seconds``.
+
+    ``request`` is the size of the write request that a byte comes in, on average, in bytes; ``largest`` what a request
+    can be (max_sectors_kb). ``waits`` are how often writers had to wait for what (kstat dmu_tx). ``threads`` are
+    OpenZFS's, by kind: how much of one processor the busiest takes. ``idle`` is the share of all processors without
+    work. ``parameters`` are OpenZFS's now, ``wanted`` those of the profile. ``store``: the device keeps its bytes in an
+    object store. ``measured`` is what the device alone was measured to take at best, in bytes a second. ``buffer``
+    (bytes of mbuffer) and ``transfers`` are as configured.
+    """
+
+    vault: str
+    pool: str
+    profile: str
+    seconds: float
+    health: str | None = None
+    flows: tuple[Flow, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    source_disks: tuple[Disk, ...] = ()
+    queue: Queue | None = None
+    request: float | None = None
+    largest: int | None = None
+    rotational: bool = False
+    store: bool = False
+    measured: float | None = None
+    buffer: int | None = None
+    transfers: int | None = None
+    groups: tuple[Group, ...] = ()
+    waits: Mapping[str, int] = field(default_factory=dict)
+    threads: Mapping[str, float] = field(default_factory=dict)
+    idle: float | None = None
+    memory: int | None = None
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    wanted: Mapping[str, int] = field(default_factory=dict)
+    last: LastRun | None = None
+
+
+# From many looks (system/sampler.py) to what they come to
+
+Looks = Sequence[Mapping[str, Any]]
+
+
+def span(looks: Looks) -> float:
+    """Seconds from the first look to the last."""
+    return float(looks[-1]["at"] - looks[0]["at"]) if looks else 0.0
+
+
+def cpu(looks: Looks, hz: int, pid: str) -> float | None:
+    """How much of one processor a process took, as far as it was there."""
+    seen = [(look["at"], look["cpu"][pid]) for look in looks if pid in look["cpu"]]
+    if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
+        return None
+    return float((seen[-1][1] - seen[0][1]) / hz / (seen[-1][0] - seen[0][0]))
+
+
+def fullness(looks: Looks, pid: str) -> float | None:
+    """How full the pipe is that a process reads from, on average."""
+    seen = [look["full"][pid] for look in looks if pid in look["full"]]
+    return sum(seen) / len(seen) if seen else None
+
+
+def idle(looks: Looks) -> float | None:
+    """The share of all processors that had no work."""
+    if not looks:
+        return None
+    before, after = looks[0]["host"], looks[-1]["host"]
+    return float((after[1] - before[1]) / (after[0] - before[0])) if after[0] > before[0] else None
+
+
+def disk(looks: Looks, name: str) -> Disk | None:
+    """A device over the time of the looks; None where it was not there."""
+    seen = [(look["at"], look["disks"][name]) for look in looks if name in look["disks"]]
+    if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
+        return None
+    seconds = seen[-1][0] - seen[0][0]
+    done = [max(0, after - before) for before, after in zip(seen[0][1], seen[-1][1], strict=False)]
+    return Disk(
+        name,
+        seconds,
+        writes=done[4],
+        written=done[6] * SECTOR,
+        write_time=done[7] / 1000,
+        reads=done[0],
+        read=done[2] * SECTOR,
+        read_time=done[3] / 1000,
+        busy=min(1.0, done[9] / 1000 / seconds),
+        rounds=_rounds(seen),
+    )
+
+
+def _rounds(seen: Sequence[tuple[float, Sequence[int]]]) -> float:
+    """The share of the time that went into small writes, or in which nothing was under way.
+
+    Time in which no write ended though some were under way belongs to those that end next.
+    """
+    slices = []
+    waited = 0.0
+    for (before, one), (after, two) in pairwise(seen):
+        time, count, size = after - before, two[4] - one[4], (two[6] - one[6]) * SECTOR
+        if count <= 0 and two[8] > 0:
+            waited += time
+            continue
+        slices.append((time + waited, count, size))
+        waited = 0.0
+    moved = sum(size for _, _, size in slices)
+    if moved <= 0:
+        return 0.0
+    usual = sum(size * size / count for _, count, size in slices if count > 0) / moved
+    small = sum(time for time, count, size in slices if count <= 0 or size / count < usual / SMALL)
+    return small / sum(time for time, _, _ in slices)

@@ -1,0 +1,86 @@
+"""fio(1): how long requests of a device take, and how much it takes in; and a file to make a stream from."""
+
+from __future__ import annotations
+
+import json
+
+from zvault.core.errors import ToolFailed
+from zvault.core.measure import Point, Way
+from zvault.system.process import Runner
+
+SECONDS = 2
+"""How long one point is measured."""
+
+PATIENCE = 120.0
+"""Seconds more for the requests that are under way at the end; a device that hangs answers none."""
+
+REGION = 512 << 20
+"""Bytes of the device that are measured on, over and over: no more of a thin device is taken up."""
+
+EDGE = 16 << 20
+"""Bytes at either end that are left alone. Labels and signatures are there, and a blank device shall stay blank."""
+
+PATTERN = "0x7a7661756c74"
+"""What a file is filled with: it compresses to nothing, and is no hole as zeros would be."""
+
+
+async def measure(path: str, capacity: int, way: Way, place: tuple[int, int], runner: Runner) -> Point:
+    """One point of a device of ``capacity`` bytes: requests of a size, so many at once, one after the other.
+
+    ``write`` destroys what is there, in the middle of the device. Raises ToolMissing, ToolFailed, DeadlineExceeded.
+    """
+    size, depth = place
+    result = await runner.run(point_argv(path, capacity, way, size, depth), deadline=SECONDS + PATIENCE)
+    return parse_point(result.stdout, way, size, depth)
+
+
+def point_argv(path: str, capacity: int, way: Way, size: int, depth: int) -> list[str]:
+    """The command that measures one point. Raises ToolFailed for a device too small for it."""
+    offset = max(EDGE, capacity // 4 // EDGE * EDGE)
+    region = min(REGION, capacity - EDGE - offset) // size * size
+    if region <= 0:
+        raise ToolFailed(f"{path} is too small to be measured", f"it has {capacity} bytes")
+    return [
+        "fio",
+        "--name=zvault",
+        f"--filename={path}",
+        f"--rw={way}",
+        *(["--readonly"] if way == "read" else []),
+        "--direct=1",
+        "--ioengine=libaio",
+        f"--bs={size}",
+        f"--iodepth={depth}",
+        f"--offset={offset}",
+        f"--size={region}",
+        "--time_based",
+        f"--runtime={SECONDS}",
+        "--output-format=json",
+    ]
+
+
+def parse_point(text: str, way: Way, size: int, depth: int) -> Point:
+    """A point from what fio says. Raises ToolFailed."""
+    try:
+        # fio may put a line of its own before the document.
+        found = json.loads(text[text.index("{") :])["jobs"][0][way]
+        rate, latency = float(found["bw_bytes"]), float(found["lat_ns"]["mean"]) / 1e9
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise ToolFailed("what fio says is not understood", str(error)) from error
+    if rate <= 0 or latency <= 0:
+        raise ToolFailed("fio measured nothing", f"no request of {size} bytes was answered in {SECONDS} s")
+    return Point(size, depth, rate, latency)
+
+
+def fill_argv(path: str, size: int) -> list[str]:
+    """The command that makes a file of ``size`` bytes that compress to almost nothing."""
+    return [
+        "fio",
+        "--name=zvault",
+        f"--filename={path}",
+        "--rw=write",
+        "--ioengine=psync",
+        "--bs=1M",
+        f"--size={size}",
+        f"--buffer_pattern={PATTERN}",
+        "--output-format=json",
+    ]

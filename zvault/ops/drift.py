@@ -1,0 +1,116 @@
+"""While streams go into a vault: how its writes fare, for the metrics, and a warning where they drift.
+
+A look costs three short programs, and there are fewer the longer a run takes. None of them holds up a stream, and one
+that hangs with its pool ends the watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from itertools import count
+
+from zvault.core.drift import DriftWatch, Expected, Sample
+from zvault.core.errors import ZvaultError
+from zvault.core.tuning import AGGREGATION
+from zvault.devices import queue
+from zvault.ops.context import Context, Emit
+from zvault.ops.measured import profile_of
+from zvault.ops.vault import OpenVault
+from zvault.zfs import counters
+
+FIRST, OFTEN, LONGEST = 3.0, 6, 60.0
+"""Seconds until the first look and between the next ones, and how many these are; then the pause doubles with each,
+up to the longest."""
+
+WATCHED = 2.0
+"""Seconds over which waits are taken."""
+
+DEADLINE = 10.0
+"""Seconds for each program of a look."""
+
+TXG_TIMEOUT = 5.0
+"""Seconds: zfs_txg_timeout's default, zfs(4)."""
+
+
+@contextlib.asynccontextmanager
+async def drift_watched(context: Context, vault: OpenVault, emit: Emit) -> AsyncIterator[None]:
+    """Watch a vault's writes for as long as the block runs, unless another run does so already."""
+    name = vault.name
+    if context.vault(name).host is not None or name in context.watching:
+        yield
+        return
+    context.watching.add(name)
+    context.drifts.pop(name, None)
+    watching = asyncio.create_task(_watch(context, vault, emit), name=f"drift {name}")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+        context.watching.discard(name)
+        context.writes.pop(name, None)
+
+
+async def _watch(context: Context, vault: OpenVault, emit: Emit) -> None:
+    await asyncio.sleep(FIRST)  # most runs are over by then
+    look = _Look(context, vault.pool)
+    with contextlib.suppress(ZvaultError):
+        watch = DriftWatch(vault.name, await _expected(context, vault))
+        await look.sample()
+        for number in count():
+            await asyncio.sleep(FIRST if number < OFTEN else min(LONGEST, FIRST * 2 ** (number - OFTEN + 1)))
+            sample = await look.sample()
+            context.writes[vault.name] = sample
+            if (found := watch.note(sample)) is not None:
+                cause, text = found
+                context.drifts[vault.name] = text
+                emit("warning", text=text, vault=vault.name, drift=cause)
+
+
+async def _expected(context: Context, vault: OpenVault) -> Expected:
+    """What the profile has in mind for the devices that are there."""
+    module = profile_of(context, vault.name, vault.guid).module
+    paths = [one.path for one in await vault.keeper.devices() if one.path is not None]
+    rotates = any(queue.rotational(path) for path in paths)
+    wanted = module.get(AGGREGATION[rotates], module.get(AGGREGATION[not rotates]))
+    merged = int(wanted) if wanted is not None and wanted.isdecimal() else None
+    found = [queue.read(path.removeprefix("/dev/"), "max_sectors_kb") for path in paths]
+    largest = [int(kib) << 10 for kib in found if kib is not None]
+    timeout = module.get("zfs_txg_timeout", "")
+    return Expected(
+        None if merged is None else min([merged, *largest]),
+        float(timeout) if timeout.isdecimal() else TXG_TIMEOUT,
+    )
+
+
+class _Look:
+    """Looks at one pool; each tells of the time since the one before."""
+
+    def __init__(self, context: Context, pool: str) -> None:
+        self.context = context
+        self.pool = pool
+        self._sizes: counters.Sizes = {}
+        self._newest = 0
+
+    async def sample(self) -> Sample:
+        """Raises ZvaultError where the pool does not answer."""
+        waits = counters.parse_queue(await self._said(counters.queue_argv(self.pool, WATCHED, 1)))
+        before = self._sizes
+        self._sizes = counters.parse_requests(await self._said(counters.requests_argv(self.pool)))
+        groups, self._newest = counters.parse_groups(
+            await self._said(counters.groups_argv(self.pool)), self._newest
+        )
+        size = counters.request_size(before, self._sizes)
+        return Sample(
+            counters.bytes_written(before, self._sizes),
+            size,
+            waits.wait if waits is not None else None,
+            waits.disk_wait if waits is not None else None,
+            max((group.sync for group in groups.values() if group.written), default=None),
+        )
+
+    async def _said(self, argv: list[str]) -> str:
+        result = await self.context.runner.run(argv, deadline=DEADLINE, check=False)
+        return result.stdout

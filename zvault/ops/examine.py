@@ -1,0 +1,258 @@
+"""A vault watched for some seconds: what core/doctor.py is to judge. Changes nothing.
+
+Counters are read twice, some seconds apart, by child processes with deadlines: a vault whose pool hangs is told of too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
+
+from zvault.core import vitals
+from zvault.core.errors import ToolFailed, ZvaultError
+from zvault.core.vitals import Disk, Flow, Group, Kind, LastRun, Queue, Stage, Vitals
+from zvault.devices import queue
+from zvault.ops import measured
+from zvault.ops.context import Context
+from zvault.ops.stream import UnderWay
+from zvault.ops.vault import Vaults
+from zvault.system import params
+from zvault.system.sampler import sampler_argv
+from zvault.zfs import counters
+
+LOOK_DEADLINE = 5.0
+"""Seconds that a look at a pool may take beyond the time that is watched."""
+
+EVERY = 0.5
+"""Seconds between two looks at OpenZFS's queue, which tells only of that moment."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Place:
+    """Where a vault's bytes go: block devices below its pool, and whether that answers."""
+
+    health: str | None = None
+    devices: list[str] = field(default_factory=list)
+
+    @property
+    def answers(self) -> bool:
+        return self.health is not None and self.health != "SUSPENDED"
+
+
+@dataclass
+class _Counted:
+    """What OpenZFS counted meanwhile."""
+
+    queue: Queue | None = None
+    request: float | None = None
+    groups: tuple[Group, ...] = ()
+    waits: dict[str, int] = field(default_factory=dict)
+
+
+async def examine(
+    context: Context, vaults: Vaults, name: str, seconds: float, last: LastRun | None = None
+) -> Vitals:
+    """Watch a vault for some seconds."""
+    config = context.vault(name)
+    profile = measured.profile_of(context, name)
+    flows = [one for one in context.under_way.values() if one.vault == name]
+    place = await _place(context, vaults, name)
+    sources = await _source_devices(context, flows)
+    pids = [pid for flow in flows for _, pid in flow.progress.programs]
+    pool = config.pool if place.answers and config.host is None else None
+    sampled, counted = await asyncio.gather(
+        _sample(context, seconds, pids, [*place.devices, *sources]), _count(context, pool, seconds)
+    )
+    looks, threads, hz = sampled["looks"], sampled["threads"], sampled["hz"]
+    disks = {one: vitals.disk(looks, one) for one in [*place.devices, *sources]}
+    host = await _soon(params.look(context.runner))
+    values = {key: one.value for key, one in host.parameters.items()} if host is not None else {}
+    return Vitals(
+        name,
+        config.pool,
+        config.profile,
+        vitals.span(looks),
+        health=place.health,
+        flows=tuple(_flow(context, one, looks, hz) for one in flows),
+        disks=_known(disks, place.devices),
+        source_disks=_known(disks, sources),
+        queue=counted.queue,
+        request=counted.request,
+        largest=_largest(place.devices),
+        rotational=any(queue.rotational(f"/dev/{device}") for device in place.devices),
+        store=any(
+            device.spec.split(" ")[0].lower().startswith(("nbdkit:s3", "s3")) for device in config.device
+        ),
+        measured=_measured(context, name),
+        buffer=profile.stream.buffer,
+        transfers=config.transfers,
+        groups=counted.groups,
+        waits=counted.waits,
+        threads=_threads(threads, looks, hz),
+        idle=vitals.idle(looks),
+        memory=host.memory if host is not None else None,
+        parameters=_whole(values),
+        wanted=_whole(profile.module),
+        last=last,
+    )
+
+
+async def _soon(work: Awaitable[T], patience: float = LOOK_DEADLINE) -> T | None:
+    """What an answer in time gives; None for a late one, and for trouble: a doctor tells what is known."""
+    try:
+        async with asyncio.timeout(patience):
+            return await work
+    except (TimeoutError, ZvaultError, OSError):
+        return None
+
+
+# Where to look
+
+
+async def _place(context: Context, vaults: Vaults, name: str) -> _Place:
+    keeper, config = vaults[name], context.vault(name)
+    if config.host is not None:
+        return _Place()
+    state = await _soon(keeper.imported())
+    paths = [one.path for one in await _soon(keeper.devices()) or [] if one.path is not None]
+    if state is None:
+        return _Place(None, _names(paths))
+    place = _Place(state.health)
+    if not paths and place.answers:
+        paths = await _soon(context.zpool.devices(config.pool)) or []
+    place.devices = _names(paths)
+    return place
+
+
+async def _source_devices(context: Context, flows: Sequence[UnderWay]) -> list[str]:
+    """The devices of the pools of this host that streams come from."""
+    here = [flow for flow in flows if context.backup(flow.backup).source.host is None]
+    pools = sorted({flow.dataset.partition("/")[0] for flow in here})
+    found = [await _soon(context.zpool.devices(pool)) or [] for pool in pools]
+    return _names([path for paths in found for path in paths])
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """The kernel's names of block devices: ``nbd0`` of ``/dev/disk/by-id/…``."""
+    names = dict.fromkeys(Path(path).resolve().name for path in paths)
+    return [name for name in names if (queue.SYS_CLASS / name).exists()]
+
+
+def _largest(devices: Sequence[str]) -> int | None:
+    """Bytes in the largest request that all of them take."""
+    found = [queue.read(device, "max_sectors_kb") for device in devices]
+    return min((int(kib) << 10 for kib in found if kib is not None), default=None)
+
+
+def _measured(context: Context, name: str) -> float | None:
+    """What a vault's device was measured to take at best, in bytes a second."""
+    found = measured.outcome(context, name)
+    if found is None or found.way != "write":
+        return None
+    return max((point.bandwidth for point in found.points), default=None)
+
+
+def _known(disks: dict[str, Disk | None], names: Sequence[str]) -> tuple[Disk, ...]:
+    return tuple(disk for name in names if (disk := disks[name]) is not None)
+
+
+def _whole(values: dict[str, str]) -> dict[str, int]:
+    return {name: int(value) for name, value in values.items() if value.isascii() and value.isdecimal()}
+
+
+# What is counted
+
+
+async def _sample(
+    context: Context, seconds: float, pids: Sequence[int], devices: Sequence[str]
+) -> dict[str, Any]:
+    result = await context.runner.run(
+        sampler_argv(seconds, pids, devices), deadline=seconds + LOOK_DEADLINE, check=False
+    )
+    try:
+        found: dict[str, Any] = json.loads(result.stdout)
+    except ValueError:
+        raise ToolFailed("the counters of this host cannot be read", result.complaint()) from None
+    return found
+
+
+async def _count(context: Context, pool: str | None, seconds: float) -> _Counted:
+    """OpenZFS's own counters of an imported pool."""
+    if pool is None:
+        return _Counted()
+    before, begun, let = await _totals(context, pool)
+    times = max(1, math.floor(seconds / EVERY))
+    waits = await _soon(
+        context.runner.run(counters.queue_argv(pool, EVERY, times), deadline=seconds + LOOK_DEADLINE),
+        seconds + LOOK_DEADLINE,
+    )
+    after, ended, made = await _totals(context, pool)
+    size = counters.request_size(counters.parse_requests(before), counters.parse_requests(after))
+    _, newest = counters.parse_groups(begun)
+    groups, _ = counters.parse_groups(ended, newest)
+    return _Counted(
+        counters.parse_queue(waits.stdout) if waits is not None else None,
+        size,
+        tuple(group for group in groups.values() if group.written),
+        {name: count - let.get(name, 0) for name, count in made.items() if count > let.get(name, 0)},
+    )
+
+
+async def _totals(context: Context, pool: str) -> tuple[str, str, dict[str, int]]:
+    """Requests since the import, the latest transaction groups, and what writers waited for."""
+    argvs = counters.requests_argv(pool), counters.groups_argv(pool), counters.writers_argv()
+    found = [await _soon(context.runner.run(argv, deadline=LOOK_DEADLINE, check=False)) for argv in argvs]
+    requests, groups, writers = (one.stdout if one is not None else "" for one in found)
+    return requests, groups, counters.parse_writers(writers)
+
+
+# What it comes to
+
+
+def _flow(context: Context, one: UnderWay, looks: vitals.Looks, hz: int) -> Flow:
+    backup = context.backup(one.backup)
+    now = context.clock.now().astimezone(context.zone)
+    return Flow(
+        one.backup,
+        one.dataset,
+        tuple(
+            Stage(*_named(argv), vitals.cpu(looks, hz, str(pid)), vitals.fullness(looks, str(pid)))
+            for argv, pid in one.progress.programs
+        ),
+        one.progress.rate(),
+        backup.limit.rate(now),
+        one.progress.marks.range(),
+        None if backup.source.host is None else backup.source.host.host,
+    )
+
+
+_KINDS: dict[str, Kind] = {
+    "ssh": "ssh",
+    "mbuffer": "buffer",
+    "zstd": "codec",
+    "lz4": "codec",
+    "gzip": "codec",
+}
+
+
+def _named(argv: Sequence[str]) -> tuple[Kind, str]:
+    """What a program of a stream is in it, and its name."""
+    program = PurePath(argv[0]).name
+    if program == "zfs":
+        return ("source" if argv[1] == "send" else "receive"), f"zfs {argv[1]}"
+    return (_KINDS[program], program) if program in _KINDS else ("limit", "throttle")
+
+
+def _threads(kinds: dict[str, str], looks: vitals.Looks, hz: int) -> dict[str, float]:
+    """The busiest thread of each kind."""
+    found: dict[str, float] = {}
+    for pid, kind in kinds.items():
+        found[kind] = max(found.get(kind, 0.0), vitals.cpu(looks, hz, pid) or 0.0)
+    return found

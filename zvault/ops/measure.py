@@ -1,0 +1,159 @@
+"""``profile = "auto"``: measure a vault's device, work its settings out, try them, and keep what won.
+
+A new vault's device is measured with writes, before its pool is made on it. One that holds a pool is only read from;
+what a receive makes of it is then found by trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from zvault.core.errors import Busy, DeadlineExceeded, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
+from zvault.core.measure import LARGEST, Point, Points, Way, by_place, knee, next_place
+from zvault.core.settings import advice, candidates, winner
+from zvault.core.units import format_rate, format_size
+from zvault.devices import fio, queue
+from zvault.devices.stack import Say, Stack
+from zvault.ops.assembly import Assembly
+from zvault.ops.context import Context
+from zvault.ops.creation import refuse_unless_blank
+from zvault.ops.measured import AUTO, Outcome, keep, outcome, row, specs
+from zvault.ops.trial import Trial, stream_size
+from zvault.ops.tune import tuned, wishes
+from zvault.ops.watch import to_its_end
+from zvault.system import params
+from zvault.zfs.zpool import PoolState
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A device's points, how they were measured, and the most bytes that it takes in a request."""
+
+    way: Way
+    points: Points
+    largest: int
+
+
+async def measure_new(assembly: Assembly, say: Say) -> Found | None:
+    """Measure the device of a vault whose pool is to be made, with writes; its devices stay up.
+
+    None, and said why, where it cannot be measured. Raises Refused for a device that holds anything, and what a device
+    does not come up with; then the devices are down again.
+    """
+    stack = await assembly.patient_stack(say)
+    try:
+        devices = await stack.up(say)
+        await refuse_unless_blank(stack, devices, assembly.pool)
+        device = devices[_data(assembly)]
+        try:
+            return await _measured(assembly.context, device.path, device.size, "write", say)
+        except (ToolMissing, ToolFailed, DeadlineExceeded) as error:
+            say(f"going on without a measurement: {error}")
+            return None
+    except BaseException:
+        await to_its_end(_let_go(stack, say))
+        raise
+
+
+async def _let_go(stack: Stack, say: Say) -> None:
+    try:
+        await stack.down(say)
+    except ZvaultError as error:
+        say(f"the devices could not be taken down: {error}")
+
+
+def _data(assembly: Assembly) -> int:
+    """The first device that takes data; a pool is striped over devices that are alike."""
+    kinds = [device.vdev for device in assembly.config.device]
+    return kinds.index("data") if "data" in kinds else 0
+
+
+def refuse_unless_auto(context: Context, vault: str) -> None:
+    """Raises Refused for a vault whose measurement nobody would use."""
+    config = context.vault(vault)
+    if config.host is not None:
+        raise Refused(f"vault '{vault}' is on {config.host}", "zvault tunes its own host only")
+    if config.profile != AUTO:
+        raise Refused(
+            f"vault '{vault}' is not measured",
+            f"its profile is '{config.profile}', and what is measured is used with '{AUTO}' only",
+            f'set profile = "{AUTO}" in [vault.{vault}]',
+        )
+
+
+async def measure(context: Context, vault: str, users: Sequence[str], say: Say) -> Outcome:
+    """Measure a vault that is up, in use by ``users``, and keep what won.
+
+    Raises Busy while a run uses it, and whatever fio, zfs or the device fails with; then what was known stays.
+    """
+    config = context.vault(vault)
+    if len(users) > 1:
+        raise Busy(f"vault '{vault}' is in use", f"by {', '.join(users)}", "wait for it to end")
+    paths = await context.zpool.devices(config.pool)
+    size = next((size for path in paths if (size := queue.capacity(path))), 0)
+    if not paths or not size:
+        raise NotFound(f"the pool '{config.pool}' is on no block device that can be measured")
+    say(f"reading from {paths[0]}: it holds a pool, and is not written to")
+    found = await _measured(context, paths[0], size, "read", say)
+    return await settle_on(context, vault, found, say)
+
+
+async def _measured(context: Context, path: str, size: int, way: Way, say: Say) -> Found:
+    limit = queue.read(path.removeprefix("/dev/"), "max_sectors_kb")
+    largest = LARGEST if limit is None else min(LARGEST, _power(int(limit) << 10))
+    points: list[Point] = []
+    while (place := next_place(by_place(points), largest)) is not None:
+        say(f"measuring {path}: {way}s of {format_size(place[0])}, {place[1]} at once")
+        points.append(await fio.measure(path, size, way, place, context.runner))
+        say(f"{describe(points[-1])}")
+    return Found(way, by_place(points), largest)
+
+
+def _power(number: int) -> int:
+    """The largest power of two that is not above it."""
+    return 1 << (number.bit_length() - 1)
+
+
+def describe(one: Point) -> str:
+    """A point in words."""
+    return (
+        f"{format_size(one.size)}, {one.depth} at once: {format_rate(one.bandwidth)},"
+        f" {one.latency * 1000:.1f} ms each"
+    )
+
+
+async def settle_on(context: Context, vault: str, found: Found, say: Say) -> Outcome:
+    """Work out settings for a vault that is up, try them out where that can be done, keep what won and set it."""
+    state = await context.zpool.state(context.vault(vault).pool)
+    if state is None:
+        raise NotFound(f"the pool of vault '{vault}' is not imported")
+    host = await params.look(context.runner)
+    best = knee(found.points, found.largest)
+    offered = candidates(best, host, found.largest)
+    points = tuple(found.points.values())
+    settled = Outcome(specs(context, vault), state.guid, found.way, points, offered[0].choices, advice(best))
+    keep(context, vault, settled)
+    try:
+        size = _size(context, vault, best.bandwidth, state, say)
+        if size is not None:
+            tries = await Trial(context, vault, size, say).run(offered)
+            won = winner(tries)
+            rows = tuple(row(one, one is won) for one in tries)
+            settled = replace(settled, choices=won.candidate.choices, tries=rows)
+            keep(context, vault, settled)
+            say(f"{won.candidate.what} won")
+    finally:
+        await to_its_end(tuned(context, vault, (), say))
+    return outcome(context, vault, state.guid) or settled
+
+
+def _size(context: Context, vault: str, bandwidth: float, state: PoolState, say: Say) -> int | None:
+    """How large a stream to try settings out with; None, and why, where they are not."""
+    if others := [wish.vault for wish in wishes(context.leases) if wish.vault != vault]:
+        say(f"not trying settings out: parameters hold for all pools, and {', '.join(others)} is tuned too")
+        return None
+    size = stream_size(bandwidth, state.free)
+    if size is None:
+        say(f"not trying settings out: the pool has only {format_size(state.free)} free")
+    return size
