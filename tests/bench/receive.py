@@ -138,6 +138,8 @@ def receive(model: Model, profile: str, mib: int = MIB) -> Callable[[int], float
             sh("systemctl", "restart", "zvaultd")
             if profile == "auto":
                 say(ok("vault", "create", "cold", "--yes", timeout=900).err)
+                # What it wrote is the server's to write back now, and not while the receive is timed.
+                sh("sync", timeout=600)
             ok("vault", "up", "cold")
             sh("zpool", "sync")
             started = time.monotonic()

@@ -125,7 +125,8 @@ class Relay(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # the client did not wait for it
+                self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nobody reads it."""

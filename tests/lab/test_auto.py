@@ -23,8 +23,8 @@ PARAMETERS = Path("/sys/module/zfs/parameters")
 PLAIN = Path("/etc/zvault/profiles/plain.toml")
 PLUGIN = Path(__file__).parent.parent / "bench" / "devices" / "slots.py"
 SOCKET = DISK / "device.sock"
-SLOTS, LATENCY, RATE = 4, 0.035, 30e6
-"""Slow enough that what is tried out fits into the guest's memory, which is its disk."""
+SLOTS, LATENCY, RATE = 4, 0.020, 30e6
+"""Slow enough that what is tried out fits into the guest's memory, which is its disk; slower would take longer."""
 SIZE = 100 << 30
 """Room is what a transaction group needs: see docs/explanation/tuning.md."""
 
@@ -184,7 +184,7 @@ def test_measured_on_request_and_faster_than_by_default() -> None:
     plain = seconds_to_receive()
     ok("vault", "down", "cold")
     print(f"{MIB} MiB: {auto:.1f} s, by default {plain:.1f} s")
-    assert plain > 2 * auto
+    assert plain > 1.7 * auto
     nothing_left()
 
 

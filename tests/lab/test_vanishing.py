@@ -16,16 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ceph
 import pytest
-import s3_proxy
 import world
 from test_rbd import mappings
-from test_s3_nbd import bucket
 from test_vault_faults import answer, ask
 from world import DISK, METRICS, ctl, eventually, main_pid, ok, sh
 
@@ -35,6 +32,7 @@ ALL = bool(os.environ.get("ZVAULT_ALL"))
 OUTAGES = [2.0, 150.0] if ALL else [2.0]
 """Seconds that the storage stays away after all who look have been told."""
 
+TIMEOUT = 3
 PORT = 10809
 POOL_STATE = 'zvault_pool_state{pool="cold",state="suspended",vault="cold"}'
 DEVICE_UP = 'zvault_device_up{device="cold-0",vault="cold"}'
@@ -49,10 +47,6 @@ class Storage:
     name: str
     table: str
     faults: dict[str, Fault]
-    timeout: int = 3
-    files: int = 10
-    noise: int = 12
-    """MiB for a stream that takes some seconds."""
 
 
 @contextmanager
@@ -113,7 +107,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ceph.Cluster]:
-    with ceph.cluster(rgw=True) as it:
+    with ceph.cluster() as it:
         yield it
 
 
@@ -167,27 +161,6 @@ def rbd(it: ceph.Cluster, more: str = "") -> Iterator[Storage]:
         sh("rbd", "rm", "rbd_meta/cold", check=False)
 
 
-@contextmanager
-def s3(it: ceph.Cluster) -> Iterator[Storage]:
-    """A bucket behind a proxy that does as it is told."""
-    user = it.s3()
-    bucket(user).create()
-    key = Path("/etc/s3.key")
-    key.touch(mode=0o600)
-    key.write_text(user.secret_key)
-    with s3_proxy.Proxy(user.endpoint) as proxy:
-        spec = (
-            f"nbdkit:S3 bucket=zvault key=cold size=1G object-size=128K endpoint-url={proxy.endpoint}"
-            f" access-key={user.access_key} secret-key=+{key}"
-        )
-        faults = {mode: partial(proxy.doing, mode) for mode in ("unavailable", "silent", "full", "slow")}
-        try:
-            # A write to nine objects, one after the other, on the one CPU that all of the store has too.
-            yield Storage("s3", f'nbd = "{spec}"', faults, timeout=12, files=2, noise=1)
-        finally:
-            bucket(user).objects.all().delete()
-
-
 @dataclass
 class Vault(world.World):
     """A few files, and a stream that takes some seconds, on storage of any kind."""
@@ -209,10 +182,10 @@ class Vault(world.World):
             str(DISK / "tank.img"),
         )
         sh("zfs", "create", "tank/home")
-        world.fill(Path("/tank/home"), 1, count=self.storage.files)
+        world.fill(Path("/tank/home"), 1, count=10)
 
     def config_text(self) -> str:
-        table = f'\n{self.storage.table}\ntimeout = "{self.storage.timeout}s"\n'
+        table = f'\n{self.storage.table}\ntimeout = "{TIMEOUT}s"\n'
         text = re.sub(
             r'\nnbd = .*?timeout = "20s"\n', lambda _: table, super().config_text(), flags=re.DOTALL
         )
@@ -248,7 +221,7 @@ class Stage:
         """The vault on some kind of storage."""
         if kind != self.kind or self.spoilt:
             self.clear()
-            storage = nbd() if kind == "nbd" else {"rbd": rbd, "s3": s3}[kind](self.cluster())
+            storage = nbd() if kind == "nbd" else rbd(self.cluster())
             self._vault = self._open.enter_context(vault_on(storage))
             self.kind, self.spoilt = kind, False
         return self._vault
@@ -330,9 +303,9 @@ def last_run() -> dict[str, Any]:
     return told["runs"][0]
 
 
-def receive(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> None:
+def receive(fault: Fault, outage: float, watcher: Watcher) -> None:
     """A stream on its way breaks off; its run tries again until the storage is back, and resumes."""
-    world.noise(Path(f"/tank/home/noise{time.monotonic_ns()}"), storage.noise)
+    world.noise(Path(f"/tank/home/noise{time.monotonic_ns()}"), 12)
     time.sleep(1.1)
     ok("run", "--no-wait", "tank")
     eventually("bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 1 << 18)
@@ -344,7 +317,7 @@ def receive(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> 
     assert "interrupted receive" in world.journal() or "resume to" in world.journal()
 
 
-def scrub(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> None:
+def scrub(fault: Fault, outage: float, watcher: Watcher) -> None:
     """A vault that was brought up by hand is suspended, and goes on by itself."""
     ok("vault", "up", "cold")
     sh("zpool", "scrub", "cold")
@@ -358,7 +331,7 @@ def scrub(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> No
     ok("vault", "down", "cold")
 
 
-def teardown(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> None:
+def teardown(fault: Fault, outage: float, watcher: Watcher) -> None:
     """A teardown ends and says what is left; when the storage is back it is done by itself."""
     ok("vault", "up", "cold")
     with fault():
@@ -378,7 +351,6 @@ def teardown(storage: Storage, fault: Fault, outage: float, watcher: Watcher) ->
 FAULTS = {
     "nbd": ("killed", "cut", "requests cut", "answers cut", "read-only"),
     "rbd": ("osd stopped", "osd cut", "paused"),
-    "s3": ("unavailable", "full", "silent"),
 }
 OPERATIONS = {"receive": receive, "scrub": scrub, "teardown": teardown}
 CASES = [
@@ -387,8 +359,6 @@ CASES = [
     ("nbd", "read-only", "scrub"),
     ("rbd", "osd stopped", "receive"),
     ("rbd", "osd cut", "teardown"),
-    ("s3", "unavailable", "receive"),
-    ("s3", "full", "scrub"),
 ]
 """What always runs: every kind of fault, and every operation. With ZVAULT_ALL it is all with all, and for minutes."""
 if ALL:
@@ -405,7 +375,7 @@ def test_storage_that_vanishes(stage: Stage, storage: str, fault: str, operation
     pid = main_pid()
     with Watcher() as watcher:
         eventually("a first look", lambda: watcher.vault and watcher.samples, seconds=20)
-        OPERATIONS[operation](it, it.faults[fault], outage, watcher)
+        OPERATIONS[operation](it.faults[fault], outage, watcher)
     print("the slowest answers:", watcher.worst)
     assert not watcher.failed
     assert max(watcher.worst.values()) < 1, watcher.worst
@@ -425,23 +395,6 @@ def unharmed() -> None:
     sh("zpool", "scrub", "-w", "cold")
     assert "errors: No known data errors" in sh("zpool", "status", "cold")
     ok("vault", "down", "cold")
-
-
-def test_a_slow_store_is_only_slow(stage: Stage):
-    """Every answer takes a third of a second more for a while: nothing fails, and nobody waits who need not."""
-    vault = stage.vault("s3")
-    stage.spoilt = True
-    world.noise(Path("/tank/home/slow"), 1)
-    with Watcher() as watcher:
-        with vault.storage.faults["slow"]():
-            ok("run", "--no-wait", "tank")
-            time.sleep(8)
-        run = eventually("the run to end", lambda: (run := last_run())["ended"] and run, seconds=90, every=1)
-    assert run["result"] == "ok"
-    assert "retry" not in {event["event"] for event in world.events(run["id"])}
-    assert not watcher.failed
-    assert max(watcher.worst.values()) < 1, watcher.worst
-    unharmed()
 
 
 def test_a_cache_in_front_of_an_image(stage: Stage):

@@ -36,6 +36,10 @@ class S3backerServer:
         place = f"{self.bucket}/{self.prefix}" if self.prefix else self.bucket
         return "s3backer:" + " ".join([place, *(shlex.quote(word) for word in self.settings)])
 
+    def setting(self, name: str) -> str:
+        """The value of a setting; "" where it has none."""
+        return dict(word.partition("=")[::2] for word in self.settings).get(name, "")
+
     @property
     def identity(self) -> tuple[str, ...]:
         """See NbdkitServer.identity."""

@@ -44,9 +44,11 @@ def diagnose(seen: Vitals) -> Verdict:
 
 
 def holding_up(flow: Flow) -> Stage:
-    """The stage that the others wait for: the last one whose input is full, else the first."""
+    """The stage that the others wait for: the last one whose input is full, else the first, unless it has ended."""
     full = [stage for stage in flow.stages[1:] if stage.full is not None and stage.full >= FULL]
-    return full[-1] if full else flow.stages[0]
+    if full:
+        return full[-1]
+    return flow.stages[0] if flow.stages[0].cpu is not None else flow.stages[-1]
 
 
 def _written(seen: Vitals) -> bool:

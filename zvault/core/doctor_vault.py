@@ -46,10 +46,11 @@ MIN_ACTIVE, MAX_ACTIVE = "zfs_vdev_async_write_min_active", "zfs_vdev_async_writ
 THROTTLE = "zio_dva_throttle_enabled"
 TIMEOUT = "zfs_txg_timeout"
 SHARE = "zfs_dirty_data_sync_percent"
-ARC_MIN = "zfs_arc_min"
 
-NO_ROOM = "dmu_tx_memory_reserve"
-"""Counts writers that the ARC had no room for: their group is ended, whatever its size (arc_tempreserve_space)."""
+NO_SPACE = "dmu_tx_quota"
+"""Counts writers for whom there was not enough space left, were their data to grow 24-fold (spa_asize_inflation): then
+the group is ended, whatever its size (dsl_dir_tempreserve_impl, OpenZFS #1914, #10373).
+"""
 
 
 def at_the_vault(seen: Vitals, flow: Flow | None) -> Verdict:
@@ -110,24 +111,28 @@ def _sync(seen: Vitals, disk: Disk) -> Verdict:
     groups = seen.groups
     each = sum(one.written for one in groups) // len(groups) if groups else 0
     mean = sum(one.sync for one in groups) / len(groups) if groups else None
+    short = (
+        "; space is short for them: OpenZFS reserves 24 times their bytes" if seen.waits.get(NO_SPACE) else ""
+    )
     of = f" of {format_size(each)} that take {seconds(mean)} to write" if groups else ""
     return Verdict(
         "txg-sync",
         f"the end of each transaction group bounds vault {seen.vault}: {percent(disk.rounds)} of the time {disk.name}"
         f" gets small writes one after another, or none, between groups{of}: {law(disk)}",
         _longer(seen),
-        "each group ends with rounds that wait for the device, whatever its size: larger groups are fewer",
+        "each group ends with rounds that wait for the device, whatever its size: larger groups are fewer"
+        + short,
     )
 
 
 def _longer(seen: Vitals) -> Knob:
-    """What makes groups larger, by what ends them: the clock, a cache too small to hold them, or their size."""
+    """What makes groups larger, by what ends them: the clock, space that is short, or their size."""
     opened = max((one.opened for one in seen.groups), default=0.0)
     timeout = seen.parameters.get(TIMEOUT, 5)
     if opened >= NEARLY * timeout:
         return module(seen, TIMEOUT, 30 if timeout < 30 else 2 * timeout)
-    if seen.waits.get(NO_ROOM):
-        return Knob(ARC_MIN, "/etc/modprobe.d", str(seen.parameters.get(ARC_MIN, 0)), "several times a group")
+    if seen.waits.get(NO_SPACE):
+        return Knob("size", f"[[vault.{seen.vault}.device]]", None, "more, or a higher quota")
     now = seen.parameters.get(DIRTY)
     most = seen.memory // DIRTY_SHARE if seen.memory else None
     if now is not None and (most is None or 2 * now <= most):

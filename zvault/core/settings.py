@@ -20,6 +20,7 @@ LIMIT = AGGREGATION[False]
 MOST, LEAST = "zfs_vdev_async_write_max_active", "zfs_vdev_async_write_min_active"
 THROTTLE = "zio_dva_throttle_enabled"
 TIMEOUT = "zfs_txg_timeout"
+GROUPS = (DIRTY, TIMEOUT)
 
 SERIAL = 20
 """Writes one after another at the end of a transaction group: the levels of its tree, its space maps, the labels with
@@ -142,6 +143,9 @@ def candidates(knee: Knee, host: Host, largest: int) -> list[Candidate]:
     ):
         if knee.size > SMALL and SMALL < size <= min(largest, LARGEST) and depth >= 1:
             found.append(Candidate(what, _with(found[0].choices, knee, size, depth)))
+    if groups := [one for one in found[0].choices if one.name in GROUPS]:
+        plain = tuple(one for one in found[0].choices if one not in groups)
+        found.append(Candidate("OpenZFS's own groups", plain))
     return [*found, Candidate("OpenZFS's defaults")]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.errors import DeviceGone, ZvaultError
@@ -23,7 +24,7 @@ PATIENCE = 0.8
 """Seconds to wait for a look before what was seen last is told instead."""
 
 STALE = 10.0
-"""Seconds after which a vault that cannot be looked at counts as gone."""
+"""Seconds after which a vault that cannot be looked at counts as gone; so long the first look at it is waited for."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 """Seconds between two tries to mend a vault, which double."""
@@ -31,10 +32,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 
 @dataclass
 class Sight:
-    """One vault as it was seen last (``at``, monotonic seconds), and a look that has not come back."""
+    """One vault as it was seen last (``at``, monotonic seconds), and a look that has not come back.
+
+    ``told`` is what was wrong with it when the journal was told.
+    """
 
     document: Document
     at: float
+    seen: bool = False
     late: asyncio.Task[Document] | None = None
     told: str = ""
 
@@ -59,7 +64,10 @@ class Lookout:
 
     async def documents(self) -> list[Document]:
         """All vaults as they are now, side by side; one that cannot be looked at as it was seen last."""
-        return await asyncio.gather(*(self._document(keeper) for keeper in self.vaults.all()))
+        return await self._documents(self.vaults.all())
+
+    async def _documents(self, keepers: Sequence[Keeper]) -> list[Document]:
+        return await asyncio.gather(*map(self._document, keepers))
 
     async def _document(self, keeper: Keeper) -> Document:
         sight = self._sights.get(keeper.name)
@@ -68,7 +76,7 @@ class Lookout:
         if sight.late is None or sight.late.done():
             sight.late = None
             look = asyncio.ensure_future(self._look(keeper, sight))
-            done, _ = await asyncio.wait({look}, timeout=PATIENCE)
+            done, _ = await asyncio.wait({look}, timeout=PATIENCE if sight.seen else STALE)
             if done:
                 return look.result()
             sight.late = look
@@ -84,13 +92,13 @@ class Lookout:
 
     async def _look(self, keeper: Keeper, sight: Sight) -> Document:
         sight.document = await vault_document(keeper)
-        sight.at = time.monotonic()
+        sight.at, sight.seen = time.monotonic(), True
         return sight.document
 
     async def watch(self) -> list[Document]:
         """Look, tell the journal what changed, and mend what can be mended; the result is what was seen."""
         keepers = self.vaults.all()
-        documents = await self.documents()
+        documents = await self._documents(keepers)
         for keeper, document in zip(keepers, documents, strict=True):
             if not keeper.moving:
                 self._tell(document, self._sights[keeper.name])

@@ -8,6 +8,7 @@ from typing import Any
 from zvault.config.load import load_profile
 from zvault.config.nbd import NbdkitServer
 from zvault.config.profile import Profile
+from zvault.config.s3backer import S3backerServer
 from zvault.config.schema import Backup, Device, Vault
 from zvault.core.alignment import Layout, Prices, Sent, Store, advise, fit
 from zvault.core.errors import ZvaultError
@@ -161,6 +162,10 @@ async def _store(context: Context, device: Device, largest: int, found: _Below) 
         size = _parameters(device.nbd).get("object-size")
         if device.nbd.plugin != "S3" or size is not None:
             return replace(store, unit=None if size is None else parse_size(size))
+    if isinstance(device.nbd, S3backerServer):
+        found.encryption |= any(word.partition("=")[0] == "encrypt" for word in device.nbd.settings)
+        found.compression |= any(word.partition("=")[0] == "compress" for word in device.nbd.settings)
+        return replace(store, unit=parse_size(device.nbd.setting("blockSize")))
     found.unknown.append(f"what {device.spec} keeps its bytes in: its server does not tell")
     return store
 

@@ -19,6 +19,8 @@ def test_a_server_is_read_and_written_alike():
     assert spec == S3backerServer(
         "zv", "cold", ("size=1T", "blockSize=128k", "accessFile=/etc/zvault/s3backer", "ssl")
     )
+    assert isinstance(spec, S3backerServer)
+    assert (spec.setting("blockSize"), spec.setting("ssl"), spec.setting("region")) == ("128k", "", "")
     assert str(spec) == TEXT
     assert parse_nbd(str(spec)) == spec
 

@@ -62,6 +62,9 @@ def test_a_stage_with_a_full_input_before_empty_ones_holds_all_up():
     assert holding_up(flow(1.0, 0.0, 0.0)).kind == "limit"
     assert holding_up(flow(0.0, 0.0, 0.1)).kind == "source"
     assert holding_up(flow(0.0, 0.0, 0.9)).kind == "receive"
+    ended = flow(0.0, 0.0)
+    gone = replace(ended, stages=(replace(ended.stages[0], cpu=None), *ended.stages[1:]))
+    assert holding_up(gone).kind == "receive", "what is left is for the vault to do"
 
 
 def test_requests_of_128k_that_wait_to_be_merged():
@@ -162,9 +165,9 @@ def test_transaction_groups_that_end_too_often():
     by_the_clock = diagnose(replace(small, groups=(Group(70 * MIB, 5.1, 1.0),)))
     assert by_the_clock.knob is not None
     assert (by_the_clock.knob.name, by_the_clock.knob.value) == ("zfs_txg_timeout", "30")
-    by_the_cache = diagnose(replace(small, waits={"dmu_tx_memory_reserve": 7}))
-    assert by_the_cache.knob is not None
-    assert by_the_cache.knob.name == "zfs_arc_min"
+    by_space = diagnose(replace(small, waits={"dmu_tx_quota": 7}))
+    assert by_space.knob is not None
+    assert by_space.knob.name == "size"
     at_the_most = diagnose(
         replace(small, parameters={**TUNED, "zfs_dirty_data_max": 1 << 30}, memory=4 << 30)
     )
@@ -260,7 +263,7 @@ anything = st.builds(
     groups=st.lists(st.builds(Group, counts, times, times), max_size=3).map(tuple),
     threads=st.dictionaries(st.just("receive_writer"), st.floats(0, 1)),
     idle=shares,
-    waits=st.dictionaries(st.just("dmu_tx_memory_reserve"), counts),
+    waits=st.dictionaries(st.just("dmu_tx_quota"), counts),
     memory=st.one_of(st.none(), counts),
     parameters=st.dictionaries(st.sampled_from(sorted(DEFAULTS)), counts),
     wanted=st.dictionaries(st.sampled_from(sorted(DEFAULTS)), counts),
