@@ -131,8 +131,8 @@ def nbd() -> Iterator[Storage]:
 
 
 @contextmanager
-def rbd(it: ceph.Cluster, more: str = "") -> Iterator[Storage]:
-    """An image in a Ceph cluster of one OSD; ``more`` is for its table."""
+def rbd(it: ceph.Cluster) -> Iterator[Storage]:
+    """An image in a Ceph cluster of one OSD."""
 
     @contextmanager
     def stopped() -> Iterator[None]:
@@ -152,7 +152,7 @@ def rbd(it: ceph.Cluster, more: str = "") -> Iterator[Storage]:
         "osd cut": lambda: cut(int(osd.rpartition(":")[2]), "dport", "sport"),
         "paused": paused,
     }
-    table = f'rbd = "rbd_meta/cold"\nsize = "1G"\ndata_pool = "data"{more}'
+    table = 'rbd = "rbd_meta/cold"\nsize = "1G"\ndata_pool = "data"'
     try:
         yield Storage("rbd", table, faults)
     finally:
@@ -395,27 +395,3 @@ def unharmed() -> None:
     sh("zpool", "scrub", "-w", "cold")
     assert "errors: No known data errors" in sh("zpool", "status", "cold")
     ok("vault", "down", "cold")
-
-
-def test_a_cache_in_front_of_an_image(stage: Stage):
-    """bcache on krbd: made, written to, gone, and back from the same cache."""
-    stage.clear()
-    cluster = stage.cluster()
-    DISK.mkdir(exist_ok=True)
-    sh("truncate", "-s", "512M", "/run/cache")
-    cache = sh("losetup", "--find", "--show", "/run/cache").strip()
-    storage = rbd(cluster, f'\ncache = {{ bcache = "{cache}", mode = "writeback" }}')
-    with vault_on(storage):
-        for number in range(2):
-            world.fill(Path("/tank/home"), 10 + number, count=3)
-            ok("vault", "up", "cold")
-            assert "/dev/bcache0" in sh("zpool", "list", "-vHPL", "cold")
-            assert [path.name for path in Path("/sys/block/bcache0/slaves").iterdir()] == ["rbd0"]
-            time.sleep(1.1)
-            ok("run", "tank")
-            assert Path("/sys/block/bcache0/bcache/state").read_text() == "dirty\n"
-            ok("vault", "down", "cold")
-            assert not Path("/sys/block/bcache0").exists()
-            assert mappings() == []
-        unharmed()
-    sh("losetup", "--detach", cache)

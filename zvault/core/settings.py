@@ -23,8 +23,8 @@ TIMEOUT = "zfs_txg_timeout"
 GROUPS = (DIRTY, TIMEOUT)
 
 SERIAL = 20
-"""Writes one after another at the end of a transaction group: the levels of its tree, its space maps, the labels with
-their flushes. Seen on a model of slow disks, where it was the same for 100 MiB of data and for 800."""
+"""Writes one after another at the end of a transaction group, about: the levels of its tree, its space maps, the labels
+with their flushes. On a model of slow disks, 35 ms a request, a group's end took 0.9 s."""
 
 LOST = 0.1
 """The part of the time that may go to them."""
