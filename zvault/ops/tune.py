@@ -38,10 +38,13 @@ class Note:
     troubles: dict[str, str] = field(default_factory=dict)
 
 
-async def tuned(context: Context, vault: str, devices: Collection[str], say: Say) -> None:
+async def tuned(
+    context: Context, vault: str, devices: Collection[str], say: Say, *, new: bool = False
+) -> None:
     """Set what a vault that has come up wants; ``devices`` are those zvault brought up for it.
 
-    Whatever goes wrong is said and shown, never raised: a vault that is not tuned is slow, and still a vault.
+    Nobody is told to measure those of a ``new`` one: that has just been done. Whatever goes wrong is said and shown,
+    never raised: a vault that is not tuned is slow, and still a vault.
     """
     config = context.vault(vault)
     if config.host is not None:
@@ -51,7 +54,7 @@ async def tuned(context: Context, vault: str, devices: Collection[str], say: Say
             say("destroyed the scratch dataset that a measurement left when it was killed")
         state = await context.zpool.state(config.pool)
         profile = profile_of(context, vault, None if state is None else state.guid)
-        if config.profile == AUTO and not profile.module and outcome(context, vault) is None:
+        if config.profile == AUTO and not (new or profile.module) and outcome(context, vault) is None:
             say(f"nothing is known of its devices yet: 'zvaultctl tune measure {vault}' measures them")
         await wanted(context, vault, profile.module, devices, say)
         await _set_vdev_properties(context, config.pool, profile.vdev, say)

@@ -283,7 +283,7 @@ class Keeper:
                 await to_its_end(self._forget_if_down())
             raise
         self._write(pinned=self.pinned, paths=paths)
-        await tuned(self.context, self.name, paths, say)
+        await tuned(self.context, self.name, paths, say, new=self._new)
         self.context.pools.note(state.guid, Seen(self.name, self.config.pool))
         return state
 
