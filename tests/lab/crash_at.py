@@ -36,7 +36,7 @@ counts: Counter[str] = Counter()
 
 READS = re.compile(
     r"zfs (list|get|holds|send -nvP)|zpool list|systemctl show|journalctl|mbuffer|wipefs|blkid|udevadm"
-    r"|dmesg|nbd-client --help|nbdkit \S+ --dump-plugin"
+    r"|dmesg|nbd-client --help|nbdkit \S+ --dump-plugin|cat /proc/|grep -srH|/usr/bin/python3 -I -S -c"
 )
 CALLS_THAT_READ = {"send_space", "range_space"}
 
@@ -52,10 +52,10 @@ _VARYING = (
 
 
 def spoken(words: str) -> str:
-    """The same for every run: without what is new in each."""
+    """The same for every run, in one line: without what is new in each."""
     for pattern, name in _VARYING:
         words = pattern.sub(name, words)
-    return words
+    return " ".join(words.split())
 
 
 def arm(point: str, *, how: str = "kill", after: float = 0) -> None:
