@@ -32,8 +32,8 @@ ALL = bool(os.environ.get("ZVAULT_ALL"))
 OUTAGES = [2.0, 150.0] if ALL else [2.0]
 """Seconds that the storage stays away after all who look have been told."""
 
-PROMPT = 3.0
-"""Seconds within which whoever asks has an answer: the daemon's own patience is below one, the rest is a busy guest."""
+PROMPT = 5.0
+"""Seconds within which whoever asks has an answer: the daemon's patience is half of it, the rest is a busy guest."""
 
 TIMEOUT = 3
 PORT = 10809

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import world
-from world import DISK, METRICS, World, ctl, get, ok, sh, snapshots
+from world import DISK, METRICS, World, ctl, eventually, get, ok, sh, snapshots
 
 LAB = {"mem": "4G", "timeout": 400}
 
@@ -157,7 +157,7 @@ def test_a_vault_of_mirrors_is_used_and_survives_half_of_each(tank: Several):
     for name in ("data-b", "special-a"):
         sh("truncate", "-s", "0", str(DISK / name))
     assert ctl("vault", "up", "cold").code == 1, "it is up, and not well"
-    assert world.status()["vaults"][0]["health"] == "DEGRADED"
+    eventually("it to be told", lambda: world.status()["vaults"][0]["health"] == "DEGRADED", seconds=20)
     assert world.snapshot_hashes(f"cold/lab/tank/home@{tag}") == there
     time.sleep(1.1)
     ok("vault", "down", "cold")

@@ -23,6 +23,9 @@ LOOK_EVERY = 5.0
 PATIENCE = 0.8
 """Seconds to wait for a look before what was seen last is told instead."""
 
+CHANGED_PATIENCE = 2.5
+"""The same where the vault has come up or gone down since."""
+
 STALE = 10.0
 """Seconds after which a vault that cannot be looked at counts as gone; so long the first look at it is waited for."""
 
@@ -76,7 +79,7 @@ class Lookout:
         if sight.late is None or sight.late.done():
             sight.late = None
             look = asyncio.ensure_future(self._look(keeper, sight))
-            done, _ = await asyncio.wait({look}, timeout=PATIENCE if sight.seen else STALE)
+            done, _ = await asyncio.wait({look}, timeout=self._patience(keeper, sight))
             if done:
                 return look.result()
             sight.late = look
@@ -89,6 +92,11 @@ class Lookout:
             "see 'zpool status' and the kernel's log; what is shown is how it was before",
         )
         return {**sight.document, "state": "gone", "error": silent.as_dict()}
+
+    def _patience(self, keeper: Keeper, sight: Sight) -> float:
+        if not sight.seen:
+            return STALE
+        return PATIENCE if sight.at > keeper.changed else CHANGED_PATIENCE
 
     async def _look(self, keeper: Keeper, sight: Sight) -> Document:
         sight.document = await vault_document(keeper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ class Keeper:
         self.pinned = False
         self.error: ZvaultError | None = None
         self.inhibited = False
+        self.changed = 0.0
+        """When it last came up or went down, in monotonic seconds: what was seen before that is not so any more."""
         self._turn = asyncio.Lock()
         self._resources: AsyncExitStack | None = None
         self._open: OpenVault | None = None
@@ -285,6 +288,7 @@ class Keeper:
         self._write(pinned=self.pinned, paths=paths)
         await tuned(self.context, self.name, paths, say, new=self._new)
         self.context.pools.note(state.guid, Seen(self.name, self.config.pool))
+        self.changed = time.monotonic()
         return state
 
     async def _forget_if_down(self) -> None:
@@ -298,6 +302,7 @@ class Keeper:
         await self.assembly().down(say)
         await untuned(self.context, self.name, say)
         self.context.leases.drop(self.lease)
+        self.changed = time.monotonic()
 
     def _write(self, *, pinned: bool, paths: Sequence[str]) -> None:
         self.context.leases.put(

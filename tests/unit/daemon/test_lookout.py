@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ class Vault:
 
     name = "cold"
     moving = False
+    changed = 0.0
 
     def __init__(self) -> None:
         self.document = WELL
@@ -80,6 +82,14 @@ async def test_a_look_that_hangs_keeps_nobody_waiting(
     assert vault.looks == 2, "no second look behind one that hangs"
     vault.hangs = False
     await asyncio.sleep(0.05)
+    assert await it.documents() == [WELL]
+
+
+async def test_what_was_seen_before_it_came_up_is_not_told_after(it: Lookout, vault: Vault):
+    vault.document = {**WELL, "state": "down"}
+    assert await it.documents() == [vault.document]
+    vault.document, vault.changed, vault.hangs = WELL, time.monotonic(), True
+    asyncio.get_running_loop().call_later(0.3, setattr, vault, "hangs", False)
     assert await it.documents() == [WELL]
 
 
