@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import world
-from world import DISK, World, eventually, journal, metrics, noise, ok, sh, status
+from world import DISK, World, eventually, journal, make_tank, metrics, noise, ok, sh, status
 
 LAB = {"mem": "4G", "timeout": 400}
 
@@ -46,18 +46,7 @@ class Sick(World):
     """A pool ``tank`` of one large file, and a vault whose device takes 60 ms for a write, and as much as RATE says."""
 
     def source(self, mib: int = 350) -> None:
-        DISK.mkdir(exist_ok=True)
-        sh("truncate", "-s", "1G", str(DISK / "tank.img"))
-        sh(
-            "zpool",
-            "create",
-            "-O",
-            "mountpoint=/tank",
-            "-O",
-            "compression=off",
-            "tank",
-            str(DISK / "tank.img"),
-        )
+        make_tank("1G")
         noise(Path("/tank/noise"), mib)
 
     def begin(self) -> None:

@@ -271,8 +271,9 @@ def test_where_nothing_shuts_a_host_out_somebody_must_say_he_did(cluster: ceph.C
         ok("vault", "take", "attic", "--yes", "--fenced-by-hand")
         assert well("lab", "attic") == written
         ok("vault", "down", "attic")
+        # It is let in again once its kernel has given the device up, and may still not go on where it was.
+        peer("until grep -q SUSPENDED /proc/spl/kstat/zfs/attic/state; do sleep 0.5; done")
         peer(MEND)
-        # It is let in again, and may still not go on where it was.
         refused = peer("zvaultctl vault up attic 2>&1; true")
         assert "was another host's meanwhile" in " ".join(refused.split()), refused
         ok("vault", "up", "attic")

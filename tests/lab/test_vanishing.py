@@ -11,7 +11,6 @@ import os
 import re
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,8 +22,8 @@ import ceph
 import pytest
 import world
 from test_rbd import mappings
-from test_vault_faults import answer, ask
-from world import DISK, METRICS, ctl, eventually, main_pid, ok, sh
+from watcher import Watcher
+from world import DISK, answer, ask, ctl, eventually, main_pid, ok, sh
 
 LAB = {"mem": "4G", "timeout": 3600}
 
@@ -37,8 +36,6 @@ PROMPT = 5.0
 
 TIMEOUT = 3
 PORT = 10809
-POOL_STATE = 'zvault_pool_state{pool="cold",state="suspended",vault="cold"}'
-DEVICE_UP = 'zvault_device_up{device="cold-0",vault="cold"}'
 
 Fault = Callable[[], AbstractContextManager[None]]
 
@@ -173,17 +170,7 @@ class Vault(world.World):
     backup_extra: str = 'retry_wait = "1s"\nlimit = "2M"'
 
     def source(self) -> None:
-        sh("truncate", "-s", "512M", str(DISK / "tank.img"))
-        sh(
-            "zpool",
-            "create",
-            "-O",
-            "compression=off",
-            "-O",
-            "mountpoint=/tank",
-            "tank",
-            str(DISK / "tank.img"),
-        )
+        world.make_tank("512M")
         sh("zfs", "create", "tank/home")
         world.fill(Path("/tank/home"), 1, count=10)
 
@@ -244,60 +231,6 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     it = Stage(request)
     yield it
     it.clear()
-
-
-class Watcher:
-    """Asks the daemon all the time how it is; keeps the longest time an answer took, and what was told."""
-
-    def __init__(self) -> None:
-        self.worst = {"status": 0.0, "metrics": 0.0}
-        self.vault: dict[str, Any] = {}
-        self.samples: dict[str, float] = {}
-        self.failed: list[str] = []
-        self._stop = threading.Event()
-
-    def __enter__(self) -> Watcher:
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.3):
-            try:
-                self._timed("status", self._status)
-                self._timed("metrics", self._metrics)
-            except Exception as error:
-                self.failed.append(repr(error))
-
-    def _timed(self, name: str, look: Callable[[], None]) -> None:
-        began = time.monotonic()
-        look()
-        self.worst[name] = max(self.worst[name], time.monotonic() - began)
-
-    def _status(self) -> None:
-        told = answer(ask("GET", "/v1/status"))
-        assert told is not None
-        self.vault = told["vaults"][0]
-
-    def _metrics(self) -> None:
-        self.samples = world.metrics(METRICS)
-
-    def told(self) -> bool:
-        """Whether status and metrics both show that the storage is gone."""
-        shown = self.vault["state"] == "gone" or self.vault["health"] == "SUSPENDED"
-        return shown and (self.samples.get(POOL_STATE) == 1 or self.samples.get(DEVICE_UP) == 0)
-
-    def well(self) -> bool:
-        """Whether the vault is up and nothing is wrong with it."""
-        return (self.vault["state"], self.vault["health"]) == ("up", "ONLINE")
-
-    def down(self) -> bool:
-        """Whether it is down."""
-        return self.vault["state"] == "down"
 
 
 def last_run() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.errors import DeviceGone, ZvaultError
 from zvault.daemon.journal import log
-from zvault.ops.report import Document, unknown_document, vault_document
+from zvault.ops.report import Document, own_document, unknown_document, vault_document
 from zvault.ops.vault import Keeper, Vaults
 
 LOOK_EVERY = 5.0
@@ -35,7 +35,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 
 @dataclass
 class Sight:
-    """One vault as it was seen last (``at``, monotonic seconds), and a look that has not come back.
+    """One vault as it was seen last (``at``, monotonic seconds), and a look that has not come back, and when it began.
 
     ``told`` is what was wrong with it when the journal was told.
     """
@@ -44,6 +44,7 @@ class Sight:
     at: float
     seen: bool = False
     late: asyncio.Task[Document] | None = None
+    begun: float = 0.0
     told: str = ""
 
 
@@ -76,8 +77,11 @@ class Lookout:
         sight = self._sights.get(keeper.name)
         if sight is None:
             sight = self._sights[keeper.name] = Sight(unknown_document(keeper), time.monotonic())
-        if sight.late is None or sight.late.done():
+        if sight.late is not None and (sight.late.done() or sight.begun < keeper.changed):
+            sight.late.cancel()
             sight.late = None
+        if sight.late is None:
+            sight.begun = time.monotonic()
             look = asyncio.ensure_future(self._look(keeper, sight))
             done, _ = await asyncio.wait({look}, timeout=self._patience(keeper, sight))
             if done:
@@ -85,7 +89,7 @@ class Lookout:
             sight.late = look
         age = time.monotonic() - sight.at
         if age < STALE:
-            return sight.document
+            return sight.document | own_document(keeper)
         silent = DeviceGone(
             f"vault '{keeper.name}' cannot be looked at",
             f"the kernel has not answered for {age:.0f} s",

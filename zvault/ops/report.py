@@ -37,10 +37,18 @@ def unknown_document(keeper: Keeper) -> Document:
         "allocated": None,
         "free": None,
         "devices": [],
+        "error": None,
+    } | own_document(keeper)
+
+
+def own_document(keeper: Keeper) -> Document:
+    """The part of a vault's document that needs no look: what zvault itself does with it; ``error`` if there is one."""
+    error = {"error": keeper.error.as_dict()} if keeper.error is not None else {}
+    return {
         "users": sorted(keeper.users),
         "pinned": keeper.pinned,
         "inhibitor": keeper.inhibited,
-        "error": keeper.error.as_dict() if keeper.error else None,
+        **error,
     }
 
 

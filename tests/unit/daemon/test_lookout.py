@@ -20,6 +20,9 @@ WELL: dict[str, Any] = {
     "state": "up",
     "health": "ONLINE",
     "devices": [],
+    "users": [],
+    "pinned": False,
+    "inhibitor": False,
     "error": None,
 }
 LOST = {"name": "cold-0", "state": "gone", "detail": "its server died"}
@@ -32,8 +35,11 @@ class Vault:
     name = "cold"
     moving = False
     changed = 0.0
+    pinned = inhibited = False
+    error: DeviceGone | None = None
 
     def __init__(self) -> None:
+        self.users: dict[str, int] = {}
         self.document = WELL
         self.hangs = False
         self.looks = 0
@@ -91,6 +97,24 @@ async def test_what_was_seen_before_it_came_up_is_not_told_after(it: Lookout, va
     vault.document, vault.changed, vault.hangs = WELL, time.monotonic(), True
     asyncio.get_running_loop().call_later(0.3, setattr, vault, "hangs", False)
     assert await it.documents() == [WELL]
+
+
+async def test_a_look_that_began_before_it_came_up_is_begun_anew(it: Lookout, vault: Vault):
+    vault.document = {**WELL, "state": "down"}
+    await it.documents()
+    vault.hangs = True
+    await it.documents()
+    assert vault.looks == 2
+    vault.document, vault.changed, vault.hangs = WELL, time.monotonic(), False
+    assert await it.documents() == [WELL]
+    assert vault.looks == 3
+
+
+async def test_what_zvault_does_with_a_vault_is_told_though_a_look_is_late(it: Lookout, vault: Vault):
+    await it.documents()
+    vault.hangs, vault.users, vault.error = True, {"tank": 1}, DeviceGone("its server died")
+    (told,) = await it.documents()
+    assert told == {**WELL, "users": ["tank"], "error": vault.error.as_dict()}
 
 
 async def test_what_changes_is_told_once(it: Lookout, vault: Vault, caplog: pytest.LogCaptureFixture):
