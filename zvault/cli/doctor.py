@@ -10,10 +10,11 @@ from urllib.parse import quote
 import typer
 
 from zvault.cli.client import read
-from zvault.cli.documents import Doctor, Row
+from zvault.cli.documents import Row
 from zvault.cli.options import AsJson, Exact, Form, Tabs
 from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say, say_all, width
 from zvault.cli.render import Column, table, written
+from zvault.cli.storage_documents import Doctor
 from zvault.core.units import format_rate
 
 MOST_SECONDS = 60.0

@@ -10,10 +10,11 @@ from urllib.parse import quote
 import typer
 
 from zvault.cli.client import read
-from zvault.cli.documents import Fit, FitDevice, Row
+from zvault.cli.documents import Row
 from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
 from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say_all, width, wrapped
 from zvault.cli.render import Column, chosen, restricted, table
+from zvault.cli.storage_documents import Fit, FitDevice
 from zvault.core.units import format_size
 
 COLUMNS = [

@@ -10,9 +10,10 @@ from urllib.parse import quote
 import typer
 
 from zvault.cli.client import Client, act, socket_path
-from zvault.cli.documents import Takeover, Vault
+from zvault.cli.documents import Vault
 from zvault.cli.options import AsJson, Yes
 from zvault.cli.output import OK, TROUBLE, USAGE, complain, document, say, say_all, tell
+from zvault.cli.storage_documents import Takeover
 from zvault.cli.verdict import vault_well
 
 

@@ -10,11 +10,12 @@ from typing import Annotated, Any, cast
 import typer
 
 from zvault.cli.client import read
-from zvault.cli.documents import Parameter, Row, Tuning
+from zvault.cli.documents import Row
 from zvault.cli.measured import measure
 from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width, wrapped
 from zvault.cli.render import Column, chosen, restricted, table
+from zvault.cli.storage_documents import Parameter, Tuning
 from zvault.core.errors import NotFound
 from zvault.core.units import format_size
 

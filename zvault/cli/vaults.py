@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from zvault.cli.client import Client, act, read, socket_path
-from zvault.cli.documents import Creation, Vault
+from zvault.cli.documents import Vault
 from zvault.cli.measured import follow
 from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs, Yes
 from zvault.cli.output import (
@@ -28,6 +28,7 @@ from zvault.cli.output import (
     width,
 )
 from zvault.cli.render import Column, chosen, restricted, table, written
+from zvault.cli.storage_documents import Creation
 from zvault.cli.take import take
 from zvault.cli.verdict import vault_health, vault_well
 from zvault.core.errors import NotFound

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.lag import DatasetLag
 from zvault.core.vitals import LastRun
+from zvault.daemon.current import Current
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.tallies import Tallies
@@ -34,29 +34,6 @@ SIDES = ("source", "vault")
 
 Work = Callable[[str, str, Outcome], Awaitable[None]]
 """What a run does: given its id, its backup and the outcome to fill, which is told also when it is cut short."""
-
-
-@dataclass
-class Current:
-    """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
-    prune_limit let nothing go; ``drift`` is what was told of the vault's writes.
-
-    ``waiting`` is when it tries again what failed, in seconds since the epoch. While it waits another run of its
-    backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that was due earlier.
-    """
-
-    id: str
-    backup: str
-    trigger: str
-    task: asyncio.Task[None]
-    bytes_done: int = 0
-    bytes_total: int | None = None
-    streams: set[str] = field(default_factory=set)
-    over_limit: dict[str, int] = field(default_factory=dict)
-    drift: str | None = None
-    waiting: float | None = None
-    missed: str | None = None
-    superseded: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Runs:
@@ -118,12 +95,8 @@ class Runs:
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
             outcome.datasets = 1
-            try:
-                done = await restore(self.context, self.vaults, request, self._emitter(run, backup))
-                outcome.bytes, outcome.sent = done.bytes, 1
-            except ZvaultError as error:
-                outcome.blame(error)
-                outcome.result = "failed"
+            done = await restore(self.context, self.vaults, request, self._emitter(run, backup))
+            outcome.bytes, outcome.sent = done.bytes, 1
 
         return self._launch(request.backup, "restore", work)
 
@@ -139,14 +112,10 @@ class Runs:
             )
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
-            try:
-                outcome.pruned, doomed = await prune_backup(
-                    self.context, self.vaults, backup, self._emitter(run, backup), over_limit=over_limit
-                )
-                outcome.result = "ok" if outcome.pruned == doomed else "partial"
-            except ZvaultError as error:
-                outcome.blame(error)
-                outcome.result = "failed"
+            outcome.pruned, doomed = await prune_backup(
+                self.context, self.vaults, backup, self._emitter(run, backup), over_limit=over_limit
+            )
+            outcome.result = "ok" if outcome.pruned == doomed else "partial"
 
         return self._launch(backup, "prune", work)
 
@@ -225,6 +194,9 @@ class Runs:
         emit("run-started", trigger=trigger)
         try:
             await work(run, backup, outcome)
+        except ZvaultError as error:
+            outcome.result = "failed"
+            outcome.blame(error)
         except asyncio.CancelledError:
             outcome.result = "interrupted"
             outcome.blame(
@@ -277,25 +249,10 @@ class Runs:
         return emit
 
     def _count(self, event: dict[str, Any]) -> None:
-        """Keep the live figures of a run, and the counters."""
+        """Keep the live figures of its run, and the counters."""
         self.tallies.count(event)
-        current = self.current.get(event["run"])
-        match event["event"]:
-            case "plan" if current:
-                current.bytes_total = current.bytes_done + event["bytes_total"]
-            case "transfer-started" if current:
-                current.streams.add(event["dataset"])
-            case "progress" if current:
-                current.bytes_done, current.bytes_total = event["run_bytes"], event["run_total"]
-            case "transfer-finished" if current:
-                current.streams.discard(event["dataset"])
-                current.bytes_done, current.bytes_total = event["run_bytes"], event["run_total"]
-            case "dataset-failed" if current:
-                current.streams.discard(event["dataset"])
-            case "warning" if current and "drift" in event:
-                current.drift = event["text"]
-            case "warning" if current and "over_limit" in event:
-                current.over_limit[event["side"]] = event["over_limit"]
+        if (current := self.current.get(event["run"])) is not None:
+            current.note(event)
 
     async def refresh_lag(self, backup: str) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from the source's bookmarks."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import zvault
 from zvault.core.lag import DatasetLag
+from zvault.daemon.current import Current
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.lookout import Lookout
-from zvault.daemon.runs import Current, Runs
+from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.lag import age

@@ -7,28 +7,16 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from zvault.config.profile import Profile
 from zvault.config.schema import Vault
-from zvault.core.errors import Busy, ZvaultError
+from zvault.core.errors import Busy, NotFound, ZvaultError
 from zvault.devices.stack import DeviceState
 from zvault.ops.assembly import Assembly, Say
 from zvault.ops.context import Context
-from zvault.ops.creation import creation_document
-from zvault.ops.measure import Found, measure_new, settle_on
-from zvault.ops.measured import AUTO
 from zvault.ops.pools import Seen
 from zvault.ops.side_by_side import Places
-from zvault.ops.take import (
-    lease_name,
-    look,
-    refuse_if_up,
-    refuse_unless_fenced,
-    take,
-    takeover_document,
-    unfinished,
-)
+from zvault.ops.take import unfinished
 from zvault.ops.tune import tuned, untuned
 from zvault.ops.watch import to_its_end, watched
 from zvault.system.logind import Inhibitor, inhibit
@@ -66,11 +54,13 @@ class Keeper:
         self.inhibited = False
         self.changed = 0.0
         """When it last came up or went down, in monotonic seconds: what was seen before that is not so any more."""
-        self._turn = asyncio.Lock()
+        self.left = False
+        """Whether somebody exported its pool, so that it is not brought up by itself."""
+        self._was_up = False
+        self.turn = asyncio.Lock()
+        """Held by whoever brings it up or takes it down."""
         self._resources: AsyncExitStack | None = None
         self._open: OpenVault | None = None
-        self._new = False
-        self._fenced = False
 
     @property
     def config(self) -> Vault:
@@ -85,18 +75,18 @@ class Keeper:
     @property
     def moving(self) -> bool:
         """Whether it is being brought up or taken down: then what is seen of it is passing."""
-        return self._turn.locked()
+        return self.turn.locked()
 
-    def assembly(self) -> Assembly:
-        """Its devices and pool, as they are configured now."""
-        return Assembly(self.context, self.name, self.config, self._known(), self._new, self._fenced)
+    def assembly(self, *, new: bool = False, fenced: bool = False) -> Assembly:
+        """Its devices and pool, as they are configured now; ``new`` and ``fenced`` as an Assembly has them."""
+        return Assembly(self.context, self.name, self.config, self._known(), new, fenced)
 
     @asynccontextmanager
     async def use(self, user: str, say: Say) -> AsyncIterator[OpenVault]:
         """Have the vault up, under an inhibitor, for as long as the block runs."""
-        async with self._turn:
+        async with self.turn:
             if self._open is None:
-                self._open = await self._begin(user, say)
+                self._open = await self._begin(user, say, self.assembly())
             self.users[user] = self.users.get(user, 0) + 1
             opened = self._open
         try:
@@ -105,7 +95,7 @@ class Keeper:
         finally:
             await to_its_end(self._leave(user, say))
 
-    async def _begin(self, user: str, say: Say) -> OpenVault:
+    async def _begin(self, user: str, say: Say, assembly: Assembly) -> OpenVault:
         """Take the inhibitor, then bring the vault up; undo both when it does not come."""
         resources = AsyncExitStack()
         try:
@@ -114,8 +104,7 @@ class Keeper:
             self.inhibited = lock.held
             if lock.problem is not None:
                 say(f"going on without an inhibitor: {lock.problem}")
-            profile = self.assembly().profile()
-            state = await self._bring_up(say)
+            state = await self._bring_up(assembly, say)
         except BaseException as error:
             self.error = error if isinstance(error, ZvaultError) else self.error
             self.inhibited = False
@@ -124,10 +113,10 @@ class Keeper:
         self.error = None
         self._resources = resources
         zfs = self.context.vault_zfs(self.name)
-        return OpenVault(self.name, self.config.pool, state.guid, zfs, profile, lock, self)
+        return OpenVault(self.name, self.config.pool, state.guid, zfs, assembly.profile(), lock, self)
 
     async def _leave(self, user: str, say: Say) -> None:
-        async with self._turn:
+        async with self.turn:
             self.users[user] -= 1
             if not self.users[user]:
                 del self.users[user]
@@ -141,123 +130,60 @@ class Keeper:
                 self.error = error
                 say(f"vault {self.name} could not be taken down: {error}")
             finally:
-                self.inhibited = False
-                if self._resources is not None:
-                    await self._resources.aclose()
-                    self._resources = None
+                await self._release()
+
+    async def _release(self) -> None:
+        """Let the inhibitor go."""
+        self.inhibited = False
+        if self._resources is not None:
+            await self._resources.aclose()
+            self._resources = None
 
     async def up(self, say: Say) -> None:
         """Bring the vault up and keep it so until ``down``."""
-        async with self._turn:
-            await self._keep_up("zvaultctl vault up", say)
+        async with self.turn:
+            await self.keep_up("zvaultctl vault up", say, self.assembly())
 
-    async def _keep_up(self, user: str, say: Say) -> None:
+    async def keep_up(self, user: str, say: Say, assembly: Assembly) -> None:
+        """The same for who has the ``turn``."""
         if self._open is None:
-            opened = await self._begin(user, say)
-            self.inhibited = False
-            if self._resources is not None:
-                await self._resources.aclose()
-                self._resources = None
+            opened = await self._begin(user, say, assembly)
+            await self._release()
             say(f"pool {opened.pool} is up")
         self.pinned = True
-        self._write(pinned=True, paths=self._known())
+        self.write_down(pinned=True, paths=self._known())
 
     async def mend(self, say: Say) -> None:
         """Once storage that went away is back: a vault that is to be up goes on, one that was to go down goes down.
 
-        Nothing while somebody uses it, or nothing is wrong. Raises what still stands in the way.
+        Nothing while somebody uses it, nothing is wrong, or its pool was exported. Raises what still stands in the way.
         """
-        if self.users or self._turn.locked() or self.config.host is not None:
+        if self.users or self.turn.locked() or self.config.host is not None:
             return
-        async with self._turn:
+        async with self.turn:
             if self.pinned or self.config.up == "always":
-                if await self.trouble() is not None:
-                    await self._keep_up("zvaultd", say)
+                if await self.trouble() is not None and not await self._exported(say):
+                    await self.keep_up("zvaultd", say, self.assembly())
             elif self.error is not None and self.context.leases.get(self.lease) is not None:
                 await to_its_end(self._take_down(say))
                 self.error = None
 
-    async def takeover(self) -> dict[str, Any]:
-        """Who has the vault, and what taking it over would do. Raises Refused while it is up here."""
-        await refuse_if_up(self.assembly(), self.users)
-        return takeover_document(self.name, self.config, await look(self.context, self.name, self.config))
-
-    async def take(self, holders: object, say: Say, *, by_hand: bool) -> None:
-        """Shut out whoever has the vault, then bring it up here, and keep it so until ``down``.
-
-        ``holders`` are those of the ``takeover`` that somebody said yes to; ``by_hand``: he has shut out those whom
-        zvault cannot. Raises Refused before anything is done, or what went wrong.
-        """
-        async with self._turn:
-            await refuse_if_up(self.assembly(), self.users)
-            held = await look(self.context, self.name, self.config)
-            refuse_unless_fenced(takeover_document(self.name, self.config, held), holders, by_hand=by_hand)
-            await take(self.context, self.name, held, say)
-            self._fenced = True
-            try:
-                await self._keep_up("zvaultctl vault take", say)
-            finally:
-                self._fenced = False
-            self.context.leases.drop(lease_name(self.name))
-
-    async def create(self, say: Say) -> None:
-        """Make the vault's pool, on devices that hold nothing; then it is down again, unless it is to be up always.
-
-        Raises Busy while any of it is up, Refused for what holds anything.
-        """
-        async with self._turn:
-            assembly = self.assembly()
-            if self.users or await assembly.anything_up():
-                raise Busy(
-                    f"vault '{self.name}' is up",
-                    "only one that is down can be new",
-                    f"zvaultctl vault status {self.name}",
-                )
-            creation_document(self.name, self.config, assembly.profile(), assembly.stack())
-            self._new = True
-            try:
-                found = await self._measured_blank(say)
-                await self._begin("zvaultctl vault create", say)
-            finally:
-                self._new = False
-            try:
-                if found is not None:
-                    await self._settle_on(found, say)
-            finally:
-                await self._created(say)
-
-    async def _measured_blank(self, say: Say) -> Found | None:
-        """Measure the devices of a vault that is to be made, where its profile wants that."""
-        if self.config.profile != AUTO:
-            return None
-        self._write(pinned=False, paths=[])
-        try:
-            return await measure_new(self.assembly(), say)
-        except BaseException:
-            await to_its_end(self._forget_if_down())
-            raise
-
-    async def _settle_on(self, found: Found, say: Say) -> None:
-        """Keep what follows from a measurement; a vault without is slow, and still a vault."""
-        try:
-            await settle_on(self.context, self.name, found, say)
-        except ZvaultError as error:
-            say(f"settings were worked out and could not be tried: {error}")
-
-    async def _created(self, say: Say) -> None:
-        """The pool is made: down again, unless it is to be up always."""
-        try:
-            if self.config.up == "on-demand":
-                await to_its_end(self._take_down(say))
-        finally:
-            self.inhibited = False
-            if self._resources is not None:
-                await self._resources.aclose()
-                self._resources = None
+    async def _exported(self, say: Say) -> bool:
+        """Whether somebody exported the pool: it was up, and its devices are well. Says so once."""
+        if self._was_up and not self.left and await self.assembly().exported():
+            self.left = True
+            self.error = NotFound(
+                f"the pool '{self.config.pool}' of vault '{self.name}' is not imported any more",
+                "somebody exported it while its devices were well, so zvault leaves it",
+                f"'zvaultctl vault up {self.name}' brings it back, 'vault down' lets its devices go",
+            )
+            say(str(self.error))
+            self.write_down(pinned=self.pinned, paths=self._known())
+        return self.left
 
     async def down(self, say: Say) -> None:
         """Take the vault down. Raises Busy while a run uses it."""
-        async with self._turn:
+        async with self.turn:
             if self.users:
                 raise Busy(
                     f"vault '{self.name}' is in use",
@@ -267,7 +193,7 @@ class Keeper:
             if self.pinned:
                 # Before it begins: a crash halfway must not bring it up again.
                 self.pinned = False
-                self._write(pinned=False, paths=self._known())
+                self.write_down(pinned=False, paths=self._known())
             try:
                 await to_its_end(self._take_down(say))
             except ZvaultError as error:
@@ -275,23 +201,37 @@ class Keeper:
                 raise
             self.error = None
 
-    async def _bring_up(self, say: Say) -> PoolState:
-        self._write(pinned=self.pinned, paths=self._known())
+    @asynccontextmanager
+    async def once(self, user: str, say: Say, assembly: Assembly) -> AsyncIterator[None]:
+        """Have a vault that is down up for a block, for who has the ``turn``; then down, unless it is always up."""
+        await self._begin(user, say, assembly)
+        try:
+            yield
+        finally:
+            try:
+                if self.config.up == "on-demand":
+                    await to_its_end(self._take_down(say))
+            finally:
+                await self._release()
+
+    async def _bring_up(self, assembly: Assembly, say: Say) -> PoolState:
+        self.write_down(pinned=self.pinned, paths=self._known())
         if self.config.device and hostid() == 0:
             say("this host has no hostid, so ZFS cannot tell it from another: 'zgenhostid' makes one")
         try:
-            state, paths = await self.assembly().up(say)
+            state, paths = await assembly.up(say)
         except BaseException:
             if not self.pinned:
-                await to_its_end(self._forget_if_down())
+                await to_its_end(self.forget_if_down())
             raise
-        self._write(pinned=self.pinned, paths=paths)
-        await tuned(self.context, self.name, paths, say, new=self._new)
+        self.left, self._was_up = False, True
+        self.write_down(pinned=self.pinned, paths=paths)
+        await tuned(self.context, self.name, paths, say, new=assembly.new)
         self.context.pools.note(state.guid, Seen(self.name, self.config.pool))
         self.changed = time.monotonic()
         return state
 
-    async def _forget_if_down(self) -> None:
+    async def forget_if_down(self) -> None:
         """Drop the lease of a vault of which nothing is up. Where that cannot be told it stays."""
         with suppress(ZvaultError):
             if not await self.assembly().anything_up():
@@ -302,11 +242,14 @@ class Keeper:
         await self.assembly().down(say)
         await untuned(self.context, self.name, say)
         self.context.leases.drop(self.lease)
+        self.left = self._was_up = False
         self.changed = time.monotonic()
 
-    def _write(self, *, pinned: bool, paths: Sequence[str]) -> None:
+    def write_down(self, *, pinned: bool, paths: Sequence[str]) -> None:
+        """Have the lease say that something of the vault may be up, and where its pool lies."""
         self.context.leases.put(
-            self.lease, {"pool": self.config.pool, "pinned": pinned, "paths": list(paths)}
+            self.lease,
+            {"pool": self.config.pool, "pinned": pinned, "left": self.left, "paths": list(paths)},
         )
 
     def _known(self) -> list[str]:
@@ -331,6 +274,10 @@ class Keeper:
         lease = self.context.leases.get(self.lease)
         if (half := unfinished(self.context, self.name)) is not None:
             say(str(half))
+        if lease is not None and not lease["stale"] and lease.get("left"):
+            self.pinned, self._was_up = bool(lease.get("pinned")), True
+            if await self._exported(say):
+                return
         if self.config.up == "always":
             await self.up(say)
         elif lease is not None and lease["stale"]:
