@@ -28,6 +28,7 @@ MODULE_TIMEOUT_S = 900
 OUTPUT_TAIL = 80
 # Tests asked for with their parameters, by the name without them, which is all the host knows.
 PARAMETRISED: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
+GUESTS: pytest.StashKey[list["Guest"]] = pytest.StashKey()
 
 
 @functools.cache
@@ -117,6 +118,7 @@ class Guest:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self.process: subprocess.Popen[bytes] | None = None
         self.stopped = False
+        self.seconds = 0.0
 
     def argv(self, share: Path) -> list[str]:
         """The command that runs the module in a guest."""
@@ -139,6 +141,7 @@ class Guest:
     def run(self) -> None:
         """Boot, pass on the events as they come, and say how it ended. Runs in a thread of its own."""
         share = Path(tempfile.mkdtemp(prefix="zvault-lab-"))
+        began = time.monotonic()
         try:
             reports, output = share / "reports", share / "output"
             reports.touch()
@@ -163,6 +166,7 @@ class Guest:
         except Exception as error:
             self.events.put({"ended": -1, "output": f"{type(error).__name__}: {error}"})
         finally:
+            self.seconds = time.monotonic() - began
             shutil.rmtree(share, ignore_errors=True)
 
     def stop(self) -> None:
@@ -271,9 +275,19 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         for guest in guests:
             guest.stop()
         pool.shutdown(cancel_futures=True)
+        config.stash[GUESTS] = guests
     # Here and not in pytest's own loop, which would take a failure so far for one of collection.
     rest = [item for item in session.items if not isinstance(item, LabItem)]
     for item, following in zip(rest, [*rest, None][1:], strict=True):
         config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         stop_if_asked(session)
     return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which modules took longest: they decide how long everything takes."""
+    guests = sorted(config.stash.get(GUESTS, []), key=lambda guest: -guest.seconds)
+    if len(guests) > 1:
+        terminalreporter.section("seconds of each guest")
+        for guest in guests:
+            terminalreporter.write_line(f"{guest.seconds:6.0f}  {guest.module.nodeid}")

@@ -17,4 +17,9 @@ if os.environ.get("ZVAULT_LAB"):
         pytest_runtest_protocol,
     )
 else:
-    from bridge_host import pytest_configure, pytest_pycollect_makemodule, pytest_runtestloop  # noqa: F401
+    from bridge_host import (  # noqa: F401
+        pytest_configure,
+        pytest_pycollect_makemodule,
+        pytest_runtestloop,
+        pytest_terminal_summary,
+    )
