@@ -51,7 +51,7 @@ demo: setup ## see a backup happen
 
 bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests or updown
 	@peers=$$(tests/bench/get-peers); \
-	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 64G "$$disk"; \
+	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
 	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" -- python3 tests/bench/$(NAME).py
 
 format: ## rewrite the sources in the one style

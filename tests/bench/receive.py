@@ -1,14 +1,14 @@
 """What a receive makes of a slow device: raw, with OpenZFS's defaults, with a published report's parameters, with
 zvault's profile for that kind of device, and with what ``profile = "auto"`` finds by itself.
 
-Three models of storage (``devices/slots.py``): an erasure-coded image on disks, one on flash, an object store. Raw is
-the better of two sequential fio writes of large requests, with the queue as the profile sets it. The others receive
+On three models of storage and on an image of a real Ceph cluster (``storage.py``). Raw is a sequential fio write, with
+the queue as the profile sets it, in requests of 1 MiB or of 4 MiB, whichever is faster on SHORT MiB. The others receive
 one stream of 128 KiB records into a pool made for it, brought up by zvault with the profile in question; timed is
-``zfs receive`` and ``zpool sync`` after it. Each has a new server and an empty device.
+``zfs receive`` and ``zpool sync`` after it. Each has an empty device. What is sent compresses to next to nothing at the
+source and is written out in full: reading it takes no disk.
 
-Devices and streams are on /dev/ubda where there is one (``tests/lab/run --disk``), else in the guest's memory, which is
-too small for large ones. A stream has MIB MiB, for those that are known to be slow SHORT MiB: compared are seconds for
-a GiB.
+Raw and stream have MIB MiB, on Ceph half of it: most of it is then steady, as a large backup's first run is. Those that
+are known to be slow have SHORT MiB. Compared are seconds for a GiB.
 """
 
 from __future__ import annotations
@@ -19,43 +19,20 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 import world
 from report import chosen, finish, race, say
-from world import CONFIG, DISK, eventually, ok, sh
+from storage import STORAGE, Image, Model, fio, storage
+from world import CONFIG, DISK, ok, sh
 
-MIB = int(os.environ.get("MIB", "2048"))
+MIB = int(os.environ.get("MIB", "4096"))
 SHORT = int(os.environ.get("SHORT", "256"))
-SOCKET = DISK / "device.sock"
-STREAM = DISK / "stream"
-SIZE = 100 << 30
-"""Bytes of a device. On one of 4 GiB transaction groups have at most 160 MiB, whatever the parameters: OpenZFS takes a
-write to need up to 24 times its size (spa_asize_inflation)."""
-UBDA = Path("/dev/ubda")
-IN_FLIGHT = 64
-PLUGIN = Path(__file__).parent / "devices" / "slots.py"
-
-
-@dataclass(frozen=True)
-class Model:
-    """A device: so many requests at a time, each ``latency`` seconds and its bytes at ``rate``; zvault's profile."""
-
-    slots: int
-    latency: float
-    rate: float
-    profile: str
-
-
-MODELS = {
-    "hdd": Model(4, 0.035, 60e6, "rbd-hdd"),
-    "ssd": Model(16, 0.002, 100e6, "rbd-ssd"),
-    "s3": Model(32, 0.030, 10e6, "s3"),
-}
+RECEIVE = ("zfs", "receive", "-u", "-o", "compression=off", "cold/data")
+PATIENCE = 900.0
+"""Seconds for what takes long."""
 
 POOL = """
 [pool]
@@ -87,119 +64,111 @@ pool = "cold"
 profile = "{profile}"
 create = true
 [[vault.cold.device]]
-nbd = "unix:{socket}"
+{device}
 """
 
 
-@contextmanager
-def device(model: Model) -> Iterator[None]:
-    """A server of the model with an empty device behind it."""
-    disk = DISK / "device.img"
-    SOCKET.unlink(missing_ok=True)
-    settings = [f"latency={model.latency}", f"rate={model.rate}"]
-    argv = ["nbdkit", "-f", "-t", str(model.slots), "-U", str(SOCKET), "python", str(PLUGIN)]
-    server = subprocess.Popen([*argv, f"file={disk}", f"size={SIZE}", *settings])
-    try:
-        eventually("the device is served", SOCKET.exists, every=0.05)
-        yield
-    finally:
-        server.terminate()
-        server.wait()
-        disk.unlink()
-
-
-def raw(model: Model) -> Callable[[int], float]:
+def raw(kind: Model | Image, mib: int) -> Callable[[int], float]:
     """The seconds the device alone needs for a GiB."""
 
-    def once(size: str) -> float:
-        with device(model):
-            sh("nbd-client", "-unix", str(SOCKET), "/dev/nbd0", "-timeout", "60")
-            try:
-                for name, value in (("scheduler", "none"), ("max_sectors_kb", "32768")):
-                    Path(f"/sys/block/nbd0/queue/{name}").write_text(value)
-                out = sh(
-                    *("fio", "--name=raw", "--filename=/dev/nbd0", "--rw=write", "--direct=1"),
-                    *(f"--bs={size}", f"--iodepth={IN_FLIGHT}", "--ioengine=libaio", f"--size={MIB}M"),
-                    "--output-format=json",
-                )
-            finally:
-                sh("nbd-client", "-d", "/dev/nbd0")
-        return float(json.loads(out[out.index("{") :])["jobs"][0]["write"]["runtime"]) / 1000 / MIB * 1024
+    def once(block: str, mib: int) -> float:
+        with kind.raw() as device:
+            queue = Path("/sys/block") / Path(device).name / "queue"
+            most = (queue / "max_hw_sectors_kb").read_text()
+            for name, value in (("scheduler", "none"), ("max_sectors_kb", min(most, "32768", key=int))):
+                (queue / name).write_text(value)
+            out = sh(*fio(device, block, mib), timeout=PATIENCE)
+        took = float(json.loads(out[out.index("{") :])["jobs"][0]["write"]["runtime"]) / 1000
+        say(f"raw, {block}: {mib / took:.1f} MiB/s")
+        return took / mib * 1024
 
-    return lambda _: min(once("1M"), once("4M"))
+    def best(_: int) -> float:
+        blocks = {block: once(block, SHORT) for block in ("1M", "4M")}
+        return once(min(blocks, key=lambda block: blocks[block]), mib)
+
+    return best
 
 
-def receive(model: Model, profile: str, mib: int = MIB) -> Callable[[int], float]:
+def receive(kind: Model | Image, profile: str, mib: int) -> Callable[[int], float]:
     """The seconds for each GiB of a stream until it is in a new pool that zvault has made and brought up."""
 
     def once(_: int) -> float:
-        with device(model):
-            CONFIG.write_text(CONFIG_TEXT.format(profile=profile, socket=SOCKET))
+        source = make_source(mib)
+        with kind.served():
+            CONFIG.write_text(CONFIG_TEXT.format(profile=profile, device=kind.device))
             sh("systemctl", "restart", "zvaultd")
-            if profile == "auto":
-                say(ok("vault", "create", "cold", "--yes", timeout=900).err)
-                # What it wrote is the server's to write back now, and not while the receive is timed.
-                sh("sync", timeout=600)
-            ok("vault", "up", "cold")
-            sh("zpool", "sync")
             started = time.monotonic()
-            with (STREAM / str(mib)).open("rb") as stream:
-                subprocess.run(
-                    ["zfs", "receive", "-u", "-o", "compression=off", "cold/data"], stdin=stream, check=True
-                )
-            sh("zpool", "sync", timeout=600)
-            took = time.monotonic() - started
-            sh("zfs", "destroy", "-r", "cold/data")
+            said = ok("vault", "create", "cold", "--yes", timeout=PATIENCE).err
+            if profile == "auto":
+                say(f"{said}measuring took {time.monotonic() - started:.0f} s")
+            ok("vault", "up", "cold")
+            sh("zpool", "sync", timeout=PATIENCE)
+            sh("sync", timeout=PATIENCE)
+            took = timed(source, mib)
+            sh("zfs", "destroy", "-r", "cold/data", timeout=PATIENCE)
             ok("vault", "down", "cold")
         return took / mib * 1024
 
     return once
 
 
-def make_stream(mib: int) -> None:
-    """A stream of 128 KiB records that do not compress."""
-    disk = DISK / "tank.img"
-    sh("truncate", "-s", f"{mib + 512}M", str(disk))
-    sh("zpool", "create", "-O", "compression=off", "-O", "mountpoint=/tank", "tank", str(disk))
-    chunk = os.urandom(16 << 20)
-    with Path("/tank/noise").open("wb") as file:
-        for _ in range(mib >> 4):
-            file.write(chunk)
-    sh("zfs", "snapshot", "tank@a")
-    with (STREAM / str(mib)).open("wb") as stream:
-        subprocess.run(["zfs", "send", "tank@a"], stdout=stream, check=True)
-    sh("zpool", "destroy", "tank")
-    disk.unlink()
+def timed(source: str, mib: int) -> float:
+    """The seconds until a snapshot is in the pool; how busy the guest's processor is with it is said."""
+    before, started = idle(), time.monotonic()
+    with subprocess.Popen(["zfs", "send", source], stdout=subprocess.PIPE) as send:
+        subprocess.run(RECEIVE, stdin=send.stdout, check=True)
+    sh("zpool", "sync", timeout=PATIENCE)
+    took = time.monotonic() - started
+    say(f"{mib / took:.1f} MiB/s, the processor idle for {(idle() - before) / took:.0%} of the time")
+    return took
+
+
+def idle() -> float:
+    """Seconds since boot in which the processor had nothing to do or waited for a device: proc_stat(5)."""
+    fields = Path("/proc/stat").read_text().split(maxsplit=6)
+    return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
+
+
+def make_source(mib: int) -> str:
+    """The snapshot of so many MiB in records of 128 KiB, made if it is not there."""
+    dataset, noise = f"tank/{mib}", os.urandom(4096)
+    if not Path(f"/{dataset}").exists():
+        sh("zfs", "create", dataset)
+        with Path(f"/{dataset}/file").open("wb") as file:
+            for _ in range(mib):
+                file.write(noise * 256)
+        sh("zfs", "snapshot", f"{dataset}@a")
+    return f"{dataset}@a"
+
+
+def contenders() -> dict[str, Callable[[int], float]]:
+    """All of them, by storage and name."""
+    found: dict[str, Callable[[int], float]] = {}
+    for name, kind in STORAGE.items():
+        mib = MIB // 2 if isinstance(kind, Image) else MIB
+        found[f"{name}/raw"] = raw(kind, mib)
+        for profile in PROFILES:
+            found[f"{name}/{profile}"] = receive(kind, profile, SHORT)
+        found[f"{name}/profile"] = receive(kind, kind.profile, mib)
+        found[f"{name}/auto"] = receive(kind, "auto", mib)
+    return found
 
 
 def main() -> None:
     """Set up, race, report."""
+    picked, rounds = chosen(contenders(), rounds=1)
     it = world.World()
     it.clean()
-    DISK.mkdir(exist_ok=True)
-    if UBDA.exists():
-        sh("mkfs.ext4", "-q", "-F", str(UBDA))
-        sh("mount", str(UBDA), str(DISK))
     folder = CONFIG.parent / "profiles"
     folder.mkdir(parents=True)
     for name, text in PROFILES.items():
         (folder / f"{name}.toml").write_text(text)
-    sh("modprobe", "nbd")
-    contenders: dict[str, Callable[[int], float]] = {}
-    for name, model in MODELS.items():
-        contenders[f"{name}/raw"] = raw(model)
-        for profile in PROFILES:
-            contenders[f"{name}/{profile}"] = receive(model, profile, SHORT)
-        contenders[f"{name}/profile"] = receive(model, model.profile)
-        contenders[f"{name}/auto"] = receive(model, "auto")
-    picked, rounds = chosen(contenders)
-    STREAM.mkdir()
-    for mib in {MIB, SHORT}:
-        say(f"making a stream of {mib} MiB")
-        make_stream(mib)
-    seconds = race(picked, rounds)
-    if UBDA.exists():
-        sh("umount", str(DISK))
+    image = DISK / "tank.img"
+    DISK.mkdir(exist_ok=True)
+    sh("truncate", "-s", "1G", str(image))
+    sh("zpool", "create", "-O", "compression=lz4", "-O", "mountpoint=/tank", "tank", str(image))
+    with storage(2 * MIB):
+        seconds = race(picked, rounds)
     it.clean()
     middle = {name: statistics.median(values) for name, values in seconds.items()}
 
@@ -210,7 +179,7 @@ def main() -> None:
     others = {"raw": "raw", "default": "defaults", "a": "report-a", "profile": "profile"}
     ratios = {
         f"{device}_{ours}_of_{name}": ratio(device, ours, other)
-        for device in MODELS
+        for device in STORAGE
         for ours in ("auto", "profile")
         for name, other in others.items()
         if ours != other

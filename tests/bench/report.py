@@ -17,10 +17,10 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def chosen(contenders: Mapping[str, Contender]) -> tuple[dict[str, Contender], int]:
-    """Which of them the command line wants to see, and for how many rounds; all for three if it says nothing."""
+def chosen(contenders: Mapping[str, Contender], rounds: int = 3) -> tuple[dict[str, Contender], int]:
+    """Which of them the command line wants to see, and for how many rounds; all for ``rounds`` if it says nothing."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("contender", nargs="*", help=", ".join(contenders))
     wanted = parser.parse_args()
     names = wanted.contender or list(contenders)

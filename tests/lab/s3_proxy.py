@@ -24,11 +24,14 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 
 @dataclass
 class Proxy:
-    """Listens on a port of its own; ``requests`` counts those passed on, by method, ``sent`` their bytes."""
+    """Listens on a port of its own; ``requests`` counts those passed on, by method, ``sent`` their bytes,
+    and ``of_key`` by method and what a key begins with, up to the last slash.
+    """
 
     server: str
     mode: str = "on"
     requests: Counter[str] = field(default_factory=Counter)
+    of_key: Counter[tuple[str, str]] = field(default_factory=Counter)
     sent: int = 0
 
     def __enter__(self) -> Proxy:
@@ -83,6 +86,13 @@ class Relay(BaseHTTPRequestHandler):
         with suppress(OSError):
             super().finish()
 
+    def handle_one_request(self) -> None:
+        """A client may leave at any time, and take no answer."""
+        try:
+            super().handle_one_request()
+        except ConnectionError:
+            self.close_connection = True
+
     def relay(self) -> None:
         """Answer as the mode says."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -108,6 +118,7 @@ class Relay(BaseHTTPRequestHandler):
     def pass_on(self, body: bytes) -> None:
         """Ask the server the same. The signature covers the host, so that stays the client's."""
         self.owner.requests[self.command] += 1
+        self.owner.of_key[self.command, self.path.partition("?")[0].rpartition("/")[0]] += 1
         self.owner.sent += len(body)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
         self.behind.request(self.command, self.path, body, headers)
@@ -125,8 +136,7 @@ class Relay(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            with suppress(ConnectionError):  # the client did not wait for it
-                self.wfile.write(body)
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nobody reads it."""

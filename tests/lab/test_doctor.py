@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,6 +33,8 @@ FAST = {MERGE: 4 << 20, LEAST: 32, MOST: 32, THROTTLE: 0}
 
 ROOM = {DIRTY: 64 << 20, SHARE: 60}
 """Else all of a short stream would be taken in by memory, and the device would have no say."""
+
+FILES = 3000
 
 BEFORE = {
     name: (PARAMETERS / name).read_text().strip() for name in (MERGE, LEAST, MOST, THROTTLE, DIRTY, SHARE)
@@ -187,6 +191,28 @@ def test_a_source_that_is_read_slowly(it: Sick):
         sh("nbd-client", "-d", "/dev/nbd3", check=False)
         server.terminate()
         server.wait()
+
+
+def test_metadata_that_has_to_be_read_first(it: Sick):
+    """Of each of many files one block of two is written anew: its dnode and its indirect block have to be read."""
+    it.delay = "filter=delay wdelay=1ms rdelay=40ms"
+    it.source(1)
+    sh("zfs", "set", "recordsize=16K", "tank")
+    for number in range(FILES):
+        Path(f"/tank/{number}").write_bytes(os.urandom(32 << 10))
+    put(FAST)
+    it.start()
+    ok("run", "tank")  # and the vault goes down: nothing of it is in memory
+    for number in range(FILES):
+        with Path(f"/tank/{number}").open("r+b") as file:
+            file.write(os.urandom(16 << 10))
+    it.begin()
+    settle()
+    seen = diagnosis()
+    assert seen["verdict"]["bound"] == "reads"
+    assert re.search(r"in flight / \d+ms x ", seen["verdict"]["sentence"])
+    assert "special device" in seen["verdict"]["knob"]["name"]
+    it.over()
 
 
 PROFILE = """

@@ -20,21 +20,24 @@ from typing import Any
 
 import ceph
 import pytest
+import s3_proxy
 import world
 from test_rbd import mappings
+from test_s3_nbd import bucket
 from watcher import Watcher
 from world import DISK, answer, ask, ctl, eventually, main_pid, ok, sh
+
+from zvault.daemon.lookout import LOOK_EVERY
 
 LAB = {"mem": "4G", "timeout": 3600}
 
 ALL = bool(os.environ.get("ZVAULT_ALL"))
-OUTAGES = [2.0, 150.0] if ALL else [2.0]
-"""Seconds that the storage stays away after all who look have been told."""
+SECONDS, MINUTES = 2.0, 150.0
+"""That the storage stays away after all who look have been told."""
 
 PROMPT = 5.0
 """Seconds within which whoever asks has an answer: the daemon's patience is half of it, the rest is a busy guest."""
 
-TIMEOUT = 3
 PORT = 10809
 
 Fault = Callable[[], AbstractContextManager[None]]
@@ -44,9 +47,12 @@ Fault = Callable[[], AbstractContextManager[None]]
 class Storage:
     """What is below the vault: its table in the configuration, and the ways in which it can vanish."""
 
-    name: str
     table: str
     faults: dict[str, Fault]
+    timeout: int = 3
+    files: int = 10
+    noise: int = 12
+    """MiB for a stream that takes some seconds."""
 
 
 @contextmanager
@@ -70,16 +76,18 @@ def listens() -> bool:
 
 
 class Server:
-    """An NBD server of somebody else's, whose disk can be made read-only."""
+    """An NBD server of somebody else's, whose disk can be made read-only, and takes ``wdelay`` for a write."""
 
-    def __init__(self) -> None:
+    def __init__(self, wdelay: str = "0") -> None:
+        self.wdelay = wdelay
         self.read_only = DISK / "read-only"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Serve the disk as it is."""
         filters = ["--filter=error", "--filter=delay"]
-        settings = [f"error-file={self.read_only}", "error-pwrite-rate=100%", "error=EPERM", "rdelay=5ms"]
+        settings = [f"error-file={self.read_only}", "error-pwrite-rate=100%", "error=EPERM"]
+        settings += ["rdelay=5ms", f"wdelay={self.wdelay}"]
         argv = ["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(PORT), *filters, "file", str(DISK / "cold.img")]
         self.process = subprocess.Popen([*argv, *settings], stderr=subprocess.DEVNULL)
         eventually("the server", listens, seconds=10)
@@ -107,15 +115,15 @@ class Server:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ceph.Cluster]:
-    with ceph.cluster() as it:
+    with ceph.cluster(rgw=True) as it:
         yield it
 
 
 @contextmanager
-def nbd() -> Iterator[Storage]:
+def nbd(server: Server | None = None) -> Iterator[Storage]:
     """A server on the network."""
     sh("truncate", "-s", "1G", str(DISK / "cold.img"))
-    server = Server()
+    server = server or Server()
     server.start()
     faults = {
         "killed": server.away,
@@ -125,14 +133,14 @@ def nbd() -> Iterator[Storage]:
         "read-only": server.unwritable,
     }
     try:
-        yield Storage("nbd", f'nbd = "tcp:127.0.0.1:{PORT}"', faults)
+        yield Storage(f'nbd = "tcp:127.0.0.1:{PORT}"', faults)
     finally:
         server.stop()
 
 
 @contextmanager
-def rbd(it: ceph.Cluster) -> Iterator[Storage]:
-    """An image in a Ceph cluster of one OSD."""
+def rbd(it: ceph.Cluster, more: str = "", timeout: int = 3) -> Iterator[Storage]:
+    """An image in a Ceph cluster of one OSD; ``more`` is for its table."""
 
     @contextmanager
     def stopped() -> Iterator[None]:
@@ -152,13 +160,43 @@ def rbd(it: ceph.Cluster) -> Iterator[Storage]:
         "osd cut": lambda: cut(int(osd.rpartition(":")[2]), "dport", "sport"),
         "paused": paused,
     }
-    table = 'rbd = "rbd_meta/cold"\nsize = "1G"\ndata_pool = "data"'
+    table = f'rbd = "rbd_meta/cold"\nsize = "1G"\ndata_pool = "data"{more}'
     try:
-        yield Storage("rbd", table, faults)
+        yield Storage(table, faults, timeout)
     finally:
         for mapping in mappings():
             sh("rbd", "device", "unmap", "-o", "force", mapping["device"], check=False)
         sh("rbd", "rm", "rbd_meta/cold", check=False)
+
+
+@contextmanager
+def s3(it: ceph.Cluster) -> Iterator[Storage]:
+    """A bucket behind a proxy that does as it is told. Little of everything: a write is 70 ms of this guest's CPU."""
+    user = it.s3()
+    bucket(user).create()
+    secrets = Path("/etc/s3backer.pass")
+    secrets.touch(mode=0o600)
+    secrets.write_text(f"{user.access_key}:{user.secret_key}\n")
+    with s3_proxy.Proxy(user.endpoint) as proxy:
+
+        @contextmanager
+        def full() -> Iterator[None]:
+            with proxy.doing("slow"):
+                time.sleep(3)
+            with proxy.doing("full"):
+                yield
+
+        faults = {
+            "unavailable": lambda: proxy.doing("unavailable"),
+            "slow and full": full,
+            "silent": lambda: proxy.doing("silent"),
+        }
+        settings = f"accessFile={secrets} baseURL={proxy.endpoint}/ maxRetryPause=2000 timeout=5"
+        table = f'nbd = "s3backer:zvault/cold size=1G blockSize=128k {settings}"'
+        try:
+            yield Storage(table, faults, timeout=10, files=2, noise=1)
+        finally:
+            bucket(user).objects.all().delete()
 
 
 @dataclass
@@ -172,10 +210,10 @@ class Vault(world.World):
     def source(self) -> None:
         world.make_tank("512M")
         sh("zfs", "create", "tank/home")
-        world.fill(Path("/tank/home"), 1, count=10)
+        world.fill(Path("/tank/home"), 1, count=self.storage.files)
 
     def config_text(self) -> str:
-        table = f'\n{self.storage.table}\ntimeout = "{TIMEOUT}s"\n'
+        table = f'\n{self.storage.table}\ntimeout = "{self.storage.timeout}s"\n'
         text = re.sub(
             r'\nnbd = .*?timeout = "20s"\n', lambda _: table, super().config_text(), flags=re.DOTALL
         )
@@ -184,7 +222,7 @@ class Vault(world.World):
 
 @contextmanager
 def vault_on(storage: AbstractContextManager[Storage]) -> Iterator[Vault]:
-    """A vault that has had its first backup, and is down."""
+    """A vault that is down, and was never up."""
     it = Vault()
     it.clean()
     DISK.mkdir()
@@ -192,7 +230,6 @@ def vault_on(storage: AbstractContextManager[Storage]) -> Iterator[Vault]:
         try:
             it.source()
             it.start()
-            ok("run", "tank")
             yield it
         finally:
             it.clean()
@@ -211,7 +248,7 @@ class Stage:
         """The vault on some kind of storage."""
         if kind != self.kind or self.spoilt:
             self.clear()
-            storage = nbd() if kind == "nbd" else rbd(self.cluster())
+            storage = nbd() if kind == "nbd" else {"rbd": rbd, "s3": s3}[kind](self.cluster())
             self._vault = self._open.enter_context(vault_on(storage))
             self.kind, self.spoilt = kind, False
         return self._vault
@@ -239,21 +276,22 @@ def last_run() -> dict[str, Any]:
     return told["runs"][0]
 
 
-def receive(fault: Fault, outage: float, watcher: Watcher) -> None:
+def receive(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> None:
     """A stream on its way breaks off; its run tries again until the storage is back, and resumes."""
-    world.noise(Path(f"/tank/home/noise{time.monotonic_ns()}"), 12)
+    world.noise(Path(f"/tank/home/noise{time.monotonic_ns()}"), storage.noise)
     time.sleep(1.1)
     ok("run", "--no-wait", "tank")
     eventually("bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 1 << 18)
     with fault():
         eventually("it to be told", watcher.told, seconds=30)
         time.sleep(outage)
-    run = eventually("the run to end", lambda: (run := last_run())["ended"] and run, seconds=90, every=1)
+    ended = 90 + outage
+    run = eventually("the run to end", lambda: (run := last_run())["ended"] and run, seconds=ended, every=1)
     assert run["result"] == "ok", run
     assert "interrupted receive" in world.journal() or "resume to" in world.journal()
 
 
-def scrub(fault: Fault, outage: float, watcher: Watcher) -> None:
+def scrub(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> None:
     """A vault that was brought up by hand is suspended, and goes on by itself."""
     ok("vault", "up", "cold")
     sh("zpool", "scrub", "cold")
@@ -261,13 +299,13 @@ def scrub(fault: Fault, outage: float, watcher: Watcher) -> None:
         touch = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
         eventually("it to be told", watcher.told, seconds=30)
         time.sleep(outage)
-    eventually("it to go on by itself", watcher.well, seconds=60)
+    eventually("it to go on by itself", watcher.well, seconds=60 + outage)
     assert touch.wait(30) == 0
     assert "vault cold is well again" in world.journal("VAULT=cold")
     ok("vault", "down", "cold")
 
 
-def teardown(fault: Fault, outage: float, watcher: Watcher) -> None:
+def teardown(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> None:
     """A teardown ends and says what is left; when the storage is back it is done by itself."""
     ok("vault", "up", "cold")
     with fault():
@@ -280,38 +318,82 @@ def teardown(fault: Fault, outage: float, watcher: Watcher) -> None:
         assert "left as it is: the pool cold" in " ".join(down.err.split())
         eventually("it to be told", watcher.told, seconds=30)
         time.sleep(outage)
-    eventually("it to go down by itself", watcher.down, seconds=60)
+    eventually("it to go down by itself", watcher.down, seconds=60 + outage)
     assert touch.wait(30) == 0
 
 
 FAULTS = {
     "nbd": ("killed", "cut", "requests cut", "answers cut", "read-only"),
     "rbd": ("osd stopped", "osd cut", "paused"),
+    "s3": ("unavailable", "slow and full", "silent"),
 }
 OPERATIONS = {"receive": receive, "scrub": scrub, "teardown": teardown}
 CASES = [
-    ("nbd", "killed", "receive"),
-    ("nbd", "cut", "teardown"),
-    ("nbd", "read-only", "scrub"),
-    ("rbd", "osd stopped", "receive"),
-    ("rbd", "osd cut", "teardown"),
+    ("nbd", "killed", "receive", SECONDS),
+    ("nbd", "cut", "teardown", SECONDS),
+    ("nbd", "read-only", "scrub", SECONDS),
+    ("rbd", "osd stopped", "receive", SECONDS),
+    ("rbd", "osd cut", "teardown", SECONDS),
+    ("s3", "unavailable", "receive", SECONDS),
 ]
-"""What always runs: every kind of fault, and every operation. With ZVAULT_ALL it is all with all, and for minutes."""
+"""What always runs. With ZVAULT_ALL it is every fault in every operation, and some for minutes."""
 if ALL:
     CASES = [
-        (name, fault, verb) for name, faults in FAULTS.items() for fault in faults for verb in OPERATIONS
+        (name, fault, verb, SECONDS)
+        for name, faults in FAULTS.items()
+        for fault in faults
+        for verb in OPERATIONS
+    ]
+    CASES += [
+        ("nbd", "killed", "receive", MINUTES),
+        ("rbd", "osd stopped", "teardown", MINUTES),
     ]
 
 
-@pytest.mark.parametrize("outage", OUTAGES)
-@pytest.mark.parametrize(("storage", "fault", "operation"), CASES)
+def imported() -> bool:
+    return "cold" in sh("zpool", "list", "-Ho", "name").split()
+
+
+def said() -> int:
+    return world.journal().count("somebody exported it")
+
+
+def state(wanted: str, why: str = "") -> bool:
+    vault = world.status()["vaults"][0]
+    return vault["state"] == wanted and why in (vault["error"] or {}).get("why", "")
+
+
+def test_what_somebody_wants_so_is_not_mended(stage: Stage):
+    """A vault is to be up, and somebody exports its pool while its storage is well."""
+    vault = stage.vault("nbd")
+    stage.spoilt = True
+    vault.vault_extra = 'create = true\nup = "always"'
+    vault.configure()
+    sh("systemctl", "restart", "zvaultd")
+    eventually("it to be up", lambda: state("up"), seconds=30)
+    before = said()
+    sh("zpool", "export", "cold")
+    eventually("it to be told", lambda: state("partial", "somebody exported it"), seconds=30)
+    eventually("the journal", lambda: said() > before)
+    assert said() == before + 1
+    assert not imported()
+    ok("vault", "up", "cold")
+    assert imported()
+    ok("vault", "down", "cold")
+    time.sleep(3 * LOOK_EVERY)
+    assert not imported(), "what was taken down came up by itself"
+
+
+@pytest.mark.parametrize(("storage", "fault", "operation", "outage"), CASES)
 def test_storage_that_vanishes(stage: Stage, storage: str, fault: str, operation: str, outage: float):
     it = stage.vault(storage).storage
     stage.spoilt = True
+    if operation != "receive" and not world.snapshots("tank/home"):
+        ok("run", "tank")
     pid = main_pid()
     with Watcher() as watcher:
         eventually("a first look", lambda: watcher.vault and watcher.samples, seconds=20)
-        OPERATIONS[operation](it.faults[fault], outage, watcher)
+        OPERATIONS[operation](it, it.faults[fault], outage, watcher)
     print("the slowest answers:", watcher.worst)
     assert not watcher.failed
     assert max(watcher.worst.values()) < PROMPT, watcher.worst
@@ -331,3 +413,32 @@ def unharmed() -> None:
     sh("zpool", "scrub", "-w", "cold")
     assert "errors: No known data errors" in sh("zpool", "status", "cold")
     ok("vault", "down", "cold")
+
+
+def test_a_cache_is_written_back_before_the_image_below_goes(stage: Stage):
+    """bcache on krbd, dirty while the OSD is away: it goes down when it is clean, and not before."""
+    stage.clear()
+    DISK.mkdir(exist_ok=True)
+    sh("truncate", "-s", "2G", "/run/cache")
+    cache = sh("losetup", "--find", "--show", "/run/cache").strip()
+    table = f'\ncache = {{ bcache = "{cache}", mode = "writeback", sequential_cutoff = "1G" }}'
+    state = Path("/sys/block/rbd0/bcache/state")
+    with vault_on(rbd(stage.cluster(), table, timeout=60)) as vault, Watcher() as watcher:
+        ok("vault", "up", "cold")
+        assert "/dev/bcache0" in sh("zpool", "list", "-vHPL", "cold")
+        with vault.storage.faults["osd stopped"]():
+            world.noise(Path("/tank/home/noise"), 4)
+            time.sleep(1.1)
+            ok("run", "tank")
+            assert state.read_text() == "dirty\n"
+            down = subprocess.Popen(["zvaultctl", "vault", "down", "cold"])
+            eventually("it to be told", lambda: "still to be written back" in world.journal("VAULT=cold"))
+            assert state.read_text() == "dirty\n"
+            assert down.poll() is None
+        assert down.wait(60) == 0
+        assert not Path("/sys/block/bcache0").exists()
+        assert mappings() == []
+        unharmed()
+    assert not watcher.failed
+    assert max(watcher.worst.values()) < PROMPT, watcher.worst
+    sh("losetup", "--detach", cache)

@@ -34,7 +34,7 @@ class Watcher:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.3):
+        while not self._stop.wait(1):
             try:
                 self._timed("status", self._status)
                 self._timed("metrics", self._metrics)

@@ -9,7 +9,7 @@ import typer
 
 from zvault.cli.narrate import plural
 from zvault.cli.options import AsJson, Quiet
-from zvault.cli.output import OK, RED, USAGE, clean, document, say, tell
+from zvault.cli.output import OK, RED, USAGE, YELLOW, clean, document, say, tell
 from zvault.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ def check_config(
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:
-    """Check the configuration; names every problem.
+    """Check the configuration; names every problem, and warns of what may be one on this host.
 
     Needs no daemon.
 
     Exit status: 0 zvaultd would take it; 2 it would not.
     """
     # pydantic is slow to import, and no other verb needs it.
-    from zvault.config.load import load
+    from zvault.config.load import doubts, load
     from zvault.config.paths import Paths
 
     paths = Paths()
@@ -42,16 +42,20 @@ def check_config(
     except ConfigError as error:
         problems = error.why.splitlines()
         if json:
-            document("check-config", {"ok": False, "problems": problems or [error.what]})
+            document("check-config", {"ok": False, "problems": problems or [error.what], "warnings": []})
         else:
             tell(error.what, RED)
             # As compilers print them, so that editors and grep find file and line.
             for problem in problems:
                 tell(clean(problem))
         raise typer.Exit(USAGE) from None
+    warnings = doubts(paths, config)
     if json:
-        document("check-config", {"ok": True, "problems": []})
-    elif not quiet:
+        document("check-config", {"ok": True, "problems": [], "warnings": warnings})
+        raise typer.Exit(OK)
+    for warning in warnings:
+        tell(clean(f"warning: {warning}"), YELLOW)
+    if not quiet:
         say(f"OK: {file or paths.config_file}: {_summary(config)}")
     raise typer.Exit(OK)
 

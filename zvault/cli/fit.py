@@ -71,6 +71,7 @@ def _page(found: Fit, rows: list[Row], picked: list[Column], form: Form) -> Iter
                 "pool",
                 f"sectors of {format_size(found['sector'])}, requests merged up to {format_size(found['merged'])}",
             ),
+            ("metadata", _metadata(found)),
             ("unknown", "\n".join(found["unknown"])),
         ],
         columns,
@@ -82,6 +83,17 @@ def _page(found: Fit, rows: list[Row], picked: list[Column], form: Form) -> Iter
         yield from wrapped(clean(one["what"]), "advice: ", columns, "        ")
         yield from wrapped(clean(one["why"]), "   why: ", columns, "        ")
         yield from wrapped(clean(", ".join(one["about"])), "    of: ", columns, "        ")
+
+
+def _metadata(found: Fit) -> str:
+    """What the pool asks for itself, whatever is sent."""
+    run, group = found["run"], found["group"]
+    cost = f", {run['cost']:.2g}" if run["cost"] is not None else ""
+    return (
+        f"{group['puts']:.0f} puts and {group['gets']:.0f} gets ({format_size(int(group['moved']))} moved) each"
+        f" transaction group; a run with anything new has about {run['groups']} a dataset: {run['puts']:.0f} puts and"
+        f" {run['gets']:.0f} gets{cost}"
+    )
 
 
 def _device(one: FitDevice) -> str:

@@ -50,8 +50,9 @@ def measure(
 ) -> None:
     """Measure the device of VAULT, try settings out on its pool, and keep what won.
 
-    Takes a minute or two. The device is only read from; the settings are tried out with a stream of some seconds that
-    is received into a scratch dataset of the pool, which goes afterwards. Ctrl-C ends it, and what was known stays.
+    Takes two or three minutes. The device is only read from; the settings are tried out with a stream of some
+    seconds that is received into a scratch dataset of the pool, which goes afterwards. Ctrl-C ends it, and what was
+    known stays.
     """
     answer = follow(Client(socket_path()).followed(f"/v1/vaults/{quote(vault, safe='')}/measure"))
     if json:

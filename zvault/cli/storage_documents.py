@@ -124,14 +124,32 @@ class Advice(TypedDict):
     why: str
 
 
+class Asked(TypedDict):
+    """What a transaction group asks of the storage for itself; ``moved`` in bytes. See core/groups.py."""
+
+    puts: float
+    gets: float
+    moved: float
+    cost: float | None
+
+
+class AskedByRun(Asked):
+    """The same of the groups of a run."""
+
+    groups: int
+
+
 class Fit(TypedDict):
-    """``GET /v1/fit/NAME``."""
+    """``GET /v1/fit/NAME``. ``first`` is a run that makes a dataset on the vault, ``run`` a later one."""
 
     backup: str
     vault: str
     sector: int
     merged: int
     devices: list[FitDevice]
+    group: Asked
+    run: AskedByRun
+    first: AskedByRun
     datasets: list[FitDataset]
     advice: list[Advice]
     unknown: list[str]

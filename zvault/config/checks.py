@@ -7,9 +7,12 @@ from itertools import combinations
 
 from zvault.config.fields import nearest, quote
 from zvault.config.problems import Finding
+from zvault.config.profile import Profile
 from zvault.config.schema import Backup, Vault
 from zvault.core.address import Address
 from zvault.core.names import excluded, vault_dataset
+from zvault.core.timeouts import DEADMEN, deadman, fitted, longest
+from zvault.core.units import format_duration
 
 Pair = tuple[tuple[str, Backup], tuple[str, Backup]]
 
@@ -53,6 +56,34 @@ def shared_devices(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
                     ("vault", vault, "device", index, key),
                     f"the same as vault.{known[0]}.device[{known[1]}].{key}",
                 )
+
+
+def late_timeouts(
+    vaults: Mapping[str, Vault], profiles: Mapping[str, Profile]
+) -> Iterator[tuple[Finding, bool]]:
+    """Devices that give a request up only after OpenZFS's deadman has looked, and whether that is certain.
+
+    It is where the vault's profile sets the deadman; else the host may have another than OpenZFS's own.
+    """
+    for vault, table in vaults.items():
+        module = profiles[table.profile].module if table.profile in profiles else {}
+        bound, parameter = deadman(module)
+        certain = any(name in module for name in DEADMEN)
+        for index, device in enumerate(table.device):
+            right = fitted(device.timeout, device.tries, bound)
+            if right == device.timeout:
+                continue
+            several = f", on {device.tries} connections one after the other" if device.tries > 1 else ""
+            whose = f"in profile {quote(table.profile)}" if certain else "unless this host has another"
+            yield (
+                Finding(
+                    ("vault", vault, "device", index, "timeout"),
+                    f"a request may take {format_duration(longest(device.timeout, device.tries))}{several}, and"
+                    f" OpenZFS's deadman looks after {format_duration(bound)} ({parameter}, {whose}):"
+                    f' make it "{right:g}s" or less',
+                ),
+                certain,
+            )
 
 
 def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: str) -> Iterator[Finding]:

@@ -224,6 +224,11 @@ class Device(Table):
             raise ValueError("must not be more than object_size (4M if left out)")
         return size
 
+    @property
+    def tries(self) -> int:
+        """How many connections a request is tried on, one after the other, each for ``timeout``; krbd has one."""
+        return self.connections if self.nbd is not None else 1
+
     @field_validator("stripe_count")
     @classmethod
     def _count_needs_a_unit(cls, count: int | None, info: ValidationInfo) -> int | None:

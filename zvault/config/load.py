@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from zvault.config import checks
 from zvault.config.fields import Table, nearest, quote
 from zvault.config.paths import Paths
-from zvault.config.positions import KeyPath, locate
+from zvault.config.positions import KeyPath, locate, show
 from zvault.config.problems import Finding, Problem, findings
 from zvault.config.profile import Profile
 from zvault.config.read import Document, read_document
@@ -43,9 +43,17 @@ def load(paths: Paths, file: Path | None = None) -> Config:
     if complete:
         merged.report(_cross_check(merged.data, config))
     merged.problems += _profile_problems(paths, merged)
+    if config is not None:
+        merged.report(finding for finding, certain in _late_timeouts(paths, config) if certain)
     if config is None or merged.problems:
         raise _error(main, merged.problems, merged.order)
     return config
+
+
+def doubts(paths: Paths, config: Config) -> list[str]:
+    """What is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
+    found = (finding for finding, certain in _late_timeouts(paths, config) if not certain)
+    return [f"{show(finding.path)}: {finding.message}" for finding in found]
 
 
 def load_profile(paths: Paths, name: str) -> Profile:
@@ -54,6 +62,12 @@ def load_profile(paths: Paths, name: str) -> Profile:
     if isinstance(found, Profile):
         return found
     raise _error(found[0].file, found, [])
+
+
+def all_profiles(paths: Paths) -> dict[str, Profile]:
+    """Every profile by its name, but for those that are not right."""
+    found = {name: _read_profile(paths, name) for name in _profile_names(paths)}
+    return {name: one for name, one in found.items() if isinstance(one, Profile)}
 
 
 @dataclass
@@ -160,6 +174,12 @@ def _right(tables: Mapping[str, Any], model: type[AnyTable]) -> Iterator[tuple[s
             continue
 
 
+def _late_timeouts(paths: Paths, config: Config) -> Iterator[tuple[Finding, bool]]:
+    names = {vault.profile for vault in config.vault.values()}
+    profiles = {name: found for name in names if isinstance(found := _read_profile(paths, name), Profile)}
+    return checks.late_timeouts(config.vault, profiles)
+
+
 def _profile_problems(paths: Paths, merged: _Merged) -> list[Problem]:
     """What is wrong with the profiles that vaults name: told at the vault if missing, else in the profile."""
     problems: dict[str, Problem] = {}
@@ -197,12 +217,15 @@ def _profile_file(paths: Paths, name: str) -> Path | None:
 
 
 def _no_profile(paths: Paths, name: str) -> str:
-    known = sorted(
-        {file.stem for folder in paths.profile_dirs if folder.is_dir() for file in folder.glob("*.toml")}
-    )
+    known = _profile_names(paths)
     where = " or ".join(str(folder) for folder in paths.profile_dirs)
     hint = nearest(name, known) or (f"; there are: {', '.join(known)}" if known else "; there is none")
     return f"no profile {quote(name)} in {where}{hint}"
+
+
+def _profile_names(paths: Paths) -> list[str]:
+    folders = (folder for folder in paths.profile_dirs if folder.is_dir())
+    return sorted({file.stem for folder in folders for file in folder.glob("*.toml")})
 
 
 def _is_word(name: str) -> bool:

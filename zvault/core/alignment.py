@@ -8,9 +8,10 @@ touches, and how many of those only in part: a store that keeps whole objects re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from zvault.core.tuning import AGGREGATION
 from zvault.core.units import format_size
 
 GIB = 1 << 30
@@ -19,6 +20,9 @@ OLD_RECORD = 128 << 10
 
 SMALL = 16 << 10
 """Bytes: records of databases and volumes. They are small for a reason, and no advice is given against them."""
+
+WELL_MERGED, MOST_MERGED = 4 << 20, 16 << 20
+"""Bytes that ZFS is to merge where storage keeps objects: as it did in the lab, and at most (vdev_queue_aggregate)."""
 
 MUCH = 2.0
 """Times the bytes sent, from which on what the storage moves besides is worth a word."""
@@ -50,7 +54,8 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What matters of a vault's pool: ``sector`` is 2^ashift bytes; requests are merged up to ``merge`` bytes.
+    """What matters of a vault's pool: ``sector`` is 2^ashift bytes; requests are merged up to ``merge`` bytes, and
+    ``depth`` writes go at once.
 
     Blocks of up to ``small`` bytes go to the ``special`` device, if there is one (special_small_blocks).
     """
@@ -62,6 +67,7 @@ class Layout:
     small: int = 0
     compression: bool = False
     encryption: bool = False
+    depth: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +210,46 @@ def _about_records(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
                 f"every block of theirs goes to {layout.special.name}: special_small_blocks is"
                 f" {format_size(layout.small)}",
             )
-    yield from _too_small(sent, layout)
+    yield from _unmerged(sent, layout)
+    yield from _too_small(sent, merged_well(layout))
+
+
+def merged_well(layout: Layout) -> Layout:
+    """The same, with ZFS merging so much that a request covers most objects that it touches."""
+    unit = layout.data.unit
+    if unit is None or layout.data.kind != "object":
+        return layout
+    merge = min(MOST_MERGED, max(WELL_MERGED, 2 * unit))
+    if merge <= layout.merge:
+        return layout
+    return replace(layout, merge=merge, data=replace(layout.data, largest=max(layout.data.largest, merge)))
+
+
+def _unmerged(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+    """Requests that cover hardly any object whole, where larger ones would."""
+    well = merged_well(layout)
+    pairs = [(one, fit(one, layout), fit(one, well)) for one in sent]
+    told = [(one, now, then) for one, now, then in pairs if _asked(now) >= MUCH * _asked(then)]
+    if told:
+        one, now, then = max(told, key=lambda pair: _asked(pair[1]))
+        queue = (
+            f", and max_sectors_kb = {well.merge >> 10} in its [queue]"
+            if layout.data.largest < well.merge
+            else ""
+        )
+        yield Advice(
+            tuple(one.name for one, _, _ in told),
+            f'set {AGGREGATION[False]} = "{format_size(well.merge)}" and zio_dva_throttle_enabled = false in the'
+            f" profile's [module]{queue}",
+            f"a request of {format_size(now.request)} covers no {layout.data.kind} whole, which is then read and"
+            f" written again: {_asked(now):.0f} requests for each GiB of {one.name}, and {_asked(then):.0f} where what"
+            f" lies side by side is merged up to {format_size(well.merge)}",
+        )
+
+
+def _asked(found: Fit) -> float:
+    """Requests for each GiB."""
+    return found.puts + found.gets
 
 
 def _too_small(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:

@@ -23,7 +23,7 @@ LARGEST = 16 << 20
 DEEPEST = 128
 """Requests at once: more are neither tried nor needed by any storage that was seen."""
 
-GAIN = 1.15
+GAIN = 1.1
 """Twice the depth has to bring at least so much to be worth it."""
 
 LARGER = 1.25

@@ -7,8 +7,8 @@ A transaction group ends with small writes that wait for each other, in which no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from zvault.core.measure import LARGEST, SMALL, Knee
 from zvault.core.parameters import KNOWN
@@ -26,11 +26,8 @@ SERIAL = 20
 """Writes one after another at the end of a transaction group, about: the levels of its tree, its space maps, the labels
 with their flushes. On a model of slow disks, 35 ms a request, a group's end took 0.9 s."""
 
-LOST = 0.1
+LOST = 0.05
 """The part of the time that may go to them."""
-
-SLOWED = 0.6
-"""The part of the dirty data from which on writers are slowed down: zfs_delay_min_dirty_percent."""
 
 LONGEST = 30
 """Seconds a transaction group may take at most: what a crash costs of a receive is received again."""
@@ -40,6 +37,13 @@ LARGEST_RECORD = 1 << 20
 
 BETTER = 1.05
 """What another candidate must have, to be taken for the one that was worked out: less is noise."""
+
+NOISE = 1.2
+"""Two receives with the same settings may differ by so much: the two best are tried again where they are this near."""
+
+FAR = 2
+"""How many times as deep or as shallow as was measured a profile may be to be tried. Its neighbours that are tried show
+which way is better; what lies beyond them is slower still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +110,12 @@ def _groups(knee: Knee, host: Host) -> list[Choice]:
     long = min(end / LOST, LONGEST)
     ends = f"a transaction group ends with about {SERIAL} writes one after another, of {_time(knee.small.latency)} each"
     default = int(default_of(DIRTY, host) or 0)
-    dirty = min(most_dirty(host), math.ceil(2 * long * knee.bandwidth / SLOWED))
+    dirty = min(most_dirty(host), math.ceil(long * knee.bandwidth))
     found = []
     if dirty > default:
         why = (
-            f"{ends}: for that to be a {round(1 / LOST)}th of its time it has to last {_time(long)}, and there are two,"
-            f" one that fills and one that is written, at {format_rate(knee.bandwidth)}; writers are slowed down from"
-            f" {SLOWED:.0%} on"
+            f"{ends}: for that to be a {round(1 / LOST)}th of its time it has to last {_time(long)}, at"
+            f" {format_rate(knee.bandwidth)}; while one is written the next one takes its place in memory"
         )
         found.append(Choice(DIRTY, str(dirty), why))
     timeout = min(LONGEST, math.ceil(end / LOST))
@@ -129,24 +132,47 @@ def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def candidates(knee: Knee, host: Host, largest: int) -> list[Candidate]:
-    """What to try out, in this order: what was worked out, its neighbours, and OpenZFS's defaults last.
+Profiles = Mapping[str, Mapping[str, str]]
+"""Module parameters by profile."""
+
+
+def candidates(knee: Knee, host: Host, largest: int, profiles: Profiles) -> list[Candidate]:
+    """What to try out, in this order: what was worked out, its neighbours, profiles in files that are near it, and
+    OpenZFS's defaults last. They differ in their requests: a stream of seconds says nothing about transaction groups.
 
     ``largest`` is the most bytes in one request of the device.
     """
     found = [Candidate("worked out", settings(knee, host))]
+    groups = [one for one in found[0].choices if one.name in GROUPS]
     for what, size, depth in (
         ("twice the size", knee.size * 2, knee.depth),
-        ("half the size", knee.size // 2, knee.depth),
         ("half the depth", knee.size, knee.depth // 2),
         ("twice the depth", knee.size, knee.depth * 2),
     ):
-        if knee.size > SMALL and SMALL < size <= min(largest, LARGEST) and depth >= 1:
+        if knee.size > SMALL and size <= min(largest, LARGEST) and depth >= 1:
             found.append(Candidate(what, _with(found[0].choices, knee, size, depth)))
-    if groups := [one for one in found[0].choices if one.name in GROUPS]:
-        plain = tuple(one for one in found[0].choices if one not in groups)
-        found.append(Candidate("OpenZFS's own groups", plain))
+    for name, module in profiles.items():
+        if _near(knee, module, largest) and all(
+            _requested(one.module) != _requested(module) for one in found
+        ):
+            why = f"that is the profile {name}'s, which was faster than what was worked out"
+            theirs = [Choice(key, value, why) for key, value in module.items()]
+            ours = [one for one in groups if one.name not in module]
+            found.append(Candidate(f"as {name}", (*theirs, *ours)))
     return [*found, Candidate("OpenZFS's defaults")]
+
+
+def _requested(module: Mapping[str, str]) -> tuple[str | None, ...]:
+    return tuple(module.get(name) for name in (LIMIT, MOST, LEAST, THROTTLE))
+
+
+def _near(knee: Knee, module: Mapping[str, str], largest: int) -> bool:
+    """Whether a profile is one for a device like this."""
+    try:
+        size, depth = int(module[LIMIT]), int(module[MOST])
+    except (KeyError, ValueError):
+        return False
+    return size <= largest and knee.depth <= FAR * depth and depth <= FAR * knee.depth
 
 
 def _with(choices: Sequence[Choice], knee: Knee, size: int, depth: int) -> tuple[Choice, ...]:
@@ -166,6 +192,19 @@ def _with(choices: Sequence[Choice], knee: Knee, size: int, depth: int) -> tuple
 
 def _figure(name: str, value: int) -> str:
     return format_size(value) if name == LIMIT else str(value)
+
+
+def contested(tries: Sequence[Try]) -> list[int]:
+    """The places of the two best where one receive is not enough to tell which is better, the best one last."""
+    ended = sorted((one.rate, place) for place, one in enumerate(tries) if not one.stopped)
+    two = ended[-2:]
+    near = len(two) == 2 and two[1][0] < NOISE * two[0][0]
+    return [place for _, place in two] if near else []
+
+
+def both(first: Try, second: Try) -> Try:
+    """Two tries of one candidate as one: all bytes by all seconds."""
+    return replace(first, rate=2 / (1 / first.rate + 1 / second.rate))
 
 
 def winner(tries: Sequence[Try]) -> Try:

@@ -8,13 +8,25 @@ goes down for it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-DEADMAN = 300.0
-"""Seconds a request may be out before OpenZFS complains, ``zfs_deadman_ziotime_ms`` if nobody set it: zfs(4)."""
-DEADMAN_PARAMETER = "zfs_deadman_ziotime_ms"
+DEADMEN = {"zfs_deadman_ziotime_ms": 300.0, "zfs_deadman_synctime_ms": 600.0}
+"""Seconds a request may be out before OpenZFS complains, by the parameter that says so, if nobody set it: zfs(4).
+
+The second is for a sync of the whole pool, and then it is the requests that are out as long that are looked at
+(vdev_deadman in vdev.c).
+"""
 
 SHARE = 0.9
 """The part of it that devices may take: the block layer looks at its own timeouts only now and then."""
+
+
+def deadman(values: Mapping[str, str]) -> tuple[float, str]:
+    """Seconds until OpenZFS's deadman looks, and the parameter that says so; ``values`` are those that are set."""
+    known = {name: value for name, value in values.items() if value.isdecimal()}
+    return min(
+        (int(known[name]) / 1000 if name in known else default, name) for name, default in DEADMEN.items()
+    )
 
 
 def longest(timeout: float, connections: int) -> float:

@@ -132,11 +132,11 @@ class Lookout:
             mending.task = asyncio.create_task(self._mend(keeper, mending), name=f"mend {keeper.name}")
 
     async def _mend(self, keeper: Keeper, mending: Mending) -> None:
+        fields = {"fields": {"VAULT": keeper.name}}
         try:
-            await keeper.mend(lambda text: log.info("%s: %s", keeper.name, text))
+            await keeper.mend(lambda text: log.info("%s: %s", keeper.name, text, extra=fields))
         except ZvaultError as error:
             if str(error) != mending.why:
-                fields = {"fields": {"VAULT": keeper.name}}
                 log.warning("vault %s cannot be mended yet: %s", keeper.name, error, extra=fields)
             mending.why = str(error)
             mending.due = time.monotonic() + mending.pause

@@ -156,7 +156,8 @@ class Assembly:
         give_up = time.monotonic() + EXPORT_PATIENCE
         while True:
             try:
-                return await self.zpool.export(self.pool, TEARDOWN_DEADLINE)
+                async with watched(self._storage_trouble):
+                    return await self.zpool.export(self.pool, TEARDOWN_DEADLINE)
             except Busy:
                 if time.monotonic() >= give_up:
                     raise
@@ -243,6 +244,12 @@ class Assembly:
         if any(device.state != "down" for device in await self.stack().probe()):
             return True
         return await self.imported() is not None
+
+    async def exported(self) -> bool:
+        """Whether the pool is not imported though every device is well. Raises what keeps it from being told."""
+        if any(device.state != "up" for device in await self.stack().probe()):
+            return False
+        return await self.zpool.state(self.pool) is None
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None; quick, also when its pool hangs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from zvault.config.s3backer import S3backerServer
 from zvault.config.schema import Backup, Device, Vault
 from zvault.core.alignment import Layout, Prices, Sent, Store, advise, fit
 from zvault.core.errors import ZvaultError
+from zvault.core.groups import FIRST, LATER, advise_on_groups, group
 from zvault.core.model import Dataset
 from zvault.core.names import excluded
 from zvault.core.tuning import AGGREGATION
@@ -35,6 +37,9 @@ ASHIFT = 12
 
 MERGED = 128 << 10
 """zfs_vdev_aggregation_limit_non_rotating's default, zfs(4)."""
+
+AT_ONCE, DEPTH = "zfs_vdev_async_write_min_active", 2
+"""How many writes go to a device while little waits, and its default: zfs(4)."""
 
 REQUEST = 1280 << 10
 """Bytes in a request where the device is not up to be asked: BLK_DEF_MAX_SECTORS before Linux 6.16."""
@@ -63,7 +68,7 @@ async def fit_document(context: Context, vaults: Vaults, name: str) -> Document:
     sent = [_sent(backup, one) for one in found.values() if excluded(one.name, backup.exclude) is None]
     below = await _below(context, vault, await vaults[backup.vault].devices())
     layout = await _layout(context, backup.vault, below)
-    advice = [asdict(one) for one in advise(sent, layout)]
+    advice = [asdict(one) for one in (*advise(sent, layout), *advise_on_groups(layout))]
     advice += [_stacked(spec) for spec in below.on_zfs]
     return {
         "backup": name,
@@ -80,6 +85,9 @@ async def fit_document(context: Context, vaults: Vaults, name: str) -> Document:
             }
             for role, store in below.stores.items()
         ],
+        "group": asdict(group(layout)),
+        "run": {"groups": LATER, **asdict(group(layout).times(LATER))},
+        "first": {"groups": FIRST, **asdict(group(layout).times(FIRST))},
         "datasets": [{"record": one.record, "ratio": one.ratio, **asdict(fit(one, layout))} for one in sent],
         "advice": advice,
         "unknown": below.unknown,
@@ -110,28 +118,29 @@ async def _layout(context: Context, name: str, below: _Below) -> Layout:
         small = int((await zfs.get(vault.pool, "special_small_blocks"))["special_small_blocks"])
         of_each = await read_property(zfs.host, vault.pool, "ashift") or {}
         ashift = max((int(value) for value in of_each.values()), default=ashift)
+    in_force = await _in_force(context, vault, profile)
     return Layout(
         1 << ashift,
-        await _merged(context, vault, profile),
+        in_force.get(AGGREGATION[False], MERGED),
         below.stores.get("data") or Store(vault.pool, REQUEST),
         below.stores.get("special"),
         small,
         compression=below.compression,
         encryption=below.encryption,
+        depth=in_force.get(AT_ONCE, DEPTH),
     )
 
 
-async def _merged(context: Context, vault: Vault, profile: Profile) -> int:
-    """Up to how many bytes ZFS merges, on devices that do not rotate: as the profile wants, or as it is."""
-    limit = AGGREGATION[False]
-    if limit in profile.module:
-        return int(profile.module[limit])
-    if vault.host is not None:
-        return MERGED
-    try:
-        return int((await params.look(context.runner)).parameters[limit].value)
-    except (ZvaultError, KeyError, ValueError):
-        return MERGED
+async def _in_force(context: Context, vault: Vault, profile: Profile) -> dict[str, int]:
+    """Up to how many bytes ZFS merges on devices that do not rotate, and how many writes it sends at least: as the
+    profile wants, or as it is."""
+    found = {}
+    if vault.host is None:
+        with contextlib.suppress(ZvaultError):
+            now = (await params.look(context.runner)).parameters
+            found = {name: now[name].value for name in (AGGREGATION[False], AT_ONCE) if name in now}
+    wanted = {name: profile.module[name] for name in (AGGREGATION[False], AT_ONCE) if name in profile.module}
+    return {name: int(value) for name, value in (found | wanted).items() if value.isdecimal()}
 
 
 async def _below(context: Context, vault: Vault, states: list[DeviceState]) -> _Below:

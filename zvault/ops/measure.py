@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from zvault.config.load import all_profiles
 from zvault.core.errors import Busy, DeadlineExceeded, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
 from zvault.core.measure import LARGEST, Point, Points, Way, by_place, knee, next_place
 from zvault.core.settings import advice, candidates, winner
@@ -130,7 +131,8 @@ async def settle_on(context: Context, vault: str, found: Found, say: Say) -> Out
         raise NotFound(f"the pool of vault '{vault}' is not imported")
     host = await params.look(context.runner)
     best = knee(found.points, found.largest)
-    offered = candidates(best, host, found.largest)
+    profiles = {name: one.module for name, one in all_profiles(context.paths).items() if name != AUTO}
+    offered = candidates(best, host, found.largest, profiles)
     points = tuple(found.points.values())
     settled = Outcome(specs(context, vault), state.guid, found.way, points, offered[0].choices, advice(best))
     keep(context, vault, settled)

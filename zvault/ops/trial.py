@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from zvault.core.errors import ToolFailed
-from zvault.core.settings import Candidate, Try, winner
+from zvault.core.settings import Candidate, Try, both, contested, winner
 from zvault.core.units import format_rate, format_size
 from zvault.devices import fio
 from zvault.devices.stack import Say
@@ -26,7 +26,7 @@ from zvault.zfs import scratch
 SECONDS = 4.0
 """How much of the best that the device took a stream is, in seconds of it: a transaction group and its end."""
 
-LEAST, MOST = 64 << 20, 2 << 30
+LEAST, MOST = 64 << 20, 1 << 30
 """Bytes of a stream. A smaller one would be over before the device is busy."""
 
 INFLATED = 32
@@ -61,16 +61,25 @@ class Trial:
         return self.context.vault(self.vault).pool
 
     async def run(self, candidates: Sequence[Candidate]) -> list[Try]:
-        """Try them in turn. Raises ToolFailed, DeadlineExceeded; the caller settles the parameters afterwards."""
+        """Try them in turn, and the two best again where they are near each other.
+
+        Raises ToolFailed, DeadlineExceeded; the caller settles the parameters afterwards.
+        """
         tries: list[Try] = []
         async with self._scratch():
             # The first receive after an import also reads the space maps that it allocates from: it does not count.
             self.say(f"warming up: receiving {format_size(self.size)}")
-            await self._try(candidates[0], [])
+            await self._try(candidates[0], None)
             for candidate in candidates:
                 self.say(f"trying {candidate.what}: receiving {format_size(self.size)}")
-                tries.append(await self._try(candidate, tries))
+                tries.append(await self._try(candidate, winner(tries) if tries else None))
                 self.say(f"{candidate.what}: {told(tries[-1])}")
+            for place in contested(tries):
+                candidate = tries[place].candidate
+                self.say(f"trying {candidate.what} again: receiving {format_size(self.size)}")
+                again = await self._try(candidate, None)
+                tries[place] = both(tries[place], again)
+                self.say(f"{candidate.what}: {told(again)}, together {told(tries[place])}")
         return tries
 
     @asynccontextmanager
@@ -95,9 +104,8 @@ class Trial:
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
 
-    async def _try(self, candidate: Candidate, before: Sequence[Try]) -> Try:
+    async def _try(self, candidate: Candidate, best: Try | None) -> Try:
         """Receive once; stop as soon as the best one before was faster."""
-        best = winner(before) if before else None
         limit = FIRST_DEADLINE if best is None else self.size / best.rate
         await self._settle(candidate.module)
         await scratch.sync(self.pool, self.context.runner, SYNC_DEADLINE)

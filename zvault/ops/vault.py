@@ -55,7 +55,7 @@ class Keeper:
         self.changed = 0.0
         """When it last came up or went down, in monotonic seconds: what was seen before that is not so any more."""
         self.left = False
-        """Whether somebody exported its pool, so that it is not brought up by itself."""
+        """Whether somebody exported its pool or took it down, so that it is not brought up by itself."""
         self._was_up = False
         self.turn = asyncio.Lock()
         """Held by whoever brings it up or takes it down."""
@@ -156,20 +156,23 @@ class Keeper:
     async def mend(self, say: Say) -> None:
         """Once storage that went away is back: a vault that is to be up goes on, one that was to go down goes down.
 
-        Nothing while somebody uses it, nothing is wrong, or its pool was exported. Raises what still stands in the way.
+        Nothing while somebody uses it, nothing is wrong, or somebody wants it so. Raises what still stands in the way.
         """
         if self.users or self.turn.locked() or self.config.host is not None:
             return
         async with self.turn:
             if self.pinned or self.config.up == "always":
-                if await self.trouble() is not None and not await self._exported(say):
-                    await self.keep_up("zvaultd", say, self.assembly())
+                if await self.trouble() is not None:
+                    if not await self._wanted_so(say):
+                        await self.keep_up("zvaultd", say, self.assembly())
+                elif self.left:  # somebody imported it again
+                    self.left, self.error = False, None
             elif self.error is not None and self.context.leases.get(self.lease) is not None:
                 await to_its_end(self._take_down(say))
                 self.error = None
 
-    async def _exported(self, say: Say) -> bool:
-        """Whether somebody exported the pool: it was up, and its devices are well. Says so once."""
+    async def _wanted_so(self, say: Say) -> bool:
+        """Whether somebody wants it so: who exports a pool that was up, with devices that are well. Says so once."""
         if self._was_up and not self.left and await self.assembly().exported():
             self.left = True
             self.error = NotFound(
@@ -200,6 +203,7 @@ class Keeper:
                 self.error = error
                 raise
             self.error = None
+            self.left = True  # also one that is to be up always: somebody took it down
 
     @asynccontextmanager
     async def once(self, user: str, say: Say, assembly: Assembly) -> AsyncIterator[None]:
@@ -276,7 +280,7 @@ class Keeper:
             say(str(half))
         if lease is not None and not lease["stale"] and lease.get("left"):
             self.pinned, self._was_up = bool(lease.get("pinned")), True
-            if await self._exported(say):
+            if await self._wanted_so(say):
                 return
         if self.config.up == "always":
             await self.up(say)

@@ -1,5 +1,6 @@
 """What a user sees when it does not work: what, why, next; an exit status; never a traceback."""
 
+import json
 import os
 import socket
 import subprocess
@@ -148,6 +149,36 @@ def test_check_config(ctl, tmp_path, monkeypatch):
     said = ctl("check-config", "-j", str(file))
     assert said.code == 2
     assert '"ok": false' in said.out
+
+
+def test_check_config_warns_of_timeouts_that_end_too_late(ctl, tmp_path, monkeypatch):
+    """OpenZFS's own bound may be another on the host; what the profile sets is sure."""
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    monkeypatch.setattr("zvault.config.paths.Paths", partial(Paths, profiles=profiles))
+    file, profile = tmp_path / "zvault.toml", profiles / "local.toml"
+    profile.touch()
+    file.write_text(GOOD.replace('server.sock"', 'server.sock"\nconnections = 4'))
+    said = ctl("check-config", str(file))
+    assert said.code == 0
+    assert said.out.startswith("OK: ")
+    assert said.err.startswith(
+        "warning: vault.cold.device[0].timeout: a request may take 6m, on 4 connections"
+    )
+    assert 'make it "67s" or less' in said.err
+    assert json.loads(ctl("check-config", "-j", str(file)).out)["warnings"]
+
+    profile.write_text("[module]\nzfs_deadman_ziotime_ms = 60000\n")
+    file.write_text(GOOD)
+    said = ctl("check-config", str(file))
+    assert (said.code, said.out) == (2, "")
+    assert f"{file}:4: vault.cold.device[0].timeout: a request may take 1m 30s, and" in said.err
+    assert 'after 1m (zfs_deadman_ziotime_ms, in profile "local"): make it "54s" or less' in said.err
+
+    profile.write_text("[module]\nzfs_deadman_ziotime_ms = 400000\n")
+    file.write_text(GOOD.replace('server.sock"', 'server.sock"\nconnections = 4'))
+    said = ctl("check-config", str(file))
+    assert (said.code, said.err) == (0, "")
 
 
 def zvaultctl(*arguments: str, **options) -> subprocess.CompletedProcess[str]:

@@ -109,6 +109,15 @@ def test_small_blocks_go_to_the_special_device() -> None:
     assert fit(Sent("files", 128 * KIB), both).store == "device"
 
 
+def test_what_is_merged_need_not_be_written_anew_at_the_source() -> None:
+    old = Sent("tank/old", 128 * KIB)
+    (advice,) = advise([old], layout(MIB))
+    assert "18368 requests for each GiB of tank/old, and 1789" in advice.why
+    assert advise([old], layout(MIB, merge=4 * MIB)) == []
+    small = layout(MIB, data=store(MIB, 1280 * KIB))
+    assert "max_sectors_kb = 4096" in advise([old], small)[0].what
+
+
 def about(advice: list[Advice]) -> dict[str, tuple[str, ...]]:
     return {one.what.split(",")[0]: one.about for one in advice}
 
@@ -118,7 +127,10 @@ GOOD = Sent("tank/files", MIB)
 
 def test_what_fits_needs_no_advice() -> None:
     assert (
-        advise([GOOD, Sent("tank/db", 16 * KIB), Sent("tank/vm", 16 * KIB, volume=True)], layout(4 * MIB))
+        advise(
+            [GOOD, Sent("tank/db", 16 * KIB), Sent("tank/vm", 16 * KIB, volume=True)],
+            layout(4 * MIB, merge=8 * MIB),
+        )
         == []
     )
     assert advise([GOOD, Sent("tank/old", 128 * KIB)], layout(None)) == []
@@ -129,7 +141,13 @@ def test_what_fits_needs_no_advice() -> None:
     [
         (replace(GOOD, large_blocks=False), layout(4 * MIB), "set send = { large_blocks = true }"),
         (GOOD, layout(512 * KIB), "take larger objects for device"),
-        (Sent("tank/old", 128 * KIB), layout(4 * MIB), "set recordsize=1M at the source"),
+        (
+            Sent("tank/old", 128 * KIB),
+            layout(None, data=store(4 * MIB, kind="stripe")),
+            "set recordsize=1M at the source",
+        ),
+        (Sent("tank/old", 128 * KIB), layout(MIB), 'set zfs_vdev_aggregation_limit_non_rotating = "4M"'),
+        (Sent("tank/old", 128 * KIB), layout(8 * MIB), 'set zfs_vdev_aggregation_limit_non_rotating = "16M"'),
         (GOOD, layout(4 * MIB, merge=4 * MIB, data=store(4 * MIB, MIB)), "raise max_sectors_kb to 4096"),
         (GOOD, layout(4 * MIB, special=store(None)), "set special_small_blocks"),
         (GOOD, layout(4 * MIB, special=store(None), small=MIB), "lower special_small_blocks below 1M"),

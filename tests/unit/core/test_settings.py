@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from device_model import HDD, MODELS, Model, search
+from device_model import HDD, MODELS, SSD, Model, search
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,9 @@ from zvault.core.settings import (
     Choice,
     Try,
     advice,
+    both,
     candidates,
+    contested,
     settings,
     winner,
 )
@@ -46,13 +48,13 @@ def test_slow_disks():
         LEAST: "4",
         THROTTLE: "0",
         DIRTY: str(2 * GIB),
-        TIMEOUT: "8",
+        TIMEOUT: "15",
     }
     assert "of 128K only 13.4M/s: each takes 37.2 ms, however small" in chosen[LIMIT].why
     assert (
         "Little's law: 76.2M/s in requests of 1M that take 52.5 ms each are 4.0 at once" in chosen[MOST].why
     )
-    assert "20 writes one after another, of 37.2 ms each: for that to be a 10th" in chosen[DIRTY].why
+    assert "20 writes one after another, of 37.2 ms each: for that to be a 20th" in chosen[DIRTY].why
 
 
 def test_a_disk_in_the_host_is_left_as_it_is():
@@ -73,16 +75,43 @@ def test_nothing_is_below_what_openzfs_has_by_itself(model: Model, memory: int):
     assert {one.name: one.value for one in verdicts} == chosen, "the host takes every one as it is"
 
 
+def requests(size: int, depth: int) -> dict[str, str]:
+    return {LIMIT: str(size), MOST: str(depth), LEAST: str(depth), THROTTLE: "0"}
+
+
+PROFILES = {
+    "rbd-hdd": {**requests(4 * MIB, 4), DIRTY: str(4 * GIB)},
+    "deep": requests(MIB, 24),
+    "odd": {LIMIT: "much", MOST: "4"},
+    "local": {},
+}
+
+
 @given(MODELS, st.sampled_from([1 * MIB, 4 * MIB, LARGEST]))
 def test_what_is_tried_out(model: Model, largest: int):
     best = search(model, largest)[1]
-    offered = candidates(best, host(8 * GIB), largest)
+    offered = candidates(best, host(8 * GIB), largest, PROFILES)
     assert offered[0].choices == settings(best, host(8 * GIB))
     assert offered[-1].module == {}
     for one in offered[:-1]:
         assert int(one.module.get(LIMIT, "1")) <= largest
         assert int(one.module.get(MOST, "1")) >= 1
     assert len({tuple(one.module.items()) for one in offered}) == len(offered)
+
+
+def test_profiles_for_such_a_device_are_tried_too():
+    here = host(8 * GIB)
+    offered = {one.what: one for one in candidates(search(SSD)[1], here, LARGEST, PROFILES)}
+    assert offered["as deep"].module.items() >= requests(MIB, 24).items()
+    assert "the profile deep's" in offered["as deep"].choices[0].why
+    assert "as rbd-hdd" not in offered, "it is four times shallower"
+    slow = {one.what: one for one in candidates(search(HDD)[1], here, LARGEST, PROFILES)}
+    assert not {"as deep", "as rbd-hdd"} & slow.keys(), "one is too deep, the other what was worked out"
+    other = {"mine": {**requests(4 * MIB, 5), TIMEOUT: "9"}}
+    groups = {one.name: one.value for one in settings(search(HDD)[1], here)}
+    mine = next(one for one in candidates(search(HDD)[1], here, LARGEST, other) if one.what == "as mine")
+    assert mine.module == {**requests(4 * MIB, 5), TIMEOUT: "9", DIRTY: groups[DIRTY]}
+    assert "as mine" not in {one.what for one in candidates(search(HDD)[1], here, 2 * MIB, other)}
 
 
 WORKED = Candidate("worked out", (Choice(MOST, "4", ""),))
@@ -102,6 +131,24 @@ DEFAULT = Candidate("OpenZFS's defaults")
 )
 def test_who_wins(tries: list[Try], won: Candidate):
     assert winner(tries).candidate == won
+
+
+@pytest.mark.parametrize(
+    ("tries", "again"),
+    [
+        ([Try(WORKED, 100), Try(OTHER, 110)], [0, 1]),
+        ([Try(WORKED, 110), Try(OTHER, 50), Try(DEFAULT, 100)], [2, 0]),
+        ([Try(WORKED, 100), Try(OTHER, 130)], []),
+        ([Try(WORKED, 100), Try(OTHER, 100, stopped=True)], []),
+        ([], []),
+    ],
+)
+def test_the_two_best_are_tried_again_where_they_are_near(tries: list[Try], again: list[int]):
+    assert contested(tries) == again
+
+
+def test_two_tries_are_one_of_twice_the_bytes():
+    assert both(Try(WORKED, 60), Try(WORKED, 30)) == Try(WORKED, pytest.approx(40))
 
 
 def test_without_a_try_nobody_wins():

@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.timeouts import fitted, longest
+from zvault.core.timeouts import deadman, fitted, longest
+
+
+def test_the_deadman_that_looks_first_counts():
+    assert deadman({}) == (300, "zfs_deadman_ziotime_ms")
+    assert deadman({"zfs_deadman_ziotime_ms": "20000"}) == (20, "zfs_deadman_ziotime_ms")
+    assert deadman({"zfs_deadman_synctime_ms": "60000"}) == (60, "zfs_deadman_synctime_ms")
+    assert deadman({"zfs_deadman_ziotime_ms": "900000"}) == (600, "zfs_deadman_synctime_ms")
+    assert deadman({"zfs_deadman_ziotime_ms": "what?"}) == (300, "zfs_deadman_ziotime_ms")
 
 
 def test_what_is_short_enough_stays():

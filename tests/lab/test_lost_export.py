@@ -1,0 +1,70 @@
+"""An export that loses its device under way. OpenZFS 2.3 does not get out of it without a reboot, so this is the last
+that happens in its guest: whoever asked is told soon, and the daemon goes on.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import world
+from test_vanishing import PORT, PROMPT, Server, Vault, cut, nbd
+from watcher import Watcher
+from world import DISK, ctl, eventually, main_pid, ok
+
+from zvault.zfs.zpool import exporting
+
+LAB = {"mem": "4G", "timeout": 400}
+
+
+@pytest.fixture(scope="module")
+def vault() -> Iterator[Vault]:
+    """On a server whose disk takes a while for each write, so that an export takes some seconds."""
+    DISK.mkdir(exist_ok=True)
+    with nbd(Server(wdelay="300ms")) as storage:
+        it = Vault()
+        it.storage = storage
+        it.source()
+        it.start()
+        ok("run", "tank")
+        yield it
+
+
+def under_way() -> subprocess.Popen[str]:
+    """``vault down``, up to its export."""
+    ok("vault", "up", "cold")
+    down = subprocess.Popen(["zvaultctl", "vault", "down", "cold"], stderr=subprocess.PIPE, text=True)
+    eventually("the export", lambda: exporting("cold", Path("/proc")), seconds=60, every=0.01)
+    return down
+
+
+def test_a_device_that_is_back_in_time(vault: Vault):
+    """Nothing is lost or told: the export only takes longer."""
+    down = under_way()
+    with cut(PORT, "dport", "sport"):
+        time.sleep(1)
+    assert down.wait(60) == 0
+    world.nothing_left()
+
+
+def test_a_device_that_is_not(vault: Vault):
+    pid = main_pid()
+    down = under_way()
+    began = time.monotonic()
+    with Watcher() as watcher, cut(PORT, "dport", "sport"):
+        _, said = down.communicate(timeout=60)
+        print(f"vault down gave up after {time.monotonic() - began:.1f} s:", said)
+        assert down.returncode == 1
+        assert "left as it is: the pool cold (suspended)" in " ".join(said.split())
+        eventually("it to be told", watcher.told, seconds=30)
+    up = ctl("vault", "up", "cold", timeout=60)
+    print(up.err)
+    assert "only a reboot does" in " ".join(up.err.split())
+    vault = world.status()["vaults"][0]
+    assert (vault["state"], vault["health"]) == ("gone", "SUSPENDED")
+    assert not watcher.failed
+    assert max(watcher.worst.values()) < PROMPT, watcher.worst
+    assert main_pid() == pid, "the daemon did not survive it"
