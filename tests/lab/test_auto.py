@@ -151,7 +151,7 @@ def test_who_stops_waiting_stops_it() -> None:
     assert any("measuring /dev/nbd0: reads of" in line for line in said)
     measuring.send_signal(signal.SIGINT)
     assert measuring.wait(30) == 130
-    eventually("it has stopped", lambda: "fio" not in sh("ps", "-A", "-o", "comm="), seconds=20)
+    eventually("it has stopped", lambda: "fio" not in sh("ps", "-A", "-o", "comm="), seconds=60)
     eventually("the vault is down", lambda: "cold" not in sh("zpool", "list", "-Ho", "name"))
     eventually("nothing is left", lambda: now() == BEFORE)
     assert measured() == before
