@@ -47,7 +47,7 @@ class Terminal:
         os.close(far)
         self.text = ""
 
-    def read_until(self, wanted: str | None = None, deadline: float = 20.0) -> str:
+    def read_until(self, wanted: str | None = None, deadline: float = 60.0) -> str:
         """Read until the pattern ``wanted`` appears, or to the end; what was read, without escapes."""
         until = time.monotonic() + deadline
         while wanted is None or not re.search(wanted, self.plain):
