@@ -74,6 +74,14 @@ class Terminal:
         return self.process.wait(10)
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """What a shell starts in the background ignores Ctrl-C, and so does all that it starts itself."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def troubled(daemon):
     error = trouble(why="the pool is full, " * 12 + "truly")
