@@ -87,7 +87,7 @@ def test_a_printed_size_reads_back_within_its_last_digit(size: int) -> None:
     text = format_size(size)
     assert len(text) <= 5
     back = parse_size(text)
-    assert abs(back - size) <= size * 0.005
+    assert abs(back - size) <= size * 0.005 + 1  # parse_size gives whole bytes
 
 
 @given(st.integers(0, 1023), st.sampled_from("BKMGTP"))
