@@ -193,9 +193,9 @@ class Keeper:
                     f"by {', '.join(self.users)}",
                     "wait for it to end; 'zvaultctl status' shows it",
                 )
-            if self.pinned:
-                # Before it begins: a crash halfway must not bring it up again.
-                self.pinned = False
+            if self.pinned or self.left:
+                # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
+                self.pinned = self.left = False
                 self.write_down(pinned=False, paths=self._known())
             try:
                 await to_its_end(self._take_down(say))
@@ -219,6 +219,7 @@ class Keeper:
                 await self._release()
 
     async def _bring_up(self, assembly: Assembly, say: Say) -> PoolState:
+        self.left = False
         self.write_down(pinned=self.pinned, paths=self._known())
         if self.config.device and hostid() == 0:
             say("this host has no hostid, so ZFS cannot tell it from another: 'zgenhostid' makes one")
@@ -228,7 +229,7 @@ class Keeper:
             if not self.pinned:
                 await to_its_end(self.forget_if_down())
             raise
-        self.left, self._was_up = False, True
+        self._was_up = True
         self.write_down(pinned=self.pinned, paths=paths)
         await tuned(self.context, self.name, paths, say, new=assembly.new)
         self.context.pools.note(state.guid, Seen(self.name, self.config.pool))
