@@ -7,9 +7,9 @@ from functools import partial
 
 from aiohttp import web
 
+from zvault.daemon import journal
 from zvault.daemon.following import Document, Say, followed
 from zvault.daemon.guard import json_object
-from zvault.daemon.journal import log
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.create import create
@@ -19,7 +19,7 @@ from zvault.ops.measure import measure, refuse_unless_auto
 from zvault.ops.report import vault_document
 from zvault.ops.takeover import take_over, takeover
 from zvault.ops.tune_show import measured_document, tuning_document
-from zvault.ops.vault import Keeper, Vaults
+from zvault.ops.vault import Vaults
 
 
 class VaultsApi:
@@ -72,8 +72,8 @@ class VaultsApi:
                 await act(say)
                 return {"vault": await vault_document(keeper)}
 
-            return await followed(request, whole, _journal_of(keeper))
-        await act(_journal_of(keeper))
+            return await followed(request, whole, journal.about(keeper.name))
+        await act(journal.about(keeper.name))
         return web.json_response({"vault": await vault_document(keeper)})
 
     async def post_measure(self, request: web.Request) -> web.StreamResponse:
@@ -86,7 +86,7 @@ class VaultsApi:
                 found = await measure(self.status.context, keeper.name, list(keeper.users), say)
             return {"measured": measured_document(found)}
 
-        return await followed(request, whole, _journal_of(keeper))
+        return await followed(request, whole, journal.about(keeper.name))
 
     async def get_takeover(self, request: web.Request) -> web.Response:
         """Who has a vault, and what taking it over would do."""
@@ -97,7 +97,7 @@ class VaultsApi:
         """Take a vault over from the ``holders`` of get_takeover."""
         keeper, body = self.vaults[request.match_info["vault"]], await json_object(request)
         by_hand = body.get("fenced_by_hand") is True
-        await take_over(keeper, body.get("holders"), _journal_of(keeper), by_hand=by_hand)
+        await take_over(keeper, body.get("holders"), journal.about(keeper.name), by_hand=by_hand)
         return web.json_response({"vault": await vault_document(keeper)})
 
     async def get_creation(self, request: web.Request) -> web.Response:
@@ -106,10 +106,3 @@ class VaultsApi:
         made = keeper.assembly()
         found = creation_document(keeper.name, keeper.config, made.profile(), made.stack())
         return web.json_response({"creation": found})
-
-
-def _journal_of(keeper: Keeper) -> Callable[[str], None]:
-    def say(text: str) -> None:
-        log.info("%s: %s", keeper.name, text, extra={"fields": {"VAULT": keeper.name}})
-
-    return say

@@ -135,7 +135,7 @@ class Daemon:
 
     async def _adopt(self, keeper: Keeper, *, keep: bool) -> None:
         try:
-            await keeper.adopt(lambda text: log.info("%s: %s", keeper.name, text), keep=keep)
+            await keeper.adopt(journal.about(keeper.name), keep=keep)
         except ZvaultError as error:
             keeper.error = error
             log.error("vault %s: %s", keeper.name, error, extra={"fields": {"VAULT": keeper.name}})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from zvault.core.units import format_duration, format_size
@@ -51,6 +52,15 @@ def set_up() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for noisy in ("apscheduler", "aiohttp.access", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def about(vault: str) -> Callable[[str], None]:
+    """Tells the log of a vault, with its name as a field."""
+
+    def say(text: str) -> None:
+        log.info("%s: %s", vault, text, extra={"fields": {"VAULT": vault}})
+
+    return say
 
 
 def _stderr_is_the_journal() -> bool:

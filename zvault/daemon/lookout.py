@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.errors import DeviceGone, ZvaultError
+from zvault.daemon import journal
 from zvault.daemon.journal import log
 from zvault.ops.report import Document, own_document, unknown_document, vault_document
 from zvault.ops.vault import Keeper, Vaults
@@ -87,15 +88,15 @@ class Lookout:
             if done:
                 return look.result()
             sight.late = look
-        age = time.monotonic() - sight.at
+        age, known = time.monotonic() - sight.at, sight.document | own_document(keeper)
         if age < STALE:
-            return sight.document | own_document(keeper)
+            return known
         silent = DeviceGone(
             f"vault '{keeper.name}' cannot be looked at",
             f"the kernel has not answered for {age:.0f} s",
             "see 'zpool status' and the kernel's log; what is shown is how it was before",
         )
-        return {**sight.document, "state": "gone", "error": silent.as_dict()}
+        return {**known, "state": "gone", "error": silent.as_dict()}
 
     def _patience(self, keeper: Keeper, sight: Sight) -> float:
         if not sight.seen:
@@ -132,11 +133,11 @@ class Lookout:
             mending.task = asyncio.create_task(self._mend(keeper, mending), name=f"mend {keeper.name}")
 
     async def _mend(self, keeper: Keeper, mending: Mending) -> None:
-        fields = {"fields": {"VAULT": keeper.name}}
         try:
-            await keeper.mend(lambda text: log.info("%s: %s", keeper.name, text, extra=fields))
+            await keeper.mend(journal.about(keeper.name))
         except ZvaultError as error:
             if str(error) != mending.why:
+                fields = {"fields": {"VAULT": keeper.name}}
                 log.warning("vault %s cannot be mended yet: %s", keeper.name, error, extra=fields)
             mending.why = str(error)
             mending.due = time.monotonic() + mending.pause
