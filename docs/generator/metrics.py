@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from prometheus_client.core import Metric
@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import ZvaultError
+from zvault.core.stalls import KINDS
 from zvault.daemon.app import Daemon
 from zvault.daemon.metrics import HEALTH
 
@@ -67,8 +68,15 @@ def row(family: Metric) -> str:
 
 
 def states() -> str:
-    """The values of a pool's state."""
-    return f"\n`state` is one of {', '.join(f'`{state.lower()}`' for state in HEALTH)}.\n"
+    """The values of a pool's state, and of a stall's kind."""
+    return (
+        f"\n`state` is one of {listed(state.lower() for state in HEALTH)}, `kind` one of {listed(KINDS)}.\n"
+    )
+
+
+def listed(words: Iterable[str]) -> str:
+    """``a, b``, as code."""
+    return ", ".join(f"`{word}`" for word in words)
 
 
 def reasons() -> Iterator[str]:

@@ -14,9 +14,10 @@ import queue
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ class Guest:
         self.process: subprocess.Popen[bytes] | None = None
         self.stopped = False
         self.seconds = 0.0
+        self.timeout: int = settings(module.path).get("timeout", MODULE_TIMEOUT_S)
 
     def argv(self, share: Path) -> list[str]:
         """The command that runs the module in a guest."""
@@ -130,7 +132,7 @@ class Guest:
         verbose = self.config.get_verbosity()
         return [
             *("setpriv", "--pdeathsig", "TERM", str(LAB / "run"), *options),
-            *(f"--timeout={wanted.get('timeout', MODULE_TIMEOUT_S)}", f"--share={share}"),
+            *(f"--timeout={self.timeout}", f"--share={share}"),
             "--env=ZVAULT_LAB_REPORTS=/share/reports",
             *(f"--env=ZVAULT_ALL={every}" for every in filter(None, [os.environ.get("ZVAULT_ALL")])),
             "--",
@@ -255,7 +257,7 @@ class Replay:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run the lab's modules in guests, and then what is left as usual."""
+    """Run the lab's modules in guests, two side by side, and what is left as usual beside them."""
     config = session.config
     modules: dict[LabModule, list[LabItem]] = {}
     for item in session.items:
@@ -264,24 +266,44 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     broken = session.testsfailed and not config.option.continue_on_collection_errors
     if not modules or config.option.collectonly or broken:
         return None
-    guests = [Guest(module, items, config) for module, items in modules.items()]
-    pool = ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0)))
+    # What may take longest begins first: then the CPUs end at about the same time.
+    guests = sorted(
+        (Guest(module, items, config) for module, items in modules.items()), key=lambda guest: -guest.timeout
+    )
+    waiting: queue.SimpleQueue[Guest] = queue.SimpleQueue()
+    for guest in guests:
+        waiting.put(guest)
+    workers = [threading.Thread(target=run_all, args=(waiting,)) for _ in os.sched_getaffinity(0)]
+    config.stash[GUESTS] = guests
     try:
-        for guest in guests:
-            pool.submit(guest.run)
+        # One CPU is left to the tests that start guests of their own, until they are done.
+        for worker in workers[1:]:
+            worker.start()
+        run_here([item for item in session.items if not isinstance(item, LabItem)], session)
+        workers[0].start()
         for guest in guests:
             Replay(session, guest).all()
     finally:
         for guest in guests:
             guest.stop()
-        pool.shutdown(cancel_futures=True)
-        config.stash[GUESTS] = guests
-    # Here and not in pytest's own loop, which would take a failure so far for one of collection.
-    rest = [item for item in session.items if not isinstance(item, LabItem)]
-    for item, following in zip(rest, [*rest, None][1:], strict=True):
-        config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        stop_if_asked(session)
+        for worker in workers:
+            if worker.ident is not None:
+                worker.join()
     return True
+
+
+def run_all(waiting: queue.SimpleQueue[Guest]) -> None:
+    """Run one guest after another while there are any."""
+    with suppress(queue.Empty):
+        while True:
+            waiting.get_nowait().run()
+
+
+def run_here(items: list[pytest.Item], session: pytest.Session) -> None:
+    """Run the tests that are this host's own; pytest's own loop would take a failure so far for one of collection."""
+    for item, following in zip(items, [*items, None][1:], strict=True):
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        stop_if_asked(session)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -178,7 +178,7 @@ def main() -> None:
     """Live as zvaultd does."""
     FOLDER.mkdir(exist_ok=True)
     wrap()
-    from zvault.daemon.app import main as zvaultd
+    from zvault.daemon.main import main as zvaultd
 
     sys.argv[0] = "zvaultd"
     zvaultd()

@@ -35,7 +35,7 @@ from zvault.devices.stack import Stack
 from zvault.system.lease import LeaseStore
 from zvault.system.process import HostRunner
 
-LAB = {"mem": "4G", "timeout": 600}
+LAB = {"mem": "4G", "timeout": 1000}
 
 BCACHE = Path("/sys/block/bcache0/bcache")
 MIB = 1 << 20
@@ -350,9 +350,13 @@ def test_the_daemon_killed_while_the_cache_is_written_back(tank: CachedWorld):
     pid = world.main_pid()
     asked = subprocess.Popen(["zvaultctl", "vault", "down", "cold"])
     eventually("the write-back", lambda: kernel("writeback_percent") == "0", seconds=60)
+    refused = subprocess.run(["systemctl", "suspend"], capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0, "the host may sleep while the cache is written back"
+    assert kernel("writeback_percent") == "0", "it was over before anybody asked"
     os.kill(pid, signal.SIGKILL)
     assert asked.wait() != 0
     eventually("the next daemon", lambda: world.main_pid() not in {0, pid}, seconds=60)
     eventually("it to be down", lambda: not connected() and not sets(), seconds=120)
+    eventually("it to be let go of", lambda: world.inhibitors() == "")
     nothing_left()
     converges()

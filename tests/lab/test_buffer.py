@@ -9,7 +9,7 @@ import pytest
 import world
 from world import World, events, eventually, noise, ok, snapshot_hashes, snapshots
 
-LAB = {"mem": "3G", "timeout": 300}
+LAB = {"mem": "3G", "timeout": 700}
 
 PROFILE = """
 [stream]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import cycle, permutations
 from pathlib import Path
 
 import pytest
 import world
-from world import DISK, World, eventually, journal, make_tank, metrics, noise, ok, sh, status
+from world import DISK, World, ctl, eventually, journal, make_tank, metrics, noise, ok, sh, status
 
-LAB = {"mem": "4G", "timeout": 400}
+LAB = {"mem": "4G", "timeout": 800}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 RATE = Path("/run/vault.rate")
@@ -53,6 +58,13 @@ class Sick(World):
         make_tank("1G")
         noise(Path("/tank/noise"), mib)
 
+    def own_profile(self, name: str, text: str) -> None:
+        """A profile of the administrator's, for the vault."""
+        folder = Path("/etc/zvault/profiles")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.toml").write_text(text)
+        self.vault_extra = f'create = true\nprofile = "{name}"'
+
     def begin(self) -> None:
         """A run, until its stream is under way."""
         ok("run", "tank", "--no-wait", "-q")
@@ -90,6 +102,9 @@ def it() -> Iterator[Sick]:
         (PARAMETERS / name).write_text(value)
 
 
+TRIES = 5
+
+
 def diagnosis(seconds: float = 2.0) -> dict:
     """What the doctor says."""
     found = ok("doctor", "-j", "cold", "--seconds", str(seconds)).json()
@@ -98,6 +113,16 @@ def diagnosis(seconds: float = 2.0) -> dict:
     for one in found["devices"]:
         print(one)
     return found
+
+
+def bound(by: str, seconds: float = 2.0) -> dict:
+    """What the doctor says, once it says that this is the bound: two seconds of a busy machine may show another."""
+    for _ in range(TRIES - 1):
+        if (seen := diagnosis(seconds))["verdict"]["bound"] == by:
+            return seen
+    seen = diagnosis(seconds)
+    assert seen["verdict"]["bound"] == by
+    return seen
 
 
 def settle(seconds: float = 2.0) -> None:
@@ -109,7 +134,7 @@ def test_what_bounds_a_vault_is_found(it: Sick):
     it.source()
     it.backup_extra = 'limit = "2M"'
     it.start()
-    assert diagnosis(1)["verdict"]["bound"] == "nothing"
+    bound("nothing", 1)
     put(FAST)
     it.begin()
     settle()
@@ -120,77 +145,127 @@ def test_what_bounds_a_vault_is_found(it: Sick):
     put(SMALL)
     it.limited("10G")
     settle(4)
-    verdict = diagnosis()["verdict"]
-    assert verdict["bound"] == "request-size"
+    verdict = bound("request-size")["verdict"]
     assert verdict["knob"]["name"] == MERGE
 
     put(ONE)
     settle()
-    verdict = diagnosis()["verdict"]
-    assert verdict["bound"] == "queue-depth"
+    verdict = bound("queue-depth")["verdict"]
     assert (verdict["knob"]["name"], verdict["knob"]["now"]) == (MOST, "1")
 
     put(GOOD)
     RATE.write_text("80M")
     settle(3)
-    assert diagnosis()["verdict"]["bound"] == "device"
+    bound("device")
 
     # OpenZFS reserves 24 times the bytes, which the vault has not: only that ends groups now.
     put({DIRTY: 512 << 20})
     RATE.write_text("100G")
     settle()
-    seen = diagnosis()
-    assert seen["verdict"]["bound"] == "txg-sync"
+    seen = bound("txg-sync")
     assert seen["verdict"]["knob"]["name"] == "size", seen["waits"]
 
     it.over()
-    verdict = diagnosis(1)["verdict"]
-    assert verdict["bound"] == "nothing"
+    verdict = bound("nothing", 1)["verdict"]
     assert "its last run, of backup tank, moved" in verdict["sentence"]
     world.nothing_left()
 
 
-def test_a_source_that_is_read_slowly(it: Sick):
+SOURCE_RATE = Path("/run/source.rate")
+
+
+@contextmanager
+def slow_pool(mib: int) -> Iterator[int]:
+    """A pool ``slow`` of noise that is not in memory, on a device as fast as SOURCE_RATE says; its server's process."""
     DISK.mkdir(exist_ok=True)
-    slow, socket = DISK / "slow.rate", DISK / "slow.sock"
-    slow.write_text("100G")
-    sh("truncate", "-s", "256M", str(DISK / "slow.img"))
-    server = subprocess.Popen(
-        [
-            "nbdkit",
-            "-f",
-            "-U",
-            str(socket),
-            "--filter=rate",
-            "file",
-            str(DISK / "slow.img"),
-            f"rate-file={slow}",
-        ]
-    )
+    rate, socket, image = SOURCE_RATE, DISK / "slow.sock", DISK / "slow.img"
+    rate.write_text("100G")
+    sh("truncate", "-s", "1G", str(image))
+    argv = ["nbdkit", "-f", "-U", str(socket), "--filter=rate", "file", str(image), f"rate-file={rate}"]
+    server = subprocess.Popen([*argv, "burstiness=0.1"])
     try:
         eventually("the source's device", socket.exists, every=0.05)
         sh("modprobe", "nbd")
         sh("nbd-client", "-unix", str(socket), "/dev/nbd3", "-timeout", "60")
         sh("zpool", "create", "-O", "compression=off", "-O", "mountpoint=/slow", "slow", "/dev/nbd3")
-        noise(Path("/slow/noise"), 40)
+        noise(Path("/slow/noise"), mib)
         sh("zpool", "export", "slow")
-        sh("zpool", "import", "-d", "/dev/nbd3", "slow")  # now nothing of it is in memory
-        put(GOOD)
-        it.source_name = "slow"
-        it.start()
-        slow.write_text("32M")
-        it.begin()
-        settle()
-        seen = diagnosis()
-        assert seen["verdict"]["bound"] == "source"
-        assert "its nbd3 is busy" in seen["verdict"]["sentence"]
-        slow.write_text("100G")
-        it.over()
+        sh("zpool", "import", "-d", "/dev/nbd3", "slow")
+        yield server.pid
     finally:
+        rate.write_text("100G")
+        sh("systemctl", "stop", "zvaultd")  # or a stream that a failure left under way keeps the pool
         sh("zpool", "export", "slow", check=False)
         sh("nbd-client", "-d", "/dev/nbd3", check=False)
         server.terminate()
         server.wait()
+
+
+@contextmanager
+def by_turns(*servers: int, seconds: float = 1.5) -> Iterator[None]:
+    """Of two devices' servers one pauses while the other works."""
+    over = threading.Event()
+
+    def turn() -> None:
+        for pauses, works in cycle(permutations(servers)):
+            os.kill(pauses, signal.SIGSTOP)
+            os.kill(works, signal.SIGCONT)
+            if over.wait(seconds):
+                break
+        os.kill(pauses, signal.SIGCONT)
+
+    turning = threading.Thread(target=turn)
+    turning.start()
+    try:
+        yield
+    finally:
+        over.set()
+        turning.join()
+
+
+def server_of_vault() -> int:
+    """The process that serves its device."""
+    return int(sh("systemctl", "show", "-P", "MainPID", "zvault-device@cold-0"))
+
+
+def test_a_source_that_is_read_slowly_and_a_buffer_that_is_too_small(it: Sick):
+    it.delay = f"filter=rate rate-file={RATE} burstiness=0.1"
+    it.own_profile("tight", '[stream]\nbuffer = "16M"\nblock = "1M"\n')
+    it.source_name = "slow"
+    with slow_pool(300) as source:
+        put({**FAST, DIRTY: 16 << 20})
+        it.start()
+        SOURCE_RATE.write_text("48M")
+        it.begin()
+        settle()
+        verdict = bound("source")["verdict"]
+        assert "its nbd3 is busy" in verdict["sentence"]
+        assert verdict["knob"]["name"] == "schedule"
+
+        SOURCE_RATE.write_text("100G")
+        with by_turns(source, server_of_vault()):
+            settle(3)
+            verdict = bound("buffer", 6)["verdict"]
+        assert re.search(r"within seconds it was \d% and (9\d|100)% full", verdict["sentence"])
+        assert (verdict["knob"]["now"], verdict["knob"]["value"]) == ("16M", '"64M"')
+        it.over()
+
+
+def test_processors_that_have_no_time_left(it: Sick):
+    """What gzip has made small is sent as it was before, and made small again."""
+    it.delay = ""
+    it.backup_extra = "send = { compressed = false }"
+    it.source(1)
+    sh("zfs", "set", "compression=gzip-9", "tank")
+    Path("/tank/letters").write_bytes(6 * base64.b64encode(os.urandom(24 << 20)))
+    it.start()
+    put(FAST)
+    it.begin()
+    settle()
+    seen = bound("processor", 4)
+    assert "of their time is left" in seen["verdict"]["sentence"]
+    assert seen["verdict"]["knob"]["name"] == "send"
+    it.over()
 
 
 def test_metadata_that_has_to_be_read_first(it: Sick):
@@ -208,11 +283,59 @@ def test_metadata_that_has_to_be_read_first(it: Sick):
             file.write(os.urandom(16 << 10))
     it.begin()
     settle()
-    seen = diagnosis()
-    assert seen["verdict"]["bound"] == "reads"
+    seen = bound("reads")
     assert re.search(r"in flight / \d+ms x ", seen["verdict"]["sentence"])
     assert "special device" in seen["verdict"]["knob"]["name"]
     it.over()
+
+
+def test_a_pool_that_is_suspended(it: Sick):
+    it.source(60)
+    put(FAST)
+    it.start()
+    RATE.write_text("16M")
+    it.begin()
+    (unit,) = re.findall(r"zvault-device@\S+", sh("systemctl", "list-units", "--plain", "zvault-device@*"))
+    sh("systemctl", "mask", "--runtime", unit)  # so that zvault does not mend it at once
+    try:
+        sh("systemctl", "kill", "-s", "KILL", unit)
+        found = eventually(
+            "the verdict", lambda: suspended(ctl("doctor", "cold", "--seconds", "1")), seconds=60
+        )
+        print(found.out)
+        assert found.code == 1
+        assert "'zpool clear cold' goes on" in found.out
+    finally:
+        sh("systemctl", "unmask", "--runtime", unit)
+    RATE.write_text("100G")
+    eventually("zvault mends it", lambda: health("cold") in {"ONLINE", ""}, seconds=60)
+    it.over()
+
+
+def health(pool: str) -> str:
+    """As zpool-list(8) tells it; nothing where it is not imported."""
+    return sh("zpool", "list", "-Ho", "health", pool, check=False).strip()
+
+
+def suspended(said: world.Done) -> world.Done | None:
+    """What the doctor said, if it is that."""
+    return said if "bound by: suspended" in said.out else None
+
+
+def test_without_a_daemon(it: Sick):
+    """A receive that nobody but the kernel knows of."""
+    it.source(200)
+    it.start()
+    ok("vault", "up", "cold")
+    sh("systemctl", "stop", "zvaultd")
+    sh("zfs", "snapshot", "tank@now")
+    put(SMALL)
+    receive = subprocess.Popen("zfs send tank@now | zfs receive -u cold/tank", shell=True)
+    settle(3)
+    seen = bound("request-size")
+    assert seen["streams"] == []
+    put(FAST)
+    assert receive.wait(60) == 0
 
 
 PROFILE = """
@@ -239,10 +362,7 @@ REQUEST, SYNC, DRIFT = (
 
 def test_writes_that_drift_are_told_of_once(it: Sick):
     it.source(280)
-    folder = Path("/etc/zvault/profiles")
-    folder.mkdir(parents=True)
-    (folder / "wide.toml").write_text(PROFILE)
-    it.vault_extra = 'create = true\nprofile = "wide"'
+    it.own_profile("wide", PROFILE)
     it.start()
     RATE.write_text("80M")
     it.begin()

@@ -11,7 +11,7 @@ from world import World, ctl, noise, ok, sh
 
 from zvault.core.alignment import units
 
-LAB = {"mem": "3G", "timeout": 400}
+LAB = {"mem": "3G", "timeout": 800}
 
 MIB = 1 << 20
 LOG = Path("/run/requests.log")

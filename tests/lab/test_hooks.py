@@ -11,7 +11,7 @@ import pytest
 import world
 from world import World, ctl, eventually, get, ok, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 1000}
 
 SCRATCH = Path("/run/hooks-test")
 

@@ -9,7 +9,7 @@ import pytest
 import world
 from world import World, ctl, fill, get, noise, ok, sh, snapshot_hashes, snapshots
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 1000}
 
 BIG, HOME, SECRET, VOLUME = "tank/big", "tank/home", "tank/secret", "tank/vol"
 SENT = "org.zvault:sent"

@@ -17,7 +17,7 @@ from world import DISK, ctl, eventually, main_pid, ok
 
 from zvault.zfs.zpool import exporting
 
-LAB = {"mem": "4G", "timeout": 400}
+LAB = {"mem": "4G", "timeout": 800}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_device_that_is_not(vault: Vault):
         print(f"vault down gave up after {time.monotonic() - began:.1f} s:", said)
         assert down.returncode == 1
         assert "left as it is: the pool cold (suspended)" in " ".join(said.split())
-        eventually("it to be told", watcher.told, seconds=30)
+        eventually("it to be told", watcher.told, seconds=120)
     up = ctl("vault", "up", "cold", timeout=60)
     print(up.err)
     assert "only a reboot does" in " ".join(up.err.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -18,10 +20,14 @@ from bridge_guest import PEER_SSH
 from peer import FILES, daemon, install_zvault, introduce, peer, peer_daemon
 from world import ctl, eventually, journal, ok, sh
 
-LAB = {"mem": "4G", "timeout": 600, "peer": True}
+from zvault.devices.s3_lease import Place, Store
+
+LAB = {"mem": "4G", "timeout": 900, "peer": True}
 
 ADDRESS = {"lab": "10.99.0.1", "peer": "10.99.0.2"}
 BUCKET, KEY = "zvault", Path("/etc/s3.key")
+LONG = 180
+"""Seconds of a lease that nobody waits for to its end."""
 BOUND = 20
 NBD_PORT = 10809
 STORAGE = f"{{ 6789, 6800-7300, {ceph.RGW_PORT}, {NBD_PORT} }}"
@@ -70,19 +76,29 @@ def cluster() -> Iterator[ceph.Cluster]:
 
 def config(s3: ceph.S3) -> str:
     image = 'rbd = "rbd_meta/cold"\nsize = "1G"\ntimeout = "10s"\nceph = { user = "zvault" }'
-    store = (
-        f"nbdkit:S3 bucket={BUCKET} key=%s size=256M object-size=32K endpoint-url={s3.endpoint}"
-        f" access-key={s3.access_key} secret-key=+{KEY}"
-    )
+    store = f"nbdkit:S3 size=256M object-size=32K {params(s3, 'cloud')}"
     devices = {
         "cold": image,
-        "cloud": f'nbd = "{store % "cloud"}"\nlease = "{BOUND}s"',
+        "cloud": f'nbd = "{store}"\nlease = "{BOUND}s"',
         "attic": f'nbd = "tcp:{ADDRESS["lab"]}:{NBD_PORT}/attic"\ntimeout = "10s"',
     }
     return "".join(
         f'[vault.{name}]\npool = "{name}"\n[[vault.{name}.device]]\n{device}\n'
         for name, device in devices.items()
     )
+
+
+def params(s3: ceph.S3, key: str) -> str:
+    """What nbdkit's plugin, and a guard by it, is told of the store."""
+    place = f"bucket={BUCKET} key={key} endpoint-url={s3.endpoint}"
+    return f"{place} access-key={s3.access_key} secret-key=+{KEY}"
+
+
+@pytest.fixture(scope="module")
+def lease(cluster: ceph.Cluster) -> Store:
+    """The lease of the vault ``cloud``, which is made for it."""
+    ok("vault", "create", "cloud", "--yes")
+    return Store(Place.of(params(cluster.s3(), "cloud").split()))
 
 
 def race(vault: str) -> tuple[str, str]:
@@ -103,6 +119,39 @@ def race(vault: str) -> tuple[str, str]:
     return winners[0], said[loser]
 
 
+def both_take(vault: str) -> tuple[str, str]:
+    """On both hosts somebody is shown who has a vault and asked, and then both say yes.
+
+    The result is who has it now, and what the other was told.
+    """
+    command = f"script -qec 'zvaultctl vault take {vault}' /dev/null"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    began = {
+        "peer": subprocess.Popen([*PEER_SSH, command], **pipes),
+        "lab": subprocess.Popen(command, shell=True, **pipes),
+    }
+    for process in began.values():
+        assert "held by attic" in asked(process)
+    for process in began.values():
+        process.stdin.write(b"y\n")
+        process.stdin.flush()
+    said = {name: process.communicate(timeout=120)[0].decode() for name, process in began.items()}
+    print(said)
+    (winner,) = [name for name, process in began.items() if process.returncode == 0]
+    (loser,) = set(began) - {winner}
+    return winner, " ".join(said[loser].split())
+
+
+def asked(process: subprocess.Popen[bytes]) -> str:
+    """What a command says until it asks."""
+    said = b""
+    while b"[y/N]" not in said:
+        more = os.read(process.stdout.fileno(), 4096)
+        assert more, said
+        said += more
+    return said.decode()
+
+
 def on(host: str, script: str) -> str:
     """What a shell script prints on one of the two; it must succeed."""
     return peer(script) if host == "peer" else sh("sh", "-c", script)
@@ -112,7 +161,7 @@ def fill(host: str, vault: str, count: int, size: int) -> list[str]:
     """Write files into a vault that is up on a host; their hashes and paths."""
     on(
         host,
-        f"zfs create -o mountpoint=/{vault} -o readonly=off -o canmount=on {vault}/data; zfs mount {vault}/data;"
+        f"zfs create -p -o mountpoint=/{vault} -o readonly=off -o canmount=on {vault}/data; zfs mount {vault}/data;"
         f" for i in $(seq {count}); do head -c {size} /dev/urandom >/{vault}/$i; done; zpool sync {vault}",
     )
     return on(host, f"cd /{vault} && {FILES}").splitlines()
@@ -169,8 +218,41 @@ def test_an_image_has_one_writer_and_a_host_cut_off_is_shut_out(cluster: ceph.Cl
     assert well("lab", "cold") == written
 
 
-def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(cluster: ceph.Cluster) -> None:
-    ok("vault", "create", "cloud", "--yes")
+def left_by(lease: Store, **host: object) -> None:
+    """Put the lease that a host left which lost its power while it had the vault."""
+    seen = lease.read()
+    assert seen is not None
+    lease.put(replace(seen.lease, held=True, **host), seen.etag)
+
+
+def test_a_lease_outlives_a_reboot_and_of_two_who_take_it_over_at_once_one_has_it(lease: Store) -> None:
+    ok("vault", "up", "cloud")
+    written = fill("lab", "cloud", 4, 100_000)
+    ok("vault", "down", "cloud")
+    left_by(lease, boot="before", bound=20.0)
+    ok("vault", "up", "cloud")
+    said = journal("_SYSTEMD_UNIT=zvault-device@cloud-0.service")
+    assert "this host had the lease before it started anew: waiting" in said
+    ok("vault", "down", "cloud")
+
+    left_by(lease, host="attic", machine="attic", boot="attic", bound=1.0)
+    winner, told = both_take("cloud")
+    (loser,) = set(ADDRESS) - {winner}
+    assert re.search(rf"held by {winner}\b", told), told
+    on(loser, "! test -e /proc/spl/kstat/zfs/cloud")
+    assert "zvault-device@cloud" not in on(
+        loser, "systemctl list-units --plain --no-legend 'zvault-device@*'"
+    )
+    on(loser, "systemctl restart zvaultd")
+    assert "was not finished" not in on(loser, "journalctl -o cat --no-pager -u zvaultd")
+    assert well(winner, "cloud") == written
+    seen = lease.read()
+    assert seen is not None
+    assert (seen.lease.host, seen.lease.held, seen.lease.shut_out) == (winner, True, "")
+    on(winner, "zvaultctl vault down cloud")
+
+
+def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(lease: Store) -> None:
     first, told = race("cloud")
     held = (
         rf"is held by {first} why: {first} \({ADDRESS[first]}\) has held it since 20\S+ \S+ UTC, and renewed"
@@ -197,11 +279,7 @@ def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(cluster:
 
 def guard(verb: str, cluster: ceph.Cluster, key: str, bound: int) -> str:
     """A guard as a unit runs it, of a server that does nothing."""
-    s3 = cluster.s3()
-    params = (
-        f"bucket={BUCKET} key={key} endpoint-url={s3.endpoint} access-key={s3.access_key} secret-key=+{KEY}"
-    )
-    server = f"sh -c 'exec tail -f /dev/null' sh {params}"
+    server = f"sh -c 'exec tail -f /dev/null' sh {params(cluster.s3(), key)}"
     return f"python3 -P -m zvault.devices.s3_guard {verb} --bound={bound} -- {server}"
 
 
@@ -213,15 +291,17 @@ def servers() -> int:
 def test_who_is_shut_out_says_when_it_has_stopped_and_who_is_cut_off_stops(cluster: ceph.Cluster) -> None:
     run = "systemd-run -q -p KillMode=mixed -p NotifyAccess=main --unit"
     peer(
-        f"{run} told {guard('guard', cluster, 'told', 60)}; {run} alone {guard('guard', cluster, 'alone', BOUND)}"
+        f"{run} told {guard('guard', cluster, 'told', LONG)}; {run} alone {guard('guard', cluster, 'alone', BOUND)}"
     )
     eventually("two servers", lambda: servers() == 2, seconds=30, every=1)
     began = time.monotonic()
-    took = subprocess.run(guard("take", cluster, "told", 60), shell=True, capture_output=True, text=True)
+    boot = peer("cat /proc/sys/kernel/random/boot_id").strip()
+    take = guard(f"take --of={boot}", cluster, "told", LONG)
+    took = subprocess.run(take, shell=True, capture_output=True, text=True)
     assert "etag" in took.stdout, took
     assert "peer has stopped its server, and says so" in took.stderr
     print(f"said after {time.monotonic() - began:.1f} s")
-    assert time.monotonic() - began < 30, "it waited for the bound"
+    assert time.monotonic() - began < LONG / 2, "it waited for the bound"
     assert "it was taken over: lab" in peer("journalctl -o cat --no-pager -u told")
 
     assert servers() == 1

@@ -10,7 +10,7 @@ import pytest
 import world
 from world import World, ctl, get, ok, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 1000}
 
 HOME = "tank/home"
 VAULTED = "cold/lab/tank/home"

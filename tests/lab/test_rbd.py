@@ -24,7 +24,7 @@ from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster
 from zvault.devices.rbd import Shape
 from zvault.system.process import HostRunner
 
-LAB = {"mem": "4G", "timeout": 600}
+LAB = {"mem": "4G", "timeout": 1000}
 
 IMAGE = "rbd_meta/cold"
 HOLDER = """

@@ -17,7 +17,7 @@ from zvault.devices.stack import Stack
 from zvault.system.lease import LeaseStore
 from zvault.system.process import HostRunner
 
-LAB = {"mem": "4G", "timeout": 400}
+LAB = {"mem": "4G", "timeout": 800}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import world
 from world import World, ctl, events, eventually, get, metrics, noise, ok, sh, snapshot_hashes, snapshots
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 1000}
 
 HOME, SECRET = "tank/home", "tank/secret"
 VAULTED = "cold/lab/tank/home"
@@ -138,7 +138,7 @@ def settled(*datasets: str) -> None:
 
 
 def test_a_stream_that_was_killed_goes_on_and_says_how_far_it_was(tank):
-    tank.backup_extra = 'limit = "3M"'
+    tank.backup_extra = 'limit = "1M"'
     tank.start()
     with subprocess.Popen(["zvaultctl", "run", "-q", "tank"], stderr=subprocess.DEVNULL) as running:
         eventually("some bytes", lambda: ok("status", "-j").json()["backups"][0]["bytes_done"] > 5 << 20)

@@ -25,7 +25,7 @@ from world import (
     tree_hashes,
 )
 
-LAB = {"mem": "4G", "timeout": 600}
+LAB = {"mem": "4G", "timeout": 1000}
 
 BUCKET = "zvault"
 KEY = Path("/etc/s3.key")

@@ -25,7 +25,7 @@ from world import (
     tree_hashes,
 )
 
-LAB = {"mem": "4G", "timeout": 400}
+LAB = {"mem": "4G", "timeout": 800}
 
 SECRETS = Path("/etc/s3backer.pass")
 UNIT = "zvault-s3backer@cold-0.service"

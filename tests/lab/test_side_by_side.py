@@ -20,7 +20,7 @@ from world import DISK, World, ctl, events, eventually, get, ok, sh, snapshots, 
 
 from zvault.core.limit import BURST
 
-LAB = {"mem": "4G", "timeout": 600}
+LAB = {"mem": "4G", "timeout": 1000}
 
 UNIT = "zvault-device@cold-0.service"
 MIB = 1 << 20

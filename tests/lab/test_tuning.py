@@ -10,7 +10,7 @@ import pytest
 import world
 from world import DISK, World, ctl, eventually, journal, metrics, nothing_left, ok, sh, status
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 1000}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 PROFILES = Path("/etc/zvault/profiles")

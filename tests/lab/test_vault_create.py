@@ -14,7 +14,7 @@ import pytest
 import world
 from world import DISK, METRICS, World, ctl, eventually, get, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 400}
+LAB = {"mem": "4G", "timeout": 800}
 
 IMAGES = {"data-a": "256M", "data-b": "256M", "special-a": "128M", "special-b": "128M"}
 

@@ -438,7 +438,7 @@ def test_pools_exported_and_imported_by_hand(tank):
     tank.start()
     ok("vault", "up", "cold")
     sh("zpool", "export", "cold")
-    assert status()["vaults"][0]["state"] == "partial"
+    eventually("it is seen", lambda: status()["vaults"][0]["state"] == "partial")
     ok("run", "tank")
     assert status()["vaults"][0]["state"] == "up", "it is pinned"
     sh("zpool", "export", "cold")

@@ -109,8 +109,8 @@ def snapshot_hashes(snapshot: str) -> dict[str, str]:
 
 
 def inhibitors() -> str:
-    """logind's list of locks that zvault holds."""
-    out = sh("systemd-inhibit", "--list", "--no-legend", "--no-pager")
+    """logind's list of locks with which zvault keeps the host awake."""
+    out = sh("systemd-inhibit", "--list", "--no-legend", "--no-pager", "--mode=block")
     return "\n".join(line for line in out.splitlines() if line.startswith("zvault"))
 
 

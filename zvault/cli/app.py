@@ -9,7 +9,23 @@ from typing import Annotated
 import typer
 
 from zvault import __version__
-from zvault.cli import backups, check, doctor, fit, holds, plan, prune, restore, run, status, tune, vaults
+from zvault.cli import (
+    backups,
+    check,
+    doctor,
+    find,
+    fit,
+    holds,
+    plan,
+    prune,
+    restore,
+    run,
+    scrub,
+    status,
+    tune,
+    vaults,
+    verify,
+)
 from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, say, tell
 from zvault.core.errors import ZvaultError
 
@@ -54,6 +70,10 @@ app.command("holds")(holds.holds)
 app.command("run")(run.run)
 app.command("follow")(run.follow_)
 app.command("history")(backups.history)
+app.command("scrub")(scrub.scrub)
+app.command("heal")(scrub.heal)
+app.command("verify")(verify.verify)
+app.command("find")(find.find)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
 app.add_typer(tune.app, name="tune", help="Show what is tuned for vaults, and why.")

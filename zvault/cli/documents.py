@@ -34,6 +34,16 @@ class Daemon(TypedDict):
     warnings: list[str]
 
 
+class Proof(TypedDict):
+    """When a rung of a backup's verification last passed and was last tried; ``max_age`` is its interval, if any."""
+
+    proven: float | None
+    tried: float | None
+    result: Literal["ok", "differs", "nothing"] | None
+    max_age: float | None
+    told: str
+
+
 class Backup(TypedDict):
     """One backup in ``GET /v1/status``."""
 
@@ -56,6 +66,7 @@ class Backup(TypedDict):
     pending: int | None
     bytes_done: int
     bytes_total: int | None
+    proofs: dict[str, Proof]
 
 
 class Device(TypedDict):
@@ -67,6 +78,35 @@ class Device(TypedDict):
     state: str
     detail: str
     size: int | None
+
+
+class Damage(TypedDict):
+    """One damaged file, or object without a name; ``dataset`` None where nobody knows whose it is."""
+
+    dataset: str | None
+    snapshot: str | None
+    file: str
+
+
+class Scrub(TypedDict):
+    """A vault's newest scrub and what is damaged, as last seen. ``last`` is when the last whole scrub ended."""
+
+    seen: float
+    state: Literal["none", "scanning", "paused", "finished", "canceled", "resilver"]
+    started: float | None
+    ended: float | None
+    last: float | None
+    share: float | None
+    bytes_done: int
+    bytes_total: int
+    rate: float | None
+    left_seconds: float | None
+    found: int
+    held: bool
+    pausing: str
+    errors: int
+    files: int
+    damages: list[Damage]
 
 
 class Vault(TypedDict):
@@ -83,7 +123,9 @@ class Vault(TypedDict):
     users: list[str]
     pinned: bool
     inhibitor: bool
+    inhibitor_since: float | None
     error: Trouble | None
+    scrub: Scrub | None
 
 
 class Status(TypedDict):

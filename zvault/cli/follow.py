@@ -34,6 +34,7 @@ class Follower:
     run: RunId | None = None
     end: Event | None = None
     restored: Event | None = None
+    healed: Event | None = None
     failed: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -51,7 +52,9 @@ class Follower:
             case "run-finished":
                 self.end = event
             case "restored":
-                self.restored = event
+                self.restored = self.restored or event
+            case "healed":
+                self.healed = event
         line = narrated(event)
         if line is not None and not self.quiet:
             (tell if self.json else say)(clean(line))
@@ -81,6 +84,8 @@ class Follower:
         body: dict[str, Any] = {"run": run, "failed": self.failed, "warnings": self.warnings}
         if self.restored is not None:
             body["restored"] = {key: self.restored[key] for key in ("dataset", "mountpoint", "snapshot")}
+        if self.healed is not None:
+            body["healed"] = {key: self.healed[key] for key in ("vault", "result", "found", "healed", "left")}
         return body
 
 

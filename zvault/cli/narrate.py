@@ -11,9 +11,9 @@ from zvault.core.units import format_duration, format_rate, format_size
 ACTIONS = ("full", "incremental", "resume", "nothing", "conflict")
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, several: str = "") -> str:
     """``1 dataset``, ``3 datasets``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 
 def tally(words: Iterable[str], order: tuple[str, ...] = ACTIONS) -> str:
@@ -62,6 +62,8 @@ def narrated(event: Event) -> str | None:  # noqa: PLR0911 - a table of events
             return f"pruned: {plural(event['count'], 'snapshot')} on the {event['side']}"
         case "restored":
             return f"restored: {event['dataset']} from {_at(event['snapshot'])}, {mounted(event)}"
+        case "verified":
+            return _verified(event)
         case "hook-output":
             return f"{event['program']}: {event['text']}"
         case "message":
@@ -87,6 +89,17 @@ def _planned(event: Event) -> str:
     return f"{actions or 'no datasets'}; {size}"
 
 
+def _verified(event: Event) -> str:
+    count, files = plural(event["datasets"], "dataset"), event["files"]
+    of = (
+        f", {plural(files, 'file or piece', 'files and pieces')} of {format_size(event['bytes'])}"
+        if files
+        else ""
+    )
+    result = {"ok": "the same on both sides", "differs": "NOT the same on both sides"}.get(event["result"])
+    return f"verified ({event['rung']}): {count}{of}: {result or 'nothing could be compared'}"
+
+
 def mounted(event: Event) -> str:
     """Where restored data is found."""
     where = event["mountpoint"]
@@ -95,12 +108,18 @@ def mounted(event: Event) -> str:
     return f"at {where}" if where.startswith("/dev/") else f"mounted at {where}"
 
 
+_ASIDE = {"restore", "prune", "verify", "scrub", "heal"}
+"""What follows a run's way and is none."""
+
+
 def summary(event: Event) -> str:
     """The last line of a run: ``filer1 ok: 1.20G in 14s (88M/s)``."""
     if event.get("pruned") and not event["datasets"]:  # it only pruned
         done = f"{plural(event['pruned'], 'snapshot')} pruned in {format_duration(event['seconds'])}"
+    elif event.get("trigger") == "scrub":
+        done = f"after {format_duration(event['seconds'])}"
     else:
         done = moved(event["bytes"], event["seconds"])
     # A restore or prune that fails is not the backup's failure.
-    what = "" if event.get("trigger") not in {"restore", "prune"} else f"{event['trigger']} of "
+    what = f"{event['trigger']} of " if event.get("trigger") in _ASIDE else ""
     return f"{what}{event['backup']} {event['result']}: {done}"

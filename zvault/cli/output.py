@@ -24,7 +24,8 @@ OUTPUT_VERSION = (0, 1)
 
 RED, YELLOW = "31", "33"
 _COLOURS = {
-    **dict.fromkeys(("failed", "gone", "conflict", "FAULTED", "SUSPENDED", "UNAVAIL", "REMOVED"), RED),
+    **dict.fromkeys(("failed", "gone", "damaged", "differs", "conflict"), RED),
+    **dict.fromkeys(("FAULTED", "SUSPENDED", "UNAVAIL", "REMOVED"), RED),
     **dict.fromkeys(("late", "partial", "interrupted", "DEGRADED", "OFFLINE"), YELLOW),
 }
 

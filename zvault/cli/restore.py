@@ -1,38 +1,90 @@
-"""zvaultctl restore: a snapshot from a vault into a new dataset."""
+"""zvaultctl restore: datasets out of a vault, or files out of one of its snapshots."""
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
 
 import typer
 
 from zvault.cli.client import Client, act
-from zvault.cli.documents import RunId
+from zvault.cli.documents import Document, RunId
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, NoWait, Quiet
-from zvault.cli.output import document, say
+from zvault.cli.moment import moment
+from zvault.cli.narrate import plural
+from zvault.cli.options import AsJson, Form, NoWait, Quiet, Yes
+from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, say_all, tell
+from zvault.cli.render import Column, table
+from zvault.core.units import format_size
+
+COLUMNS = [
+    Column("dataset"),
+    Column("snapshot"),
+    Column("to"),
+    Column("action"),
+    Column("bytes", "size", header="SIZE"),
+]
 
 
-def restore(
+def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
     backup: Annotated[str, typer.Argument(hidden=True)],
     dataset: Annotated[
         str,
         typer.Argument(metavar="DATASET[@SNAPSHOT]", hidden=True),
     ],
     to: Annotated[str, typer.Argument(hidden=True)],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="The newest snapshot made up to then.", show_default=False),
+    ] = None,
+    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="All datasets below it too.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let it take TO's place; what was there is set aside.")
+    ] = False,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", metavar="PATH", help="Only this file or tree; may be repeated.", show_default=False
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite files that are there.")] = False,
+    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be done.")] = False,
+    yes: Yes = False,
     no_wait: NoWait = False,
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:
-    """Restore a dataset of BACKUP into a new one, TO.
+    """Restore a dataset of BACKUP into a new one, TO; or files of it into a folder, TO.
 
-    DATASET is named as on the source or as in the vault; without @SNAPSHOT the newest one is taken.
-    Nothing that exists is touched: TO must not exist yet. On another host it is ssh://root@filer1/tank/back.
+    DATASET is named as on the source or as in the vault; without @SNAPSHOT and --at the newest one is taken.
+    TO must not exist yet. With --replace it may: TO is restored beside it, then they change names, and what was
+    there stays as TO_zvault-before-TIME; that is shown first, and wants --yes. On another host TO is
+    ssh://root@filer1/tank/back. A restore that was cut off goes on when it is started again the same way.
+
+    Where TO begins with a slash it is a folder that files are copied into: those given by --file, which are paths
+    below DATASET's root, or all. None is overwritten without --overwrite.
 
     Ctrl-C stops following; the restore goes on in the daemon. Exit status: 0 ok; 1 failed.
     """
     name, _, snapshot = dataset.partition("@")
-    wish = {"backup": backup, "dataset": name, "snapshot": snapshot or None, "to": to}
+    if snapshot and at:
+        raise typer.BadParameter("a snapshot is named already", param_hint="--at")
+    folder = to.startswith("/")
+    if (file or overwrite) and not folder:
+        raise typer.BadParameter(
+            f"'{to}' is a dataset: files go into a folder, as in /tmp/rescue", param_hint="TO"
+        )
+    wish: dict[str, Any] = {"backup": backup, "dataset": name, "snapshot": snapshot or None, "to": to}
+    options = {
+        "at": moment(at) if at else None,
+        "recursive": recursive,
+        "replace": replace,
+        "files": file,
+        "overwrite": overwrite,
+    }
+    wish |= {key: value for key, value in options.items() if value}
+    if dry_run or (replace and not yes):
+        raise typer.Exit(_show(wish, folder, json, asked=dry_run))
 
     if no_wait:
         started = act("/v1/restore", wish)["run"]
@@ -46,3 +98,37 @@ def restore(
         return cast(RunId, daemon.post("/v1/restore", wish)["run"])
 
     raise typer.Exit(follow(start, Follower("restore", quiet, json), lambda run: f"zvaultctl follow {run}"))
+
+
+def _show(wish: Document, folder: bool, json: bool, *, asked: bool) -> int:
+    """Show the plan; the exit status says whether that was all that was wanted."""
+    plan = act("/v1/restore/plan", wish)
+    if json:
+        document("restore", {"plan": plan})
+    else:
+        say_all(_files(plan) if folder else _datasets(plan))
+    if asked:
+        return OK
+    tell("nothing was done: this is the plan, --yes carries it out", YELLOW)
+    return TROUBLE
+
+
+def _files(plan: Document) -> Iterator[str]:
+    yield f"{plural(plan['files'], 'file')}, {format_size(plan['bytes'])}, from {plan['snapshot']} to {plan['to']}"
+    for path in plan["there"]:
+        yield f"  {'overwrites' if plan['overwrite'] else 'is there already:'} {clean(path)}"
+    if plan["there"] and not plan["overwrite"]:
+        yield "it is refused as long as anything is in the way, unless --overwrite is given"
+
+
+def _datasets(plan: Document) -> Iterator[str]:
+    yield from table(COLUMNS, plan["datasets"], Form())
+    room = plan["available"]
+    yield f"{format_size(plan['bytes'])} to send" + (
+        f"; {format_size(room)} are free there" if room is not None else ""
+    )
+    for name in plan["skipped"]:
+        yield f"left out: {name}: it has no such snapshot"
+    if plan["lost"]:
+        yield f"set aside as {plan['to']}_zvault-before-TIME, not destroyed:"
+        yield from (f"  {clean(text)}" for text in plan["lost"])

@@ -25,7 +25,16 @@ from zvault.cli.output import (
     wrapped,
 )
 from zvault.cli.render import Column, ago, local_time, table, written
-from zvault.cli.verdict import all_well, backup_health, backup_well, headlines, vault_health, vault_well
+from zvault.cli.scrub_told import damage_told, scrub_told
+from zvault.cli.verdict import (
+    all_well,
+    backup_health,
+    backup_well,
+    headlines,
+    proven,
+    vault_health,
+    vault_well,
+)
 from zvault.core.errors import NotFound
 from zvault.core.units import format_duration
 
@@ -95,6 +104,7 @@ BACKUPS = [
     Column("lag", "duration", "lag_seconds", missing="unknown"),
     Column("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
     Column("last_success", "ago", header="LAST SUCCESS"),
+    Column("proven", "ago", get=proven, missing="never"),
     Column("next_run", "ago", header="NEXT RUN"),
 ]
 VAULTS = [
@@ -180,6 +190,7 @@ def _troubled_backup(backup: Backup) -> Iterator[str]:
             ("lag", _lag_told(backup)),
             ("last success", _when(backup["last_success"], "never")),
             ("last run", _last_run(backup)),
+            ("proof", _proof(backup)),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else _advice(backup)),
@@ -207,6 +218,15 @@ def _last_run(backup: Backup) -> str:
     return f"{when}, {backup['last_result']}" if backup["last_result"] else when
 
 
+def _proof(backup: Backup) -> str:
+    """What a verification found that is not the same on both sides."""
+    differing = [(rung, proof) for rung, proof in backup["proofs"].items() if proof["result"] == "differs"]
+    return "\n".join(
+        f"{rung} found a difference {_when(proof['tried'], 'once')}, {proof['told']}: see 'zvaultctl history'"
+        for rung, proof in differing
+    )
+
+
 def _when(when: float | None, otherwise: str) -> str:
     return otherwise if when is None else f"{ago(when)} ({local_time(when)})"
 
@@ -224,6 +244,8 @@ def _troubled_vault(vault: Vault) -> Iterator[str]:
         [
             ("pool", f"{vault['pool']} {written(vault['health'], 'text', False)}"),
             ("devices", "\n".join(devices)),
+            ("scrub", scrub_told(vault["scrub"])),
+            ("damaged", damage_told(vault["scrub"])),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
             (

@@ -14,7 +14,7 @@ from zvault.cli.documents import Vault
 from zvault.cli.options import AsJson, Yes
 from zvault.cli.output import OK, TROUBLE, USAGE, complain, document, say, say_all, tell
 from zvault.cli.storage_documents import Takeover
-from zvault.cli.verdict import vault_well
+from zvault.cli.verdict import storage_well
 
 
 def take(
@@ -58,7 +58,7 @@ def take(
         )
     if taken["error"]:
         complain(taken["error"])
-    raise typer.Exit(OK if vault_well(taken) else TROUBLE)
+    raise typer.Exit(OK if storage_well(taken) else TROUBLE)
 
 
 def _shown(plan: Takeover) -> Iterator[str]:

@@ -27,10 +27,11 @@ from zvault.cli.output import (
     tell,
     width,
 )
-from zvault.cli.render import Column, chosen, restricted, table, written
+from zvault.cli.render import Column, ago, chosen, restricted, table, written
+from zvault.cli.scrub_told import damage_told, scrub_told
 from zvault.cli.storage_documents import Creation
 from zvault.cli.take import take
-from zvault.cli.verdict import vault_health, vault_well
+from zvault.cli.verdict import storage_well, vault_health, vault_well
 from zvault.core.errors import NotFound
 
 app = typer.Typer(no_args_is_help=True)
@@ -93,7 +94,7 @@ def _bring(name: str, way: str, quiet: bool, json: bool) -> None:
         tell(
             f"it has no devices that zvault could take down; 'zpool export {vault['pool']}' if its pool may go"
         )
-    raise typer.Exit(OK if vault["state"] == way and vault_well(vault) else TROUBLE)
+    raise typer.Exit(OK if vault["state"] == way and storage_well(vault) else TROUBLE)
 
 
 @app.command("create")
@@ -208,7 +209,9 @@ def _block(vault: Vault, form: Form, first: bool) -> Iterator[str]:
         ("size", _space(vault, form.exact) if vault["state"] != "down" else ""),
         ("used by", ", ".join(vault["users"])),
         ("pinned", "up until 'zvaultctl vault down'" if vault["pinned"] else ""),
-        ("inhibitor", "held: sleep and shutdown wait" if vault["inhibitor"] else ""),
+        ("scrub", scrub_told(vault["scrub"])),
+        ("damaged", damage_told(vault["scrub"])),
+        ("inhibitor", _awake(vault["inhibitor_since"])),
         ("error", error["what"] if error else ""),
         ("why", error["why"] if error else ""),
         ("next", error["next"] if error else ""),
@@ -219,6 +222,10 @@ def _block(vault: Vault, form: Form, first: bool) -> Iterator[str]:
         yield ""
         for line in table(DEVICES, vault["devices"], form, notes=_detail):
             yield f"    {line}"
+
+
+def _awake(since: float | None) -> str:
+    return "" if since is None else f"taken {ago(since)}: sleep and shutdown wait"
 
 
 def _detail(device: Any) -> Iterator[str]:

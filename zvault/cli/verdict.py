@@ -7,18 +7,27 @@ from zvault.cli.narrate import plural
 
 
 def backup_health(backup: Row) -> str:
-    """``ok``, ``new`` (never ran), or what is wrong: ``late``, ``failed``, ``partial``, ``interrupted``.
+    """``ok``, ``new`` (never ran), or what is wrong: ``differs``, ``late``, ``failed``, ``partial``, ``interrupted``.
 
-    A failed run outranks lateness: it says why, and lag stands in its own column.
+    A failed run outranks lateness: it says why, and lag stands in its own column. What a verification found not to be
+    the same on both sides outranks all but that.
     """
     result = backup["last_result"]
     if result == "failed":
         return "failed"
+    if any(proof["result"] == "differs" for proof in backup["proofs"].values()):
+        return "differs"
     if backup["late"]:
         return "late"
     if result is None:
         return "new"
     return str(result)
+
+
+def proven(backup: Row) -> float | None:
+    """When contents of a backup were last compared and found the same, in seconds since the epoch."""
+    known = [proof["proven"] for rung, proof in backup["proofs"].items() if rung != "guids"]
+    return max((one for one in known if one is not None), default=None)
 
 
 def backup_well(backup: Backup) -> bool:
@@ -27,17 +36,24 @@ def backup_well(backup: Backup) -> bool:
 
 
 def vault_health(vault: Row) -> str:
-    """``ok``, or what is wrong: the stack's state if not whole, the pool's if not ONLINE, else ``failed``."""
+    """``ok``, or what is wrong: the stack's state if not whole, the pool's if not ONLINE, ``failed`` or ``damaged``."""
     if vault["state"] in ("partial", "gone"):
         return str(vault["state"])
     if vault["health"] not in (None, "ONLINE"):
         return str(vault["health"])
-    return "failed" if vault["error"] else "ok"
+    if vault["error"]:
+        return "failed"
+    return "damaged" if (vault["scrub"] or {}).get("errors") else "ok"
 
 
 def vault_well(vault: Vault) -> bool:
     """Whether nothing about this vault needs attention. One that is down on demand is well."""
     return vault_health(vault) == "ok"
+
+
+def storage_well(vault: Vault) -> bool:
+    """The same of its storage alone: to bring it up or down went well also where something in it is damaged."""
+    return vault_health(vault) in {"ok", "damaged"}
 
 
 def all_well(status: Status) -> bool:

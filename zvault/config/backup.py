@@ -24,6 +24,7 @@ from zvault.config.fields import (
 from zvault.config.hooks import Hooks
 from zvault.config.keep import Keep
 from zvault.config.limit import Limited
+from zvault.config.verify import Verify
 from zvault.core.address import Source
 from zvault.core.limit import Limit
 
@@ -153,6 +154,9 @@ class Backup(Table):
         examples=["50%", "100%"],
     )
     send: Send = Field(default_factory=Send, description="How datasets are sent.")
+    verify: Verify = Field(
+        default_factory=Verify, description="How the vault is compared with the source, and how often."
+    )
     max_lag: Duration | None = Field(
         default=None,
         description="How far the vault may lag before the backup counts as late, in `zvaultctl status`, "

@@ -148,6 +148,6 @@ class Profile(Table):
         default_factory=dict,
         description="Properties of the pool's root dataset when zvault makes it, see zfsprops(7). "
         "What is received inherits those it does not bring along.",
-        examples=[{"compression": "zstd", "atime": "off"}],
+        examples=[{"compression": "lz4", "atime": "off"}],
     )
     stream: Stream = Field(default_factory=Stream, description="The buffer in front of `zfs receive`.")

@@ -17,6 +17,8 @@ from zvault.config.fields import (
     Word,
     written,
 )
+from zvault.config.scrub import Scrub
+from zvault.core.scrub import Policy
 
 MIN_STALL = 10.0
 
@@ -73,6 +75,26 @@ class Vault(Table):
         examples=["always"],
     )
 
+    on_sleep: Literal["sync", "export"] = Field(
+        default="sync",
+        description="What becomes of a vault that is up when the host is put to sleep. Streams are stopped, to be "
+        'resumed, and "sync" has the pool write out what it has. "export" exports it as well, if that is sure to be '
+        "done before the host sleeps.",
+        examples=["export"],
+    )
+
+    scrub: Scrub = Field(
+        default_factory=Scrub,
+        description="When everything in the pool is read and checked. A pool on another `host` is left to whoever "
+        "runs it unless this is set.",
+    )
+    heal: Literal["auto", "by-hand", "off"] = Field(
+        default="auto",
+        description='What is done about damage that ZFS found and cannot repair. "auto" heals it as soon as it is '
+        'known, "by-hand" with `zvaultctl heal`; "off" refuses that too (docs/how-to/heal.md).',
+        examples=["auto"],
+    )
+
     @field_validator("create")
     @classmethod
     def _create_needs_devices(cls, create: bool, info: ValidationInfo) -> bool:
@@ -121,3 +143,8 @@ class Vault(Table):
         if stall < MIN_STALL:
             raise ValueError("must be at least 10s: a slow device may rest so long between two bursts")
         return stall
+
+    def scrubs(self) -> Policy:
+        """When it is scrubbed. A pool on another host has its own administrator, unless that is configured here."""
+        ours = self.host is None or "scrub" in self.model_fields_set
+        return self.scrub.policy() if ours else Policy()

@@ -8,10 +8,10 @@ depth, since only what waits can be merged (docs/explanation/tuning.md).
 
 from __future__ import annotations
 
-from zvault.core.doctor_vault import AT_WORK, CPU_BOUND, at_the_vault
-from zvault.core.doctor_words import Knob, Verdict, percent, reads, written_size
+from zvault.core.doctor_vault import AT_WORK, CPU_BOUND, at_the_vault, out_of_processors
+from zvault.core.doctor_words import Knob, Verdict, packets, percent, reads, written_size
 from zvault.core.units import format_duration, format_rate, format_size
-from zvault.core.vitals import Flow, Stage, Vitals
+from zvault.core.vitals import Flow, Stage, Vitals, Way
 
 FULL = 0.5
 """A pipe that is this full on average is waited for by who writes into it."""
@@ -114,6 +114,8 @@ def _source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
             Knob("send", f"[backup.{flow.backup}]", None, "{ compressed = true, large_blocks = true }"),
             "what goes as it lies on the disk needs not be unpacked, and large records are fewer",
         )
+    if (found := out_of_processors(seen, rate)) is not None:
+        return found
     disk = max(seen.source_disks, key=lambda one: one.busy, default=None)
     how = f"; its {disk.name} is busy {percent(disk.busy)} of the time: {reads(disk)}" if disk else ""
     return Verdict(
@@ -125,30 +127,80 @@ def _source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
 
 
 def _ssh(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
-    rate, first = format_rate(flow.rate), stage is flow.stages[0]
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
         return Verdict(
             "ssh",
-            f"ssh bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for {rate}",
+            f"ssh bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for"
+            f" {format_rate(flow.rate)}",
             Knob("Ciphers", "ssh_config(5) of root", None, "aes128-gcm@openssh.com"),
             "one connection encrypts on one processor; several datasets at once ('transfers') have one each",
         )
-    if first:
+    if stage.way is not None and stage.way.unsent >= FULL and stage.way.closed < FULL:
+        return _network(seen, flow, stage, stage.way)
+    return _far_source(seen, flow, stage) if stage is flow.stages[0] else _far_vault(seen, flow, stage)
+
+
+def _network(seen: Vitals, flow: Flow, stage: Stage, way: Way) -> Verdict:
+    end = "from" if stage is flow.stages[0] else "to"
+    text = (
+        f"the network {end} {stage.host} bounds vault {seen.vault}: {packets(way)}, while {percent(way.unsent)} of the"
+        " time more wait to be sent"
+    )
+    if all(one.kind != "codec" for one in flow.stages):
+        knob = Knob("compression", f"[host.{stage.host}]", None, '"zstd"')
+        why = "what is smaller is sooner there; blocks that are sent compressed as they are get no smaller"
+        return Verdict("ssh", text, knob, why)
+    now = seen.transfers
+    knob = Knob("transfers", f"[vault.{seen.vault}]", str(now) if now else None, str((now or 1) + 1))
+    return Verdict("ssh", text, knob, "several connections lose less by a packet lost than one has it alone")
+
+
+def _far_source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+    """What is read on another host: the network has time, as far as that is known."""
+    host, rate = stage.host, format_rate(flow.rate)
+    if stage.way is None:
         return Verdict(
             "source",
-            f"what {flow.source or 'the source'} sends bounds vault {seen.vault}: {rate} come, ssh takes only"
-            f" {percent(stage.cpu)} of one processor, and all after it wait for bytes",
+            f"what {host} sends bounds vault {seen.vault}: {rate} come, ssh takes only {percent(stage.cpu)} of one"
+            " processor, and all after it wait for bytes",
             None,
-            f"look on {flow.source or 'the source'}: 'zpool iostat -lq' if its disks are busy, 'ss -ti' if the"
-            " network is",
+            f"look on {host}: 'zpool iostat -lq' if its disks are busy, 'ss -ti' if the network is",
         )
     return Verdict(
-        "ssh",
-        f"the way to the vault's host bounds vault {seen.vault}: ssh takes {rate} at {percent(stage.cpu)} of one"
-        f" processor, and {percent(stage.full)} of the pipe before it is full",
-        None,
-        "run 'zvaultctl doctor' on the vault's host: its network or its pool takes no more",
+        "source",
+        f"reading the source bounds vault {seen.vault}: {host} gives {rate}, and {percent(1 - stage.way.unsent)} of"
+        f" the time its TCP has sent all that it was given: {packets(stage.way)}",
+        Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source has less to do"),
+        f"nothing about the network or the vault makes it faster: look at 'zpool iostat -lq' on {host}",
     )
+
+
+def _far_vault(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+    """What is written on another host: ssh is fed, and gets rid of no more."""
+    fed = (
+        f"ssh takes {format_rate(flow.rate)} at {percent(stage.cpu)} of one processor, and {percent(stage.full)} of the"
+        " pipe before it is full"
+    )
+    if stage.way is None:
+        return Verdict(
+            "ssh",
+            f"the way to {stage.host} bounds vault {seen.vault}: {fed}",
+            None,
+            f"run 'zvaultctl doctor' on {stage.host}: its network or its pool takes no more",
+        )
+    return Verdict(
+        "device",
+        f"the vault's own host bounds vault {seen.vault}: {fed}, while {_no_more(stage.way)}",
+        None,
+        f"run 'zvaultctl doctor' on {stage.host}: only there its devices can be looked at",
+    )
+
+
+def _no_more(way: Way) -> str:
+    """How it is seen that the network is not what takes no more."""
+    if way.closed >= FULL:
+        return f"{percent(way.closed)} of the time it leaves TCP no room for more"
+    return f"{percent(1 - way.unsent)} of the time TCP has sent all that it was given"
 
 
 def _program(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from zvault.core.tuning import AGGREGATION, DIRTY
 from zvault.core.units import format_rate, format_size
-from zvault.core.vitals import Disk, Vitals
+from zvault.core.vitals import Disk, Vitals, Way
 
 Bound = Literal[
     "nothing",
@@ -88,6 +88,14 @@ def percent(value: float | None) -> str:
 def written_size(value: int | None) -> str | None:
     """A size, where it is known."""
     return None if value is None else format_size(value)
+
+
+def packets(way: Way) -> str:
+    """Little's law of a connection's packets."""
+    if not way.segment or way.rtt <= 0:
+        return "its packets are not told of"
+    flying = way.flying / way.segment
+    return f"{little(flying, way.rtt, way.segment)} = {format_rate(way.flying / way.rtt)}"
 
 
 def reads(disk: Disk) -> str:

@@ -122,6 +122,12 @@ class PoolSuspended(ZvaultError):
     retryable = True
 
 
+class Damaged(ZvaultError):
+    """A pool has damage that ZFS cannot repair by itself."""
+
+    reason = "damaged"
+
+
 class HostUnreachable(ZvaultError):
     """The daemon, or another host, does not answer."""
 

@@ -32,6 +32,9 @@ LARGER = 1.25
 ENOUGH = 0.9
 """The smallest request that has this part of the bandwidth of the largest that gained is taken."""
 
+LESS = 0.9
+"""What has less than this part of a smaller or shallower one's bandwidth was disturbed, or is harmful."""
+
 Way = Literal["read", "write"]
 
 
@@ -85,6 +88,16 @@ def next_place(points: Points, largest: int = LARGEST) -> tuple[int, int] | None
     return next((place for place in wanted if place not in points), None)
 
 
+def doubtful(points: Points, place: tuple[int, int]) -> bool:
+    """Whether a point should be measured again, and the better of the two taken: more at once, or larger, had less.
+
+    Seldom is that the device's doing. Who else uses it or the processor for a moment would end the search too early.
+    """
+    size, depth = place
+    below = (points.get((size // 2, depth)), points.get((size, depth // 2)))
+    return any(one is not None and points[place].bandwidth < LESS * one.bandwidth for one in below)
+
+
 def knee(points: Points, largest: int = LARGEST) -> Knee:
     """What a finished search says. Raises ValueError for one that is not."""
     largest = min(largest, LARGEST)
@@ -92,7 +105,7 @@ def knee(points: Points, largest: int = LARGEST) -> Knee:
         raise ValueError("the measurement is not finished")
     small, first = min(SMALL, largest), min(FIRST, largest)
     depth = _depth(points, first)
-    sizes = [place for place in _sizes(points, first, depth, largest) if _larger_gains(points, *place)]
+    sizes = _gained(points, first, _sizes(points, first, depth, largest))
     tried = [points[place] for place in ((small, depth), (first, depth), *sizes)]
     best = max(one.bandwidth for one in tried)
     taken = next(one for one in tried if one.bandwidth >= ENOUGH * best)
@@ -111,8 +124,12 @@ def _deeper_gains(points: Points, size: int, depth: int) -> bool:
     return points[size, depth].bandwidth >= GAIN * points[size, depth // 2].bandwidth
 
 
-def _larger_gains(points: Points, size: int, depth: int) -> bool:
-    return points[size, depth].bandwidth >= LARGER * points[size // 2, depth].bandwidth
+def _larger_gains(points: Points, size: int, larger: int, depth: int) -> bool:
+    """Whether it gains LARGER with each doubling."""
+    needed = LARGER ** math.log2(larger // size)
+    return (larger, depth) in points and points[larger, depth].bandwidth >= needed * points[
+        size, depth
+    ].bandwidth
 
 
 def _depths(points: Points, size: int) -> list[tuple[int, int]]:
@@ -127,13 +144,24 @@ def _depths(points: Points, size: int) -> list[tuple[int, int]]:
 
 
 def _sizes(points: Points, size: int, depth: int, largest: int) -> list[tuple[int, int]]:
-    """Twice the size, and again, up to the first that gains nothing."""
-    found = []
-    while 2 * size <= largest and (size, depth) in points:
-        found.append((2 * size, depth))
-        if found[-1] in points and not _larger_gains(points, *found[-1]):
-            break
+    """Twice the size, and again, until two in a row gain nothing: one may have been disturbed."""
+    found: list[tuple[int, int]] = []
+    gained = size
+    while 2 * size <= largest and size < 4 * gained and (size, depth) in points:
         size *= 2
+        found.append((size, depth))
+        if _larger_gains(points, gained, size, depth):
+            gained = size
+    return found
+
+
+def _gained(points: Points, first: int, sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those of the sizes that gained over all before."""
+    found, best = [], first
+    for size, depth in sizes:
+        if _larger_gains(points, best, size, depth):
+            found.append((size, depth))
+            best = size
     return found
 
 

@@ -41,6 +41,10 @@ BETTER = 1.05
 NOISE = 1.2
 """Two receives with the same settings may differ by so much: the two best are tried again where they are this near."""
 
+MORE = "a few more at once"
+"""A request that already waits in the device begins while the answer to another is on its way. On a model of slow disks
+that works on 4 at once, groups of 1.2 GB were written out with 108 to 115 MiB/s by 4, with 136 by 5, with 137 by 6."""
+
 FAR = 2
 """How many times as deep or as shallow as was measured a profile may be to be tried. Its neighbours that are tried show
 which way is better; what lies beyond them is slower still."""
@@ -145,18 +149,25 @@ def candidates(knee: Knee, host: Host, largest: int, profiles: Profiles) -> list
     found = [Candidate("worked out", settings(knee, host))]
     groups = [one for one in found[0].choices if one.name in GROUPS]
     for what, size, depth in (
+        (MORE, knee.size, knee.depth + max(1, knee.depth // 4)),
         ("twice the size", knee.size * 2, knee.depth),
         ("half the depth", knee.size, knee.depth // 2),
         ("twice the depth", knee.size, knee.depth * 2),
     ):
         if knee.size > SMALL and size <= min(largest, LARGEST) and depth >= 1:
-            found.append(Candidate(what, _with(found[0].choices, knee, size, depth)))
+            other = Candidate(what, _with(found[0].choices, knee, size, depth))
+            if other.module not in [one.module for one in found]:
+                found.append(other)
     for name, module in profiles.items():
         if _near(knee, module, largest) and all(
             _requested(one.module) != _requested(module) for one in found
         ):
             why = f"that is the profile {name}'s, which was faster than what was worked out"
-            theirs = [Choice(key, value, why) for key, value in module.items()]
+            bound = most_dirty(host)
+            theirs = [
+                Choice(key, str(min(int(value), bound)) if key == DIRTY and value.isdecimal() else value, why)
+                for key, value in module.items()
+            ]
             ours = [one for one in groups if one.name not in module]
             found.append(Candidate(f"as {name}", (*theirs, *ours)))
     return [*found, Candidate("OpenZFS's defaults")]

@@ -20,21 +20,40 @@ Kind = Literal["source", "limit", "ssh", "codec", "buffer", "receive"]
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """The TCP connection that a stream takes from one host to another, seen by the host that sends.
+
+    ``unsent`` is the share of the looks at which that had bytes that it could not send yet, ``flying`` the bytes sent
+    and not yet confirmed, on average, ``segment`` those of a packet, ``rtt`` the seconds until one is confirmed, and
+    ``closed`` the share of the time in which who receives had no room for more.
+    """
+
+    unsent: float
+    flying: float
+    segment: int
+    rtt: float
+    closed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One program of a stream. ``cpu`` is how much of one processor it takes, ``full`` how full the pipe is that it
-    reads from, on average: both 0 to 1 and more. The first stage reads from none.
+    reads from, on average: both 0 to 1 and more. The first stage reads from none. ``host`` is the other host that
+    ssh leads to, and ``way`` how it gets there.
     """
 
     kind: Kind
     name: str
     cpu: float | None = None
     full: float | None = None
+    host: str = ""
+    way: Way | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
     """One stream into the vault, its stages first to last. ``rate`` and ``limit`` are bytes a second, ``marks``
-    percent of mbuffer's memory; ``source`` is the host that is read from, if it is another.
+    percent of mbuffer's memory.
     """
 
     backup: str
@@ -43,7 +62,6 @@ class Flow:
     rate: float
     limit: int | None = None
     marks: tuple[int, int] | None = None
-    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,21 @@ from typing import Any
 from aiohttp import web
 
 from zvault.core.errors import NotFound, Refused
+from zvault.daemon.api_care import CareApi
+from zvault.daemon.api_proof import ProofApi
 from zvault.daemon.api_vaults import VaultsApi
+from zvault.daemon.caretaker import Caretaker
 from zvault.daemon.events import Events
 from zvault.daemon.guard import guard, json_object, may_act
 from zvault.daemon.history import History
 from zvault.daemon.journal import log
+from zvault.daemon.proving import Proving
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.fit import fit_document
 from zvault.ops.holds import find_keepsakes
 from zvault.ops.preview import prune_document
 from zvault.ops.report import list_document, plan_document
-from zvault.ops.restore import Request
 from zvault.ops.vault import Vaults
 
 GROUP = "zvault"
@@ -32,12 +35,23 @@ GROUP = "zvault"
 class Api:
     """Routes requests to use cases; decides nothing itself."""
 
-    def __init__(self, status: Status, runs: Runs, history: History, events: Events, vaults: Vaults) -> None:
+    def __init__(
+        self,
+        status: Status,
+        runs: Runs,
+        history: History,
+        events: Events,
+        vaults: Vaults,
+        caretaker: Caretaker,
+        proving: Proving,
+    ) -> None:
         self.status = status
         self.runs = runs
         self.history = history
         self.events = events
         self.vaults = vaults
+        self.caretaker = caretaker
+        self.proving = proving
         self._runner: web.AppRunner | None = None
 
     def application(self) -> web.Application:
@@ -45,6 +59,8 @@ class Api:
         app = web.Application(middlewares=[guard])
         app.add_routes(
             [
+                *CareApi(self.caretaker).routes(),
+                *ProofApi(self.proving).routes(),
                 *VaultsApi(self.status, self.runs, self.vaults).routes(),
                 web.get("/v1/status", self.get_status),
                 web.get("/v1/list", self.get_list),
@@ -57,7 +73,6 @@ class Api:
                 web.post("/v1/run/{backup}", self.post_run),
                 web.post("/v1/prune/{backup}", self.post_prune),
                 web.post("/v1/holds/reap", self.post_reap),
-                web.post("/v1/restore", self.post_restore),
             ]
         )
         return app
@@ -115,7 +130,7 @@ class Api:
     async def get_history(self, request: web.Request) -> web.Response:
         """Past runs, the newest first."""
         backup = request.query.get("backup")
-        if backup is not None:
+        if backup is not None and backup not in self.status.context.config.vault:
             self.status.context.backup(backup)
         limit = request.query.get("limit", "20")
         if not limit.isdecimal():
@@ -167,17 +182,6 @@ class Api:
         for one in reaped:
             log.info("reaped %s %s: %s", one.kind, one.name, one.reason)
         return web.json_response({"holds": [one.document() for one in reaped]})
-
-    async def post_restore(self, request: web.Request) -> web.Response:
-        """Start a restore."""
-        body = await json_object(request)
-        wanted = Request(
-            str(body.get("backup", "")),
-            str(body.get("dataset", "")),
-            str(body["snapshot"]) if body.get("snapshot") else None,
-            str(body.get("to", "")),
-        )
-        return web.json_response({"run": self.runs.restore(wanted)})
 
 
 def _make_room(path: Path) -> None:

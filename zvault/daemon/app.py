@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import fcntl
-import os
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import zvault
@@ -21,15 +16,21 @@ from zvault.config.schema import Config
 from zvault.core.errors import Busy, ConfigError, ZvaultError
 from zvault.daemon import journal
 from zvault.daemon.api import Api
+from zvault.daemon.caretaker import Caretaker
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journal import log
 from zvault.daemon.lookout import LOOK_EVERY, Lookout
 from zvault.daemon.metrics import Metrics, MetricsServer
+from zvault.daemon.proving import LOOK_EVERY as PROVE_EVERY
+from zvault.daemon.proving import Proving
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
+from zvault.daemon.shutdown import end_runs, let_go
+from zvault.daemon.sleeper import Sleeper
+from zvault.daemon.stalls import AGAIN, StallWatch
 from zvault.daemon.status import Status
-from zvault.ops import hooks
+from zvault.ops import hooks, reading
 from zvault.ops.context import Context, Emit
 from zvault.ops.tune import reconcile_tuning
 from zvault.ops.vault import Keeper, Vaults
@@ -72,7 +73,13 @@ class Daemon:
         )
         self.metrics = Metrics(self.status)
         self.metrics_server = MetricsServer(self.metrics)
-        self.api = Api(self.status, self.runs, self.history, self.events, self.vaults)
+        self.caretaker = Caretaker(self.context, self.vaults, self.runs, self.scheduler)
+        self.proving = Proving(self.context, self.vaults, self.runs)
+        self.api = Api(
+            self.status, self.runs, self.history, self.events, self.vaults, self.caretaker, self.proving
+        )
+        self.stall_watch = StallWatch(self.context, self.vaults, self.status.stalls)
+        self.sleeper = Sleeper(self.context, self.vaults, self.runs, self._wake)
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -91,7 +98,10 @@ class Daemon:
         self._resume(interrupted)
         self._background(self._again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
         self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
+        self._background(self._again_and_again("proofs", self.proving.look, PROVE_EVERY))
+        self._background(self._again_and_again("stalls", self.stall_watch.watch, AGAIN))
         self._background(self._tell_status())
+        self._background(self.sleeper.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.config.backup))
         notify.ready(self.status.line())
         await self._stop.wait()
@@ -111,6 +121,8 @@ class Daemon:
             if (last := self.history.last(name)) and last["result"] == "interrupted"
         }
         await self._run_pending_hooks("snapshot")
+        for text in await reading.sweep(self.context):
+            log.warning("%s", text)
         # What a hook after a run takes away, the vault may stand on: then it goes down first.
         ended = hooks.cut_off(self.context)
         needed = {self.context.backup(name).vault for name in interrupted - ended}
@@ -139,6 +151,10 @@ class Daemon:
         except ZvaultError as error:
             keeper.error = error
             log.error("vault %s: %s", keeper.name, error, extra={"fields": {"VAULT": keeper.name}})
+
+    def _wake(self, stopped: set[str]) -> None:
+        self._resume(stopped)
+        self._background(self.scheduler.reschedule())
 
     def _resume(self, interrupted: set[str]) -> None:
         for name in sorted(interrupted):
@@ -176,6 +192,11 @@ class Daemon:
 
     async def _look_at_vaults(self) -> None:
         self.metrics.vaults = await self.lookout.watch()
+        self.caretaker.care(self.metrics.vaults)
+        warnings = self.status.warnings
+        for name in [name for name in warnings if name.startswith("inhibitor ")]:
+            del warnings[name]
+        warnings |= self.sleeper.warnings()
 
     async def _look_at_lags(self) -> None:
         # Side by side: a host that does not answer must not keep the others' lags from being known.
@@ -248,12 +269,14 @@ class Daemon:
         log.info("stopping: %d runs to end", len(self.runs.current))
         notify.stopping("draining")
         self.scheduler.stop()
-        await self.runs.drain()
+        await end_runs(self.context, self.runs)
         for task in list(self._tasks):
             task.cancel()
+        self.caretaker.close()
         await self.lookout.close()
         await self.api.close()
         await self.metrics_server.close()
+        await let_go(self.context, self.vaults)
         await self.context.close()
         self.history.close()
         log.info("stopped")
@@ -276,57 +299,3 @@ async def _patience() -> AsyncIterator[None]:
         yield
     finally:
         asking.cancel()
-
-
-@contextlib.contextmanager
-def only_one(paths: Paths) -> Iterator[None]:
-    """Keep a second daemon out. The kernel frees the lock when its holder dies. Raises Busy."""
-    paths.run.mkdir(parents=True, exist_ok=True)
-    file = (paths.run / "zvaultd.lock").open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.seek(0)
-        raise Busy(
-            "another zvaultd is running",
-            f"process {file.read().strip() or 'unknown'} holds {file.name}",
-            "'systemctl status zvaultd' shows it; two would get in each other's way",
-        ) from None
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    try:
-        yield
-    finally:
-        file.close()
-
-
-async def _serve(config: Config, paths: Paths) -> None:
-    await Daemon(config, paths).serve()
-
-
-def main() -> None:
-    """Entry point of ``zvaultd``. Exit status 0 after a drain, 2 where it cannot start."""
-    parser = argparse.ArgumentParser(prog="zvaultd", description="The zvault daemon; systemd starts it.")
-    parser.add_argument("--version", action="version", version=f"zvaultd {zvault.__version__}")
-    parser.add_argument(
-        "--etc", type=Path, default=Paths().etc, help="where zvault.toml is (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--run", type=Path, default=Paths().run, help="socket and leases (default: %(default)s)"
-    )
-    parser.add_argument("--state", type=Path, default=Paths().state, help="history (default: %(default)s)")
-    arguments = parser.parse_args()
-    paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
-    journal.set_up()
-    try:
-        if os.geteuid() != 0:
-            raise ZvaultError(
-                "zvaultd must run as root", "it imports pools and receives into them", "use systemd"
-            )
-        config = load(paths)
-        with only_one(paths):
-            asyncio.run(_serve(config, paths))
-    except ZvaultError as error:
-        log.error("zvaultd cannot start: %s", error)
-        sys.exit(2)

@@ -28,7 +28,7 @@ create table if not exists run (
 create index if not exists run_in_order on run (backup);
 """
 
-ASIDE = ("restore", "prune")
+ASIDE = ("restore", "prune", "scrub", "heal", "verify")
 """Triggers of runs that back nothing up: they tell nothing of how a backup fares."""
 
 KEPT = 10_000
@@ -155,10 +155,9 @@ class History:
     def last(self, backup: str, result: str | None = None) -> dict[str, Any] | None:
         """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it."""
         rows = self._do(
-            "select * from run where backup=? and trigger not in ('restore', 'prune') and ended is not null"
-            " and (? is null or result=?)"
-            " order by rowid desc limit 1",
-            (backup, result, result),
+            f"select * from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
+            " and ended is not null and (? is null or result=?) order by rowid desc limit 1",
+            (backup, *ASIDE, result, result),
         )
         return _document(rows[0]) if rows else None
 

@@ -86,7 +86,7 @@ def write(event: Event) -> None:
     log.log(level, "%s: %s", event["backup"], text, extra={"fields": fields})
 
 
-def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911 - a table of what to say
+def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
     match event["event"]:
         case "run-started":
             return logging.INFO, f"run {event['run']} begins ({event['trigger']})"
@@ -111,6 +111,10 @@ def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911 - a table of
             return logging.WARNING, str(event["text"])
         case "hook-output":
             return logging.INFO, f"{event['hook']} {event['program']}: {event['text']}"
+        case "verified":
+            level = logging.ERROR if event["result"] == "differs" else logging.INFO
+            of = f"{event['datasets']} datasets, {event['files']} files, {format_size(event['bytes'])}"
+            return level, f"verified ({event['rung']}): {of}: {event['result']}"
         case "restored":
             return logging.INFO, f"restored {event['snapshot']} to {event['dataset']}: {event['mountpoint']}"
         case "run-finished":

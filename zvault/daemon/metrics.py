@@ -14,6 +14,9 @@ import zvault
 from zvault.core.drift import Cause
 from zvault.core.errors import Busy
 from zvault.core.ledger import Fault
+from zvault.daemon.metrics_scrub import scrub_metrics
+from zvault.daemon.metrics_stalls import stalls_metrics
+from zvault.daemon.metrics_verify import verify_metrics
 from zvault.daemon.status import Document, Status
 from zvault.ops.tune import held_by
 
@@ -57,6 +60,11 @@ class Metrics(Collector):
         yield from self._backups()
         yield from self._counters()
         yield from self._vaults()
+        yield from scrub_metrics(self.status.context, self.status.runs.tallies.heals)
+        yield from verify_metrics(
+            self.status.context.config.backup, self.status.runs.proofs, self.status.runs.tallies.differing
+        )
+        yield from stalls_metrics(self.status.stalls, self.status.context.config.vault)
 
     def _backups(self) -> Iterator[Metric]:
         names = list(self.status.context.config.backup)
@@ -189,7 +197,13 @@ class Metrics(Collector):
             "zvault_inhibitor_held",
             "Whether a logind inhibitor is held for the vault.",
             ("vault",),
-            [((keeper.name,), keeper.inhibited) for keeper in self.status.lookout.vaults.all()],
+            [((keeper.name,), keeper.awake.held) for keeper in self.status.lookout.vaults.all()],
+        )
+        yield _gauge(
+            "zvault_inhibitor_since_timestamp_seconds",
+            "When the vault's logind inhibitor was taken; missing while none is held.",
+            ("vault",),
+            [((keeper.name,), keeper.awake.since) for keeper in self.status.lookout.vaults.all()],
         )
         yield from self._writes()
         context = self.status.context

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.lag import DatasetLag
+from zvault.core.verify import Proof, Rung
 from zvault.core.vitals import LastRun
 from zvault.daemon.current import Current
 from zvault.daemon.events import Events
@@ -22,13 +23,10 @@ from zvault.ops.holds import Keepsake, reap
 from zvault.ops.lag import lags
 from zvault.ops.outcome import Outcome
 from zvault.ops.plan import look
+from zvault.ops.proofs import read_proofs
 from zvault.ops.prune import prune_backup
 from zvault.ops.restore import Request, restore
 from zvault.ops.vault import Vaults
-
-DRAIN_SECONDS = 20.0
-"""How long a stopping daemon lets runs end by themselves before it stops their streams (they can be resumed)."""
-
 
 SIDES = ("source", "vault")
 
@@ -46,8 +44,10 @@ class Runs:
         self.events = events
         self.current: dict[str, Current] = {}
         self.lags: dict[str, dict[str, DatasetLag]] = {}
+        self.proofs: dict[str, Mapping[Rung, Proof]] = {}
         self.tallies = Tallies()
-        self.draining = False
+        self.closed: str | None = None
+        """Why nothing may start now, in words; None where it may."""
         self._reaping = asyncio.Lock()
         events.hooks.append(self._count)
 
@@ -67,10 +67,10 @@ class Runs:
                 f"run {running.id} began it",
                 "wait for it to end; 'zvaultctl status' shows it",
             )
-        return self._launch(backup, trigger, partial(self._back_up, snapshot=snapshot))
+        return self.launch(backup, trigger, partial(self._back_up, snapshot=snapshot))
 
     def _take_over(self, waiting: Current, trigger: str, *, snapshot: bool = True) -> str:
-        run = self._launch(waiting.backup, trigger, partial(self._back_up, snapshot=snapshot))
+        run = self.launch(waiting.backup, trigger, partial(self._back_up, snapshot=snapshot))
         waiting.superseded.set()
         return run
 
@@ -79,7 +79,7 @@ class Runs:
         current = self.current[run]
         current.waiting = self.context.clock.time() + seconds
         try:
-            if self.draining:
+            if self.closed is not None:
                 current.task.cancel()
             elif current.missed is not None:
                 self._take_over(current, current.missed)
@@ -94,11 +94,11 @@ class Runs:
         self.context.backup(request.backup)
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
-            outcome.datasets = 1
-            done = await restore(self.context, self.vaults, request, self._emitter(run, backup))
-            outcome.bytes, outcome.sent = done.bytes, 1
+            done = await restore(self.context, self.vaults, request, self.emitter(run, backup))
+            outcome.bytes = done.bytes
+            outcome.datasets = outcome.sent = done.datasets
 
-        return self._launch(request.backup, "restore", work)
+        return self.launch(request.backup, "restore", work)
 
     def prune(self, backup: str, *, over_limit: bool) -> str:
         """Start to prune a backup and return the run's id. Raises NotFound, Busy, Refused as ``start`` does."""
@@ -113,16 +113,17 @@ class Runs:
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
             outcome.pruned, doomed = await prune_backup(
-                self.context, self.vaults, backup, self._emitter(run, backup), over_limit=over_limit
+                self.context, self.vaults, backup, self.emitter(run, backup), over_limit=over_limit
             )
             outcome.result = "ok" if outcome.pruned == doomed else "partial"
 
-        return self._launch(backup, "prune", work)
+        return self.launch(backup, "prune", work)
 
     async def reap(self, vault_guid: int | None) -> list[Keepsake]:
         """Let go of orphaned holds and bookmarks. Raises Busy while anything runs: it may be about to need them."""
-        if self.current or self._reaping.locked():
-            names = ", ".join(sorted({run.backup for run in self.current.values()})) or "another reaping"
+        busy = {run.backup for run in self.current.values() if run.trigger != "scrub"}
+        if busy or self._reaping.locked():
+            names = ", ".join(sorted(busy)) or "another reaping"
             raise Busy("holds cannot be reaped now", f"{names} is running", "wait for it to end")
         async with self._reaping:
             return await reap(self.context, self.vaults, vault_guid)
@@ -154,11 +155,10 @@ class Runs:
             (run for run in self.current.values() if run.backup == backup and run.trigger == "prune"), None
         )
 
-    def _launch(self, backup: str, trigger: str, work: Work) -> str:
-        if self.draining:
-            raise Refused(
-                "no run can start", "the daemon is stopping", "start it again: systemctl start zvaultd"
-            )
+    def launch(self, backup: str, trigger: str, work: Work) -> str:
+        """Start what is followed as a run is, and return its id. Raises Refused while nothing may start."""
+        if self.closed is not None:
+            raise Refused("no run can start", self.closed, "it is made up for once zvaultd goes on")
         now = self.context.clock.now()
         run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         task = asyncio.create_task(self._conduct(run, backup, trigger, work), name=f"run {run}")
@@ -177,16 +177,18 @@ class Runs:
         async with self._reaping:
             pass
         pause = partial(self._pause, run)
-        emit = self._emitter(run, backup)
+        emit = self.emitter(run, backup)
         await Run(
             self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot
         ).execute()
         if outcome.lags:
             self.lags[backup] = outcome.lags
+        if outcome.proofs:
+            self.proofs[backup] = outcome.proofs
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
-        emit = self._emitter(run, backup)
+        emit = self.emitter(run, backup)
         started = self.context.clock.time()
         outcome = Outcome()
         with contextlib.suppress(Exception):
@@ -201,7 +203,9 @@ class Runs:
             outcome.result = "interrupted"
             outcome.blame(
                 Refused(
-                    "the run was stopped", "the daemon is stopping", "the next run resumes where it stopped"
+                    "the run was stopped",
+                    self.closed or "it was told to",
+                    "the next run resumes where it stopped",
                 )
             )
         except Exception as error:
@@ -216,7 +220,7 @@ class Runs:
         self, run: str, backup: str, trigger: str, outcome: Outcome, started: float, ended: float
     ) -> None:
         current = self.current.pop(run)
-        if trigger != "restore" and outcome.result in {"ok", "partial"}:
+        if (trigger == "prune" or trigger not in ASIDE) and outcome.result in {"ok", "partial"}:
             self.tallies.over_limit |= {(backup, side): current.over_limit.get(side, 0) for side in SIDES}
         error = outcome.error.as_dict() if outcome.error else None
         figures = {
@@ -231,7 +235,7 @@ class Runs:
             self.tallies.runs[backup, outcome.result] += 1
             if outcome.error is not None:
                 self.tallies.failures[backup, outcome.error.reason] += 1
-        self._emitter(run, backup)(
+        self.emitter(run, backup)(
             "run-finished",
             trigger=trigger,
             result=outcome.result,
@@ -240,7 +244,9 @@ class Runs:
             error=error,
         )
 
-    def _emitter(self, run: str, backup: str) -> Callable[..., None]:
+    def emitter(self, run: str, backup: str) -> Callable[..., None]:
+        """Tells what happens in a run."""
+
         def emit(event: str, **fields: Any) -> None:
             self.events.publish(
                 {"event": event, "run": run, "backup": backup, "time": self.context.clock.time(), **fields}
@@ -265,25 +271,39 @@ class Runs:
         sides = await look(self.context, config, self.context.vault_zfs(config.vault) if up else None)
         if not self._at_work(backup):
             self.lags[backup] = lags(self.context, config, sides)
+        if up and backup not in self.proofs:
+            self.proofs[backup] = await read_proofs(self.context.vault_zfs(config.vault), sides)
 
     def _at_work(self, backup: str) -> bool:
         running = self.running(backup)
         return running is not None and running.waiting is None
 
-    async def drain(self) -> None:
+    async def drain(self, why: str, within: float) -> None:
         """Let runs end by themselves for a while, then stop their streams so that they can be resumed."""
-        self.draining = True
-        tasks = {run.task for run in self.current.values()}
+        self.closed = why
         for run in self.current.values():
             if run.waiting is not None:
                 run.task.cancel()
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        if tasks := {run.task for run in self.current.values()}:
+            await asyncio.wait(tasks, timeout=within)
+        await self.put_down(why)
+
+    async def put_down(self, why: str, within: float | None = None) -> set[str]:
+        """Let nothing start until ``reopen``, and stop what runs, so that it can be resumed.
+
+        Returns the backups whose runs it stopped, after ``within`` seconds also if some have not ended yet.
+        """
+        self.closed = why
+        stopped = list(self.current.values())
+        for run in stopped:
+            run.task.cancel()
+        if stopped:
+            await asyncio.wait({run.task for run in stopped}, timeout=within)
+        return {run.backup for run in stopped if run.trigger not in ASIDE}
+
+    def reopen(self) -> None:
+        """Let runs start again."""
+        self.closed = None
 
 
 def unexpected(error: Exception) -> ZvaultError:

@@ -8,9 +8,11 @@ from typing import Any
 
 import zvault
 from zvault.core.lag import DatasetLag
+from zvault.core.stalls import Stalls
 from zvault.daemon.current import Current
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.lookout import Lookout
+from zvault.daemon.proofs import proofs_document
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
@@ -31,6 +33,7 @@ class Status:
     scheduler: Scheduler
     started: float
     warnings: dict[str, str] = field(default_factory=dict)
+    stalls: Stalls = field(default_factory=Stalls)
 
     async def document(self) -> Document:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
@@ -42,6 +45,7 @@ class Status:
                 "warnings": [
                     *self.warnings.values(),
                     *self.context.drifts.values(),
+                    *self.stalls.warnings(self.context.clock.time()),
                     *complaints(self.context.leases),
                 ],
             },
@@ -74,6 +78,9 @@ class Status:
             "run": run.id if run else None,
             "retry_at": run.waiting if run else None,
             "datasets": len(lags) if lags is not None else None,
+            "proofs": proofs_document(
+                config.verify, self.runs.proofs.get(name, {}), self.context.clock.time()
+            ),
             "pending": sum(lag.pending for lag in lags.values()) if lags is not None else None,
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,

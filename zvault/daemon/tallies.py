@@ -19,6 +19,8 @@ class Tallies:
     pruned: Counter[tuple[str, str]] = field(default_factory=Counter)
     aborted: Counter[tuple[str, str]] = field(default_factory=Counter)
     drifts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    heals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    differing: Counter[tuple[str, str]] = field(default_factory=Counter)
     over_limit: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def count(self, event: dict[str, Any]) -> None:
@@ -32,7 +34,12 @@ class Tallies:
                 self.aborted[backup, event["reason"]] += 1
             case "warning" if "drift" in event:
                 self.drifts[event["vault"], event["drift"]] += 1
+            case "verified" if event["result"] == "differs":
+                self.differing[backup, event["rung"]] += 1
             case "retry":
                 self.retries[backup] += 1
+            case "run-finished" if event["trigger"] == "heal" and (event["datasets"] or event["error"]):
+                ended = {"ok": "healed", "partial": "partial"}
+                self.heals[backup, ended.get(event["result"], "failed")] += 1
             case "pruned":
                 self.pruned[backup, event["side"]] += event["count"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,18 +37,19 @@ FLUSH_TELL = 10.0
 FLUSH_STALL = 150.0
 """Seconds without progress after which a write-back is given up; longer than a request may take to fail."""
 
-WRITEBACK = {"writeback_percent": "10", "writeback_delay": "1"}
+WRITEBACK = {"writeback_percent": "10", "writeback_delay": "1", "writeback_running": "1"}
 """The first is the kernel's own. Its delay is 30 s, and a wait that has begun nothing ends: up to 30 s more for every
 teardown (bch_writeback_thread in drivers/md/bcache/writeback.c, and seen in the lab). A pool gains little from it:
 ZFS hardly ever writes to the same place twice."""
-AT_ONCE = {"writeback_percent": "0", "writeback_delay": "0"}
+AT_ONCE = {"writeback_percent": "0", "writeback_delay": "0", "writeback_running": "1"}
 
 
 class Bcache:
     """See layer.Layer. In the lease: both devices, the set, the bcache device, how long a write-back may take."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, hurried: Callable[[], bool] = lambda: False) -> None:
         self.runner = runner
+        self.hurried = hurried
 
     def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
         """It is all in the kernel."""
@@ -144,14 +146,24 @@ class Bcache:
             with suppress(ToolFailed, DeadlineExceeded):
                 await files.write(self.runner, files.folder(_backing(data)) / "stop", "1")
 
+    async def rest(self, data: Data, *, resting: bool) -> None:
+        """What is in the cache can wait there; a request below that sleep comes into could keep the host awake.
+
+        What is collected already (up to 500 extents) is still written: read_dirty in drivers/md/bcache/writeback.c does
+        not look at it.
+        """
+        if data and (file := files.folder(_backing(data)) / "writeback_running").exists():
+            with suppress(ToolFailed):  # it may be on its way down, and vanish
+                await files.write(self.runner, file, "0" if resting else "1")
+
     async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
         """Write the cache back, stop the device, and wait until the kernel has let go of what is below."""
         backing, cache = _backing(data), data.get("cache", "")
         cset = data.get("cset") or files.set_of(backing) or await self._set_on(cache)
         if files.folder(backing).exists():
-            if not lost and files.device(backing) is not None:
+            if not (lost or self.hurried()) and files.device(backing) is not None:
                 await self._write_back(backing, data, say)
-            elif files.read(files.folder(backing) / "state") == "dirty":
+            if files.read(files.folder(backing) / "state") == "dirty":
                 dirty = files.read(files.folder(backing) / "dirty_data")
                 say(f"{dirty} that {backing} lacks stay in the cache {cache}")
             await files.write(self.runner, files.folder(backing) / "stop", "1")
@@ -208,13 +220,16 @@ class Bcache:
                 await files.write(self.runner, files.folder(backing) / name, value)
 
     async def _write_back(self, backing: str, data: Data, say: Say) -> None:
-        """Until the kernel calls it clean: what counts is ``state``, which is in the superblock then."""
+        """Until the kernel calls it clean: what counts is ``state``, which is in the superblock then.
+
+        Not where the host is going down meanwhile: what is left waits in the cache.
+        """
         folder, name = files.folder(backing), files.device(backing)
         began = moved = told = time.monotonic()
         least: str | None = None
         for setting, value in AT_ONCE.items():
             await files.write(self.runner, folder / setting, value)
-        while files.read(folder / "state") == "dirty":
+        while files.read(folder / "state") == "dirty" and not self.hurried():
             now, dirty = time.monotonic(), files.read(folder / "dirty_data")
             if dirty != least:
                 least, moved = dirty, now

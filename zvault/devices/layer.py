@@ -144,6 +144,9 @@ class Layer(Protocol):
     async def cut_off(self, data: Data) -> None:
         """What is lost fails at once all that waits for it, and vanishes once who has it open closes it."""
 
+    async def rest(self, data: Data, *, resting: bool) -> None:
+        """Before the host sleeps, begin nothing of its own accord on what is below; and go on after."""
+
     async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
         """Take it down, whatever there is of it; with ``lost`` what lies below does not answer.
 

@@ -201,6 +201,9 @@ class NbdSource:
         if (number := data.get("number")) is not None:
             await nbd.cut_off(number, self.runner)
 
+    async def rest(self, data: Data, *, resting: bool) -> None:
+        """It does nothing of its own accord."""
+
     async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
         """Disconnect, then stop the server."""
         number = data.get("number")

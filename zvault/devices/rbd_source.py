@@ -237,6 +237,9 @@ class RbdSource:
         if (number := data.get("number")) is not None:
             await nbd.cut_off(number, self.runner)
 
+    async def rest(self, data: Data, *, resting: bool) -> None:
+        """It does nothing of its own accord."""
+
     async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
         """Unmap it; with rbd-nbd disconnect it and see its unit end."""
         if data and (record := Record.of_data(data)).map == "krbd":

@@ -7,8 +7,9 @@ server, whatever becomes of zvaultd. Once it can no longer know that the lease i
 - as soon as it finds the lease replaced;
 - and if it stands still itself systemd does it, by the unit's watchdog, before the bound is over.
 
-``python -m zvault.devices.s3_guard show|take|guard --bound SECONDS [--resume] -- nbdkit …``, with the
-server's argv, from which it takes what the plugin is told of the store. ``show`` and ``take`` print one JSON document.
+``python -m zvault.devices.s3_guard show|take|guard --bound SECONDS [--of BOOT] [--resume] -- nbdkit …``, with
+the server's argv, from which it takes what the plugin is told of the store. ``show`` and ``take`` print one JSON
+document; ``take`` takes the lease from the host whose boot is BOOT, and from no other.
 """
 
 from __future__ import annotations
@@ -153,10 +154,17 @@ class Guard:
 
 
 def guard_command(
-    verb: str, bound: float, server: Sequence[str], *, report: Path | None = None, resume: bool = False
+    verb: str,
+    bound: float,
+    server: Sequence[str],
+    *,
+    of: str = "",
+    report: Path | None = None,
+    resume: bool = False,
 ) -> list[str]:
     """Argv of this program. ``report``: where ``guard`` leaves why it ended, as JSON."""
     argv = [sys.executable, "-P", "-m", "zvault.devices.s3_guard", verb, f"--bound={bound:g}"]
+    argv += [f"--of={of}"] if of else []
     argv += [f"--report={report}"] if report is not None else []
     return [*argv, *(["--resume"] if resume else []), "--", *server]
 
@@ -166,6 +174,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="zvault.devices.s3_guard")
     parser.add_argument("verb", choices=["show", "take", "guard"])
     parser.add_argument("--bound", type=float, required=True)
+    parser.add_argument("--of", default="")
     parser.add_argument("--report", type=Path)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("server", nargs="+")
@@ -176,7 +185,7 @@ def main() -> int:
             return _show(store)
         mine, clock = ours(store.place, given.bound, time.time()), Clock()
         if given.verb == "take":
-            return _print({"etag": take_over(store, mine, _say, clock)})
+            return _print({"etag": take_over(store, mine, given.of, _say, clock)})
         etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
         return asyncio.run(_guarded(Guard(store, mine, etag, clock), given.server, given.report))
     except (Lost, TimeoutError):

@@ -79,8 +79,8 @@ def _put(store: Store, mine: Lease, seen: Seen | None) -> str:
         raise Busy(f"the lease {store.place} could not be taken", why, "try again") from None
 
 
-def take_over(store: Store, mine: Lease, say: Callable[[str], None], clock: Clock) -> str:
-    """Take the lease from whoever has it, and return its ETag once that host writes no more.
+def take_over(store: Store, mine: Lease, of: str, say: Callable[[str], None], clock: Clock) -> str:
+    """Take the lease from the host whose boot is ``of``, and return its ETag once that host writes no more.
 
     Of two who try at once one wins. The old holder finds its lease replaced when it renews it, stops its server, and
     says so; if it says nothing it has stopped by its own rule after its bound. Raises Busy when another was faster.
@@ -89,6 +89,8 @@ def take_over(store: Store, mine: Lease, say: Callable[[str], None], clock: Cloc
     if seen is None or not seen.lease.held:
         return _put(store, mine, seen)
     theirs = seen.lease
+    if theirs.boot != of:
+        raise held_elsewhere(store, seen)
     shut_out = "" if seen.expired() else _to_be_shut_out(theirs, mine)
     if not shut_out:
         say(f"{theirs.host} has not renewed its lease for {format_duration(seen.age)}: it has stopped")

@@ -58,9 +58,12 @@ class DeviceState:
 
 
 class Stack:
-    """The devices below one vault's pool. ``create``: the pool is to be made, so blank devices may be formatted."""
+    """The devices below one vault's pool. ``create``: the pool is to be made, so blank devices may be formatted.
 
-    def __init__(
+    ``hurried`` tells whether they have to go down now: then what a cache holds is not written back before.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a stack is made of
         self,
         vault_name: str,
         devices: Sequence[Device],
@@ -70,6 +73,7 @@ class Stack:
         leases: LeaseStore,
         *,
         create: bool = False,
+        hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         self.vault = vault_name
         self.devices = list(devices)
@@ -83,7 +87,7 @@ class Stack:
         self.kinds: dict[str, Layer] = {
             "nbd": NbdSource(runner, units),
             "rbd": RbdSource(runner, units),
-            "bcache": Bcache(runner),
+            "bcache": Bcache(runner, hurried),
         }
         self.inventory = Inventory(vault_name, self.devices, self.kinds, units, leases, paths.run / "device")
 
@@ -141,6 +145,15 @@ class Stack:
                     say(f"cutting off {top.path}: {detail}")
                     for level in found.levels:
                         await self.kinds[level.kind].cut_off(level.data or {})
+
+    async def rest(self, *, resting: bool) -> None:
+        """Before the host sleeps, have no layer begin anything of its own accord; and go on after.
+
+        Also while the devices are being taken down, so without their lock: that may take longer than anybody waits.
+        """
+        for found in await self.inventory.look(self.inventory.slots()):
+            for level in found.levels:
+                await self.kinds[level.kind].rest(level.data or {}, resting=resting)
 
     async def probe(self) -> list[DeviceState]:
         """Every device's state, leftovers' too. Asks the kernel and systemd, never a device."""

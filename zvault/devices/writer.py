@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,11 +67,12 @@ async def _rbd_holder(device: Device, runner: Runner) -> Holder:
 
 
 async def _lease_holder(slot: Slot, device: Device, bound: float, runner: Runner) -> Holder:
-    said = await _guard("show", slot, device, bound, runner, SHOW_DEADLINE)
-    take = Step("replace its lease, and wait until it has stopped", _argv("take", slot, device, bound))
+    said = await _ask_guard(_argv("show", slot, device, bound), device, runner, SHOW_DEADLINE)
     if said["lease"] is None:
         return Holder(state="nobody has the lease")
     lease = Lease(**said["lease"])
+    argv = _argv("take", slot, device, bound, of=lease.boot)
+    take = Step("replace its lease, and wait until it has stopped", argv)
     if said["age"] > lease.bound:
         state = f"has not renewed its lease for {format_duration(said['age'])}, and so has stopped"
     else:
@@ -96,7 +98,8 @@ async def fence(slot: Slot, device: Device, holds: Holder, runner: Runner, say: 
         say(f"taking the lease of {device.spec} from {holds.who}")
         began = time.monotonic()
         # The other's bound may be longer than ours; an hour is more than anybody sets.
-        await _guard("take", slot, device, bound, runner, max(3600.0, 4 * bound))
+        for step in holds.fence:
+            await _ask_guard(step.argv, device, runner, max(3600.0, 4 * bound))
         say(f"it has stopped, after {format_duration(time.monotonic() - began)}")
 
 
@@ -112,17 +115,15 @@ async def _refuse_if_still_locked(device: Device, holds: Holder, runner: Runner)
         )
 
 
-def _argv(verb: str, slot: Slot, device: Device, bound: float) -> list[str]:
+def _argv(verb: str, slot: Slot, device: Device, bound: float, *, of: str = "") -> list[str]:
     spec = device.server
     if not isinstance(spec, NbdkitServer):
         raise TypeError("only blocks in an object store have a lease")
-    return guard_command(verb, bound, nbdkit.command(spec, slot.server.socket))
+    return guard_command(verb, bound, nbdkit.command(spec, slot.server.socket), of=of)
 
 
-async def _guard(
-    verb: str, slot: Slot, device: Device, bound: float, runner: Runner, deadline: float
-) -> dict[str, Any]:
-    result = await runner.run(_argv(verb, slot, device, bound), deadline=deadline, check=False)
+async def _ask_guard(argv: Sequence[str], device: Device, runner: Runner, deadline: float) -> dict[str, Any]:
+    result = await runner.run(argv, deadline=deadline, check=False)
     try:
         said: dict[str, Any] = json.loads(result.stdout)
     except ValueError:

@@ -82,6 +82,7 @@ class Assembly:
             context.paths,
             context.leases,
             create=self.config.create or self.new,
+            hurried=lambda: context.going_down,
         )
 
     async def up(self, say: Say) -> tuple[PoolState, list[str]]:
@@ -131,6 +132,12 @@ class Assembly:
             raise told from error
 
     async def _down(self, stack: Stack, say: Say) -> None:
+        await self.export(stack, say)
+        await self.context.awake.wait()
+        await stack.down(say)
+
+    async def export(self, stack: Stack, say: Say) -> None:
+        """Export the pool, if it is imported, with all that is not on disk yet; the devices stay as they are."""
         zpool = self.zpool
         state = await zpool.state(self.pool)
         if state is not None and await self._is_stranger(stack):
@@ -139,9 +146,10 @@ class Assembly:
             await self._revive(stack, state, say)
             async with watched(self._storage_trouble):
                 await zpool.sync(self.pool, SYNC_DEADLINE)
+            # A sleep may have been announced meanwhile, and an export that it comes into may never end.
+            await self.context.awake.wait()
             await self._export()
             say(f"exported pool {self.pool}")
-        await stack.down(say)
 
     async def _left(self, stack: Stack) -> str:
         """What of the vault is up all the same, in words."""

@@ -25,6 +25,7 @@ from zvault.ops.lag import lags
 from zvault.ops.limiter import limited
 from zvault.ops.outcome import Outcome, datasets_failed
 from zvault.ops.plan import look, moves, plan_all, plan_prune, selected
+from zvault.ops.proofs import prove_guids
 from zvault.ops.prune import prune
 from zvault.ops.side_by_side import in_a_ring, orphaned, side_by_side
 from zvault.ops.transfer import Transfers
@@ -133,9 +134,9 @@ class Run:
 
     async def _on(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
-        lock = vault.lock
-        held = "sleep and shutdown wait for this run" if lock.held else str(lock.problem)
-        self.emit("inhibitor", held=lock.held, message=held)
+        awake = vault.keeper.awake
+        held = "sleep and shutdown wait for this run" if awake.held else str(awake.problem)
+        self.emit("inhibitor", held=awake.held, message=held)
         again = bool(self.hooks.tag)
         if again:
             self.say(f"going on with @{self.hooks.tag}")
@@ -173,6 +174,7 @@ class Run:
         self.outcome.lags = lags(self.context, self.backup, after)
         doomed = plan_prune(self.context, self.backup, after)
         self.outcome.pruned += await prune(source, vault.zfs, doomed, self.emit, self.name)
+        self.outcome.proofs = await prove_guids(self.context, self.name, after, vault.zfs, self.emit)
 
     async def _source(self) -> Tree:
         """The source as it is now, give or take a moment; listed again if it took long to bring up the vault."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from zvault.core.address import Address
 from zvault.core.drift import Sample
 from zvault.core.errors import HostUnreachable, NotFound
 from zvault.core.names import vault_dataset
+from zvault.ops.condition import Conditions
 from zvault.ops.pools import PoolBook
 from zvault.ops.route import Route
 from zvault.ops.stream import UnderWay
@@ -48,7 +50,9 @@ class Context:
     """The world of one daemon (or of one command without a daemon).
 
     ``under_way`` are the streams into vaults, by backup and dataset. By vault: ``watching`` those whose writes are
-    sampled, ``writes`` the newest samples of these, ``drifts`` what was told of the last run into each.
+    sampled, ``writes`` the newest samples of these, ``drifts`` what was told of the last run into each. ``awake`` is
+    not set while the host is about to sleep, or does: nothing may begin then that a sleep would break. ``going_down``:
+    it is being shut down, and whatever can wait for the next boot does.
     """
 
     config: Config
@@ -63,13 +67,24 @@ class Context:
         self.zpool = Zpool(self.runner, PROC)
         self.leases = LeaseStore(self.paths.run / "lease")
         self.pools = PoolBook(LeaseStore(self.paths.state / "pools"))
+        self.conditions = Conditions(LeaseStore(self.paths.state / "condition"))
         self.under_way: dict[tuple[str, str], UnderWay] = {}
         self.watching: set[str] = set()
         self.writes: dict[str, Sample] = {}
         self.drifts: dict[str, str] = {}
+        self.looks: set[str] = set()
+        """Leases of what is open for reading (ops/reading.py)."""
+        self.awake = asyncio.Event()
+        self.awake.set()
+        self.going_down = False
         self._vault_zfs: dict[tuple[str, Address | None], Zfs] = {}
         self._sources: dict[Address, Zfs] = {}
         self._hosts: dict[Address, SshHost] = {}
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the host is about to sleep, or does."""
+        return not self.awake.is_set()
 
     def vault_zfs(self, vault: str) -> Zfs:
         """The client for one vault's pool, with a helper process of its own."""

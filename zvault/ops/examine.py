@@ -8,28 +8,39 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Sequence
+import time
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from zvault.core import vitals
+from zvault.core.address import Address
 from zvault.core.errors import ToolFailed, ZvaultError
-from zvault.core.vitals import Disk, Flow, Group, Kind, LastRun, Queue, Stage, Vitals
+from zvault.core.vitals import Disk, Flow, Group, Kind, LastRun, Queue, Stage, Vitals, Way
 from zvault.devices import queue
 from zvault.ops import measured
 from zvault.ops.context import Context
 from zvault.ops.stream import UnderWay
 from zvault.ops.vault import Vaults
-from zvault.system import params
+from zvault.system import params, ssh, tcp
 from zvault.system.sampler import sampler_argv
 from zvault.zfs import counters
 
 LOOK_DEADLINE = 5.0
 """Seconds that a look at a pool may take beyond the time that is watched."""
 
+SAMPLE_DEADLINE = 30.0
+"""The same of the counters of this host, which ask no pool: it may have no processor left, and is asked for that."""
+
 EVERY = 0.5
 """Seconds between two looks at OpenZFS's queue, which tells only of that moment."""
+
+WAY_LOOKS = 8
+"""How often TCP's connections to another host are looked at, at most."""
+
+ENOUGH = 3
+"""Looks at them that tell something, however long they take."""
 
 T = TypeVar("T")
 
@@ -67,8 +78,10 @@ async def examine(
     sources = await _source_devices(context, flows)
     pids = [pid for flow in flows for _, pid in flow.progress.programs]
     pool = config.pool if place.answers and config.host is None else None
-    sampled, counted = await asyncio.gather(
-        _sample(context, seconds, pids, [*place.devices, *sources]), _count(context, pool, seconds)
+    sampled, counted, ways = await asyncio.gather(
+        _sample(context, seconds, pids, [*place.devices, *sources]),
+        _count(context, pool, seconds),
+        _ways(context, flows, seconds),
     )
     looks, threads, hz = sampled["looks"], sampled["threads"], sampled["hz"]
     disks = {one: vitals.disk(looks, one) for one in [*place.devices, *sources]}
@@ -80,7 +93,7 @@ async def examine(
         config.profile,
         vitals.span(looks),
         health=place.health,
-        flows=tuple(_flow(context, one, looks, hz) for one in flows),
+        flows=tuple(_flow(context, one, looks, hz, ways) for one in flows),
         disks=_known(disks, place.devices),
         source_disks=_known(disks, sources),
         queue=counted.queue,
@@ -174,7 +187,7 @@ async def _sample(
     context: Context, seconds: float, pids: Sequence[int], devices: Sequence[str]
 ) -> dict[str, Any]:
     result = await context.runner.run(
-        sampler_argv(seconds, pids, devices), deadline=seconds + LOOK_DEADLINE, check=False
+        sampler_argv(seconds, pids, devices), deadline=seconds + SAMPLE_DEADLINE, check=False
     )
     try:
         found: dict[str, Any] = json.loads(result.stdout)
@@ -213,23 +226,65 @@ async def _totals(context: Context, pool: str) -> tuple[str, str, dict[str, int]
     return requests, groups, counters.parse_writers(writers)
 
 
+async def _ways(context: Context, flows: Sequence[UnderWay], seconds: float) -> dict[int, Way]:
+    """How each ssh of a stream gets to the other host, by process id, as far as ss(8) there and here can tell."""
+    ends = [
+        (pid, there if number == 0 else None)
+        for flow in flows
+        for number, (argv, pid) in enumerate(flow.progress.programs)
+        if (there := ssh.address_of(argv)) is not None
+    ]
+    found = await asyncio.gather(*(_way(context, pid, there, seconds) for pid, there in ends))
+    return {pid: way for (pid, _), way in zip(ends, found, strict=True) if way is not None}
+
+
+async def _way(context: Context, pid: int, source: Address | None, seconds: float) -> Way | None:
+    """Look at it several times, on the host that sends: ``source``, or this one."""
+    looks: list[list[tcp.Connection]] = []
+    over = time.monotonic() + seconds
+    while len(looks) < ENOUGH or time.monotonic() < over:
+        look = _there(context, source) if source is not None else _here(context, pid)
+        if (found := await _soon(look)) is None:
+            return None
+        looks.append(found)
+        await asyncio.sleep(seconds / WAY_LOOKS)
+    return tcp.way(looks)
+
+
+async def _there(context: Context, source: Address) -> list[tcp.Connection]:
+    host = context.source_at(source).host
+    return tcp.parse((await host.run(tcp.login_argv(), deadline=LOOK_DEADLINE)).stdout)
+
+
+async def _here(context: Context, pid: int) -> list[tcp.Connection]:
+    told = await context.runner.run(tcp.argv(), deadline=LOOK_DEADLINE)
+    return tcp.parse_of(told.stdout, "ssh", pid)
+
+
 # What it comes to
 
 
-def _flow(context: Context, one: UnderWay, looks: vitals.Looks, hz: int) -> Flow:
+def _flow(context: Context, one: UnderWay, looks: vitals.Looks, hz: int, ways: Mapping[int, Way]) -> Flow:
     backup = context.backup(one.backup)
     now = context.clock.now().astimezone(context.zone)
     return Flow(
         one.backup,
         one.dataset,
-        tuple(
-            Stage(*_named(argv), vitals.cpu(looks, hz, str(pid)), vitals.fullness(looks, str(pid)))
-            for argv, pid in one.progress.programs
-        ),
+        tuple(_stage(argv, pid, looks, hz, ways) for argv, pid in one.progress.programs),
         one.progress.rate(),
         backup.limit.rate(now),
         one.progress.marks.range(),
-        None if backup.source.host is None else backup.source.host.host,
+    )
+
+
+def _stage(argv: Sequence[str], pid: int, looks: vitals.Looks, hz: int, ways: Mapping[int, Way]) -> Stage:
+    there = ssh.address_of(argv)
+    return Stage(
+        *_named(argv),
+        vitals.cpu(looks, hz, str(pid)),
+        vitals.fullness(looks, str(pid)),
+        "" if there is None else there.host,
+        ways.get(pid),
     )
 
 

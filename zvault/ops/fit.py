@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -134,12 +133,9 @@ async def _layout(context: Context, name: str, below: _Below) -> Layout:
 async def _in_force(context: Context, vault: Vault, profile: Profile) -> dict[str, int]:
     """Up to how many bytes ZFS merges on devices that do not rotate, and how many writes it sends at least: as the
     profile wants, or as it is."""
-    found = {}
-    if vault.host is None:
-        with contextlib.suppress(ZvaultError):
-            now = (await params.look(context.runner)).parameters
-            found = {name: now[name].value for name in (AGGREGATION[False], AT_ONCE) if name in now}
-    wanted = {name: profile.module[name] for name in (AGGREGATION[False], AT_ONCE) if name in profile.module}
+    names = AGGREGATION[False], AT_ONCE
+    found = await params.known(names, context.runner) if vault.host is None else {}
+    wanted = {name: profile.module[name] for name in names if name in profile.module}
     return {name: int(value) for name, value in (found | wanted).items() if value.isdecimal()}
 
 

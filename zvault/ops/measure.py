@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from zvault.config.load import all_profiles
 from zvault.core.errors import Busy, DeadlineExceeded, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
-from zvault.core.measure import LARGEST, Point, Points, Way, by_place, knee, next_place
+from zvault.core.measure import LARGEST, Point, Points, Way, by_place, doubtful, knee, next_place
 from zvault.core.settings import advice, candidates, winner
 from zvault.core.units import format_rate, format_size
 from zvault.devices import fio, queue
@@ -106,8 +106,13 @@ async def _measured(context: Context, path: str, size: int, way: Way, say: Say) 
     points: list[Point] = []
     while (place := next_place(by_place(points), largest)) is not None:
         say(f"measuring {path}: {way}s of {format_size(place[0])}, {place[1]} at once")
-        points.append(await fio.measure(path, size, way, place, context.runner))
-        say(f"{describe(points[-1])}")
+        point = await fio.measure(path, size, way, place, context.runner)
+        say(describe(point))
+        if doubtful({**by_place(points), place: point}, place):
+            again = await fio.measure(path, size, way, place, context.runner)
+            say(f"{describe(again)}; measured again, because fewer or smaller ones had more")
+            point = max(point, again, key=lambda one: one.bandwidth)
+        points.append(point)
     return Found(way, by_place(points), largest)
 
 

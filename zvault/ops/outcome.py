@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.errors import ZvaultError
 from zvault.core.lag import DatasetLag
+from zvault.core.verify import Proof, Rung
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Outcome:
     pruned: int = 0
     error: ZvaultError | None = None
     lags: dict[str, DatasetLag] = field(default_factory=dict)
+    proofs: Mapping[Rung, Proof] = field(default_factory=dict)
 
     def blame(self, error: ZvaultError) -> None:
         """Note a failure; the first one is the run's."""

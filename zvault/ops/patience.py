@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from zvault.config.profile import Profile
 from zvault.config.schema import Device
-from zvault.core.errors import ZvaultError
 from zvault.core.timeouts import DEADMEN, deadman, fitted
 from zvault.core.units import format_duration
 from zvault.system import params
@@ -17,7 +16,7 @@ async def in_order(
     devices: Sequence[Device], profile: Profile, runner: Runner
 ) -> tuple[list[Device], list[str]]:
     """The devices with timeouts that are short enough, and in words which ones had to be made so."""
-    bound, parameter = deadman({**await _here(runner), **profile.module})
+    bound, parameter = deadman({**await params.known(DEADMEN, runner), **profile.module})
     found, told = [], []
     for device in devices:
         timeout = fitted(device.timeout, device.tries, bound)
@@ -30,12 +29,3 @@ async def in_order(
             )
         found.append(device.model_copy(update={"timeout": timeout}))
     return found, told
-
-
-async def _here(runner: Runner) -> dict[str, str]:
-    """The parameters as this host has them; none where that cannot be told."""
-    try:
-        found = (await params.look(runner)).parameters
-    except (ZvaultError, OSError):
-        return {}
-    return {name: found[name].value for name in DEADMEN if name in found}

@@ -44,10 +44,13 @@ def unknown_document(keeper: Keeper) -> Document:
 def own_document(keeper: Keeper) -> Document:
     """The part of a vault's document that needs no look: what zvault itself does with it; ``error`` if there is one."""
     error = {"error": keeper.error.as_dict()} if keeper.error is not None else {}
+    condition = keeper.context.conditions.get(keeper.name)
     return {
         "users": sorted(keeper.users),
         "pinned": keeper.pinned,
-        "inhibitor": keeper.inhibited,
+        "inhibitor": keeper.awake.held,
+        "inhibitor_since": keeper.awake.since,
+        "scrub": condition.document() if condition is not None else None,
         **error,
     }
 

@@ -1,4 +1,8 @@
-"""Stream a snapshot out of a vault into a new dataset, and say where it is."""
+"""Stream snapshots out of a vault into datasets, and say where they are.
+
+Nothing is ever written over. What shall take the place of a live dataset is restored beside it, and when it is whole
+the two change names. A restore that was cut off goes on where it was when the same is asked for again.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,25 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from zvault.core.address import Source, parse_source
-from zvault.core.errors import NotFound, Refused, ToolFailed, TransferFailed
-from zvault.core.model import Dataset, Snapshot
+from zvault.core.errors import ToolFailed, ZvaultError
+from zvault.core.model import Dataset
+from zvault.core.restoring import Stream
 from zvault.ops.context import Context, Emit
+from zvault.ops.replacing import swap
+from zvault.ops.restore_plan import Request, RestorePlan, Work, parse_target, plan_restore
 from zvault.ops.stream import Progress, stream
 from zvault.ops.vault import OpenVault, Vaults
+from zvault.zfs import properties
 from zvault.zfs.client import Zfs
-from zvault.zfs.stream import Flags, restore_receive_argv, restore_send_argv
+from zvault.zfs.stream import (
+    RESTORING,
+    Flags,
+    restore_receive_argv,
+    restore_resume_argv,
+    restore_send_argv,
+)
+
+__all__ = ["Request", "Restored", "Streams", "plan_document", "restore"]
 
 RESTORED = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
 """What a restored stream is like: blocks come as they are compressed on the vault."""
@@ -23,156 +38,149 @@ DEVICE_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What to restore: a dataset by its source name or its name on the vault, ``tag`` None for the newest.
-
-    ``to`` is a dataset on this host, or on another as in ``ssh://root@filer1/tank/back``.
-    """
-
-    backup: str
-    dataset: str
-    tag: str | None
-    to: str
-
-
-@dataclass(frozen=True, slots=True)
 class Restored:
-    """Where a snapshot was restored to. ``mountpoint`` is a path on that host, for a volume its device."""
+    """What was restored: how many datasets, by how many bytes of streams."""
 
-    snapshot: str
-    to: str
-    mountpoint: str
+    datasets: int
     bytes: int
 
 
 async def restore(context: Context, vaults: Vaults, request: Request, emit: Emit) -> Restored:
-    """Restore into a dataset that does not exist yet. Nothing that is there is touched."""
+    """Restore; what is there is left alone, or set aside if the request says so. Raises what is in the way."""
     backup = context.backup(request.backup)
-    target = await check_target(context, request.to)
-    zfs = context.source_at(target.host)
+    zfs = context.source_at(parse_target(request.to).host)
 
     def say(text: str) -> None:
         emit("message", text=text)
 
     async with vaults[backup.vault].use(f"restore to {request.to}", say) as vault:
-        dataset, snapshot = await _find(context, vault, request)
-        moved = await _stream(context, vault, dataset, snapshot, target, emit)
-    where = await _mount(zfs, dataset, target.dataset)
-    emit("restored", dataset=request.to, mountpoint=where, snapshot=snapshot.name)
-    return Restored(snapshot.name, request.to, where, moved)
+        plan = await plan_restore(context, vault, request)
+        _announce(plan, emit)
+        streams = Streams(context, vault, zfs, emit, plan.bytes, _host_of(request.to))
+        for work in plan.works:
+            await streams.carry_out(work)
+    targets = [work.restoration.target for work in plan.works]
+    if plan.staged:
+        stamp = context.clock.now().strftime("%Y%m%dT%H%M%SZ")
+        targets = await swap(zfs, plan, targets, stamp, say)
+    for work, target in zip(plan.works, targets, strict=True):
+        await properties.inherit(zfs.host, target, RESTORING)
+        where = await _mount(zfs, work.restoration.dataset, target)
+        told = _host_of(request.to) + target
+        emit("restored", dataset=told, mountpoint=where, snapshot=work.restoration.snapshot.name)
+    return Restored(len(plan.works), streams.done)
 
 
-async def check_target(context: Context, to: str) -> Source:
-    """Where that is. Refuses a target that exists, has no parent, or has no name ZFS accepts."""
-    try:
-        target = parse_source(to)
-    except ValueError as error:
-        raise Refused(f"cannot restore to '{to}'", str(error), "name a new dataset: pool/path/name") from None
-    zfs = context.source_at(target.host)
-    if await zfs.exists(target.dataset):
-        raise Refused(
-            f"'{to}' exists already",
-            "a restore never writes over what is there",
-            "name a dataset that does not exist",
-        )
-    parent = target.dataset.rpartition("/")[0]
-    if not parent:
-        raise NotFound(
-            f"cannot restore to '{to}'", "it names a pool, not a dataset in one", "name pool/path/name"
-        )
-    if not await zfs.exists(parent):
-        there = await zfs.exists(target.pool)
-        advice = f"'zfs create -p {parent}' first" if there else "'zpool list' shows the pools there are"
-        raise NotFound(f"cannot restore to '{to}'", f"its parent '{parent}' does not exist", advice)
-    return target
-
-
-async def _find(context: Context, vault: OpenVault, request: Request) -> tuple[Dataset, Snapshot]:
-    """The dataset on the vault, by either of its names, and the snapshot asked for."""
+async def plan_document(context: Context, vaults: Vaults, request: Request) -> dict[str, object]:
+    """What a restore would do, and what would make room for it."""
     backup = context.backup(request.backup)
-    tree = await vault.zfs.tree_or_none(context.target_of(backup, backup.source.dataset))
-    dataset = tree.get(request.dataset) or tree.get(context.target_of(backup, request.dataset))
-    if dataset is None:
-        known = ", ".join(d.name for d in list(tree)[:8])
-        raise NotFound(
-            f"vault '{vault.name}' has no '{request.dataset}' of backup '{request.backup}'",
-            f"it has {known}" if known else "it has nothing of that backup",
-            f"'zvaultctl list' shows every dataset of backup '{request.backup}'",
-        )
-    if request.tag is None and (newest := dataset.newest()) is not None:
-        return dataset, newest
-    snapshot = next((snap for snap in dataset.snapshots if snap.tag == request.tag), None)
-    if snapshot is None:
-        tags = ", ".join(snap.tag for snap in dataset.snapshots[-3:])
-        raise NotFound(
-            f"{dataset.name} has no snapshot '{request.tag or ''}'",
-            f"the newest are {tags}" if tags else "it has none at all",
-            "'zvaultctl list -t snapshot' shows them all",
-        )
-    return dataset, snapshot
+    async with vaults[backup.vault].use(f"plan a restore to {request.to}", lambda _: None) as vault:
+        return (await plan_restore(context, vault, request)).document()
 
 
-async def _stream(
-    context: Context, vault: OpenVault, dataset: Dataset, snapshot: Snapshot, target: Source, emit: Emit
-) -> int:
-    to, raw = str(target), dataset.encrypted
-    size = await vault.zfs.lzc.send_space(snapshot.name, None, ["large_blocks", "compress"])
-    emit(
-        "plan",
-        datasets=[{"dataset": to, "action": "restore", "bytes": size, "reason": f"from {snapshot.name}"}],
-        bytes_total=size,
-    )
-    emit(
-        "transfer-started",
-        dataset=to,
-        kind="restore",
-        **{"from": None},
-        to=snapshot.tag,
-        bytes=size,
-        reason="asked for",
-    )
+def _host_of(to: str) -> str:
+    """What stands before the dataset's name where it is on another host: ``ssh://root@filer1/``."""
+    host = parse_target(to).host
+    return f"{host}/" if host is not None else ""
 
-    stall = context.vault(vault.name).stall
-    route = context.route(vault.zfs, context.source_at(target.host), vault.profile.stream, stall)
 
-    def report(progress: Progress) -> None:
-        emit(
-            "progress",
+def _announce(plan: RestorePlan, emit: Emit) -> None:
+    rows = [
+        {
+            "dataset": work.restoration.target,
+            "action": work.action,
+            "bytes": work.bytes,
+            "reason": f"from {work.restoration.snapshot.name}",
+        }
+        for work in plan.works
+    ]
+    emit("plan", datasets=rows, bytes_total=plan.bytes)
+    for text in plan.lost:
+        emit("message", text=f"set aside when the restore is whole: {text}")
+    for name in plan.skipped:
+        emit("warning", text=f"{name} is left out: it has no such snapshot")
+    if plan.available is not None and plan.available < plan.bytes:
+        emit("warning", text=f"{plan.target} may not have room: {plan.available} bytes are free")
+
+
+@dataclass
+class Streams:
+    """Streams out of one vault to one host, ``total`` bytes in all; ``prefix`` stands before names that are told."""
+
+    context: Context
+    vault: OpenVault
+    zfs: Zfs
+    emit: Emit
+    total: int
+    prefix: str = ""
+    done: int = 0
+
+    async def carry_out(self, work: Work) -> None:
+        """Restore what is left of one dataset. Raises what kept it from it; the same again goes on from there."""
+        if not work.streams:
+            self.emit("message", text=f"{work.restoration.target} is restored already")
+            return
+        await self.zfs.make_parents(work.restoration.target)
+        token = work.token
+        for one, size in zip(work.streams, work.sizes, strict=True):
+            try:
+                self.done += await self._stream(work, one, size, token)
+            except ZvaultError as error:
+                error.next = f"restore again the same way: it goes on from where it was. {error.next}".strip()
+                raise
+            token = None
+
+    async def _stream(self, work: Work, one: Stream, size: int, token: str | None) -> int:
+        dataset, target = work.restoration.dataset, work.restoration.target
+        to, raw = self.prefix + target, dataset.encrypted
+        reason = f"from {one.snapshot.name}"
+        self.emit(
+            "transfer-started",
             dataset=to,
-            bytes=progress.done,
-            total=size,
-            rate=progress.rate(),
-            buffer=progress.marks.range(),
-            run_bytes=progress.done,
-            run_total=size,
+            kind="resume" if token else "restore",
+            **{"from": one.base.tag if one.base is not None else None},
+            to=one.snapshot.tag,
+            bytes=size,
+            reason=reason,
         )
 
-    try:
+        def report(progress: Progress) -> None:
+            self.emit(
+                "progress",
+                dataset=to,
+                bytes=progress.done,
+                total=size,
+                rate=progress.rate(),
+                buffer=progress.marks.range(),
+                run_bytes=self.done + progress.done,
+                run_total=self.total,
+            )
+
+        stall = self.context.vault(self.vault.name).stall
+        route = self.context.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
+        base = one.base.name if one.base is not None else None
+        send = (
+            restore_resume_argv(token) if token else restore_send_argv(one.snapshot.name, raw=raw, base=base)
+        )
+        mark = str(work.restoration.snapshot.guid)
+        receive = restore_receive_argv(target, dataset.type, raw=raw, origin=one.origin, mark=mark)
         done = await stream(
-            context.runner,
-            await route.stages(
-                restore_send_argv(snapshot.name, raw=raw),
-                restore_receive_argv(target.dataset, dataset.type, raw=raw),
-                RESTORED,
-                size,
-            ),
+            self.context.runner,
+            await route.stages(send, receive, RESTORED, size),
             total=size,
             report=report,
-            trouble=vault.trouble,
+            trouble=self.vault.trouble,
             stall=route.stall,
         )
-    except TransferFailed as error:
-        advice = f"if {to} was left behind, destroy it, then restore again"
-        raise TransferFailed(error.what, error.why, advice) from None
-    emit(
-        "transfer-finished",
-        dataset=to,
-        bytes=done.bytes,
-        seconds=done.seconds,
-        run_bytes=done.bytes,
-        run_total=done.bytes,
-    )
-    return done.bytes
+        self.emit(
+            "transfer-finished",
+            dataset=to,
+            bytes=done.bytes,
+            seconds=done.seconds,
+            run_bytes=self.done + done.bytes,
+            run_total=max(self.total, self.done + done.bytes),
+        )
+        return done.bytes
 
 
 async def _appears(device: Path) -> None:
@@ -192,15 +200,15 @@ async def _mount(zfs: Zfs, dataset: Dataset, to: str) -> str:
         return str(device)
     if dataset.encrypted:
         return f"not mounted: load its key with 'zfs load-key {to}', then 'zfs mount {to}'"
-    properties = await zfs.get(to, "mountpoint", "canmount", "mounted")
-    if properties["mountpoint"] in {"none", "legacy"}:
+    known = await zfs.get(to, "mountpoint", "canmount", "mounted")
+    if known["mountpoint"] in {"none", "legacy"}:
         return f"not mounted: set a mountpoint with 'zfs set mountpoint=PATH {to}'"
-    if properties["mounted"] != "yes":
+    if known["mounted"] != "yes":
         try:
             await zfs.mount(to)
         except ToolFailed as error:
             # Over there it may be that only root may (Linux: whatever 'zfs allow' says).
-            if zfs.host.address is None:
+            if zfs.host.address is None and known["canmount"] == "on":
                 raise
             return f"not mounted: {error.why}; there: 'zfs mount {to}'"
-    return properties["mountpoint"]
+    return known["mountpoint"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zvault.config.schema import Device, Vault
-from zvault.core.errors import Refused, ZvaultError
+from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.devices.layer import Slot
 from zvault.devices.writer import Holder, fence, holder
 from zvault.ops.assembly import Assembly, Say
@@ -92,13 +92,18 @@ async def take(context: Context, name: str, held: list[Held], say: Say) -> None:
     """Shut out everybody who has a device of the vault. Each step is in the lease ``take/VAULT`` before it is made.
 
     After a crash nothing needs to be undone: who was shut out stays so, and another takeover goes on from there.
+    Raises Busy when another host was faster: it has the vault then, and nothing is left to finish here.
     """
     for one in held:
         if one.holder.who is None:
             continue
         journal = {"device": one.slot.name, "holder": one.holder.who}
         context.leases.put(lease_name(name), journal)
-        await fence(one.slot, one.device, one.holder, context.runner, say)
+        try:
+            await fence(one.slot, one.device, one.holder, context.runner, say)
+        except Busy:
+            context.leases.drop(lease_name(name))
+            raise
 
 
 def lease_name(vault: str) -> str:

@@ -13,13 +13,14 @@ from zvault.config.schema import Vault
 from zvault.core.errors import Busy, NotFound, ZvaultError
 from zvault.devices.stack import DeviceState
 from zvault.ops.assembly import Assembly, Say
+from zvault.ops.awake import Awake
 from zvault.ops.context import Context
+from zvault.ops.damage import look_at
 from zvault.ops.pools import Seen
 from zvault.ops.side_by_side import Places
 from zvault.ops.take import unfinished
 from zvault.ops.tune import tuned, untuned
 from zvault.ops.watch import to_its_end, watched
-from zvault.system.logind import Inhibitor, inhibit
 from zvault.zfs.client import Zfs
 from zvault.zfs.hostid import hostid
 from zvault.zfs.zpool import PoolState
@@ -34,7 +35,6 @@ class OpenVault:
     guid: int
     zfs: Zfs
     profile: Profile
-    lock: Inhibitor
     keeper: Keeper
 
     async def trouble(self) -> ZvaultError | None:
@@ -51,7 +51,7 @@ class Keeper:
         self.users: dict[str, int] = {}
         self.pinned = False
         self.error: ZvaultError | None = None
-        self.inhibited = False
+        self.awake = Awake(context.clock.time)
         self.changed = 0.0
         """When it last came up or went down, in monotonic seconds: what was seen before that is not so any more."""
         self.left = False
@@ -59,7 +59,6 @@ class Keeper:
         self._was_up = False
         self.turn = asyncio.Lock()
         """Held by whoever brings it up or takes it down."""
-        self._resources: AsyncExitStack | None = None
         self._open: OpenVault | None = None
 
     @property
@@ -82,38 +81,33 @@ class Keeper:
         return Assembly(self.context, self.name, self.config, self._known(), new, fenced)
 
     @asynccontextmanager
-    async def use(self, user: str, say: Say) -> AsyncIterator[OpenVault]:
-        """Have the vault up, under an inhibitor, for as long as the block runs."""
-        async with self.turn:
-            if self._open is None:
-                self._open = await self._begin(user, say, self.assembly())
-            self.users[user] = self.users.get(user, 0) + 1
-            opened = self._open
-        try:
-            async with watched(self.trouble):
-                yield opened
-        finally:
-            await to_its_end(self._leave(user, say))
+    async def use(self, user: str, say: Say, *, writes: bool = True) -> AsyncIterator[OpenVault]:
+        """Have the vault up for as long as the block runs, under an inhibitor if it ``writes`` to it."""
+        async with AsyncExitStack() as held:
+            if writes:
+                await held.enter_async_context(self.awake.during(f"{user} writes to vault {self.name}", say))
+            async with self.turn:
+                if self._open is None:
+                    self._open = await self._begin(user, say, self.assembly())
+                self.users[user] = self.users.get(user, 0) + 1
+                opened = self._open
+            try:
+                async with watched(self.trouble):
+                    yield opened
+            finally:
+                await to_its_end(self._leave(user, say))
 
     async def _begin(self, user: str, say: Say, assembly: Assembly) -> OpenVault:
-        """Take the inhibitor, then bring the vault up; undo both when it does not come."""
-        resources = AsyncExitStack()
+        """Bring the vault up."""
         try:
-            why = f"{user} writes to vault {self.name}"
-            lock = await resources.enter_async_context(inhibit(why=why))
-            self.inhibited = lock.held
-            if lock.problem is not None:
-                say(f"going on without an inhibitor: {lock.problem}")
-            state = await self._bring_up(assembly, say)
-        except BaseException as error:
-            self.error = error if isinstance(error, ZvaultError) else self.error
-            self.inhibited = False
-            await resources.aclose()
+            async with self.awake.during(f"{user} brings up vault {self.name}", say):
+                state = await self._bring_up(assembly, say)
+        except ZvaultError as error:
+            self.error = error
             raise
         self.error = None
-        self._resources = resources
         zfs = self.context.vault_zfs(self.name)
-        return OpenVault(self.name, self.config.pool, state.guid, zfs, assembly.profile(), lock, self)
+        return OpenVault(self.name, self.config.pool, state.guid, zfs, assembly.profile(), self)
 
     async def _leave(self, user: str, say: Say) -> None:
         async with self.turn:
@@ -124,20 +118,20 @@ class Keeper:
                 return
             self._open = None
             try:
-                if not self.pinned and self.config.up == "on-demand":
+                if self.context.asleep:
+                    say(f"vault {self.name} stays up: the host is about to sleep")
+                elif not self.pinned and self.config.up == "on-demand":
+                    await self._look()
                     await self._take_down(say)
             except ZvaultError as error:
                 self.error = error
                 say(f"vault {self.name} could not be taken down: {error}")
-            finally:
-                await self._release()
 
-    async def _release(self) -> None:
-        """Let the inhibitor go."""
-        self.inhibited = False
-        if self._resources is not None:
-            await self._resources.aclose()
-            self._resources = None
+    async def _look(self) -> None:
+        """See how its pool is before it goes: nobody may have looked while it was up."""
+        with suppress(ZvaultError):
+            if await self.trouble() is None:
+                await look_at(self.context, self.name)
 
     async def up(self, say: Say) -> None:
         """Bring the vault up and keep it so until ``down``."""
@@ -148,20 +142,49 @@ class Keeper:
         """The same for who has the ``turn``."""
         if self._open is None:
             opened = await self._begin(user, say, assembly)
-            await self._release()
             say(f"pool {opened.pool} is up")
         self.pinned = True
         self.write_down(pinned=True, paths=self._known())
+
+    @asynccontextmanager
+    async def below(self, user: str, say: Say) -> AsyncIterator[tuple[int, list[str]]]:
+        """Have its pool exported for a block and the devices that it lies on up; then it is as it is to be again.
+
+        Gives the pool's GUID, and the devices. Raises Busy while somebody uses it, or the host is about to sleep.
+        """
+        async with self.turn:
+            if self.users or self.context.asleep:
+                users = ", ".join(self.users) or "the host, which is about to sleep"
+                raise Busy(f"vault '{self.name}' is in use", f"by {users}", "again when it is free")
+            async with self.awake.during(f"{user} writes below vault {self.name}", say):
+                assembly = self.assembly()
+                opened = await self._begin(user, say, assembly)
+                try:
+                    paths = await self.context.zpool.devices(opened.pool)
+                    await opened.zfs.close()
+                    await assembly.export(await assembly.patient_stack(say), say)
+                    yield opened.guid, paths
+                finally:
+                    await to_its_end(self._as_it_is_to_be(user, say))
+
+    async def _as_it_is_to_be(self, user: str, say: Say) -> None:
+        if self._to_be_up:
+            await self._begin(user, say, self.assembly())
+        else:
+            await self._take_down(say)
 
     async def mend(self, say: Say) -> None:
         """Once storage that went away is back: a vault that is to be up goes on, one that was to go down goes down.
 
         Nothing while somebody uses it, nothing is wrong, or somebody wants it so. Raises what still stands in the way.
         """
-        if self.users or self.turn.locked() or self.config.host is not None:
+        if self.users or self.context.asleep or self.turn.locked() or self.config.host is not None:
+            return
+        # Looked at without the turn: who has that moves the vault, and what is seen of it meanwhile counts for nothing.
+        if self._to_be_up and await self.trouble() is None and not self.left:
             return
         async with self.turn:
-            if self.pinned or self.config.up == "always":
+            if self._to_be_up:
                 if await self.trouble() is not None:
                     if not await self._wanted_so(say):
                         await self.keep_up("zvaultd", say, self.assembly())
@@ -170,6 +193,15 @@ class Keeper:
             elif self.error is not None and self.context.leases.get(self.lease) is not None:
                 await to_its_end(self._take_down(say))
                 self.error = None
+
+    @property
+    def _to_be_up(self) -> bool:
+        return self.pinned or self.config.up == "always"
+
+    @property
+    def alone(self) -> bool:
+        """Whether it would be up, but for somebody who exported its pool or took it down: then nothing brings it up."""
+        return self.left and self._to_be_up
 
     async def _wanted_so(self, say: Say) -> bool:
         """Whether somebody wants it so: who exports a pool that was up, with devices that are well. Says so once."""
@@ -185,13 +217,24 @@ class Keeper:
         return self.left
 
     async def down(self, say: Say) -> None:
-        """Take the vault down. Raises Busy while a run uses it."""
+        """Take the vault down. Raises Busy while a run uses it, or the host is about to sleep."""
         async with self.turn:
+            if self.context.asleep:
+                raise Busy(
+                    f"vault '{self.name}' is not taken down now",
+                    "the host is about to sleep, and an export that sleep comes into may never end",
+                    "again once it is awake",
+                )
             if self.users:
+                scrub = (
+                    f", or 'zvaultctl scrub {self.name} --pause'"
+                    if f"scrub {self.name}" in self.users
+                    else ""
+                )
                 raise Busy(
                     f"vault '{self.name}' is in use",
                     f"by {', '.join(self.users)}",
-                    "wait for it to end; 'zvaultctl status' shows it",
+                    f"wait for it to end{scrub}; 'zvaultctl status' shows it",
                 )
             if self.pinned or self.left:
                 # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
@@ -208,15 +251,13 @@ class Keeper:
     @asynccontextmanager
     async def once(self, user: str, say: Say, assembly: Assembly) -> AsyncIterator[None]:
         """Have a vault that is down up for a block, for who has the ``turn``; then down, unless it is always up."""
-        await self._begin(user, say, assembly)
-        try:
-            yield
-        finally:
+        async with self.awake.during(f"{user} writes to vault {self.name}", say):
+            await self._begin(user, say, assembly)
             try:
+                yield
+            finally:
                 if self.config.up == "on-demand":
                     await to_its_end(self._take_down(say))
-            finally:
-                await self._release()
 
     async def _bring_up(self, assembly: Assembly, say: Say) -> PoolState:
         self.left = False
@@ -243,8 +284,9 @@ class Keeper:
                 self.context.leases.drop(self.lease)
 
     async def _take_down(self, say: Say) -> None:
-        await self.context.vault_zfs(self.name).close()
-        await self.assembly().down(say)
+        async with self.awake.during(f"zvault takes down vault {self.name}", say):
+            await self.context.vault_zfs(self.name).close()
+            await self.assembly().down(say)
         await untuned(self.context, self.name, say)
         self.context.leases.drop(self.lease)
         self.left = self._was_up = False

@@ -17,8 +17,21 @@ from dbus_fast.aio import MessageBus
 
 from zvault.core.errors import ToolMissing, ZvaultError
 
+LOGIN1 = "org.freedesktop.login1"
+MANAGER = f"{LOGIN1}.Manager"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+
 DEADLINE = 5.0
 """Seconds for one conversation with logind."""
+
+_LISTEN = Message(
+    destination="org.freedesktop.DBus",
+    path="/org/freedesktop/DBus",
+    interface="org.freedesktop.DBus",
+    member="AddMatch",
+    signature="s",
+    body=[f"type='signal',sender='{LOGIN1}',interface='{MANAGER}',member='PrepareForSleep'"],
+)
 
 _ending: set[asyncio.Future[Message]] = set()
 """Conversations nobody waits for any more, until they have closed what they got; the loop would forget them."""
@@ -75,8 +88,44 @@ async def inhibitors(*, deadline: float = DEADLINE) -> list[Held]:
     return [Held(*entry) for entry in reply.body[0]]
 
 
-async def _call(member: str, signature: str, body: list[Any], deadline: float) -> Message:
-    task = asyncio.ensure_future(_converse(member, signature, body))
+async def longest_delay(*, deadline: float = DEADLINE) -> float:
+    """Seconds a lock of mode ``delay`` puts a sleep off: InhibitDelayMaxSec of logind.conf(5). Raises ZvaultError."""
+    reply = await _call("Get", "ss", [MANAGER, "InhibitDelayMaxUSec"], deadline, interface=PROPERTIES)
+    return float(reply.body[0].value) / 1e6
+
+
+@contextlib.asynccontextmanager
+async def sleeps() -> AsyncIterator[asyncio.Queue[bool | None]]:
+    """Hear when the host goes to sleep (True) and when it is awake again (False); None: nobody tells any more.
+
+    Raises ZvaultError where logind cannot be heard.
+    """
+    heard: asyncio.Queue[bool | None] = asyncio.Queue()
+
+    def hear(message: Message) -> None:
+        if message.message_type is MessageType.SIGNAL and message.member == "PrepareForSleep":
+            heard.put_nowait(bool(message.body[0]))
+
+    bus = MessageBus(bus_type=BusType.SYSTEM)
+    bus.add_message_handler(hear)
+    try:
+        try:
+            async with asyncio.timeout(DEADLINE):
+                await bus.connect()
+                await _asked(bus, _LISTEN)
+        except (DBusError, OSError, EOFError, ValueError) as error:  # TimeoutError is an OSError
+            raise _no_logind(str(error) or type(error).__name__) from error
+        ended = asyncio.ensure_future(bus.wait_for_disconnect())  # type: ignore[no-untyped-call]
+        ended.add_done_callback(lambda _: heard.put_nowait(None))
+        yield heard
+    finally:
+        bus.disconnect()
+
+
+async def _call(
+    member: str, signature: str, body: list[Any], deadline: float, *, interface: str = MANAGER
+) -> Message:
+    task = asyncio.ensure_future(_converse(member, signature, body, interface))
     try:
         done, _ = await asyncio.wait({task}, timeout=deadline)
         if not done:
@@ -103,14 +152,25 @@ def _let_go(task: asyncio.Future[Message]) -> None:
         _close(task.result().unix_fds)
 
 
-async def _converse(member: str, signature: str, body: list[Any]) -> Message:
+async def _converse(member: str, signature: str, body: list[Any], interface: str) -> Message:
     bus = MessageBus(bus_type=BusType.SYSTEM, negotiate_unix_fd=True)
     received: list[int] = []
     # Seen as they arrive: an answer that comes while the connection is being given up reaches nobody else.
     bus.add_message_handler(lambda message: received.extend(message.unix_fds))
     try:
         try:
-            reply = await _ask(bus, member, signature, body)
+            await bus.connect()
+            reply = await _asked(
+                bus,
+                Message(
+                    destination=LOGIN1,
+                    path="/org/freedesktop/login1",
+                    interface=interface,
+                    member=member,
+                    signature=signature,
+                    body=body,
+                ),
+            )
         finally:
             bus.disconnect()
             with contextlib.suppress(Exception):
@@ -122,18 +182,8 @@ async def _converse(member: str, signature: str, body: list[Any]) -> Message:
     return reply
 
 
-async def _ask(bus: MessageBus, member: str, signature: str, body: list[Any]) -> Message:
-    await bus.connect()
-    reply = await bus.call(
-        Message(
-            destination="org.freedesktop.login1",
-            path="/org/freedesktop/login1",
-            interface="org.freedesktop.login1.Manager",
-            member=member,
-            signature=signature,
-            body=body,
-        )
-    )
+async def _asked(bus: MessageBus, question: Message) -> Message:
+    reply = await bus.call(question)
     if reply is None:
         raise EOFError("the bus closed the connection")
     if reply.message_type is MessageType.ERROR:

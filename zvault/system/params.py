@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from zvault.core.errors import ToolFailed
+from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.core.parameters import parse_version
 from zvault.core.tuning import Host, Parameter
 from zvault.system.process import Runner
@@ -44,6 +44,15 @@ async def look(runner: Runner, module: Path = MODULE) -> Host:
     parameters = {name: Parameter(_chosen(value), _writable(folder / name)) for name, value in values.items()}
     version = parse_version((module / "version").read_text(encoding="ascii"))
     return Host(version, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), parameters)
+
+
+async def known(names: Collection[str], runner: Runner) -> dict[str, str]:
+    """What some parameters are on this host; those that cannot be told, all if need be, are left out."""
+    try:
+        found = (await look(runner)).parameters
+    except (ZvaultError, OSError):
+        return {}
+    return {name: found[name].value for name in names if name in found}
 
 
 async def write(values: Mapping[str, str], runner: Runner, module: Path = MODULE) -> str:

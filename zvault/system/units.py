@@ -93,6 +93,13 @@ class Units:
         found = {state.unit: state for state in parse_show(result.stdout)}
         return {unit: found.get(unit, UnitState(unit, False, "inactive", "", 0)) for unit in units}
 
+    async def host_goes_down(self) -> bool:
+        """Whether the host is being shut down or rebooted: ``stopping``, see systemctl(1), is-system-running."""
+        result = await self.runner.run(
+            ["systemctl", "is-system-running"], deadline=SHOW_DEADLINE, check=False
+        )
+        return result.stdout.strip() == "stopping"
+
     async def journal_tail(self, unit: str, *, since: float = 0.0, lines: int = 5) -> list[str]:
         """The last lines that a unit's processes printed after ``since``, oldest first.
 

@@ -12,6 +12,10 @@ from zvault.core.vitals import Group, Queue
 
 KSTAT = Path("/proc/spl/kstat/zfs")
 
+GROUP_COLUMNS = 12
+"""Of the kstat txgs: number, birth, state, ndirty, nread, nwritten, reads, writes, then the times that it was open, in
+quiescence, waiting, and in sync (module/zfs/spa_stats.c)."""
+
 QUEUES = 14
 """Columns of ``zpool iostat -q``: pending and active of each of seven queues, at the end of a line."""
 
@@ -123,6 +127,17 @@ def parse_groups(text: str, since: int = 0) -> tuple[dict[int, Group], int]:
     ]
     ended = {int(row["txg"]): _group(row) for row in rows if row["state"] == "C" and int(row["txg"]) > since}
     return ended, max(ended, default=since)
+
+
+def parse_syncing(text: str, now: int) -> tuple[int, float] | None:
+    """The oldest group that is being written out and the seconds that has taken; None where none is.
+
+    ``now`` are nanoseconds since boot, as births are. A group's times are those of what it has behind it.
+    """
+    lines = [line.split() for line in text.splitlines()]
+    rows = [words for words in lines if len(words) == GROUP_COLUMNS and words[2] == "S"]
+    begun = {int(row[0]): int(row[1]) + sum(int(word) for word in row[-4:-1]) for row in rows}
+    return (oldest := min(begun), (now - begun[oldest]) / NANO) if begun else None
 
 
 def _group(row: Mapping[str, str]) -> Group:

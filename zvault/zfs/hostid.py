@@ -13,12 +13,10 @@ from pathlib import Path
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.system.process import ToolRunner
+from zvault.zfs.label import LABEL_DEADLINE, label_command, label_host
 
 HOSTID = Path("/etc/hostid")
 SPL_HOSTID = Path("/sys/module/spl/parameters/spl_hostid")
-
-LABEL_DEADLINE = 30.0
-"""Seconds to read one device's labels, all four of them."""
 
 # zpool_main.c, do_import; seen with OpenZFS 2.3.9.
 _LAST = re.compile(r"Last accessed by (.*?) ?\(hostid=([0-9a-f]+)\) at (.+)")
@@ -82,17 +80,6 @@ async def refuse_if_had_since(pool: str, devices: Sequence[str], runner: ToolRun
                 " no longer fits what is there",
                 "the suspended pool can only be given up: reboot this host, then bring the vault up",
             )
-
-
-def label_command(device: str) -> list[str]:
-    """Argv that prints a device's labels, as zdb(8) finds them on the device and not in a cache."""
-    return ["zdb", "-l", device]
-
-
-def label_host(text: str) -> tuple[str, int] | None:
-    """The host in ``zdb -l``'s words: its name and id; None where there is none."""
-    number, name = re.search(r"^ *hostid: (\d+)$", text, re.M), re.search(r"^ *hostname: '(.*)'$", text, re.M)
-    return None if number is None else (name[1] if name else "", int(number[1]))
 
 
 def _host(name: str, number: str) -> str:

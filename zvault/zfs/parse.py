@@ -11,6 +11,7 @@ from zvault.core.flags import SentFlags
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 from zvault.core.names import time_in_tag
 from zvault.zfs.listing import NONE, Points
+from zvault.zfs.scratch import MARK
 
 PLACEHOLDER = "org.zvault:placeholder"
 """User property of a filesystem that zvault made only to hold others. Its value is that one's own name: what is
@@ -30,6 +31,7 @@ DATASET_COLUMNS = (
     "origin",
     PLACEHOLDER,
     SENT,
+    MARK,
     "snapshots_changed",
 )
 POINT_COLUMNS = ("name", "guid", "createtxg")
@@ -122,10 +124,14 @@ def _oldest_first(found: list[Point]) -> tuple[Point, ...]:
 
 
 def tree(dataset_lines: Iterable[str], of_each: Mapping[str, Points]) -> Tree:
-    """Put a listing of datasets and what each has together, parents before children."""
+    """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch."""
     datasets: dict[str, Dataset] = {}
     for line in dataset_lines:
-        name, kind, guid, used, written, token, encryption, origin, placeholder, sent, _ = line.split("\t")
+        name, kind, guid, used, written, token, encryption, origin, placeholder, sent, own, _ = line.split(
+            "\t"
+        )
+        if own not in {"-", ""}:
+            continue
         has = of_each.get(name, NONE)
         datasets[name] = Dataset(
             name=name,

@@ -14,13 +14,22 @@ async def rename(host: Host, old: str, new: str) -> None:
     await _zfs(host, f"rename '{old}'", "rename", "-u", old, new)
 
 
+async def unmount(host: Host, dataset: str) -> None:
+    """Unmount one filesystem; that it is not mounted is no error. Raises ToolFailed."""
+    result = await host.run(["zfs", "unmount", dataset], deadline=DEADLINE, check=False)
+    if result.returncode != 0 and "not currently mounted" not in result.stderr:
+        raise ToolFailed(f"cannot unmount '{dataset}'", result.complaint())
+
+
 async def rollback(host: Host, snapshot: str) -> None:
-    """Roll a dataset back, giving up its newer snapshots. Raises Conflict where clones need those."""
+    """Roll a dataset back, giving up its newer snapshots. Raises Conflict where clones need those, or as ``_whole``."""
+    await _whole(host, snapshot)
     await _zfs(host, f"roll back to '{snapshot}'", "rollback", "-r", snapshot)
 
 
 async def clone(host: Host, snapshot: str, new: str, kind: str) -> None:
-    """Clone a snapshot on a vault: never mounted, never written to."""
+    """Clone a snapshot on a vault: never mounted, never written to. Raises Conflict as ``_whole``, or ToolFailed."""
+    await _whole(host, snapshot)
     own = ("volmode=none",) if kind == "volume" else ("canmount=noauto",)
     options = [word for value in ("readonly=on", *own) for word in ("-o", value)]
     await _zfs(host, f"clone '{snapshot}'", "clone", *options, snapshot, new)
@@ -39,6 +48,23 @@ async def children(host: Host, dataset: str) -> list[str]:
         check=False,
     )
     return [name for name in result.stdout.splitlines() if name != dataset]
+
+
+async def _whole(host: Host, snapshot: str) -> None:
+    """Raises Conflict where a filesystem made of a snapshot would be marked as inconsistent, as that is.
+
+    OpenZFS destroys such filesystems when a pool is imported (dsl_destroy_inconsistent). A corrective receive leaves
+    snapshots so, by which zvault heals nothing, but others may have (docs/explanation/damage-and-healing.md).
+    """
+    argv = ["zfs", "get", "-Hpo", "value", "inconsistent", snapshot]
+    found = await host.run(argv, deadline=DEADLINE, check=False)
+    if found.stdout.strip() == "1":
+        raise Conflict(
+            f"'{snapshot}' cannot be made a filesystem of",
+            "it is marked as inconsistent, as 'zfs receive -c' leaves it, and OpenZFS would destroy that with the next"
+            " import",
+            "'zfs rename' the vault's dataset, and the next run sends in full",
+        )
 
 
 async def _zfs(host: Host, what: str, *argv: str) -> None:

@@ -11,12 +11,16 @@ from zvault.config.profile import MIN_BLOCKS
 from zvault.config.schema import Send
 from zvault.core.model import Dataset
 from zvault.core.replication import Action, Step
+from zvault.core.verify import DRILLED, RUNGS, VERIFIED
 from zvault.zfs.parse import SENT
 
 KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", "quota", "refquota", "reservation", "refreservation")
 """Received but not in force on a vault: they would mount, share or fill it. ``zfs send -b`` gives them back."""
 
 VOLUME_KEEP_OUT = ("reservation", "refreservation")
+
+RESTORING = "org.zvault:restoring"
+"""User property of a dataset that is being restored, until all of its restore has ended: the GUID of its snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +94,39 @@ def receive_argv(target: str, kind: str, step: Step | None = None, *, sent: str 
     return [*argv, target]
 
 
-def restore_send_argv(snapshot: str, *, raw: bool) -> list[str]:
+def restore_send_argv(snapshot: str, *, raw: bool, base: str | None = None) -> list[str]:
     """``zfs send`` back from a vault; ``-b`` gives the properties as they came, not as the vault set them.
 
     Not of a raw stream: zfs receive 2.3.9 aborts on ``-w -b`` (seen in the lab), so that goes with ``-p``.
     """
-    return ["zfs", "send", "-vP", "-L", "-c", *(["-w", "-p"] if raw else ["-e", "-b"]), snapshot]
+    start = ["-i", base] if base is not None else []
+    return ["zfs", "send", "-vP", "-L", "-c", *(["-w", "-p"] if raw else ["-e", "-b"]), *start, snapshot]
 
 
-def restore_receive_argv(target: str, kind: str, *, raw: bool) -> list[str]:
-    """``zfs receive`` of a restored dataset: it must not mount or share over what is live.
+def restore_resume_argv(token: str) -> list[str]:
+    """``zfs send`` of what an interrupted restore lacks."""
+    return ["zfs", "send", "-vP", "-t", token]
+
+
+def restore_receive_argv(
+    target: str, kind: str, *, raw: bool, origin: str | None = None, mark: str = ""
+) -> list[str]:
+    """``zfs receive`` of a restored dataset, resumable: it must not mount or share over what is live.
 
     With ``raw`` the vault's own settings come along and are left out here; its record of the flags is in any case.
+    ``mark`` tells that the restore has not ended (RESTORING).
     """
     keep_out = [SENT] if kind == "volume" else [SENT, "mountpoint", "sharenfs", "sharesmb"]
     if raw:
         keep_out += ["readonly", "volmode" if kind == "volume" else "canmount"]
-    return ["zfs", "receive", "-u", *(word for key in keep_out for word in ("-x", key)), target]
+        keep_out += [DRILLED, *(VERIFIED + rung for rung in RUNGS)]
+    own = [f"{RESTORING}={mark}"] if mark else []
+    if origin is not None:
+        own.append(f"origin={origin}")
+    options = [word for key in own for word in ("-o", key)] + [
+        word for key in keep_out for word in ("-x", key)
+    ]
+    return ["zfs", "receive", "-s", "-u", *options, target]
 
 
 def mbuffer_argv(memory: int, block: int, start: int = 0) -> list[str]:

@@ -110,6 +110,8 @@ class Zpool:
                 return None
             raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
         name, guid, size, allocated, free, health = result.stdout.rstrip("\n").split("\t")
+        if not guid.isdigit():
+            return None  # "-": it was being exported, and is gone
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
         return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 HOUR = 3600.0
+
+SINCE = time.time() - 73.5 * HOUR
+"""When a vault's inhibitor was taken: no test takes half an hour."""
 
 
 def trouble(reason="transfer", what="the stream broke", why="zfs receive: out of space", next="make room"):
@@ -29,6 +34,7 @@ def backup(name="home", **changes):
         "pending": 0,
         "bytes_done": 0,
         "bytes_total": None,
+        "proofs": {},
     } | changes
 
 
@@ -56,7 +62,9 @@ def vault(name="cold", **changes):
         "users": ["home"],
         "pinned": False,
         "inhibitor": True,
+        "inhibitor_since": SINCE,
         "error": None,
+        "scrub": None,
     } | changes
 
 

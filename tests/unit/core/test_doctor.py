@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from zvault.core.doctor import diagnose, holding_up
 from zvault.core.doctor_words import Bound
-from zvault.core.vitals import Disk, Flow, Group, LastRun, Queue, Stage, Vitals
+from zvault.core.vitals import Disk, Flow, Group, LastRun, Queue, Stage, Vitals, Way
 
 KIB, MIB = 1 << 10, 1 << 20
 MERGE = "zfs_vdev_aggregation_limit_non_rotating"
@@ -26,6 +26,18 @@ def stages(*full: float, cpu: float = 0.1, first: str = "source") -> tuple[Stage
     kinds = {1: ["receive"], 2: ["buffer", "receive"], 3: ["limit", "buffer", "receive"]}[len(full)]
     rest = [Stage(kind, kind, cpu, share) for kind, share in zip(kinds, full, strict=True)]  # type: ignore[arg-type]
     return (Stage(first, first, cpu), *rest)  # type: ignore[arg-type]
+
+
+def pull(cpu: float = 0.1, way: Way | None = None) -> Flow:
+    """A stream that ssh brings from another host; nothing here has to wait for anything else."""
+    rest = stages(0.0, 0.0)[1:]
+    return Flow("tank", "tank/data", (Stage("ssh", "ssh", cpu, host="filer", way=way), *rest), 5e6)
+
+
+def push(way: Way | None = None) -> Flow:
+    """A stream that ssh takes to another host, and would take more."""
+    ends = (Stage("source", "zfs send", 0.1), Stage("ssh", "ssh", 0.1, 1.0, "attic", way))
+    return Flow("tank", "tank/data", ends, 5e6)
 
 
 def flow(*full: float, **changes: object) -> Flow:
@@ -185,16 +197,77 @@ def test_threads_and_processors():
     assert diagnose(replace(GOOD, threads={"receive_writer": 0.97})).bound == "receive"
     busy = replace(GOOD, idle=0.01, disks=(disk(0.1, 0.0002, MIB, busy=0.2),))
     assert diagnose(busy).bound == "processor"
+    knob = diagnose(busy).knob
+    assert knob is not None
+    assert knob.name == "send"
+    packing = diagnose(replace(busy, threads={"z_wr_iss": 0.9}))
+    assert packing.bound == "processor"
+    assert "a thread that compresses and checksums blocks takes 90% of one" in packing.sentence
+    starved = replace(GOOD, idle=0.01)
+    assert diagnose(starved).bound == "device"
+    assert diagnose(replace(starved, threads={"z_wr_iss": 0.9})).bound == "processor"
+
+
+def test_a_source_that_gets_no_processor_is_not_what_is_slow():
+    """As seen where gzip-9 took what one processor had: every pipe is empty, since nobody gets to fill it."""
+    starved = vault(flows=(flow(0.0, 0.0),), idle=0.0, threads={"z_wr_iss": 0.31})
+    assert diagnose(starved).bound == "processor"
+    assert diagnose(replace(starved, idle=0.3)).bound == "source"
+    assert diagnose(replace(starved, threads={})).bound == "source", "others have the processors"
 
 
 def test_the_stream_before_the_vault():
     assert diagnose(vault(flows=(flow(0.0, 0.0),))).bound == "source"
     assert diagnose(vault(flows=(flow(1.0, 0.0, 0.0, limit=8 << 20),))).bound == "limit"
     assert diagnose(vault(flows=(flow(0.3, 0.4, marks=(0, 100)),))).bound == "buffer"
-    far = Flow("tank", "tank/data", stages(0.0, 0.0, first="ssh", cpu=0.98), 1e8, source="filer")
-    assert diagnose(vault(flows=(far,))).bound == "ssh"
-    slow = Flow("tank", "tank/data", stages(0.0, 0.0, first="ssh"), 1e6, source="filer")
-    assert diagnose(vault(flows=(slow,))).bound == "source"
+    assert diagnose(vault(flows=(pull(cpu=0.98),))).bound == "ssh"
+    assert diagnose(vault(flows=(pull(),))).bound == "source"
+
+
+FULL_WAY = Way(unsent=0.9, flying=256 * KIB, segment=1448, rtt=0.05)
+
+
+def test_another_host_that_is_read_and_the_network_to_it_are_told_apart():
+    network = diagnose(vault(flows=(pull(way=FULL_WAY),)))
+    assert network.bound == "ssh"
+    assert "the network from filer" in network.sentence
+    assert "181.0 in flight / 50ms x 1.41K = 5M/s, while 90% of the time more wait" in network.sentence
+    assert network.knob is not None
+    assert (network.knob.name, network.knob.where) == ("compression", "[host.filer]")
+    far = pull(way=FULL_WAY)
+    packed = replace(far, stages=(*far.stages[:1], Stage("codec", "zstd", 0.1, 0.0), *far.stages[1:]))
+    other = diagnose(vault(flows=(packed,), transfers=4)).knob
+    assert other is not None
+    assert (other.name, other.now, other.value) == ("transfers", "4", "5")
+
+    idle = diagnose(vault(flows=(pull(way=replace(FULL_WAY, unsent=0.1)),)))
+    assert idle.bound == "source"
+    assert "filer gives 4.77M/s, and 90% of the time its TCP has sent all that it was given" in idle.sentence
+    assert idle.knob is not None
+    assert idle.knob.name == "schedule"
+
+
+def test_another_host_that_is_written_and_the_network_to_it_are_told_apart():
+    assert "the network to attic" in diagnose(vault(flows=(push(FULL_WAY),))).sentence
+    unknown = diagnose(vault(flows=(push(),)))
+    assert unknown.bound == "ssh"
+    assert "the way to attic" in unknown.sentence
+    for way, told in (
+        (replace(FULL_WAY, unsent=0.2), "80% of the time TCP has sent all that it was given"),
+        (replace(FULL_WAY, closed=0.8), "80% of the time it leaves TCP no room for more"),
+    ):
+        there = diagnose(vault(flows=(push(way),)))
+        assert there.bound == "device"
+        assert told in there.sentence
+        assert "'zvaultctl doctor' on attic" in there.why
+
+
+def test_of_a_stream_between_two_other_hosts_each_way_is_looked_at():
+    fetched, brought = pull(way=replace(FULL_WAY, unsent=0.0)).stages[0], push(FULL_WAY).stages[1]
+    both = Flow("tank", "tank/data", (fetched, brought), 5e6)
+    assert "the network to attic" in diagnose(vault(flows=(both,))).sentence
+    waits = replace(both, stages=(fetched, replace(brought, full=0.0)))
+    assert "filer gives" in diagnose(vault(flows=(waits,))).sentence
 
 
 def test_nothing_and_a_pool_that_hangs():
@@ -234,6 +307,8 @@ a_stage = st.builds(
     st.just("one"),
     shares,
     shares,
+    st.just("filer"),
+    st.one_of(st.none(), st.builds(Way, st.floats(0, 1), counts, counts, times, st.floats(0, 1))),
 )
 flows = st.builds(
     Flow,
@@ -261,7 +336,7 @@ anything = st.builds(
     store=st.booleans(),
     measured=st.one_of(st.none(), st.floats(0, 1e10)),
     groups=st.lists(st.builds(Group, counts, times, times), max_size=3).map(tuple),
-    threads=st.dictionaries(st.just("receive_writer"), st.floats(0, 1)),
+    threads=st.dictionaries(st.sampled_from(["receive_writer", "z_wr_iss"]), st.floats(0, 1)),
     idle=shares,
     waits=st.dictionaries(st.just("dmu_tx_quota"), counts),
     memory=st.one_of(st.none(), counts),

@@ -7,7 +7,7 @@ from device_model import HDD, MODELS, S3, SSD, Model, search
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.measure import DEEPEST, FIRST, LARGEST, SMALL, Point, by_place, knee, next_place
+from zvault.core.measure import DEEPEST, FIRST, LARGEST, SMALL, Point, by_place, doubtful, knee, next_place
 
 MIB = 1 << 20
 
@@ -70,3 +70,27 @@ def test_a_measurement_that_is_off_does_not_lead_it_astray(model: Model, largest
         points.append(Point(one.size, one.depth, one.bandwidth * off, one.latency / off))
         assert len(points) < 30, "it does not end"
     assert 1 <= knee(by_place(points), largest).depth <= 2 * model.slots
+
+
+@given(MODELS, LIMITS, st.integers(0, 12))
+def test_a_disturbance_is_noticed(model: Model, largest: int, which: int):
+    """Half the bandwidth for two seconds, where there is a smaller or shallower point to tell by."""
+    points: dict[tuple[int, int], Point] = {}
+    while (place := next_place(points, largest)) is not None:
+        one = model.point(*place)
+        size, depth = place
+        known = [points[other] for other in ((size // 2, depth), (size, depth // 2)) if other in points]
+        if len(points) == which and any(other.bandwidth >= 0.6 * one.bandwidth for other in known):
+            off = Point(size, depth, one.bandwidth / 2, one.latency * 2)
+            assert doubtful({**points, place: off}, place)
+        assert not doubtful({**points, place: one}, place), "more never has less on a model"
+        points[place] = one
+
+
+def test_a_size_that_seems_to_gain_nothing_is_not_the_end():
+    """As it was seen in the lab: 2 MiB at once had no more than 1 MiB, while somebody else used the processor."""
+    points: dict[tuple[int, int], Point] = {}
+    while (place := next_place(points, LARGEST)) is not None:
+        one = HDD.point(*place)
+        points[place] = Point(*place, one.bandwidth / 2, one.latency * 2) if place == (2 * MIB, 4) else one
+    assert knee(points, LARGEST).size == 4 * MIB

@@ -99,6 +99,15 @@ def test_what_is_tried_out(model: Model, largest: int):
     assert len({tuple(one.module.items()) for one in offered}) == len(offered)
 
 
+@given(MODELS)
+def test_one_that_waits_in_the_device_is_tried(model: Model):
+    best = search(model)[1]
+    offered = {one.what: one.module for one in candidates(best, host(8 * GIB), LARGEST, {})}
+    if best.size > 128 << 10:
+        depth = int(offered["a few more at once"][MOST])
+        assert best.depth < depth <= max(best.depth + 1, best.depth * 5 // 4)
+
+
 def test_profiles_for_such_a_device_are_tried_too():
     here = host(8 * GIB)
     offered = {one.what: one for one in candidates(search(SSD)[1], here, LARGEST, PROFILES)}
@@ -107,11 +116,14 @@ def test_profiles_for_such_a_device_are_tried_too():
     assert "as rbd-hdd" not in offered, "it is four times shallower"
     slow = {one.what: one for one in candidates(search(HDD)[1], here, LARGEST, PROFILES)}
     assert not {"as deep", "as rbd-hdd"} & slow.keys(), "one is too deep, the other what was worked out"
-    other = {"mine": {**requests(4 * MIB, 5), TIMEOUT: "9"}}
+    other = {"mine": {**requests(4 * MIB, 6), TIMEOUT: "9"}}
     groups = {one.name: one.value for one in settings(search(HDD)[1], here)}
     mine = next(one for one in candidates(search(HDD)[1], here, LARGEST, other) if one.what == "as mine")
-    assert mine.module == {**requests(4 * MIB, 5), TIMEOUT: "9", DIRTY: groups[DIRTY]}
+    assert mine.module == {**requests(4 * MIB, 6), TIMEOUT: "9", DIRTY: groups[DIRTY]}
     assert "as mine" not in {one.what for one in candidates(search(HDD)[1], here, 2 * MIB, other)}
+    much = {"mine": {**requests(4 * MIB, 6), DIRTY: str(4 * GIB)}}
+    mine = next(one for one in candidates(search(HDD)[1], here, LARGEST, much) if one.what == "as mine")
+    assert mine.module[DIRTY] == str(most_dirty(here)), "no more than the host is given"
 
 
 WORKED = Candidate("worked out", (Choice(MOST, "4", ""),))

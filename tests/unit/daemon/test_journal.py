@@ -71,6 +71,11 @@ def records() -> Iterator[list[logging.LogRecord]]:
         (event("message", text="hello"), logging.INFO, "b: hello"),
         (event("warning", text="beware"), logging.WARNING, "b: beware"),
         (
+            event("verified", rung="full", result="differs", datasets=2, files=7, bytes=1 << 20),
+            logging.ERROR,
+            "b: verified (full): 2 datasets, 7 files, 1M: differs",
+        ),
+        (
             event("restored", dataset="tank/new", mountpoint="/new", snapshot="cold/a@s"),
             logging.INFO,
             "b: restored cold/a@s to tank/new: /new",

@@ -23,7 +23,9 @@ WELL: dict[str, Any] = {
     "users": [],
     "pinned": False,
     "inhibitor": False,
+    "inhibitor_since": None,
     "error": None,
+    "scrub": None,
 }
 LOST = {"name": "cold-0", "state": "gone", "detail": "its server died"}
 SICK = {**WELL, "state": "gone", "health": "SUSPENDED", "devices": [LOST]}
@@ -35,7 +37,9 @@ class Vault:
     name = "cold"
     moving = False
     changed = 0.0
-    pinned = inhibited = False
+    pinned = False
+    awake = SimpleNamespace(held=False, since=None)
+    context = SimpleNamespace(conditions=SimpleNamespace(get=lambda name: None))
     error: DeviceGone | None = None
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from zvault.config.schema import Config
 from zvault.core.errors import Busy
 from zvault.core.lag import DatasetLag
 from zvault.core.model import Snapshot
+from zvault.core.stalls import KINDS, Sign
 from zvault.daemon.metrics import Metrics, MetricsServer
 from zvault.daemon.status import Status
 from zvault.daemon.tallies import Tallies
@@ -35,6 +36,7 @@ class StoppedClock(Clock):
 class FakeRuns:
     def __init__(self) -> None:
         self.lags: dict[str, dict[str, DatasetLag]] = {}
+        self.proofs: dict[str, Any] = {}
         self.tallies = Tallies()
         self.current: dict[str, Any] = {}
 
@@ -63,7 +65,7 @@ def status() -> Status:
     )
     nowhere = Path("/nowhere")
     context = Context(config, Paths(nowhere, nowhere, nowhere, nowhere), HostRunner(), "host", StoppedClock())
-    keepers = [SimpleNamespace(name="cold", inhibited=True)]
+    keepers = [SimpleNamespace(name="cold", awake=SimpleNamespace(held=True, since=1e9))]
     parts: Any = (
         SimpleNamespace(vaults=SimpleNamespace(all=lambda: keepers)),
         FakeRuns(),
@@ -193,6 +195,15 @@ def test_counters_begin_at_zero_and_count(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_prune_over_limit_datasets") == {("b", "source"): 0, ("b", "vault"): 2}
 
 
+def test_stalls_are_counted_by_vault_and_kind(metrics: Metrics) -> None:
+    zero = samples(metrics, "zvault_stalls")
+    assert set(zero) == {(kind, vault) for kind in KINDS for vault in ("cold", "")}
+    assert not any(zero.values())
+    metrics.status.stalls.note("cold", Sign("deadman", "late"), NOW)
+    metrics.status.stalls.note(None, Sign("hung_task", "hangs"), NOW)
+    assert samples(metrics, "zvault_stalls") == {**zero, ("deadman", "cold"): 1, ("hung_task", ""): 1}
+
+
 def test_a_vault_that_is_up(metrics: Metrics) -> None:
     fill(metrics)
     assert samples(metrics, "zvault_vault_up") == {("cold",): 1}
@@ -202,6 +213,7 @@ def test_a_vault_that_is_up(metrics: Metrics) -> None:
     assert len(states) == 7
     assert samples(metrics, "zvault_pool_free_bytes") == {("cold", "cold"): 40}
     assert samples(metrics, "zvault_inhibitor_held") == {("cold",): 1}
+    assert samples(metrics, "zvault_inhibitor_since_timestamp_seconds") == {("cold",): 1e9}
 
 
 def test_a_vault_that_is_down_has_no_size_and_no_state(metrics: Metrics) -> None:
@@ -237,6 +249,7 @@ def test_no_label_has_a_snapshot_in_it(metrics: Metrics) -> None:
     fill(metrics)
     assert TAG not in metrics.text().decode()
     known = {"backup", "vault", "dataset", "result", "reason", "side", "device", "pool", "state", "version"}
+    known |= {"kind", "rung"}
     for family in families(metrics).values():
         for sample in family.samples:
             assert set(sample.labels) <= known

@@ -9,7 +9,7 @@ import pytest
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.errors import Busy, DeviceGone
+from zvault.core.errors import Busy, DeviceGone, Refused
 from zvault.daemon import runs as module
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
@@ -137,10 +137,47 @@ async def test_a_drain_ends_a_wait_at_once(runs: Runs, script: Script, when: str
         script.work.set()
     run = runs.start("b", "schedule")
     await settle()
-    draining = asyncio.create_task(runs.drain())
+    draining = asyncio.create_task(runs.drain("the daemon is stopping", 5))
     await settle()
     script.work.set()
     await asyncio.wait_for(draining, 5)
     assert runs.history.runs("b", 1)[0]["result"] == "interrupted"
     assert script.log == ["begins 1"]
     assert run not in runs.current
+
+
+async def test_what_is_put_down_is_told_and_nothing_starts_until_it_is_open_again(
+    runs: Runs, script: Script
+) -> None:
+    runs.start("b", "schedule")
+    await settle()
+    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", 5), 5) == {"b"}
+    (run,) = runs.history.runs("b", 9)
+    assert (run["result"], run["error"]["why"]) == ("interrupted", "the host goes to sleep")
+    with pytest.raises(Refused, match="the host goes to sleep"):
+        runs.start("b", "schedule")
+    runs.reopen()
+    script.work.set()
+    runs.start("b", "catch-up")
+    await done(runs)
+    assert runs.history.runs("b", 1)[0]["result"] == "ok"
+
+
+async def test_nobody_waits_longer_than_he_can_for_what_does_not_end(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+
+    async def stubborn(*_: object, **__: object) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await ended.wait()
+
+    monkeypatch.setattr(runs, "_back_up", stubborn)
+    runs.start("b", "schedule")
+    await settle()
+    assert await asyncio.wait_for(runs.put_down("the host goes to sleep", 0.05), 5) == {"b"}
+    assert runs.running("b") is not None
+    ended.set()
+    await done(runs)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from zvault.devices import bcache
 from zvault.devices import bcache_files as files
 from zvault.devices.bcache import Bcache
 from zvault.devices.bcache_super import Super, commands, parse
-from zvault.devices.layer import Data, Slot
+from zvault.devices.layer import Data, Found, Slot
 from zvault.system.process import HostRunner
 
 # From bcache-tools 1.0.8 and Linux 7.2.
@@ -114,3 +115,28 @@ def test_what_was_told_to_stop_is_there_until_it_is_closed(kernel: Path):
     (kernel / "bcache0" / "slaves" / "nbd0").rmdir()
     assert look(DONE) == ("gone", None, False, False)
     assert look(BEGUN) == look(None) == look({}) == ("down", None, False, False)
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+async def test_a_host_that_goes_down_does_not_wait_for_the_write_back(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch, hurried: bool
+):
+    registered(kernel, "dirty")
+    (kernel / "nbd0" / "bcache" / "dirty_data").write_text("5.5M\n")
+    monkeypatch.setattr(bcache, "FLUSH_POLL", 0.01)
+    told: list[str] = []
+
+    class Stopped(Exception):
+        """As far as it goes without a kernel."""
+
+    async def write(_: object, file: Path, value: str) -> None:
+        if file.name == "stop":
+            raise Stopped
+        if file.name == "writeback_delay" and not hurried:
+            (file.parent / "state").write_text("clean\n")
+
+    monkeypatch.setattr(files, "write", write)
+    layer = Bcache(HostRunner(), lambda: hurried)
+    with pytest.raises(Stopped):
+        await layer.down(SLOT, DONE | {"cset": "x"}, Found(), lost=False, say=told.append)
+    assert told == (["5.5M that nbd0 lacks stay in the cache /dev/x"] if hurried else [])

@@ -58,8 +58,8 @@ class Memory:
     def take(self, mine: Lease = MINE, *, resume: bool = False) -> str:
         return take(self.store, mine, resume=resume, say=self.said.append, clock=self.clock)
 
-    def take_over(self, mine: Lease = MINE) -> str:
-        return take_over(self.store, mine, self.said.append, self.clock)
+    def take_over(self, of: Lease = THEIRS) -> str:
+        return take_over(self.store, MINE, of.boot, self.said.append, self.clock)
 
 
 @pytest.mark.parametrize("before", [None, replace(THEIRS, held=False), MINE])
@@ -154,7 +154,7 @@ def test_a_takeover_that_was_not_finished_is_begun_anew_and_serves_nobody_before
     memory = Memory(lease=replace(MINE, shut_out=THEIRS.boot), put_at=999.0)
     with pytest.raises(Busy, match="not to the end"):
         memory.take()
-    memory.take_over()
+    memory.take_over(of=MINE)
     assert memory.now >= 1000.0 + MINE.bound
     memory.take()
 
@@ -166,6 +166,15 @@ def test_one_who_is_faster_is_told_of():
     memory = Memory(lease=THEIRS, put_at=990.0, meanwhile=third)
     with pytest.raises(Busy, match="held by third"):
         memory.take_over()
+
+
+@pytest.mark.parametrize("age", [10.0, THEIRS.bound + 1])
+def test_nobody_is_shut_out_whom_nobody_was_shown(age: float):
+    faster = replace(THEIRS, host="third", boot="boot-third")
+    memory = Memory(lease=faster, put_at=1000.0 - age)
+    with pytest.raises(Busy, match="held by third"):
+        memory.take_over()
+    assert memory.lease == faster
 
 
 def test_what_the_object_holds():

@@ -83,7 +83,7 @@ async def test_a_rollback_asks_first_who_needs_what_goes() -> None:
     # What an interrupted receive keeps of it goes with it.
     vault = Vault(clones={"cold/a@s3": ["cold/a/%recv"]})
     await vault.make(LOST)
-    assert vault.did == ["zfs rollback -r cold/a@s1", "forget cold/a"]
+    assert vault.did[-2:] == ["zfs rollback -r cold/a@s1", "forget cold/a"]
     assert vault.told == [("warning", "tank/a: roll cold/a back to @s1, giving up @s2 and @s3")]
 
 

@@ -1,6 +1,11 @@
 """What systemctl prints, as it printed it."""
 
-from zvault.system.units import UnitState, parse_show
+from pathlib import Path
+
+import pytest
+
+from zvault.system.process import HostRunner
+from zvault.system.units import Units, UnitState, parse_show
 
 # systemd 257: a unit whose process was killed, and one that does not exist.
 SHOWN = """\
@@ -32,3 +37,13 @@ def test_parse_show():
     ]
     assert [state.running for state in parse_show(SHOWN)] == [False, False, True]
     assert parse_show("") == []
+
+
+@pytest.mark.parametrize("says", ["stopping", "running", "degraded", "offline"])
+async def test_whether_the_host_goes_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str):
+    systemctl = tmp_path / "systemctl"
+    # Its exit status is 1 for all but the second.
+    systemctl.write_text(f"#!/bin/sh\n[ $* = is-system-running ] && echo {says}; exit 1\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert await Units(HostRunner()).host_goes_down() is (says == "stopping")

@@ -60,7 +60,7 @@ async def test_only_stamps_by_this_hosts_clock_prove_that_nothing_changed(
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
             return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t1000\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t1000\n", ""
 
     client, tools = zfs(answer)
     client.host.address = address  # type: ignore[misc]
@@ -75,7 +75,7 @@ async def test_a_tree_is_two_listings() -> None:
             return 0, "tank/a b@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
         return (
             0,
-            "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\t-\t-\t-\n",
+            "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\t-\t-\t-\t-\n",
             "",
         )
 
@@ -95,7 +95,7 @@ async def test_a_change_of_the_root_alone_leaves_what_is_below_it_as_it_was() ->
         if "snapshot,bookmark" not in argv:
             return (
                 0,
-                "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t{at}\n" for d, at in changed.items()),
+                "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t{at}\n" for d, at in changed.items()),
                 "",
             )
         roots = changed if "-r" in argv else argv[argv.index("-o") + 2 :]
@@ -168,7 +168,7 @@ async def test_when_was_made_what_has_no_time_in_its_name_is_asked_by_name() -> 
                 "".join(f"{name}\t{guid}\t{guid}\n" for name, guid in zip(lines, guids, strict=True)),
                 "",
             )
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-\n", ""
 
     client, tools = zfs(answer)
     tank = (await client.tree("tank")).datasets["tank"]
@@ -186,7 +186,7 @@ async def test_a_listing_that_cannot_be_completed_fails() -> None:
             return 1, "", "cannot open 'tank@by-hand': pool I/O is currently suspended\n"
         if "snapshot,bookmark" in argv:
             return 0, "tank@by-hand\t7\t3\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-\n", ""
 
     client, _ = zfs(answer)
     with pytest.raises(ToolFailed, match="suspended"):
@@ -199,7 +199,7 @@ async def test_holds_are_asked_once_of_what_did_not_change_and_only_of_what_is_a
             return 0, "".join(f"{DATED.format(second)}\t{second}\t{second}\n" for second in (3, 4, 5)), ""
         if "holds" in argv:
             return 0, f"{DATED.format(4)}\tzvault:1f\tSat Nov 21\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t100\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t100\n", ""
 
     client, tools = zfs(answer)
 
@@ -221,7 +221,7 @@ async def test_two_who_look_at_the_same_time_list_the_snapshots_once() -> None:
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
             return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t100\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t100\n", ""
 
     client, tools = zfs(answer)
     run = tools.run

@@ -10,6 +10,7 @@ from zvault.zfs.counters import (
     parse_groups,
     parse_queue,
     parse_requests,
+    parse_syncing,
     parse_writers,
     request_size,
 )
@@ -78,3 +79,20 @@ def test_transaction_groups_that_were_written_out():
     assert newest == 9
     assert parse_groups(GROUPS, 9) == ({}, 9)
     assert found == {9: Group(81047552, 0.559020032, 2.455795712)}
+
+
+SYNCING = """\
+10 0 0x01 9 1008 6600000000 16000000000
+txg birth state ndirty nread nwritten reads writes otime qtime wtime stime
+7 9662351360 C 0 0 0 0 0 3696896 512 3328 30720
+8 9666048256 S 0 0 0 0 0 777739264 2048 8704 0
+9 10443787520 O 0 0 0 0 0 0 0 0 0
+"""
+
+
+def test_a_group_that_is_being_written_out_has_an_age() -> None:
+    group, seconds = parse_syncing(SYNCING, 15_931_681_024) or (0, 0.0)
+    assert group == 8
+    assert seconds == pytest.approx((15_931_681_024 - 9_666_048_256 - 777_739_264 - 2048 - 8704) / 1e9)
+    assert parse_syncing(SYNCING.replace(" S ", " C "), 1) is None
+    assert parse_syncing("", 1) is None

@@ -140,7 +140,7 @@ async def test_a_column_that_an_older_openzfs_lacks_is_left_out(there: Path) -> 
     body = (
         'case "$*" in *snapshots_changed*) '
         "echo \"bad property list: invalid property 'snapshots_changed'\" >&2; exit 2;; "
-        "*filesystem,volume*) printf 'tank\\tfilesystem\\t1\\t0\\t0\\t-\\toff\\t-\\t-\\t-\\n';; "
+        "*filesystem,volume*) printf 'tank\\tfilesystem\\t1\\t0\\t0\\t-\\toff\\t-\\t-\\t-\\t-\\n';; "
         "*) printf 'tank@a_1970-01-01T00:01:40Z\\t7\\t3\\n';; esac"
     )
     program(there / "zfs", ZFS.format(body=body))

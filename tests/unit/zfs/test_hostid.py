@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from zvault.core.errors import Busy, Refused
-from zvault.zfs.hostid import hostid, label_host, refusal
+from zvault.zfs.hostid import hostid, refusal
 
 LAST = """cannot import 'cold': pool was previously in use from another system.
 Last accessed by peer (hostid=badcafe) at Sat Nov 21 22:30:14 2026
@@ -58,9 +58,3 @@ def test_multihost(said: str, kind: type[Exception], words: str):
 
 def test_other_troubles_are_none_of_a_host():
     assert refusal("cold", "cannot import 'cold': no such pool available\n") is None
-
-
-def test_a_labels_host():
-    label = "------\nLABEL 0 \n------\n    name: 'a'\n    hostid: 34843063\n    hostname: 'zvault-lab'\n"
-    assert label_host(label) == ("zvault-lab", 0x213A9B7)
-    assert label_host("failed to unpack label 0\n") is None

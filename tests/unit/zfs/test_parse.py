@@ -19,11 +19,11 @@ from zvault.zfs.parse import (
 TOKEN = "1-d15124140-e0-789c636064000310a501c49c50360710a715e5e7a69766a630"
 
 DATASETS = f"""\
-tank\tfilesystem\t11974192127599986751\t105210880\t24576\t-\toff\t-\t-\t-\t1795266287
-tank/my data\tfilesystem\t265146441535123029\t105017344\t0\t-\toff\t-\t-\t1f:Lce\t1795266287
-tank/my data/sub\tfilesystem\t77\t1024\t1024\t{TOKEN}\t-\t-\t-\t-\t-
-tank/my\tfilesystem\t88\t12288\t0\t-\taes-256-gcm\t-\t-\t-\t-
-tank/vol\tvolume\t99\t67108864\t0\t-\toff\t-\t-\t-\t1795266287
+tank\tfilesystem\t11974192127599986751\t105210880\t24576\t-\toff\t-\t-\t-\t-\t1795266287
+tank/my data\tfilesystem\t265146441535123029\t105017344\t0\t-\toff\t-\t-\t1f:Lce\t-\t1795266287
+tank/my data/sub\tfilesystem\t77\t1024\t1024\t{TOKEN}\t-\t-\t-\t-\t-\t-
+tank/my\tfilesystem\t88\t12288\t0\t-\taes-256-gcm\t-\t-\t-\t-\t-
+tank/vol\tvolume\t99\t67108864\t0\t-\toff\t-\t-\t-\t-\t1795266287
 """.splitlines()
 
 POINTS = """\
@@ -105,7 +105,7 @@ def test_guids_keep_all_their_64_bits() -> None:
 def test_parents_come_before_children_and_a_tree_stays_together() -> None:
     # By plain text "tank/my data" would come between "tank/my" and "tank/my/x": a space sorts before a slash.
     names = ["tank/my data", "tank/my/x", "tank/my", "tank", "tank/my data/sub"]
-    lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-" for name in names]
+    lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-" for name in names]
     assert list(tree(lines, {}).datasets) == [
         "tank",
         "tank/my",

@@ -41,3 +41,11 @@ async def test_children_are_those_right_below_and_none_of_what_is_not_there() ->
         "cold/h/c",
     ]
     assert await rearrange.children(host(1, "dataset does not exist"), "cold/h") == []
+
+
+async def test_nothing_is_made_of_a_snapshot_that_is_marked_as_inconsistent() -> None:
+    with pytest.raises(Conflict, match="cannot be made a filesystem of"):
+        await rearrange.rollback(host(0, stdout="1\n"), "cold/a@s1")
+    with pytest.raises(Conflict, match="cannot be made a filesystem of"):
+        await rearrange.clone(host(0, stdout="1\n"), "cold/a@s1", "cold/b", "filesystem")
+    await rearrange.rollback(host(0, stdout="0\n"), "cold/a@s1")

@@ -15,6 +15,7 @@ from zvault.zfs.stream import (
     mbuffer_argv,
     receive_argv,
     restore_receive_argv,
+    restore_resume_argv,
     restore_send_argv,
     send_argv,
 )
@@ -109,9 +110,17 @@ def test_a_restore_brings_properties_back_but_neither_mounts_nor_shares() -> Non
     ]
     left_out = ["-x", "org.zvault:sent", "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb"]
     filesystem = restore_receive_argv("tank/new", "filesystem", raw=False)
-    assert filesystem == ["zfs", "receive", "-u", *left_out, "tank/new"]
+    assert filesystem == ["zfs", "receive", "-s", "-u", *left_out, "tank/new"]
     volume = restore_receive_argv("tank/new", "volume", raw=False)
-    assert volume == ["zfs", "receive", "-u", "-x", "org.zvault:sent", "tank/new"]
+    assert volume == ["zfs", "receive", "-s", "-u", "-x", "org.zvault:sent", "tank/new"]
+
+
+def test_a_clone_is_restored_from_its_origin_and_marked_until_all_is_done() -> None:
+    send = restore_send_argv("cold/b@s2", raw=False, base="cold/a@s1")
+    assert send[-3:] == ["-i", "cold/a@s1", "cold/b@s2"]
+    receive = restore_receive_argv("tank/b", "volume", raw=False, origin="tank/a@s1", mark="77")
+    assert receive[4:8] == ["-o", "org.zvault:restoring=77", "-o", "origin=tank/a@s1"]
+    assert restore_resume_argv("1-abc")[-2:] == ["-t", "1-abc"]
 
 
 def test_mbuffer_gets_bytes_and_kilobytes() -> None:

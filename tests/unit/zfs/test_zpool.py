@@ -72,3 +72,8 @@ async def test_a_pool_that_is_kept_on_its_way_out_is_not_asked_for(tmp_path: Pat
     (tmp_path / "12" / "cmdline").write_text("zpool\0export\0cold\0")
     with pytest.raises(Exporting, match="process 12"):
         await Zpool(Host(cat=said("SUSPENDED\n")), tmp_path).state("cold")
+
+
+async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
+    listed = said("cold\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
+    assert await Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path).state("cold") is None

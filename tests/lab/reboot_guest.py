@@ -1,0 +1,196 @@
+"""What a guest does that is shut down in the middle: see what the last shutdown left, then run into the next.
+
+Its pools lie on the disks that outlive it. Of the host's own files nothing does, so each boot begins with the
+configuration alone. ``/share`` keeps what the tests know.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import world
+from world import World, answer, ask, ctl, eventually, ok, sh, snapshots, status
+
+KNOWN = Path("/share/moment")
+"""Where the last boot was shut down."""
+
+RULE = """polkit.addRule(function(action, subject) {
+    if (/^org.freedesktop.login1.*-ignore-inhibit$/.test(action.id)) return polkit.Result.YES;
+});
+"""
+
+
+class Boot(World):
+    """A source on the first disk, a vault on the second, and one on the third, behind a cache on the fourth.
+
+    The third is not served from its very beginning: else udev would find bcache's superblock on the disk itself.
+    """
+
+    def config_text(self) -> str:
+        return f"""
+[daemon]
+metrics = "{world.METRICS}"
+host = "lab"
+
+[vault.cold]
+pool = "cold"
+create = true
+[[vault.cold.device]]
+nbd = "nbdkit:file /dev/ubdb filter=rate rate=48M"
+timeout = "20s"
+
+[vault.cool]
+pool = "cool"
+create = true
+[[vault.cool.device]]
+nbd = "nbdkit:file /dev/ubdc filter=offset offset=1M filter=rate rate=48M"
+timeout = "20s"
+cache = {{ bcache = "/dev/ubdd", mode = "writeback", sequential_cutoff = "1G" }}
+
+[backup.slow]
+source = "tank/slow"
+vault = "cold"
+{self.backup_extra}
+
+[backup.fast]
+source = "tank/fast"
+vault = "cool"
+"""
+
+
+def backup(name: str) -> dict[str, Any]:
+    """What status tells of one."""
+    return next(one for one in status()["backups"] if one["name"] == name)
+
+
+def run(name: str) -> dict[str, Any]:
+    """Run a backup to its end; the result is its history, with the kinds of its steps."""
+    ok("run", name)
+    last: dict[str, Any] = next(one for one in ctl("history", "-j").json()["runs"] if one["backup"] == name)
+    last["kinds"] = {one["kind"] for one in world.events(last["id"]) if one["event"] == "transfer-started"}
+    return last
+
+
+def same(pool: str, source: str) -> None:
+    """What is in a vault's pool is the newest at the source, and a scrub finds no fault."""
+    newest = f"{source}@{snapshots(source)[-1]}"
+    assert world.snapshot_hashes(f"{pool}/lab/{newest}") == world.snapshot_hashes(newest)
+    sh("zpool", "scrub", "-w", pool)
+    assert "errors: No known data errors" in sh("zpool", "status", pool)
+    assert sh("zpool", "list", "-Ho", "health", pool).strip() == "ONLINE"
+
+
+def dirty() -> str:
+    """What the cache has and the device below it lacks."""
+    folder = Path("/sys/block/bcache0/bcache")
+    return "" if (folder / "state").read_text() == "clean\n" else (folder / "dirty_data").read_text().strip()
+
+
+def exported(disk: str) -> bool:
+    """Whether the pool on a disk was exported, by its label."""
+    found = re.search(r"^ +state: (\d)$", sh("zdb", "-l", disk), re.MULTILINE)
+    assert found is not None
+    return found[1] == "1"  # POOL_STATE_EXPORTED
+
+
+def into_receive_and_flush() -> bool:
+    sh("zpool", "create", "-O", "mountpoint=/tank", "-O", "compression=off", "tank", "/dev/ubda")
+    for name, mib in (("slow", 60), ("fast", 60)):
+        sh("zfs", "create", f"tank/{name}")
+        world.noise(Path(f"/tank/{name}/noise"), mib)
+    # It takes a minute: longer than a daemon that stops alone lets it run.
+    Boot(backup_extra='limit = "1M"').start()
+    assert answer(ask("POST", "/v1/run/slow"))
+    eventually("bytes", lambda: backup("slow")["bytes_done"] > 4_000_000, seconds=60)
+    # 10 s to write back.
+    assert answer(ask("POST", "/v1/run/fast"))
+    eventually("the flush", flushing, seconds=90, every=0.1)
+    assert dirty()
+    return True
+
+
+def flushing() -> bool:
+    """Whether the cache is being written back, for the vault to go down."""
+    percent = Path("/sys/block/bcache0/bcache/writeback_percent")
+    return percent.exists() and percent.read_text().strip() == "0"
+
+
+def after_receive_and_flush() -> None:
+    assert exported("/dev/ubdb")
+    Boot().start()
+    slow = run("slow")
+    print("resumed:", slow["kinds"], slow["bytes"])
+    assert "resume" in slow["kinds"]
+    assert slow["bytes"] < 56 << 20
+    ok("vault", "up", "cool")
+    print("still in the cache:", dirty() or "nothing")
+    same("cool", "tank/fast")
+    ok("vault", "up", "cold")
+    same("cold", "tank/slow")
+
+
+def into_export_and_scrub() -> bool:
+    Path("/sys/module/zfs/parameters/zfs_scan_suspend_progress").write_text("1")
+    sh("zpool", "scrub", "cool")
+    sh("zfs", "create", "-o", "mountpoint=/late", "cold/late")
+    world.noise(Path("/late/noise"), 60)
+    threading.Thread(target=lambda: ctl("vault", "down", "cold"), daemon=True).start()
+    eventually("the teardown", lambda: "takes down vault cold" in world.inhibitors(), seconds=20)
+    assert "scrub in progress" in sh("zpool", "status", "cool")
+    return True
+
+
+def after_export_and_scrub() -> None:
+    assert exported("/dev/ubdb")
+    Boot().start()
+    ok("vault", "up", "cool")
+    sh("zpool", "wait", "-t", "scrub", "cool")
+    same("cool", "tank/fast")
+    ok("vault", "up", "cold")
+    sh("zfs", "mount", "cold/late")
+    assert Path("/late/noise").stat().st_size == 60 << 20
+    same("cold", "tank/slow")
+
+
+INTO: dict[str, Callable[[], bool]] = {
+    "receive and flush": into_receive_and_flush,
+    "export and scrub": into_export_and_scrub,
+}
+"""The result: whether a shutdown is refused then."""
+
+AFTER = {
+    "receive and flush": after_receive_and_flush,
+    "export and scrub": after_export_and_scrub,
+}
+
+
+def main() -> None:
+    """One boot: with where it is to be shut down, or only to see what was left."""
+    Path("/etc/polkit-1/rules.d/10-lab.rules").write_text(RULE)
+    into = sys.argv[1]
+    if KNOWN.exists():
+        sh("zpool", "import", "-d", "/dev/ubda", "tank")
+        AFTER[KNOWN.read_text()]()
+    if not into:
+        return
+    is_refused = INTO[into]()
+    KNOWN.write_text(into)
+    sh("sync", "-f", "/share")
+    if is_refused:
+        done = subprocess.run(["systemctl", "poweroff"], capture_output=True, text=True, timeout=60)
+        print("refused:", done.returncode, done.stderr.strip())
+        assert done.returncode != 0
+    print(f"going down during {into}", flush=True)
+    sh("systemctl", "poweroff", "-i")
+    time.sleep(300)
+
+
+if __name__ == "__main__":
+    main()

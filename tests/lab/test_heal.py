@@ -1,0 +1,269 @@
+"""Damage in a vault: a scrub finds it, what anybody still has is put in its place, and what stays is told.
+
+The tests share one vault and come in order, for what takes time in a guest is to make one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import (
+    DISK,
+    World,
+    ctl,
+    eventually,
+    get,
+    journal,
+    make_tank,
+    metrics,
+    noise,
+    ok,
+    sh,
+    snapshot_hashes,
+    snapshots,
+    status,
+)
+from wounds import hurt, number, places, smash
+
+LAB = {"mem": "4G", "timeout": 1200}
+
+KEY = DISK / "key"
+HOME, SECRET, ZSTD = (f"cold/lab/tank/{name}" for name in ("home", "secret", "zstd"))
+
+
+class Sick(World):
+    """A world whose vault will be damaged: files in three snapshots, some encrypted, some compressed with zstd."""
+
+    def source(self) -> None:
+        """Little of everything."""
+        make_tank("1G")
+        KEY.write_bytes(b"k" * 32)
+        keyed = ("-o", "encryption=on", "-o", "keyformat=raw", "-o", f"keylocation=file://{KEY}")
+        sh("zfs", "create", "tank/home")
+        sh("zfs", "create", "tank/big")
+        sh("zfs", "create", *keyed, "tank/secret")
+        sh("zfs", "create", "-o", "compression=zstd", "tank/zstd")
+        noise(Path("/tank/secret/s"), 1)
+        noise(Path("/tank/big/noise"), 24)
+        noise(Path("/tank/home/old"), 1)
+        noise(Path("/tank/home/kept"), 1)
+        Path("/tank/zstd/words").write_text("".join(f"{n:x} and the same again\n" for n in range(40_000)))
+
+    def run_again(self) -> None:
+        """The next snapshot: the first record of a file is new, the others stay."""
+        with Path("/tank/home/old").open("r+b") as file:
+            file.write(os.urandom(1 << 17))
+        sh("zpool", "sync", "tank")
+        ok("run", "tank")
+
+    @property
+    def old(self) -> int:
+        """The object of the file that changes."""
+        return number(Path("/tank/home/old"))
+
+    @property
+    def kept(self) -> int:
+        """The object of the one that does not."""
+        return number(Path("/tank/home/kept"))
+
+    def let_heal(self, word: str, when: str = 'every = "35d"') -> None:
+        """Configure what is done about damage, and how often it is looked for."""
+        self.vault_extra = f'create = true\nheal = "{word}"\nscrub.{when}'
+        self.configure()
+
+
+@pytest.fixture(scope="module")
+def sick() -> Iterator[Sick]:
+    it = Sick(keep="{ source = { last = 20 }, vault = { last = 20 } }", delay="")
+    it.clean()
+    it.extra = """
+[vault.attic]
+pool = "attic"
+[backup.second]
+source = "tank/home"
+vault = "attic"
+keep = { source = { last = 20 }, vault = { last = 20 } }
+"""
+    it.let_heal("by-hand")
+    it.source()
+    sh("truncate", "-s", "512M", str(DISK / "attic.img"))
+    sh("zpool", "create", "-O", "mountpoint=none", "attic", str(DISK / "attic.img"))
+    it.start()
+    ok("run", "tank")
+    it.run_again()
+    it.run_again()
+    ok("run", "second", "--no-snapshot")
+    yield it
+    it.clean()
+
+
+def vault() -> dict[str, Any]:
+    return next(one for one in status()["vaults"] if one["name"] == "cold")
+
+
+def damaged() -> set[str]:
+    """What the daemon says is damaged."""
+    return {
+        f"{one['dataset']}{'@' if one['snapshot'] else ''}{one['snapshot'] or ''}:{one['file']}"
+        for one in vault()["scrub"]["damages"]
+    }
+
+
+def heals(result: str) -> float:
+    return metrics()[f'zvault_heals_total{{result="{result}",vault="cold"}}']
+
+
+def destroy(snapshot: str) -> None:
+    """Whoever holds it."""
+    for line in sh("zfs", "holds", "-H", snapshot).splitlines():
+        sh("zfs", "release", line.split("\t")[1], snapshot)
+    sh("zfs", "destroy", snapshot)
+
+
+def same_files(snapshot: str, other: str) -> None:
+    """What a snapshot has is what another has, and it is as good as any: not marked by what was done to it."""
+    assert get(snapshot, "inconsistent") == "0"
+    if SECRET not in snapshot:
+        assert snapshot_hashes(snapshot) == snapshot_hashes(other)
+        return
+    copy = f"tank/check@{snapshot.partition('@')[2]}"
+    sh("sh", "-c", f"zfs send -w {snapshot} | zfs receive -u tank/check")
+    sh("zfs", "load-key", "-L", f"file://{KEY}", "tank/check")
+    assert snapshot_hashes(copy) == snapshot_hashes(other)
+    sh("zfs", "destroy", "-r", "tank/check")
+
+
+def test_what_a_scrub_finds_is_healed(sick: Sick):
+    tags = snapshots("tank/home")
+    secret, zstd = (f"{name}@{tags[0]}" for name in (SECRET, ZSTD))
+    wounds = [
+        (f"{HOME}@{tags[0]}", sick.old, 0, 0),  # in the oldest snapshot only
+        (f"{HOME}@{tags[1]}", sick.old, 0, 0),  # in the middle one only
+        (f"{HOME}@{tags[2]}", sick.old, 0, 0),  # in the newest only
+        (f"{HOME}@{tags[0]}", sick.kept, 0, 3),  # in all three
+        (secret, number(Path("/tank/secret/s")), 0, 2),
+        (zstd, number(Path("/tank/zstd/words")), 0, 1),
+    ]
+    hurt(sick.image, *wounds)
+    began = time.monotonic()
+    found = ctl("scrub", "cold")
+    scrubbed = time.monotonic()
+    assert found.code == 1, found.out + found.err
+    names = damaged()
+    assert {f"{HOME}@{tag}:/{name}" for tag in tags for name in ("old", "kept")} <= names, names
+    assert {f"{secret}:<0x{wounds[-2][1]:x}>", f"{zstd}:/words"} <= names, names
+    assert "damaged" in ctl("status").out
+    assert metrics()['zvault_damaged_files{vault="cold"}'] == 4
+    healed = ok("heal", "cold")
+    seconds = time.monotonic() - began
+    assert "healed 4 of 4 files" in healed.out, healed.out
+    assert heals("healed") == 1
+    assert "errors: 0" in ok("scrub", "cold").out
+    assert metrics()['zvault_pool_errors{pool="cold",vault="cold"}'] == 0
+    assert damaged() == set()
+    ok("status")
+    ok("vault", "up", "cold")
+    for tag in tags:
+        same_files(f"{HOME}@{tag}", f"tank/home@{tag}")
+    same_files(secret, secret.removeprefix("cold/lab/"))
+    same_files(zstd, zstd.removeprefix("cold/lab/"))
+    print(
+        f"injected {len(wounds)} blocks in 4 files, found 4, healed 4;"
+        f" scrub {scrubbed - began:.1f} s, from damage to healed {seconds:.1f} s"
+    )
+
+
+def test_damage_done_during_a_receive_of_what_memory_has_sound(sick: Sick):
+    sick.backup_extra = 'limit = "8M"'
+    sick.configure()
+    sh("systemctl", "reload", "zvaultd")
+    tags = snapshots("tank/home")
+    ok("vault", "up", "cold")
+    assert snapshot_hashes(f"{HOME}@{tags[-1]}")
+    found = places((f"{HOME}@{tags[0]}", sick.kept, 0, 4))
+    noise(Path("/tank/big/noise"), 24)
+    sh("zpool", "sync", "tank")
+    assert ctl("run", "tank", "--no-wait").code == 0
+    eventually("it is received", lambda: "zfs receive" in sh("ps", "-eo", "args"), seconds=30, every=0.05)
+    smash(sick.image, *found)
+    assert "zfs receive" in sh("ps", "-eo", "args"), "too late"
+    eventually("it has ended", lambda: not vault()["users"], seconds=60)
+    # Whoever reads it does not see the damage, and neither would a stream received over it.
+    assert snapshot_hashes(f"{HOME}@{tags[-1]}") == snapshot_hashes(f"tank/home@{tags[-1]}")
+    assert ctl("scrub", "cold").code == 1
+    assert "healed 1 of 1 files" in ok("heal", "cold").out
+    assert vault()["state"] == "up"
+    assert "errors: 0" in ok("scrub", "cold").out
+    ok("vault", "down", "cold")
+
+
+def test_bits_that_are_stuck_are_not_said_to_be_healed(sick: Sick):
+    sick.delay = "filter=evil evil=stuck-bits evil-probability=1e-7 evil-seed=5"
+    sick.configure()
+    sh("systemctl", "reload", "zvaultd")
+    assert ctl("scrub", "cold").code == 1
+    hit = vault()["scrub"]["errors"]
+    done = ctl("heal", "cold", "-j")
+    assert done.code == 1
+    told = {one["why"] for one in done.json()["healed"]["left"]}
+    print(f"{hit} errors of stuck bits; told: {told}")
+    assert any("reads back as something else" in why for why in told)
+    assert heals("failed") + heals("partial") == 1
+    # Another medium, with the same bytes.
+    sick.delay = ""
+    sick.configure()
+    sh("systemctl", "reload", "zvaultd")
+    assert "errors: 0" in ok("scrub", "cold").out
+
+
+def test_by_itself_where_that_is_wanted_and_from_another_vault(sick: Sick):
+    tags = snapshots("tank/home")
+    hurt(sick.image, (f"{HOME}@{tags[0]}", sick.old, 0, 0))
+    destroy(f"tank/home@{tags[0]}")
+    sick.let_heal("auto", 'schedule = "* * * * *"')
+    sh("systemctl", "reload", "zvaultd")
+    began, done = time.monotonic(), heals("healed")
+    eventually("it was found", damaged, seconds=180)
+    sick.let_heal("auto")
+    sh("systemctl", "reload", "zvaultd")
+    eventually("it was healed", lambda: heals("healed") == done + 1, seconds=180)
+    print(f"from a scrub that was due to healed {time.monotonic() - began:.1f} s")
+    told = journal()
+    assert "a scrub is due: the last one ended" in told
+    assert f"damaged: {HOME}@{tags[0]}:/old" in told
+    assert "vault attic has" in told
+    assert "errors: 0" in ok("scrub", "cold").out
+    assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] < 100
+    ok("vault", "up", "cold")
+    same_files(f"{HOME}@{tags[0]}", f"attic/lab/tank/home@{tags[0]}")
+
+
+def test_what_cannot_be_healed_is_told_file_by_file(sick: Sick):
+    ok("vault", "up", "cold")
+    tags = snapshots(HOME)
+    sick.let_heal("by-hand")
+    sh("systemctl", "reload", "zvaultd")
+    hurt(
+        sick.image,
+        (f"{HOME}@{tags[0]}", sick.old, 0, 0),  # in the oldest snapshot only, which nobody else will have
+        (f"{HOME}@{tags[0]}", sick.old, 0, 4),  # in all three: another snapshot heals it
+        (f"{HOME}@{tags[0]}", sick.kept, 1, 0),  # an indirect block
+    )
+    destroy(f"attic/lab/tank/home@{tags[0]}")
+    assert ctl("scrub", "cold").code == 1
+    done = ctl("heal", "cold", "-j")
+    assert done.code == 1
+    left = done.json()["healed"]["left"]
+    why = {(one["dataset"], one["snapshot"], one["file"]): one for one in left}
+    print("\n".join(f"{place}: {one['why']}" for place, one in why.items()))
+    assert set(why) == {(HOME, tags[0], "/old"), *((HOME, tag, "/kept") for tag in tags)}
+    assert why[HOME, tags[0], "/old"]["lost"]
+    assert "nobody" in why[HOME, tags[0], "/old"]["why"]
+    assert "an indirect block" in why[HOME, tags[1], "/kept"]["why"]
+    assert ctl("status").code == 1
+    assert f"{HOME}@{tags[0]}:/old" in damaged()

@@ -1,0 +1,282 @@
+"""The host sleeps: refused while a device is written, and where it happens all the same nothing is lost.
+
+By ``-i`` a sleep passes over inhibitors, as polkit lets an administrator; ``rtcwake -m mem`` asks nobody.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from world import World, answer, ask, ctl, eventually, journal, make_tank, metrics, ok, sh, snapshots, status
+
+LAB = {"mem": "4G", "timeout": 1000}
+
+ASLEEP = 12
+"""Seconds until the clock wakes the host: it must be asleep by then."""
+
+RULE = """polkit.addRule(function(action, subject) {
+    if (/^org.freedesktop.login1.*-ignore-inhibit$/.test(action.id)) return polkit.Result.YES;
+});
+"""
+
+SLEEP_CONF = Path("/etc/systemd/sleep.conf.d/lab.conf")
+
+PATIENT_LOGIND = Path("/run/systemd/logind.conf.d/lab.conf")
+
+SLOWLY = "filter=rate rate=48M"
+"""6 MB/s."""
+
+
+class Small(World):
+    """A source with two datasets, and a vault on a slow device."""
+
+    def source(self) -> None:
+        make_tank("1G")
+        sh("zfs", "create", "tank/home")
+        world.fill(Path("/tank/home"), 1, count=5)
+
+
+@pytest.fixture
+def tank() -> Iterator[Small]:
+    Path("/etc/polkit-1/rules.d/10-lab.rules").write_text(RULE)
+    # Or it would try its other ways to sleep, from which the clock does not wake it any more.
+    SLEEP_CONF.parent.mkdir(exist_ok=True)
+    SLEEP_CONF.write_text("[Sleep]\nSuspendState=mem\n")
+    it = Small(delay=SLOWLY, size="2G", backup_extra='limit = "4M"')
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+    if PATIENT_LOGIND.exists():
+        PATIENT_LOGIND.unlink()
+        sh("systemctl", "restart", "systemd-logind")
+
+
+def suspend(*how: str) -> subprocess.CompletedProcess[str]:
+    """As whoever closes the lid would have it."""
+    return subprocess.run(["systemctl", "suspend", *how], capture_output=True, text=True, timeout=120)
+
+
+def locks(mode: str) -> list[str]:
+    out = sh("systemd-inhibit", "--list", "--no-legend", "--no-pager", f"--mode={mode}")
+    return [line for line in out.splitlines() if line.startswith("zvault")]
+
+
+def slept() -> int:
+    """How often the host has slept since it was booted."""
+    return int(Path("/sys/power/suspend_stats/success").read_text())
+
+
+def sleep_through(*how: str) -> bool:
+    """Go to sleep as logind announces it, and wake by the clock; False if the kernel could not."""
+    before, awake = slept(), journal().count("the host is awake again")
+    sh("rtcwake", "-m", "no", "-s", str(ASLEEP))
+    done = suspend(*how)
+    assert done.returncode == 0, done
+    eventually("zvaultd to know", lambda: journal().count("the host is awake again") > awake, seconds=90)
+    return slept() > before
+
+
+def told() -> str:
+    """What the daemon wrote since it was started last."""
+    return journal().rpartition(" is ready; backups: ")[2]
+
+
+def begin(mib: int = 40) -> str:
+    """A run that is in the middle of its stream; the result is its id."""
+    world.noise(Path("/tank/home/noise"), mib)
+    assert answer(ask("POST", "/v1/run/tank"))
+    eventually("bytes", lambda: status()["backups"][0]["bytes_done"] > 8_000_000, seconds=60)
+    assert status()["backups"][0]["state"] == "running"
+    return str(status()["backups"][0]["run"])
+
+
+def whole() -> None:
+    """Both sides are the same, file by file, and the vault's pool has no fault."""
+    ok("vault", "up", "cold")
+    newest = snapshots("tank/home")[-1]
+    assert snapshots("cold/lab/tank/home")[-1] == newest
+    assert world.snapshot_hashes(f"cold/lab/tank/home@{newest}") == world.snapshot_hashes(
+        f"tank/home@{newest}"
+    )
+    sh("zpool", "scrub", "-w", "cold")
+    assert re.search(r"scrub repaired 0B .* with 0 errors", sh("zpool", "status", "cold"))
+    assert sh("zpool", "list", "-Ho", "health", "cold").strip() == "ONLINE"
+    ok("vault", "down", "cold")
+    world.nothing_left()
+
+
+def test_while_it_is_written_the_host_stays_awake(tank):
+    tank.start()
+    eventually("the lock that only puts a sleep off", lambda: len(locks("delay")) == 1, seconds=10)
+    begin(64)
+    (lock,) = locks("block")
+    assert "shutdown:sleep" in lock
+    assert "idle" not in lock
+    since = metrics()['zvault_inhibitor_since_timestamp_seconds{vault="cold"}']
+    assert 0 < time.time() - since < 60
+    assert "sleep and shutdown wait" in ctl("vault", "status", "cold").out
+    for how in ("suspend", "poweroff"):
+        refused = subprocess.run(["systemctl", how], capture_output=True, text=True, timeout=60)
+        print(refused.stderr)
+        assert refused.returncode != 0
+    with two_days_later():
+        (told,) = eventually("the warning", lambda: status()["daemon"]["warnings"], seconds=20)
+        assert "vault cold has kept the host awake for 2d" in told
+        assert ctl("status").code == 1
+    eventually("the run to end", lambda: status()["backups"][0]["state"] == "idle", seconds=90)
+    assert locks("block") == []
+    eventually("the warning to go", lambda: not status()["daemon"]["warnings"], seconds=20)
+    assert 'zvault_inhibitor_since_timestamp_seconds{vault="cold"}' not in metrics()
+    whole()
+
+
+@contextmanager
+def two_days_later() -> Iterator[None]:
+    sh("date", "-s", "+2 days")
+    try:
+        yield
+    finally:
+        sh("date", "-s", "-2 days")
+
+
+def test_a_stream_is_put_down_and_goes_on_after_it(tank):
+    tank.start()
+    run = begin(96)  # a busy guest is slow to fall asleep
+    assert sleep_through("-i")
+    (first,) = [one for one in ctl("history", "-j").json()["runs"] if one["id"] == run]
+    assert first["result"] == "interrupted"
+    assert first["error"]["why"] == "the host goes to sleep"
+    last = eventually(
+        "the run that goes on to end",
+        lambda: next(
+            (one for one in ctl("history", "-j").json()["runs"] if one["id"] != run and one["ended"]), None
+        ),
+        seconds=90,
+    )
+    assert last["result"] == "ok", last
+    assert last["trigger"] == "catch-up"
+    # What had arrived before was not sent again.
+    print(first["bytes"], last["bytes"])
+    kinds = [one["kind"] for one in world.events(last["id"]) if one["event"] == "transfer-started"]
+    assert "resume" in kinds
+    assert last["bytes"] < 94 << 20
+    whole()
+
+
+def test_a_sleep_that_nobody_announced(tank):
+    # The freezer interrupts 'zfs receive', and its ioctl begins anew: "destination exists". Trying again resumes.
+    tank.retries = 3
+    tank.backup_extra += '\nretry_wait = "1s"'
+    tank.start()
+    run = begin()
+    # The freezer may find a request pending, and give up: then the host stays awake.
+    print(subprocess.run(["rtcwake", "-m", "mem", "-s", "5"], capture_output=True, text=True))
+    ended = eventually(
+        "the run to end",
+        lambda: next((one for one in ctl("history", "-j").json()["runs"] if one["ended"]), None),
+        seconds=90,
+    )
+    assert (ended["id"], ended["result"]) == (run, "ok")
+    whole()
+
+
+def test_no_export_begins_once_a_sleep_is_announced(tank):
+    tank.start()
+    ok("vault", "up", "cold")
+    assert locks("block") == []
+    world.noise(Path("/tank/home/noise"), 40)
+    sh("zfs", "create", "-o", "mountpoint=/cold/scratch", "cold/scratch")
+    sh("cp", "/tank/home/noise", "/cold/scratch/noise")
+    ended: list[world.Done] = []
+    down = threading.Thread(target=lambda: ended.append(ctl("vault", "down", "cold")))
+    down.start()
+    eventually("the teardown", lambda: "takes down vault cold" in "".join(locks("block")), seconds=20)
+    assert suspend().returncode != 0
+    print("slept:", sleep_through("-i"))
+    down.join(timeout=120)
+    assert ended[0].code == 0, ended
+    said = told()
+    announced, awake = said.index("the host goes to sleep"), said.index("the host is awake again")
+    # What it has to write takes 7 s. The export that comes then is not begun any more.
+    assert announced < awake < said.index("cold: exported pool cold")
+    world.nothing_left()
+    ok("vault", "up", "cold")
+    sh("zfs", "mount", "cold/scratch")
+    assert sh("cmp", "/tank/home/noise", "/cold/scratch/noise") == ""
+    sh("zpool", "scrub", "-w", "cold")
+    assert "with 0 errors" in sh("zpool", "status", "cold")
+    ok("vault", "down", "cold")
+
+
+def test_a_scrub_goes_on_after_it_and_what_was_missed_is_made_up_for(tank):
+    tank.start()
+    begin()
+    eventually("the run to end", lambda: status()["backups"][0]["state"] == "idle", seconds=90)
+    ok("vault", "up", "cold")
+    # Due again while the host sleeps.
+    newest = f"tank/home@{snapshots('tank/home')[-1]}"
+    age = time.time() - int(world.get(newest, "creation"))
+    usual, tank.backup_extra = tank.backup_extra, f'{tank.backup_extra}\nevery = "{age + ASLEEP - 2:.0f}s"'
+    reload(tank)
+    sh("zpool", "scrub", "cold")
+    assert "scrub in progress" in sh("zpool", "status", "cold")
+    assert sleep_through()
+    caught_up = eventually("the run that was missed", last_after("catch-up"), seconds=60)
+    assert caught_up["result"] == "ok"
+    tank.backup_extra = usual
+    reload(tank)
+    eventually(
+        "the end of the scrub", lambda: "scrub repaired 0B" in sh("zpool", "status", "cold"), seconds=60
+    )
+    assert status()["vaults"][0]["state"] == "up"
+    # The sleep interrupts whoever reads them, and he goes on.
+    assert "OpenZFS's events cannot be followed" not in told()
+    ok("vault", "down", "cold")
+    whole()
+
+
+def reload(tank: Small) -> None:
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+
+
+def last_after(trigger: str) -> Callable[[], dict[str, Any] | None]:
+    """Looks for the newest run that ended, if that is what began it."""
+
+    def look() -> dict[str, Any] | None:
+        newest: dict[str, Any] = ctl("history", "-j").json()["runs"][0]
+        return newest if newest["ended"] and newest["trigger"] == trigger else None
+
+    return look
+
+
+def test_what_is_to_be_exported_is_and_comes_back(tank):
+    # By itself logind waits for 5 s, which on a busy machine are not enough to be sure.
+    PATIENT_LOGIND.parent.mkdir(parents=True, exist_ok=True)
+    PATIENT_LOGIND.write_text("[Login]\nInhibitDelayMaxSec=60\n")
+    sh("systemctl", "restart", "systemd-logind")
+    tank.vault_extra += '\non_sleep = "export"'
+    tank.start()
+    ok("vault", "up", "cold")
+    sh("zfs", "create", "-o", "mountpoint=/cold/scratch", "cold/scratch")
+    Path("/cold/scratch/late").write_text("written just before")
+    assert sleep_through()
+    said = told()
+    exported = said.index("cold: exported pool cold")
+    assert exported < said.index("ready to sleep") < said.index("the host is awake")
+    eventually("the vault to be up", lambda: status()["vaults"][0]["state"] == "up", seconds=30)
+    sh("zfs", "mount", "cold/scratch")
+    assert Path("/cold/scratch/late").read_text() == "written just before"
+    assert status()["vaults"][0]["error"] is None
+    ok("vault", "down", "cold")
+    world.nothing_left()

@@ -1,0 +1,135 @@
+"""A vault's storage that does not answer: the kernel and OpenZFS complain, and zvault tells whose it is."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from world import World, ctl, eventually, journal, metrics, ok, sh, status
+
+LAB = {"mem": "4G", "timeout": 700}
+
+PARAMETERS = Path("/sys/module/zfs/parameters")
+IMPATIENT = {"zfs_deadman_ziotime_ms": 2000, "zfs_deadman_checktime_ms": 500, "zio_slow_io_ms": 1500}
+USUAL = {name: (PARAMETERS / name).read_text() for name in IMPATIENT}
+SERVER = "zvault-device@*"
+
+
+@pytest.fixture(scope="module")
+def vault() -> Iterator[World]:
+    """A vault that is up, and a kernel that calls a task hung after seconds."""
+    it = World()
+    it.clean()
+    sh("sysctl", "-qw", "kernel.hung_task_timeout_secs=2", "kernel.hung_task_check_interval_secs=1")
+    it.source()
+    it.start()
+    ok("vault", "up", "cold")
+    yield it
+    it.clean()
+
+
+@pytest.fixture(autouse=True)
+def impatient(vault: World) -> Iterator[None]:
+    """An OpenZFS that waits for seconds; not when the vault comes up: zvault would shorten its device's timeout."""
+    set_parameters(IMPATIENT)
+    yield
+    set_parameters(USUAL)
+
+
+def set_parameters(values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        (PARAMETERS / name).write_text(str(value))
+
+
+@contextmanager
+def paused() -> Iterator[subprocess.Popen[bytes]]:
+    """The server takes requests and answers none, and somebody waits for one."""
+    sh("systemctl", "kill", "--signal=STOP", SERVER)
+    try:
+        yield subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
+    finally:
+        sh("systemctl", "kill", "--signal=CONT", SERVER)
+
+
+def count(kind: str, vault: str = "cold") -> float:
+    return metrics()[f'zvault_stalls_total{{kind="{kind}",vault="{vault}"}}']
+
+
+def told_by_openzfs(kind: str) -> int:
+    """How many events of a class there are of the vault's pool."""
+    words = sh("zpool", "events", "-H", "cold").split()
+    return words.count(f"ereport.fs.zfs.{kind}")
+
+
+def test_whose_storage_it_is_that_stands_still(vault: World):
+    assert count("hung_task") == count("txg_sync") == count("deadman") == count("delay") == 0
+    with paused() as waits:
+        for kind in ("hung_task", "txg_sync", "deadman"):
+            eventually(f"{kind} to be counted", lambda kind=kind: count(kind), seconds=15)
+        warnings = " ".join(status()["daemon"]["warnings"])
+        assert ctl("status").code == 1
+    assert waits.wait(20) == 0
+    eventually("the slow request to be counted", lambda: count("delay"), seconds=15)
+    assert f"vault cold: zfs (process {waits.pid}) has hung in OpenZFS for more than" in warnings
+    assert "vault cold: transaction group" in warnings
+    assert "vault cold: a request to nbd0 has not come back" in warnings
+    for kind, words in {
+        "hung_task": f"vault cold: zfs (process {waits.pid}) has hung in OpenZFS",
+        "txg_sync": "has been on its way to storage for",
+        "deadman": "a request to nbd0 has not come back",
+        "delay": "a request to nbd0 took",
+    }.items():
+        assert words in journal("VAULT=cold", f"STALL={kind}")
+    assert journal("STALL=deadman").count("\n") == 1, "one line, however many signs there are"
+
+
+def test_what_was_told_is_not_told_again_by_the_next_daemon(vault: World):
+    before = told_by_openzfs("deadman")
+    assert before
+    set_parameters(USUAL)
+    sh("systemctl", "restart", "zvaultd")
+    set_parameters(IMPATIENT)
+    with paused() as waits:
+        # Events come in order: with this one, all that were before it have been heard.
+        eventually("a new one to be counted", lambda: count("deadman"), seconds=15)
+    assert waits.wait(20) == 0
+    new = told_by_openzfs("deadman") - before
+    assert new
+    eventually("all new ones to be counted, and no others", lambda: count("deadman") == new, seconds=10)
+
+
+def test_another_pools_storage_is_not_the_vaults(vault: World):
+    """An error of the source's pool is not told of the vault, and none of the vault's is lost meanwhile."""
+    before = count("io") + count("checksum") + count("data")
+    assert before == 0
+    sh("sync")
+    image = Path("/var/lib/zvault-lab/tank.img")
+    sh("zpool", "export", "tank")
+    with image.open("r+b") as disk:  # past the labels, all over the data
+        for offset in range(8 << 20, 200 << 20, 4096 * 16):
+            disk.seek(offset)
+            disk.write(b"\0" * 4096)
+    sh("zpool", "import", "-d", str(image.parent), "tank")
+    sh("zpool", "scrub", "-w", "tank")
+    words = sh("zpool", "events", "-H", "tank")
+    assert "ereport.fs.zfs.checksum" in words
+    deadmen = count("deadman")
+    with paused() as waits:
+        eventually("a later event of the vault's", lambda: count("deadman") > deadmen, seconds=15)
+    assert waits.wait(20) == 0
+    assert count("checksum") == count("checksum", "") == 0
+
+
+def test_a_pool_that_is_suspended_counts_and_goes_on(vault: World):
+    set_parameters(USUAL)
+    assert count("suspended") == 0
+    sh("systemctl", "kill", "--signal=KILL", SERVER)
+    waits = subprocess.Popen(["zfs", "set", "org.zvault.test:x=z", "cold"])
+    eventually("the suspension to be counted", lambda: count("suspended"), seconds=40)
+    assert "vault cold: its pool has suspended its I/O" in journal("VAULT=cold", "STALL=suspended")
+    assert count("io") or count("probe_failure")
+    assert waits.wait(60) == 0, "zvault brings it back by itself"
+    eventually("it to be well", lambda: status()["vaults"][0]["health"] == "ONLINE", seconds=60)

@@ -1,0 +1,101 @@
+"""What a daemon does that stops alone, and one that stops with its host."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zvault.core.errors import DeadlineExceeded, DeviceGone
+from zvault.daemon import shutdown
+from zvault.daemon.shutdown import DRAIN_SECONDS, end_runs, let_go
+
+
+class Host:
+    """systemd, runs and two vaults that are up: what is asked of them, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.stops: bool | DeadlineExceeded = True
+        self.pool: str | None = "ACTIVE"
+        self.problem: DeviceGone | None = None
+        self.leases = {"vault/cold": {"pinned": True}}
+        self.context: Any = SimpleNamespace(
+            awake=asyncio.Event(), going_down=False, runner=None, leases=self.leases
+        )
+        self.keepers = [self.keeper("cold"), self.keeper("spare")]
+        self.vaults: Any = SimpleNamespace(all=lambda: self.keepers)
+        self.runs: Any = SimpleNamespace(drain=self.drain)
+
+    def keeper(self, name: str) -> Any:
+        async def down(say: object) -> None:
+            self.log.append(f"{name} goes down")
+            if self.problem is not None:
+                raise self.problem
+
+        async def kernel_state(pool: str) -> str | None:
+            return self.pool
+
+        return SimpleNamespace(
+            name=name,
+            lease=f"vault/{name}",
+            turn=asyncio.Lock(),
+            config=SimpleNamespace(device=["nbd"], pool=name),
+            assembly=lambda: SimpleNamespace(zpool=SimpleNamespace(kernel_state=kernel_state)),
+            down=down,
+        )
+
+    async def drain(self, why: str, within: float) -> None:
+        self.log.append(f"{why}: {within:g} s")
+
+    async def host_goes_down(self) -> bool:
+        if isinstance(self.stops, DeadlineExceeded):
+            raise self.stops
+        return self.stops
+
+    async def stop(self) -> list[str]:
+        await end_runs(self.context, self.runs)
+        await let_go(self.context, self.vaults)
+        return self.log
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    it = Host()
+    monkeypatch.setattr(shutdown, "Units", lambda _: it)
+    return it
+
+
+async def test_with_the_host_runs_end_at_once_and_every_vault_that_is_up_goes_down(host: Host):
+    assert await host.stop() == ["the host is going down: 0 s", "cold goes down"]
+    assert host.context.going_down
+    assert host.context.awake.is_set()
+
+
+@pytest.mark.parametrize("stops", [False, DeadlineExceeded("systemctl did not answer", "", "")])
+async def test_alone_it_has_patience_and_leaves_vaults_up(host: Host, stops: bool | DeadlineExceeded):
+    host.stops = stops
+    assert await host.stop() == [f"the daemon is stopping: {DRAIN_SECONDS:g} s"]
+    assert not host.context.going_down
+
+
+async def test_a_suspended_pool_is_left_and_what_cannot_go_down_keeps_nothing_up(
+    host: Host, caplog: pytest.LogCaptureFixture
+):
+    host.pool = "SUSPENDED"
+    assert await host.stop() == ["the host is going down: 0 s"]
+    host.pool, host.problem = "ACTIVE", DeviceGone("its device is gone")
+    host.log.clear()
+    assert (await host.stop())[1:] == ["cold goes down"]
+    assert "its device is gone" in caplog.text
+
+
+async def test_it_waits_for_what_moves_a_vault(host: Host):
+    host.stops = False
+    async with host.keepers[1].turn:
+        stopping = asyncio.create_task(host.stop())
+        await asyncio.sleep(0.05)
+        assert not stopping.done()
+    await asyncio.wait_for(stopping, 5)

@@ -1,0 +1,164 @@
+"""Signs that storage stands still or gives errors: whose they are, how often they came, and what to tell. Pure.
+
+Signs come from the kernel's log (core/hung.py), from OpenZFS's events (zfs/events.py) and from its transaction groups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from zvault.core.units import format_duration
+
+Kind = Literal[
+    "hung_task",
+    "stuck_request",
+    "txg_sync",
+    "deadman",
+    "delay",
+    "suspended",
+    "probe_failure",
+    "io",
+    "checksum",
+    "data",
+]
+"""The kernel's hung tasks and stuck requests; a transaction group that does not get out; then OpenZFS's events by
+their own names (zpool-events(8)), but for io_failure, which is a pool that was suspended.
+"""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+WAITS: Collection[Kind] = ("hung_task", "stuck_request", "txg_sync", "deadman", "delay")
+"""Signs that something waits. All others show in the state of the vault, its pool and what is damaged as well."""
+
+PATIENCE = 120.0
+"""Seconds that may pass before a wait counts as a stall where the kernel has no opinion (hung_task_timeout_secs)."""
+
+SPELL = 600.0
+"""Seconds without another sign after which a stall counts as over."""
+
+TOLD_EVERY = 300.0
+"""Seconds between two lines in the journal of the same kind: a dead device gives many signs a second."""
+
+_POOL = re.compile(r"[A-Za-z][\w.: -]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One sign. It belongs to a ``pool``, to one of ``devices`` (kernel names: nbd0), or to a process.
+
+    ``pid`` is that process, ``zfs`` whether it hangs in OpenZFS: then it may wait for any pool.
+    """
+
+    kind: Kind
+    text: str
+    pool: str | None = None
+    devices: tuple[str, ...] = ()
+    pid: int | None = None
+    zfs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A vault on this host: its pool, and the kernel's names of all devices below it."""
+
+    vault: str
+    pool: str
+    devices: Collection[str] = ()
+
+
+def owner(
+    sign: Sign,
+    places: Sequence[Place],
+    words: Sequence[str] = (),
+    waiting: Mapping[str, float] | None = None,
+) -> str | None:
+    """The vault that a sign belongs to; None if to none, or to one that cannot be told.
+
+    ``words`` are the command line of a hung process: ``zfs receive cold/tank`` names its pool. ``waiting`` are the
+    seconds that each vault's oldest transaction group has been on its way: what hangs in OpenZFS and names no pool,
+    as txg_sync itself, waits for the one that has waited longest.
+    """
+    for place in places:
+        if sign.pool == place.pool or set(sign.devices) & set(place.devices):
+            return place.vault
+    if sign.pool is not None or sign.devices:
+        return None
+    pools = {place.pool: place.vault for place in places}
+    named = [pools[pool] for word in words if (pool := _pool_of(word)) in pools]
+    if named:
+        return named[0]
+    if sign.zfs and waiting:
+        return max(waiting, key=lambda vault: waiting[vault])
+    return None
+
+
+def _pool_of(word: str) -> str | None:
+    """The pool in a word of a command line: ``cold``, ``cold/tank``, ``cold/tank@a``."""
+    found = _POOL.match(word)
+    return found[0] if found and word[found.end() :][:1] in ("", "/", "@", "#") else None
+
+
+@dataclass
+class Groups:
+    """Transaction groups on their way to storage: of each pool the one told of last, and what it had taken by then."""
+
+    told: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def note(self, pool: str, number: int, seconds: float, limit: float) -> Sign | None:
+        """A sign each time that a group has taken another ``limit`` seconds, as long as it goes on."""
+        before, at = self.told.get(pool, (number, 0.0))
+        if seconds - (at if before == number else 0.0) < limit:
+            return None
+        self.told[pool] = number, seconds
+        text = f"transaction group {number} has been on its way to storage for {format_duration(seconds)}"
+        return Sign("txg_sync", text, pool=pool)
+
+
+@dataclass
+class Spell:
+    """A stall of one kind as long as its signs keep coming: seconds since the epoch, and how many."""
+
+    text: str
+    began: float
+    last: float
+    count: int = 0
+    told: float | None = None
+    told_count: int = 0
+
+
+@dataclass
+class Stalls:
+    """What was seen since the daemon began: ``counts`` by vault (empty: it cannot be told) and kind."""
+
+    counts: Counter[tuple[str, Kind]] = field(default_factory=Counter)
+    spells: dict[tuple[str, Kind], Spell] = field(default_factory=dict)
+
+    def note(self, vault: str | None, sign: Sign, now: float) -> str | None:
+        """Count a sign; what the journal is to say of it, or None where that was said a moment ago."""
+        key = vault or "", sign.kind
+        self.counts[key] += 1
+        spell = self.spells.get(key)
+        if spell is None or now - spell.last > SPELL:
+            spell = self.spells[key] = Spell(sign.text, now, now)
+        spell.text, spell.last, spell.count = sign.text, now, spell.count + 1
+        if spell.told is not None and now - spell.told < TOLD_EVERY:
+            return None
+        more = spell.count - spell.told_count - 1
+        spell.told, spell.told_count = now, spell.count
+        return f"{_whose(vault)}{sign.text}" + (f" (and {more} such signs before)" if more > 0 else "")
+
+    def warnings(self, now: float) -> Iterator[str]:
+        """A sentence for each wait that is not over."""
+        for (vault, kind), spell in self.spells.items():
+            if kind in WAITS and now - spell.last <= SPELL:
+                times = f"{spell.count} times, the last " if spell.count > 1 else ""
+                when = f"{times}{format_duration(now - spell.last)} ago"
+                yield f"{_whose(vault)}{spell.text} ({kind}, {when})"
+
+
+def _whose(vault: str | None) -> str:
+    return f"vault {vault}: " if vault else "storage that cannot be told: "

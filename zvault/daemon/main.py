@@ -1,0 +1,75 @@
+"""The program ``zvaultd``: its arguments, one at a time, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import zvault
+from zvault.config.load import load
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.errors import Busy, ZvaultError
+from zvault.daemon import journal
+from zvault.daemon.app import Daemon
+from zvault.daemon.journal import log
+
+
+@contextlib.contextmanager
+def only_one(paths: Paths) -> Iterator[None]:
+    """Keep a second daemon out. The kernel frees the lock when its holder dies. Raises Busy."""
+    paths.run.mkdir(parents=True, exist_ok=True)
+    file = (paths.run / "zvaultd.lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        raise Busy(
+            "another zvaultd is running",
+            f"process {file.read().strip() or 'unknown'} holds {file.name}",
+            "'systemctl status zvaultd' shows it; two would get in each other's way",
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    try:
+        yield
+    finally:
+        file.close()
+
+
+async def _serve(config: Config, paths: Paths) -> None:
+    await Daemon(config, paths).serve()
+
+
+def main() -> None:
+    """Entry point of ``zvaultd``. Exit status 0 after a drain, 2 where it cannot start."""
+    parser = argparse.ArgumentParser(prog="zvaultd", description="The zvault daemon; systemd starts it.")
+    parser.add_argument("--version", action="version", version=f"zvaultd {zvault.__version__}")
+    parser.add_argument(
+        "--etc", type=Path, default=Paths().etc, help="where zvault.toml is (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--run", type=Path, default=Paths().run, help="socket and leases (default: %(default)s)"
+    )
+    parser.add_argument("--state", type=Path, default=Paths().state, help="history (default: %(default)s)")
+    arguments = parser.parse_args()
+    paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
+    journal.set_up()
+    try:
+        if os.geteuid() != 0:
+            raise ZvaultError(
+                "zvaultd must run as root", "it imports pools and receives into them", "use systemd"
+            )
+        config = load(paths)
+        with only_one(paths):
+            asyncio.run(_serve(config, paths))
+    except ZvaultError as error:
+        log.error("zvaultd cannot start: %s", error)
+        sys.exit(2)

@@ -1,0 +1,77 @@
+"""Properties of datasets: as they were set or came with a stream, and setting them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from zvault.core.errors import ToolFailed
+from zvault.system.process import ToolRunner
+
+DEADLINE = 300.0
+
+NAMES_IN_ARGV = 500
+
+NOT_COMPARED = frozenset(
+    {
+        "mountpoint", "canmount", "readonly", "volmode", "sharenfs", "sharesmb", "snapdev", "snapdir", "keylocation",
+        "quota", "refquota", "reservation", "refreservation", "volsize",
+    }
+)  # fmt: skip
+"""What a vault sets itself or keeps out (zfs/stream.py), and what a snapshot carries itself."""
+
+
+async def values(
+    host: ToolRunner, datasets: Sequence[str], column: Literal["value", "received"]
+) -> dict[str, dict[str, str]]:
+    """By dataset and property, what is set there (``value``), or what a stream brought (``received``).
+
+    zvault's own properties are left out. Raises ToolFailed.
+    """
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for start in range(0, len(datasets), NAMES_IN_ARGV):
+        some = datasets[start : start + NAMES_IN_ARGV]
+        result = await host.run(
+            ["zfs", "get", "-Hp", "-s", "local,received", "-o", f"name,property,{column}", "all", *some],
+            deadline=DEADLINE,
+            check=False,
+        )
+        if result.returncode != 0:
+            raise ToolFailed("cannot read the properties of datasets", result.complaint())
+        for line in result.stdout.splitlines():
+            name, key, value = line.split("\t", 2)
+            if key not in NOT_COMPARED and not key.startswith("org.zvault:") and value != "-":
+                found[name][key] = value
+    return dict(found)
+
+
+async def local(host: ToolRunner, dataset: str, *names: str) -> dict[str, str]:
+    """Those of some properties that are set on the dataset itself. Empty where it does not exist."""
+    result = await host.run(
+        ["zfs", "get", "-Hp", "-s", "local", "-o", "property,value", ",".join(names), dataset],
+        deadline=DEADLINE,
+        check=False,
+    )
+    return dict(line.split("\t", 1) for line in result.stdout.splitlines())
+
+
+async def put(host: ToolRunner, dataset: str, properties: Mapping[str, str]) -> None:
+    """Set properties of one dataset, in one transaction. Raises ToolFailed."""
+    words = [f"{key}={value}" for key, value in properties.items()]
+    await host.run(["zfs", "set", *words, dataset], deadline=DEADLINE)
+
+
+async def inherit(host: ToolRunner, dataset: str, name: str) -> None:
+    """Take a property away from a dataset. Raises ToolFailed."""
+    await host.run(["zfs", "inherit", name, dataset], deadline=DEADLINE)
+
+
+async def written(host: ToolRunner, dataset: str) -> dict[str, int]:
+    """By tag, what was written between each snapshot and the one before it, in bytes. Raises ToolFailed."""
+    result = await host.run(
+        ["zfs", "get", "-Hp", "-d1", "-t", "snapshot", "-o", "name,value", "written", dataset],
+        deadline=DEADLINE,
+    )
+    rows = (line.split("\t") for line in result.stdout.splitlines())
+    return {name.partition("@")[2]: int(value) for name, value in rows if value.isdecimal()}
