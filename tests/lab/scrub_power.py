@@ -29,7 +29,6 @@ def cut() -> None:
     assert ctl("scrub", "cold", "--no-wait").code == 0
     eventually("it goes", lambda: scrub().get("state") == "scanning", seconds=30)
     sh("zpool", "sync", "cold")
-    print("the power goes", flush=True)
     Path("/proc/sysrq-trigger").write_text("c")
 
 

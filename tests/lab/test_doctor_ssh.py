@@ -131,7 +131,7 @@ def test_a_vault_on_another_host(far: None) -> None:
 def test_ssh_that_has_no_processor_left(far: None) -> None:
     sh("truncate", "-s", "1G", "/desk.img")
     sh("zpool", "create", "-O", "compression=off", "-O", "mountpoint=/desk", "desk", "/desk.img")
-    Path("/desk/letters").write_bytes(base64.b64encode(os.urandom(100 << 20)))
+    Path("/desk/letters").write_bytes(base64.b64encode(os.urandom(MIB << 20)))
     (SSH / "config").write_text(COSTLY)
     try:
         daemon(PUSH)

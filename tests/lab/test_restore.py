@@ -178,7 +178,7 @@ def test_everything_comes_back_in_order_killed_on_the_way(tank: World) -> None:
     assert plan.index("new/tank/zoo ") < plan.index("new/tank/ark ")
     started = [*wish, "--no-wait"]
     ok(*started)
-    eventually("a large one is under way", lambda: get_or_none("new/tank/big", "used", 8 << 20), every=0.05)
+    eventually("a large one is under way", lambda: written_out("new/tank/big", 8 << 20), every=0.05)
     os.kill(main_pid(), signal.SIGKILL)
     eventually("a new daemon", lambda: ctl("status").code != 2)
     eventually("the receive has ended", lambda: len(get("new/tank/big", "receive_resume_token")) > 10)
@@ -196,9 +196,11 @@ def test_everything_comes_back_in_order_killed_on_the_way(tank: World) -> None:
     nothing_left()
 
 
-def get_or_none(dataset: str, prop: str, least: int) -> bool:
-    """Whether a dataset's property has grown to so much; not while it does not exist."""
-    value = sh("zfs", "get", "-Hpo", "value", prop, dataset, check=False).strip()
+def written_out(dataset: str, least: int) -> bool:
+    """Whether so much of a dataset is in its pool; not while it does not exist. Its pool need not wait for a txg."""
+    value = sh("zfs", "get", "-Hpo", "value", "used", dataset, check=False).strip()
+    if value.isdecimal():
+        sh("zpool", "sync", dataset.split("/")[0])
     return value.isdecimal() and int(value) >= least
 
 
