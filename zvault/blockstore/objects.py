@@ -17,12 +17,14 @@ NEW = ""
 class StoreError(ZvaultError):
     """The object store did not do what it was asked."""
 
+    reason = "object-store"
+
 
 class Missing(StoreError):
     """There is no such object."""
 
 
-class Conflict(StoreError):
+class Overtaken(StoreError):
     """A put whose condition does not hold: somebody else put first."""
 
 
@@ -58,7 +60,7 @@ class ObjectStore(Protocol):
         """A whole small object and its ETag. Raises Missing."""
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
-        """Put a whole object; its ETag. ``condition``: NEW, or the ETag it must still have. Raises Conflict."""
+        """Put a whole object; its ETag. ``condition``: NEW, or the ETag it must still have. Raises Overtaken."""
 
     def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
         """Objects whose key begins with ``prefix`` and comes after ``after``, in order of their keys' bytes."""
