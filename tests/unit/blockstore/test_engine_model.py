@@ -1,0 +1,306 @@
+"""The device against a plain dictionary, with its process killed or the power cut at any call of store and journal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.blockstore.faulty_store import WRONG, Crash, Fault, FaultyStore
+from tests.unit.blockstore.memory_store import MemoryStore
+from zvault.blockstore.attach import attach
+from zvault.blockstore.engine import Engine
+from zvault.blockstore.format import BLOCK, numbers_of
+from zvault.blockstore.objects import StoreError
+from zvault.blockstore.options import Mode, Options
+from zvault.blockstore.parts import PART
+from zvault.blockstore.recovery import create
+from zvault.blockstore.view import View
+from zvault.core.errors import ZvaultError
+
+EXAMPLES = int(os.environ.get("ZVAULT_EXAMPLES", "1"))
+BLOCKS = 2 * PART + 5
+SPOTS = [0, 1, 2, 3, 7, 8, 60, PART - 2, PART - 1, PART, PART + 1, 2 * PART - 1, 2 * PART, 2 * PART + 4]
+"""Where writes begin: crowded, and around the borders of parts."""
+
+State = dict[int, int]
+"""What each block holds, by the number of the write; a block that is not in it is zero."""
+
+writes = st.tuples(st.just("write"), st.sampled_from(SPOTS), st.sampled_from([1, 1, 2, 5, 33, 700]))
+zeroes = st.tuples(st.just("zero"), st.sampled_from(SPOTS), st.sampled_from([1, 3, 40, PART, 2 * PART + 5]))
+others = st.sampled_from([("flush", 0, 0), ("checkpoint", 0, 0), ("collect", 0, 0), ("read", 0, 0)])
+ends = st.sampled_from([("kill", 0, 0), ("cut", 0, 0), ("close", 0, 0)])
+steps = st.lists(st.one_of(writes, writes, zeroes, others, others, ends), min_size=1, max_size=24)
+faults = st.lists(
+    st.builds(Fault, st.integers(0, 120), st.sampled_from(WRONG), st.integers(1, 9)), max_size=2
+)
+
+
+class World:
+    """One store, and the device on it as its user sees it."""
+
+    def __init__(self, mode: Mode, wrong: list[Fault]) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+        self.options = Options(
+            journal=self.folder / "journal",
+            mode=mode,
+            journal_size=16 << 20,
+            uploads=0,
+            memory=1 << 20,
+            linger=1e9,
+        )
+        self.memory = MemoryStore()
+        create(self.memory, "vault", BLOCKS * BLOCK)
+        self.late = any("late" in fault.wrong for fault in wrong)
+        """Objects of a dead process may come to be when nobody looks for them any more."""
+        self.calls = 0
+        self.tag = 0
+        self.state: State = {}
+        self.safe: list[State] = [{}]
+        """States that the device may be in after a power cut: that of the last flush, and all since."""
+        self.engine: Engine | None = None
+        self.store = FaultyStore(self.memory, wrong)
+
+    def opened(self) -> Engine:
+        while self.engine is None:
+            try:
+                self.engine = attach(self.store, "vault", self.options, "test")
+            except (Crash, StoreError):
+                self.end()
+            else:
+                self.keep_journal()
+                self.look(self.engine, [self.state])
+        return self.engine
+
+    def end(self, *, cut: bool = False) -> None:
+        """The process is gone; with ``cut`` all that was only in memory too."""
+        journal, kept = self.options.journal, self.folder / "kept"
+        if not cut and journal.exists():
+            shutil.copytree(journal, kept)
+        if self.engine is not None:
+            self.engine.fail(StoreError("it is gone"))
+            self.engine.abandon()
+            self.engine = None
+        if self.options.mode == "strict" or not cut:
+            shutil.rmtree(journal, ignore_errors=True)
+            if kept.exists():
+                kept.rename(journal)
+        else:
+            shutil.rmtree(journal, ignore_errors=True)
+            if (self.folder / "flushed").exists():
+                shutil.copytree(self.folder / "flushed", journal)
+        self.calls += len(self.store.calls)
+        self.store = FaultyStore(self.memory)
+
+    def lost(self, allowed: list[State], *, cut: bool) -> None:
+        """The process is gone, and what is there now is one of these."""
+        late = self.store
+        self.end(cut=cut)
+        while self.engine is None:
+            try:
+                self.engine = attach(self.store, "vault", self.options, "test")
+            except (Crash, StoreError):
+                self.end()
+        self.keep_journal()
+        late.settle()
+        self.state = self.look(self.engine, allowed)
+        self.safe = [state for state in allowed if state == self.state]
+
+    def look(self, engine: Engine, allowed: list[State]) -> State:
+        touched = sorted(set().union(*allowed))
+        found: State = {}
+        for block in touched:
+            data = engine.read(block * BLOCK, BLOCK)
+            assert data == data[:8] * (BLOCK // 8), f"block {block} is a mixture"
+            if any(data[:8]):
+                found[block] = int.from_bytes(data[:8], "little")
+        assert found in allowed, self.told(found, allowed)
+        return found
+
+    def told(self, found: State, allowed: list[State]) -> str:
+        best = min(allowed, key=lambda state: len(state.items() ^ found.items()))
+        return f"of {len(allowed)}: {sorted(best.items() ^ found.items())[:10]}"
+
+    def step(self, what: str, block: int, count: int) -> None:
+        before = dict(self.state)
+        after = dict(self.state)
+        count = min(count, BLOCKS - block)
+        if what == "write":
+            self.tag += 1
+            after |= dict.fromkeys(range(block, block + count), self.tag)
+        elif what == "zero":
+            after = {at: tag for at, tag in after.items() if not block <= at < block + count}
+        try:
+            self.do(what, block, count)
+        except (Crash, StoreError):
+            # The power may go at once with the process; what the store took since the last flush may be there.
+            cut = self.tag % 2 == 0
+            self.lost([*self.safe, before, after] if cut else [before, after], cut=cut)
+            return
+        if what in ("kill", "cut"):
+            return
+        self.state = after
+        if what in ("write", "zero"):
+            self.safe.append(after)
+
+    def do(self, what: str, block: int, count: int) -> None:
+        engine = self.opened()
+        if what == "write":
+            engine.write(block * BLOCK, self.tag.to_bytes(8, "little") * (count * BLOCK // 8))
+        elif what == "zero":
+            engine.zero(block * BLOCK, count * BLOCK)
+        elif what == "flush":
+            engine.flush()
+            self.flushed()
+        elif what == "checkpoint":
+            engine._all_in_store()
+            engine.checkpoint()
+        elif what == "collect":
+            engine.collect()
+        elif what == "read":
+            self.look(engine, [self.state])
+        elif what == "close":
+            engine.close()
+            self.engine = None
+            assert sum(file.stat().st_size for file in self.options.journal.iterdir()) < 200, (
+                "frames are left"
+            )
+            self.flushed()
+            self.seen_by_a_reader()
+        else:
+            self.lost(self.safe if what == "cut" else [self.state], cut=what == "cut")
+
+    def flushed(self) -> None:
+        self.safe = [self.state]
+        self.keep_journal()
+
+    def keep_journal(self) -> None:
+        """As it is on the disk for sure."""
+        shutil.rmtree(self.folder / "flushed", ignore_errors=True)
+        shutil.copytree(self.options.journal, self.folder / "flushed")
+
+    def seen_by_a_reader(self) -> None:
+        view = View(self.memory, "vault", workers=0)
+        for block in self.state:
+            data = view.read(block * BLOCK, BLOCK)
+            assert int.from_bytes(data[:8], "little") == self.state[block]
+
+
+def listed(store: MemoryStore, kind: str) -> list[str]:
+    return [found.key for found in store.list(f"vault/{kind}/")]
+
+
+def walk(mode: Mode, program: list[tuple[str, int, int]], wrong: list[Fault]) -> World:
+    world = World(mode, wrong)
+    try:
+        for what, block, count in program:
+            world.step(what, block, count)
+        world.step("cut", 0, 0)
+        world.step("close", 0, 0)
+        check_nothing_is_amiss(world)
+    finally:
+        if world.engine is not None:
+            world.engine.abandon()
+        shutil.rmtree(world.folder)
+    return world
+
+
+def check_nothing_is_amiss(world: World) -> None:
+    """Live counts are those of the map, and two checkpoints later nothing is left that nobody needs."""
+    engine = world.opened()
+    for _ in range(3):
+        engine.checkpoint()
+    counted: dict[int, int] = {}
+    for block in world.state:
+        for extent in engine.extents(block, 1):
+            counted[extent.sequence] = counted.get(extent.sequence, 0) + extent.count
+    live = {number: int(engine.usage.live[number]) for number in engine.usage.live.nonzero()[0].tolist()}
+    assert live == counted
+    there = {sequence for sequence, _ in map(numbers_of, listed(world.memory, "segments")) if not world.late}
+    assert there <= set(counted), "segments that nobody needs are still there"
+    assert world.late or len(listed(world.memory, "maps")) <= len(engine.blocks.root.maps) + 2
+    engine.close()
+    world.engine = None
+
+
+@pytest.mark.parametrize("mode", ["strict", "writeback"])
+@settings(max_examples=60 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps, faults)
+def test_it_is_what_was_written_whatever_happens(mode: Mode, program: list[Any], wrong: list[Fault]) -> None:
+    walk(mode, program, wrong)
+
+
+LIFE = [
+    *(("write", spot, 5) for spot in SPOTS[:8]),
+    ("flush", 0, 0),
+    ("write", 2, 700),
+    ("checkpoint", 0, 0),
+    *(("write", 3 + at, 33) for at in range(0, 600, 33)),
+    ("flush", 0, 0),
+    ("zero", 0, PART),
+    ("collect", 0, 0),
+    ("checkpoint", 0, 0),
+    ("write", 8, 40),
+    ("checkpoint", 0, 0),
+    ("close", 0, 0),
+    ("write", 1, 1),
+    ("flush", 0, 0),
+]
+
+
+@pytest.mark.parametrize("mode", ["strict", "writeback"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_any_call_of_a_life_may_go_wrong(mode: Mode, wrong: Any) -> None:
+    calls = walk(mode, LIFE, []).calls
+    assert calls > 50
+    for at in range(calls):
+        walk(mode, LIFE, [Fault(at, wrong, 3)])
+
+
+def test_a_writer_that_was_shut_out_is_never_seen(tmp_path: Path) -> None:
+    store = MemoryStore()
+    create(store, "vault", BLOCKS * BLOCK)
+    old = attach(store, "vault", Options(tmp_path / "a", uploads=0), "a")
+    old.write(0, b"a" * BLOCK)
+    old.flush()
+    new = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
+    old.write(0, b"x" * BLOCK)
+    old.flush()  # it does not know yet
+    new.write(BLOCK, b"b" * BLOCK)
+    new.flush()
+    with pytest.raises(StoreError, match="b has taken it"):
+        old.checkpoint()
+    new.close()
+    again = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
+    assert again.read(0, 2 * BLOCK) == b"a" * BLOCK + b"b" * BLOCK
+    for _ in range(3):
+        again.checkpoint()
+    assert {key[:2] for key in map(numbers_of, listed(store, "segments"))} == {(1, 1), (2, 2), (2, 1)}
+    again.close()
+
+
+def test_a_journal_that_another_host_overtook_is_not_dropped(tmp_path: Path) -> None:
+    store = MemoryStore()
+    create(store, "vault", BLOCKS * BLOCK)
+    here = Options(tmp_path / "a", mode="writeback", uploads=0)
+    old = attach(store, "vault", here, "a")
+    old.write(0, b"a" * BLOCK)
+    old.flush()
+    old.abandon()
+    there = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
+    there.write(0, b"b" * BLOCK)
+    there.close()
+    with pytest.raises(ZvaultError, match="writes that the store never got"):
+        attach(store, "vault", here, "a")
+    with pytest.raises(ZvaultError, match="writes that the store never got"):
+        attach(store, "vault", here, "a")
+    given_up = Options(tmp_path / "a", mode="writeback", uploads=0, give_up_journal=True)
+    again = attach(store, "vault", given_up, "a")
+    assert again.read(0, BLOCK) == b"b" * BLOCK
+    again.close()

@@ -1,0 +1,288 @@
+"""Checkpoints: what the log said is taken into the map, and the map's changed parts and root are put into the store.
+
+A crash at any moment leaves the last root and everything that it needs. What two roots in a row do not need is removed
+after the second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import xxhash
+
+from zvault.blockstore.blockmap import BlockMap
+from zvault.blockstore.format import ZERO, Segment, checkpoint_key, map_key, segment_key
+from zvault.blockstore.log import Log
+from zvault.blockstore.objects import ObjectStore
+from zvault.blockstore.parts import PART, PART_BITS, Change
+from zvault.blockstore.root import REF, Reign, Root
+from zvault.blockstore.usage import Usage
+
+MAP_BYTES = 8 << 20
+"""An object of the map is put when it has so many."""
+BATCH = 1000
+"""Keys a request may remove: S3's bound."""
+MAP_WASTE = 2.0
+"""So many bytes of the map may be stored for each that is live, and MAP_BYTES more, before parts are written anew."""
+
+
+class Checkpoints:
+    """Takes checkpoints of one engine, one at a time. Nothing here is called with its lock held."""
+
+    def __init__(
+        self,
+        blocks: BlockMap,
+        usage: Usage,
+        log: Log,
+        changed: threading.Condition,
+        still_ours: Callable[[], None],
+    ) -> None:
+        """``still_ours`` raises when another writer has the store."""
+        self.blocks = blocks
+        self.usage = usage
+        self.log = log
+        self.changed = changed
+        self.still_ours = still_ours
+        self.store: ObjectStore = blocks.store
+        self.prefix = blocks.prefix
+        self.dying: list[int] = []
+        """Segments of which the last root needs nothing any more."""
+        self.strays: list[str] = []
+        """Objects that belong to nothing, found at the start."""
+        self._gone_maps: list[str] = []
+        """Objects of the map that the last root does not need, but the one before it."""
+        self.taken = 0
+
+    @property
+    def due(self) -> int:
+        """Segments that wait to be taken into the map."""
+        return self.log.uploaded - self.blocks.root.applied
+
+    def begin(self, root: Root, reign: Reign) -> None:
+        """The first checkpoint of a writer: no more than that from ``reign`` on the log is its own."""
+        root.reigns = [*root.reigns, reign]
+        root.epoch = reign.epoch
+        root.number += 1
+        self._put_root(root)
+
+    def take(self, counts: dict[str, int]) -> None:
+        """Take one. Raises StoreError, also Damaged where a part of the map cannot be read."""
+        root = self.blocks.root
+        with self.changed:
+            upto = self.log.uploaded
+            segments = [self.log.done[number] for number in range(root.applied + 1, upto + 1)]
+        writer = _MapWriter(self)
+        for part, change in self._changes(segments):
+            self._apply(part, change, upto, writer)
+        self._rewrite(writer)
+        with self.changed:
+            for segment in segments:
+                self.usage.add(segment.sequence, segment.size)
+        self._pages(writer)
+        writer.flush()
+        self.still_ours()
+        with self.changed:
+            root.applied = upto
+            root.frame = segments[-1].frame if segments else root.frame
+            root.number += 1
+            root.counts = counts
+            root.reigns = self._reigns(root)
+            maps = self._live_maps(root)
+            gone = {key: size for key, size in root.maps.items() if key not in maps}
+            root.maps = {key: size for key, size in root.maps.items() if key in maps}
+        self._put_root(root)
+        with self.changed:
+            for segment in segments:
+                del self.log.done[segment.sequence]
+            dead = [number for number in self.usage.dead() if number <= upto]
+        self.taken += 1
+        self._remove([number for number in self.dying if number in set(dead)], gone)
+        self.dying = [number for number in dead if self.usage.size[number]]
+
+    def _changes(self, segments: Sequence[Segment]) -> Iterator[tuple[int, Change]]:
+        """What these segments do to each part."""
+        rows = [(segment.sequence, segment.table) for segment in segments if len(segment.table)]
+        if not rows:
+            return
+        table = np.concatenate([table for _, table in rows])
+        sequences = np.repeat([sequence for sequence, _ in rows], [len(table) for _, table in rows])
+        table, sequences = _split(table, sequences)
+        parts = table["block"] >> np.uint64(PART_BITS)
+        order = np.argsort(parts, kind="stable")
+        bounds = np.flatnonzero(np.diff(parts[order])) + 1
+        for chosen in np.split(order, bounds):
+            yield int(parts[chosen[0]]), _change(table[chosen], sequences[chosen])
+
+    def _apply(self, part: int, change: Change, upto: int, writer: _MapWriter) -> None:
+        with self.changed:
+            known = self.blocks.known(part)
+        if known is None:
+            known, _ = self.blocks.fetch(part)
+        dense = known.dense()
+        before, after = change.apply(dense)
+        made = type(known).of_dense(dense)
+        with self.changed:
+            self.usage.count(before, after)
+            self.blocks.stage(part, made)
+            self.blocks.overlay.settle(part, upto)
+        writer.part(part, made.as_bytes())
+
+    def _rewrite(self, writer: _MapWriter) -> None:
+        """Write parts anew whose objects hold mostly what nobody needs."""
+        root = self.blocks.root
+        live = self._live_maps(root)
+        stored = sum(root.maps.get(key, 0) for key in live)
+        if stored <= MAP_WASTE * sum(live.values()) + MAP_BYTES:
+            return
+        worst = min(live, key=lambda key: live[key] / max(1, root.maps.get(key, 1)))
+        for part in np.flatnonzero(
+            (root.parts["map"] == worst[0]) & (root.parts["epoch"] == worst[1])
+        ).tolist():
+            loaded, _ = self.blocks.fetch(part)
+            with self.changed:
+                self.blocks.stage(part, loaded)
+            writer.part(part, loaded.as_bytes())
+        pages = np.flatnonzero((root.pages["map"] == worst[0]) & (root.pages["epoch"] == worst[1]))
+        self.usage.changed.update(pages.tolist())
+
+    def _pages(self, writer: _MapWriter) -> None:
+        with self.changed:
+            changed, self.usage.changed = sorted(self.usage.changed), set()
+            pages = [(page, self.usage.page_bytes(page)) for page in changed]
+        for page, data in pages:
+            writer.page(page, data)
+
+    def _live_maps(self, root: Root) -> dict[tuple[int, int], int]:
+        """Bytes of each of the map's objects that are needed."""
+        live: dict[tuple[int, int], int] = {}
+        for table in (root.parts, root.pages):
+            used = table[table["map"] != 0]
+            keys, inverse = np.unique(used[["map", "epoch"]], return_inverse=True)
+            sums = np.bincount(inverse.ravel(), used["length"].astype(np.float64), len(keys)).astype(np.int64)
+            for key, size in zip(keys.tolist(), sums.tolist(), strict=True):
+                live[key] = live.get(key, 0) + size
+        return live
+
+    def _reigns(self, root: Root) -> list[Reign]:
+        """Those of which there are segments left, and the one of now."""
+        ends = [*(reign.first for reign in root.reigns[1:]), None]
+        size = self.usage.size
+        return [
+            reign
+            for reign, end in zip(root.reigns, ends, strict=True)
+            if end is None or end > root.applied or size[reign.first : end].any()
+        ]
+
+    def _put_root(self, root: Root) -> None:
+        self.store.put(checkpoint_key(self.prefix, root.number, root.epoch), root.as_bytes())
+
+    def _remove(self, segments: list[int], maps: dict[tuple[int, int], int]) -> None:
+        root = self.blocks.root
+        keys = [segment_key(self.prefix, number, root.epoch_of(number)) for number in segments]
+        keys += self.strays
+        keys += self._gone_maps
+        if self.taken == 1:
+            keys += self._lost_maps(maps)
+        keep = {checkpoint_key(self.prefix, root.number - back, root.epoch) for back in (0, 1)}
+        listed = [found.key for found in self.store.list(f"{self.prefix}/checkpoints/")]
+        mine = checkpoint_key(self.prefix, root.number, root.epoch)
+        keys += [key for key in listed if key not in keep and key < mine]
+        self._gone_maps = [map_key(self.prefix, *key) for key in maps]
+        if not keys:
+            return
+        self.still_ours()
+        for at in range(0, len(keys), BATCH):
+            self.store.delete(keys[at : at + BATCH])
+        self.strays = []
+        with self.changed:
+            self.usage.gone(segments)
+
+    def _lost_maps(self, gone: dict[tuple[int, int], int]) -> list[str]:
+        """Objects of the map that a writer before this one left behind."""
+        root = self.blocks.root
+        known = {map_key(self.prefix, *key) for key in (*root.maps, *gone)}
+        mine = map_key(self.prefix, root.map_number + 1, 0)
+        listed = [found.key for found in self.store.list(f"{self.prefix}/maps/")]
+        return [key for key in listed if key not in known and key < mine]
+
+
+class _MapWriter:
+    """Gathers changed parts and pages into objects, and has the map point to them."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.of = checkpoints
+        self.root = checkpoints.blocks.root
+        self._data = bytearray()
+        self._parts: list[tuple[int, int, int, int]] = []
+        self._pages: list[tuple[int, int, int, int]] = []
+
+    def part(self, part: int, data: bytes) -> None:
+        """Add one that is staged."""
+        self._add(self._parts, part, data)
+
+    def page(self, page: int, data: bytes) -> None:
+        """Add one of the usage."""
+        self._add(self._pages, page, data)
+
+    def _add(self, to: list[tuple[int, int, int, int]], index: int, data: bytes) -> None:
+        to.append((index, len(self._data), len(data), xxhash.xxh3_64_intdigest(data)))
+        self._data += data
+        if len(self._data) >= MAP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put what there is."""
+        if not self._data:
+            return
+        number, epoch = self.root.map_number + 1, self.root.epoch
+        self.of.store.put(map_key(self.of.prefix, number, epoch), self._data)
+        with self.of.changed:
+            self.root.map_number = number
+            self.root.maps[number, epoch] = len(self._data)
+            for part, offset, length, digest in self._parts:
+                self.of.blocks.stored(part, (number, epoch, offset, length, digest))
+            for page, *where in self._pages:
+                self._point(page, (number, epoch, *where))
+        self._data, self._parts, self._pages = bytearray(), [], []
+
+    def _point(self, page: int, ref: tuple[int, ...]) -> None:
+        missing = page + 1 - len(self.root.pages)
+        if missing > 0:
+            self.root.pages = np.concatenate([self.root.pages, np.zeros(missing, REF)])
+        self.root.pages[page] = ref
+
+
+def _split(table: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Have no entry cross from one part into another."""
+    first = table["block"] >> np.uint64(PART_BITS)
+    last = (table["block"] + table["count"] - np.uint64(1)) >> np.uint64(PART_BITS)
+    if (first == last).all():
+        return table, sequences
+    times = (last - first + np.uint64(1)).astype(np.int64)
+    nth = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+    out, whole = np.repeat(table, times), np.repeat(table, times)
+    start = np.maximum(
+        whole["block"], (np.repeat(first, times) + nth.astype(np.uint64)) << np.uint64(PART_BITS)
+    )
+    bound = (np.repeat(first, times) + nth.astype(np.uint64) + np.uint64(1)) << np.uint64(PART_BITS)
+    end = np.minimum(whole["block"] + whole["count"], bound)
+    out["block"], out["count"] = start, end - start
+    moved = whole["slot"] + (start - whole["block"]).astype(np.uint32)
+    out["slot"] = np.where(whole["slot"] == ZERO, ZERO, moved)
+    return out, np.repeat(sequences, times)
+
+
+def _change(table: np.ndarray, sequences: np.ndarray) -> Change:
+    """Entries of one part, in the order of the log, block by block."""
+    blank = np.flatnonzero((table["count"] == PART) & (table["slot"] == ZERO))
+    if len(blank):
+        table, sequences = table[blank[-1] + 1 :], sequences[blank[-1] + 1 :]
+    counts = table["count"].astype(np.int64)
+    nth = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    blocks = (np.repeat(table["block"], counts) & np.uint64(PART - 1)).astype(np.int64) + nth
+    slots = np.repeat(table["slot"], counts)
+    zero = slots == ZERO
+    segments = np.where(zero, 0, np.repeat(sequences, counts))
+    return Change(bool(len(blank)), blocks, segments, np.where(zero, 0, slots + nth))

@@ -1,0 +1,146 @@
+"""Collecting garbage: what is live in mostly dead segments is written to the log anew, so that they can be removed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from zvault.blockstore.blockmap import Absent, BlockMap, Extent
+from zvault.blockstore.fetch import SPAN
+from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
+from zvault.blockstore.log import Log
+from zvault.blockstore.objects import ObjectStore
+from zvault.blockstore.recovery import read_segment
+from zvault.blockstore.usage import Usage
+
+SLACK = 4 * SLOTS * SLOT
+"""Bytes that may be stored in any case."""
+SMALL = SLOTS * SLOT // 4
+"""A segment of fewer bytes is small: flushes made it, and many of them cost more requests than one."""
+MANY = 64
+"""So many small ones are left alone."""
+
+
+def chosen(usage: Usage, applied: int, allowed: float, dying: int) -> list[int]:
+    """Segments to clear, the most worthwhile first. ``allowed``: stored bytes for each live one.
+
+    ``dying``: bytes that are dead already and will be removed by themselves.
+    """
+    sequences = np.flatnonzero((usage.size > 0) & (usage.live > 0))
+    sequences = sequences[sequences <= applied]
+    size = usage.size[sequences].astype(np.int64)
+    live = usage.live[sequences].astype(np.int64) * SLOT
+    excess = usage.stored_bytes - dying - allowed * usage.live_bytes - SLACK
+    order = np.argsort(live / np.maximum(size, 1), kind="stable")
+    gain = np.cumsum((size - live)[order])
+    found: list[int] = []
+    if excess > 0:
+        worth = order[(size - live)[order] * 20 > size[order]]
+        found = sequences[worth[: int(np.searchsorted(gain[: len(worth)], excess)) + 1]].tolist()
+    small = sequences[size < SMALL]
+    if len(small) > MANY:
+        found += [number for number in small[: len(small) - MANY // 2].tolist() if number not in set(found)]
+    return found
+
+
+class Collector:
+    """Clears segments of one engine. Nothing here is called with its lock held."""
+
+    def __init__(
+        self, blocks: BlockMap, log: Log, identity: bytes, changed: threading.Condition, rate: float
+    ) -> None:
+        """``rate``: bytes a second at most."""
+        self.blocks = blocks
+        self.log = log
+        self.identity = identity
+        self.changed = changed
+        self.rate = rate
+        self.store: ObjectStore = blocks.store
+        self.moved_bytes = 0
+        self.cleared = 0
+        self.trouble: str | None = None
+        """Why a segment cannot be cleared, of the last that could not."""
+        self.refused: set[int] = set()
+
+    def clear(self, sequence: int) -> bool:
+        """Write a segment's live blocks anew; whether all of them. Raises StoreError."""
+        root = self.blocks.root
+        key = segment_key(self.blocks.prefix, sequence, root.epoch_of(sequence))
+        began, before = time.monotonic(), self.moved_bytes
+        try:
+            segment = read_segment(self.store, key, self.identity)
+            for blocks, slots in self._live(segment):
+                self._move(key, segment, blocks, slots)
+        except Damaged as error:
+            # It stays: what can be read in it is read.
+            self.trouble = str(error)
+            self.refused.add(sequence)
+            return False
+        self.cleared += 1
+        pause = (self.moved_bytes - before) / self.rate - (time.monotonic() - began)
+        if pause > 0 and self.log.limit > 1:
+            time.sleep(min(pause, 1.0))
+        return True
+
+    def _live(self, segment: Segment) -> list[tuple[list[int], list[int]]]:
+        """Blocks and slots of a segment that the map still points to, in pieces near each other."""
+        out: list[tuple[list[int], list[int]]] = []
+        for block, count, slot in segment.table.tolist():
+            if slot == ZERO:
+                continue
+            for extent in self._resolve(block, count):
+                shift = extent.block - block
+                if extent.sequence != segment.sequence or extent.slot != slot + shift:
+                    continue
+                if not out or extent.slot + extent.count - out[-1][1][0] > SPAN * 16:
+                    out.append(([], []))
+                out[-1][0].extend(range(extent.block, extent.block + extent.count))
+                out[-1][1].extend(range(extent.slot, extent.slot + extent.count))
+        return out
+
+    def _resolve(self, block: int, count: int) -> list[Extent]:
+        while True:
+            try:
+                with self.changed:
+                    return self.blocks.resolve(block, count)
+            except Absent as error:
+                self.load(error.parts)
+
+    def load(self, parts: Sequence[int]) -> None:
+        """Have parts of the map in memory."""
+        for part in parts:
+            loaded, ref = self.blocks.fetch(part)
+            with self.changed:
+                self.blocks.admit(part, loaded, ref)
+
+    def _move(self, key: str, segment: Segment, blocks: list[int], slots: list[int]) -> None:
+        first, last = min(slots), max(slots)
+        data = self.store.get(key, first * SLOT, (last + 1 - first) * SLOT)
+        for block, slot in zip(blocks, slots, strict=True):
+            taken = taken_out(data, slot - first, [block], segment.sequence)
+            if taken is None:
+                raise Damaged(f"the segment {key} cannot be cleared", f"its slot {slot} is damaged", _NEXT)
+            self._move_block(segment.sequence, block, slot, taken[0])
+
+    def _move_block(self, sequence: int, block: int, slot: int, data: memoryview) -> None:
+        while True:
+            try:
+                with self.changed:
+                    # Writers come first: two of the buffers are theirs.
+                    while not self.log.room(1) or len(self.log.memory) > self.log.limit - 2:
+                        self.log.wait()
+                    extent = self.blocks.resolve(block, 1)[0]
+                    if (extent.sequence, extent.slot) != (sequence, slot):
+                        return
+                    for piece in self.log.place(block, data):
+                        self.blocks.moved(*piece)
+                    self.moved_bytes += BLOCK
+                    return
+            except Absent as error:
+                self.load(error.parts)
+
+
+_NEXT = "run 'zvaultctl blockstore check'"

@@ -1,0 +1,390 @@
+"""The block device: reads, writes and flushes, over the log, the map and the journal.
+
+See docs/reference/blockstore-format.md. What is written goes to the journal and into the segment being filled, in one
+order. A flush answers when all before it is where the mode says: in the store, or in the journal and on its disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from zvault.blockstore.ahead import Streams
+from zvault.blockstore.blockmap import Absent, BlockMap, Extent
+from zvault.blockstore.cache import Cache
+from zvault.blockstore.checkpoint import Checkpoints
+from zvault.blockstore.collect import Collector, chosen
+from zvault.blockstore.fetch import Fetcher
+from zvault.blockstore.format import BLOCK, Superblock
+from zvault.blockstore.journal import Full, Journal, NoRoom
+from zvault.blockstore.log import Log
+from zvault.blockstore.objects import Buffer, Missing, ObjectStore, StoreError
+from zvault.blockstore.options import Options
+from zvault.blockstore.recovery import Epoch
+from zvault.blockstore.root import Root
+from zvault.blockstore.usage import Usage
+
+PIECE = 1024 * BLOCK
+"""A longer write is several frames of so many bytes."""
+ZERO_PIECE = 1 << 18
+"""Blocks of one frame of zeroes at most: 1 GiB."""
+SLOW_FROM = 0.5
+"""How full the journal is when writers begin to be slowed down."""
+SLOWEST = 1.0
+"""Seconds that one write is held back at most, for that."""
+RETRIES = 5
+"""How often blocks are looked up anew whose segment was cleared while they were read."""
+
+
+class Fenced(StoreError):
+    """Another writer has the store."""
+
+    reason = "fenced"
+
+
+class Closed(StoreError):
+    """The device was closed."""
+
+
+class Engine:
+    """One open store. Safe for threads; see attach.py for how it comes to be."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        what: Superblock,
+        root: Root,
+        epoch: Epoch,
+        journal: Journal,
+        options: Options,
+    ) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.size = what.size
+        self.options = options
+        self.epoch = epoch
+        self.journal = journal
+        self.changed = threading.Condition()
+        self.failure: StoreError | None = None
+        self.trouble: str | None = None
+        self.written_bytes = 0
+        self.read_bytes = 0
+        threads = options.uploads
+        self.pool = ThreadPoolExecutor(max(8, 2 * threads), "fetch") if threads else None
+        cache = (
+            Cache(options.cache, what.identity, size=options.cache_size)
+            if options.cache is not None
+            else None
+        )
+        self.cache = cache
+        self.log = Log(store, prefix, what.identity, self.changed, threads)
+        self.log.wait = self._wait
+        self.blocks = BlockMap(store, prefix, root, options.memory)
+        self.usage = Usage()
+        self.checkpoints = Checkpoints(self.blocks, self.usage, self.log, self.changed, self.still_ours)
+        self.collector = Collector(self.blocks, self.log, what.identity, self.changed, options.collect_rate)
+        self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
+        self.streams = Streams()
+        self._ragged = threading.Lock()
+        self.closing = False
+
+    # Writing
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Write bytes at any offset. Waits while journal or memory are full. Raises StoreError."""
+        view = memoryview(data).cast("B")
+        self._check(offset, len(view))
+        if offset % BLOCK or len(view) % BLOCK:
+            self._write_ragged(offset, view)
+            return
+        for at in range(0, len(view), PIECE):
+            self._write((offset + at) // BLOCK, view[at : at + PIECE])
+
+    def _write(self, block: int, data: memoryview) -> None:
+        count = len(data) // BLOCK
+        self._pace(len(data))
+        with self.changed:
+            self._append(block, count, data)
+            for piece in self.log.place(block, data):
+                self.blocks.moved(*piece)
+            self.written_bytes += len(data)
+
+    def zero(self, offset: int, length: int) -> None:
+        """Have a range read as zeroes, at no cost of requests; what a discard asks for too. Raises StoreError."""
+        self._check(offset, length)
+        first, end = -(-offset // BLOCK), (offset + length) // BLOCK
+        if first > end:
+            self._write_ragged(offset, memoryview(bytes(length)))
+            return
+        if offset < first * BLOCK:
+            self._write_ragged(offset, memoryview(bytes(first * BLOCK - offset)))
+        for block in range(first, end, ZERO_PIECE):
+            self._zero(block, min(ZERO_PIECE, end - block))
+        if offset + length > end * BLOCK:
+            self._write_ragged(end * BLOCK, memoryview(bytes(offset + length - end * BLOCK)))
+
+    def _zero(self, block: int, count: int) -> None:
+        with self.changed:
+            self._append(block, count, None)
+            self.blocks.overlay.zero(block, count, self.log.zero(block, count))
+
+    def _append(self, block: int, count: int, data: memoryview | None) -> None:
+        """Put a frame into the journal, once there is room for it there and in memory."""
+        while True:
+            self._usable()
+            if not self.log.room(count if data is not None else 1):
+                self._wait()
+                continue
+            try:
+                self.journal.append(self.log.frame + 1, block, count, data)
+            except Full:
+                # It has room again once what it holds is in the store.
+                self.log.seal()
+                self._release()
+                self._wait()
+            except NoRoom as error:
+                self.trouble = str(error)
+                self.log.seal()
+                self._release()
+                self._wait()
+            else:
+                break
+        self.log.frame += 1
+
+    def _write_ragged(self, offset: int, data: memoryview) -> None:
+        """Change parts of blocks; two that do so at once wait for each other."""
+        with self._ragged:
+            first, end = offset // BLOCK, -(-(offset + len(data)) // BLOCK)
+            around = bytearray(self.read(first * BLOCK, (end - first) * BLOCK))
+            start = offset - first * BLOCK
+            around[start : start + len(data)] = data
+            for at in range(0, len(around), PIECE):
+                self._write(first + at // BLOCK, memoryview(around)[at : at + PIECE])
+
+    def _pace(self, length: int) -> None:
+        """Slow writers down as the journal fills, until they are as fast as the store: no one of them is stopped."""
+        fill = self.journal.fill
+        if fill > SLOW_FROM and self.log.rate > 0 and self.options.uploads:
+            time.sleep(min(SLOWEST, (fill - SLOW_FROM) / (1 - SLOW_FROM) * length / self.log.rate))
+
+    def flush(self) -> None:
+        """All that was written is durable when this returns. Raises StoreError."""
+        with self.changed:
+            self._usable()
+        if self.options.mode == "writeback":
+            self.journal.flush()
+            return
+        self._all_in_store()
+
+    def _all_in_store(self) -> None:
+        with self.changed:
+            self.log.seal()
+            target = self.log.sealed
+            while self.log.uploaded < target:
+                self._wait()
+            self._release()
+
+    # Reading
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read any range. Raises Damaged for what cannot be read rightly, StoreError."""
+        self._check(offset, length)
+        first, end = offset // BLOCK, -(-(offset + length) // BLOCK)
+        data = self._read(first, end - first)
+        self.read_bytes += length
+        ahead = self.streams.next(first, end - first)
+        if ahead is not None and self.pool is not None:
+            self._ahead(*ahead)
+        start = offset - first * BLOCK
+        return data if len(data) == length else data[start : start + length]
+
+    def _read(self, block: int, count: int) -> bytes:
+        for attempt in range(RETRIES + 1):
+            out: list[bytes | None] = []
+            far: list[tuple[int, Extent]] = []
+            with self.changed:
+                self._usable(reading=True)
+                try:
+                    for extent in self.blocks.resolve(block, count):
+                        out.append(self._near(extent))
+                        if out[-1] is None:
+                            far.append((len(out) - 1, extent))
+                except Absent as error:
+                    absent = error.parts
+                else:
+                    absent = []
+            if absent:
+                self.collector.load(absent)
+                return self._read(block, count)
+            try:
+                extents = [extent for _, extent in far]
+                for (index, _), pieces in zip(
+                    far, self.fetcher.read(extents, self._epochs(extents)), strict=True
+                ):
+                    out[index] = b"".join(pieces)
+            except Missing:
+                if attempt == RETRIES:
+                    raise
+                continue  # it was cleared meanwhile, and the map says where its blocks are now
+            break
+        return b"".join(piece for piece in out if piece is not None)
+
+    def extents(self, block: int, count: int) -> list[Extent]:
+        """Where blocks are. Raises Damaged, StoreError."""
+        while True:
+            try:
+                with self.changed:
+                    return self.blocks.resolve(block, count)
+            except Absent as error:
+                self.collector.load(error.parts)
+
+    def _near(self, extent: Extent) -> bytes | None:
+        """Blocks that need no request."""
+        if extent.sequence == 0:
+            return bytes(extent.count * BLOCK)
+        filling = self.log.memory.get(extent.sequence)
+        return filling.block(extent.slot, extent.count) if filling is not None else None
+
+    def _epochs(self, extents: list[Extent]) -> list[int]:
+        return [self.blocks.root.epoch_of(extent.sequence) for extent in extents]
+
+    def _ahead(self, block: int, count: int) -> None:
+        count = min(count, self.size // BLOCK - block)
+        if count <= 0:
+            return
+        with self.changed:
+            try:
+                extents = self.blocks.resolve(block, count)
+            except Absent:
+                return
+            extents = [one for one in extents if one.sequence and one.sequence not in self.log.memory]
+        self.fetcher.ahead(extents, self._epochs(extents))
+
+    # Keeping
+
+    def tend(self, idle: float) -> None:
+        """What is to be done now and then: upload what lingers, checkpoints, garbage. Raises StoreError.
+
+        ``idle``: seconds since the last write.
+        """
+        with self.changed:
+            self._release()
+            filling = self.log.filling
+            if filling is not None and time.monotonic() - filling.began >= self.options.linger:
+                self.log.seal()
+        due = self.checkpoints.due
+        waits = due > 0 or bool(self.checkpoints.dying)
+        if due >= self.options.checkpoint_segments or (waits and idle >= self.options.idle):
+            self.checkpoint()
+            self.collect()
+
+    def checkpoint(self) -> None:
+        """Take a checkpoint of what is in the store. Raises StoreError, Fenced."""
+        self.checkpoints.take(self.blocks.root.counts)
+
+    def collect(self) -> int:
+        """Clear what is mostly dead; how many segments were. Raises StoreError."""
+        with self.changed:
+            dying = sum(int(self.usage.size[number]) for number in self.usage.dead())
+            numbers = chosen(self.usage, self.blocks.root.applied, self.options.stored, dying)
+        done = 0
+        for number in numbers:
+            if number in self.collector.refused:
+                continue
+            if self.closing:
+                break
+            done += self.collector.clear(number)
+        return done
+
+    def still_ours(self) -> None:
+        """Raises Fenced when another writer has taken the store."""
+        now = Epoch.read(self.store, self.prefix)
+        if (now.number, now.etag.strip('"')) != (self.epoch.number, self.epoch.etag.strip('"')):
+            raise Fenced(
+                f"this host may not write to the block store {self.prefix} any more",
+                f"{now.owner or 'somebody'} has taken it (epoch {now.number}, after ours, {self.epoch.number})",
+                "what was written here since is lost; give the device up, and see who has it",
+            )
+
+    def fail(self, error: StoreError) -> None:
+        """Nothing can be done any more: all that waits, and all that comes, fails with this."""
+        with self.changed:
+            self.failure = self.failure or error
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Have all in the store and a last checkpoint taken. The journal is empty then. Raises StoreError."""
+        self.closing = True
+        try:
+            self._usable(reading=True)
+            self._all_in_store()
+            if self.checkpoints.due:
+                self.checkpoint()
+            with self.changed:
+                self._release()
+        finally:
+            self.fail(Closed("the block store is closed"))
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of files and threads without doing anything more; the journal keeps what is not in the store."""
+        self.journal.close()
+        if self.cache is not None:
+            self.cache.close()
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def _release(self) -> None:
+        self.journal.release(self.log.frame_uploaded)
+
+    def _wait(self) -> None:
+        """Wait for a change; without threads make one. Raises StoreError once there will be none."""
+        self._usable(reading=True)
+        if self.options.uploads == 0:
+            self.log.upload()
+        else:
+            self.changed.wait(1.0)
+        self._release()
+
+    def _usable(self, *, reading: bool = False) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.closing and not reading:
+            raise Closed("the block store is being closed")
+
+    def _check(self, offset: int, length: int) -> None:
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise StoreError(f"{length} bytes at {offset} lie outside of a device of {self.size} bytes")
+
+    def status(self) -> dict[str, Any]:
+        """What there is to tell, as JSON: sizes in bytes."""
+        with self.changed:
+            done = sum(segment.size for segment in self.log.done.values())
+            return {
+                "mode": self.options.mode,
+                "epoch": self.epoch.number,
+                "size": self.size,
+                "live_bytes": self.usage.live_bytes,
+                "stored_bytes": self.usage.stored_bytes + done,
+                "segments": self.usage.segments + len(self.log.done),
+                "journal_used": self.journal.used,
+                "journal_capacity": self.journal.capacity,
+                "cache_hits": self.cache.hits if self.cache is not None else 0,
+                "cache_misses": self.cache.misses if self.cache is not None else 0,
+                "cache_used": self.cache.used if self.cache is not None else 0,
+                "uploads_waiting": len(self.log.memory),
+                "written_bytes": self.written_bytes,
+                "read_bytes": self.read_bytes,
+                "uploaded_bytes": self.log.uploaded_bytes,
+                "fetched_bytes": self.fetcher.read_bytes,
+                "gc_moved_bytes": self.collector.moved_bytes,
+                "checkpoints": self.checkpoints.taken,
+                "map_memory": self.blocks.memory_used,
+                "trouble": str(self.failure)
+                if self.failure is not None
+                else self.trouble or self.collector.trouble,
+                "fenced": isinstance(self.failure, Fenced),
+            }

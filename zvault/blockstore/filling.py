@@ -1,0 +1,81 @@
+"""A segment that is being filled, or waits to be uploaded."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from zvault.blockstore.format import BLOCK, ENTRIES, FOOTER, SLOT, SLOTS, TABLE, ZERO, Segment, encode
+
+CAPACITY = SLOTS * SLOT + ENTRIES * TABLE.itemsize + FOOTER
+"""Bytes of a buffer that any segment fits into."""
+
+
+class Filling:
+    """Blocks gathered for one segment, in memory. Not safe for threads by itself."""
+
+    def __init__(self, sequence: int, epoch: int, buffer: bytearray) -> None:
+        self.sequence = sequence
+        self.epoch = epoch
+        self.frame = 0
+        self.began = time.monotonic()
+        self.used = 0
+        self._buffer = buffer
+        self._rows = np.frombuffer(buffer, np.uint8, SLOTS * SLOT).reshape(SLOTS, SLOT)
+        self._entries: list[tuple[int, int, int]] = []
+        self._last = (-1, 0, 0)
+
+    @property
+    def room(self) -> int:
+        """Slots left; 0 also when its table is full."""
+        return SLOTS - self.used if len(self._entries) < ENTRIES - 1 else 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether it says nothing yet."""
+        return self._last[1] == 0
+
+    def add(self, block: int, data: memoryview) -> int:
+        """Take whole blocks, for which there must be room; the first one's slot."""
+        slot, count = self.used, len(data) // BLOCK
+        if count == 1:
+            self._buffer[slot * SLOT : slot * SLOT + BLOCK] = data
+        else:
+            self._rows[slot : slot + count, :BLOCK] = np.frombuffer(data, np.uint8).reshape(count, BLOCK)
+        self.used = slot + count
+        self._say(block, count, slot)
+        return slot
+
+    def zero(self, block: int, count: int) -> None:
+        """These blocks read as zeroes from here on."""
+        self._say(block, count, ZERO)
+
+    def _say(self, block: int, count: int, slot: int) -> None:
+        at, number, first = self._last
+        joins = first == ZERO if slot == ZERO else first != ZERO and first + number == slot
+        if number and joins and at + number == block and number + count < 1 << 32:
+            self._last = (at, number + count, first)
+            return
+        if number:
+            self._entries.append(self._last)
+        self._last = (block, count, slot)
+
+    def block(self, slot: int, count: int) -> bytes:
+        """What these slots hold, one after another."""
+        if count == 1:
+            return bytes(self._buffer[slot * SLOT : slot * SLOT + BLOCK])
+        return self._rows[slot : slot + count, :BLOCK].tobytes()
+
+    def sealed(self) -> Segment:
+        """What it says of itself. Nothing may be added any more."""
+        entries = [*self._entries, self._last] if self._last[1] else self._entries
+        return Segment(self.sequence, self.epoch, self.frame, self.used, np.array(entries, TABLE))
+
+    def encoded(self, segment: Segment, identity: bytes) -> memoryview:
+        """The object's bytes, in its own buffer."""
+        return encode(self._buffer, segment, identity)
+
+    def give_back(self) -> bytearray:
+        """The buffer, for another."""
+        return self._buffer

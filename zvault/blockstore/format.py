@@ -1,0 +1,225 @@
+"""How the block store lies in a bucket: names of objects, and segments byte by byte.
+
+See docs/reference/blockstore-format.md. All numbers are little-endian. A format that changes gets another VERSION, and
+the code that reads the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import xxhash
+
+from zvault.blockstore.objects import Buffer, StoreError
+
+VERSION = 1
+BLOCK = 4096
+"""Bytes of a block, the unit of everything: what ZFS writes with ashift=12 is whole blocks."""
+SUM = 8
+SLOT = BLOCK + SUM
+"""Bytes of a slot: a block and its checksum, so that any run of slots can be fetched and verified by itself."""
+SLOTS = 2040
+"""At most so many slots a segment, which makes 8 MiB objects."""
+ENTRIES = 8192
+"""At most so many entries in a segment's table."""
+ZERO = 0xFFFF
+"""In the place of a slot: these blocks read as zeroes."""
+SLOT_BITS = 16
+"""A position is ``sequence << SLOT_BITS | slot``."""
+
+TABLE = np.dtype([("block", "<u8"), ("count", "<u4"), ("slot", "<u4")])
+_FOOTER = struct.Struct("<8s16sQQQIIQQ")
+_MAGIC = b"zvsegm01"
+FOOTER = _FOOTER.size
+TAIL = FOOTER + 16 * SLOTS // 4
+"""Bytes to ask of a segment's end: its footer, and the table of one that was not written block by block."""
+
+ZEROES = bytes(BLOCK)
+
+
+class Damaged(StoreError):
+    """An object is not what was put there."""
+
+    reason = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Superblock:
+    """What never changes of a store: ``PREFIX/store``. ``size`` in bytes, ``created`` in seconds since the epoch."""
+
+    version: int
+    uuid: str
+    size: int
+    created: float
+
+    def as_bytes(self) -> bytes:
+        """As the object holds it."""
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Superblock:
+        """Read back. Raises Damaged, also for a version that is not ours."""
+        try:
+            found = json.loads(data)
+            version = int(found["version"])
+            if version == VERSION:
+                return cls(version, str(found["uuid"]), int(found["size"]), float(found["created"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise Damaged(
+                "the store's first object cannot be read", str(error), "see what the bucket holds there"
+            ) from error
+        raise Damaged(
+            f"the store is of version {version}",
+            f"this zvault reads version {VERSION}",
+            "use the zvault that wrote it",
+        )
+
+    @property
+    def identity(self) -> bytes:
+        """16 bytes."""
+        return bytes.fromhex(self.uuid)
+
+    @property
+    def blocks(self) -> int:
+        """How many it has."""
+        return self.size // BLOCK
+
+
+def segment_key(prefix: str, sequence: int, epoch: int) -> str:
+    """``PREFIX/segments/SSSSSSSSSS-EEEEEEEE``: listed in the order of the log."""
+    return f"{prefix}/segments/{sequence:010x}-{epoch:08x}"
+
+
+def map_key(prefix: str, number: int, epoch: int) -> str:
+    """Where a checkpoint puts changed parts of the map."""
+    return f"{prefix}/maps/{number:010x}-{epoch:08x}"
+
+
+def checkpoint_key(prefix: str, number: int, epoch: int) -> str:
+    """Ordered by epoch first: what a writer that was shut out still puts comes before the first of its successor."""
+    return f"{prefix}/checkpoints/{epoch:08x}-{number:010x}"
+
+
+def numbers_of(key: str) -> tuple[int, int]:
+    """The two numbers in a key of one of these forms, as they stand there. Raises ValueError."""
+    first, _, second = key.rpartition("/")[2].partition("-")
+    return int(first, 16), int(second, 16)
+
+
+def seed(sequence: int, block: int) -> int:
+    """What a slot's checksum is seeded with: the right bytes in the wrong place do not pass."""
+    return ((sequence & 0xFFFFFFF) << 36) | block
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What a segment says of itself. ``frame`` is the last frame of the log that is wholly in it or before it."""
+
+    sequence: int
+    epoch: int
+    frame: int
+    slots: int
+    table: np.ndarray
+    """Of dtype TABLE, in the order of the log; ``slot`` is ZERO for blocks that read as zeroes from here on."""
+
+    @property
+    def size(self) -> int:
+        """Of the object, in bytes."""
+        return self.slots * SLOT + self.table.nbytes + FOOTER
+
+
+def encode(slots: bytearray, segment: Segment, identity: bytes) -> memoryview:
+    """Put checksums, table and footer into the buffer of a segment's slots; the object's bytes.
+
+    ``slots`` has room for ``segment.size`` bytes; blocks stand at the beginnings of their slots.
+    """
+    view = memoryview(slots)
+    digest = xxhash.xxh3_64_digest
+    for block, count, slot in segment.table.tolist():
+        if slot == ZERO:
+            continue
+        mark = seed(segment.sequence, block)
+        for at in range(slot * SLOT, (slot + count) * SLOT, SLOT):
+            view[at + BLOCK : at + SLOT] = digest(view[at : at + BLOCK], mark)
+            mark += 1
+    end = segment.slots * SLOT
+    table = segment.table.tobytes()
+    view[end : end + len(table)] = table
+    fields = (
+        _MAGIC,
+        identity,
+        segment.epoch,
+        segment.sequence,
+        segment.frame,
+        segment.slots,
+        len(segment.table),
+    )
+    sealed = _FOOTER.pack(*fields, xxhash.xxh3_64_intdigest(table), 0)[:-SUM]
+    view[end + len(table) : segment.size - SUM] = sealed
+    view[segment.size - SUM : segment.size] = xxhash.xxh3_64_digest(sealed)
+    return view[: segment.size]
+
+
+def decode(tail: bytes, size: int, identity: bytes, key: str) -> Segment | None:
+    """A segment from the last bytes of its object, which has ``size``; None if more of them are needed.
+
+    Raises Damaged, also for a segment of another store or under another's name.
+    """
+    if len(tail) < FOOTER:
+        raise _damaged(key, "it is too short")
+    sealed = tail[-FOOTER:-SUM]
+    if xxhash.xxh3_64_digest(sealed) != tail[-SUM:]:
+        raise _damaged(key, "its footer does not match its checksum")
+    magic, uuid, epoch, sequence, frame, slots, entries, digest, _ = _FOOTER.unpack(sealed + bytes(SUM))
+    if magic != _MAGIC or uuid != identity or numbers_of(key) != (sequence, epoch):
+        raise _damaged(key, "it belongs elsewhere")
+    length = entries * TABLE.itemsize
+    if slots * SLOT + length + FOOTER != size:
+        raise _damaged(key, f"it has {size} bytes")
+    if len(tail) < length + FOOTER:
+        return None
+    table = tail[-FOOTER - length : -FOOTER]
+    if xxhash.xxh3_64_intdigest(table) != digest:
+        raise _damaged(key, "its table does not match its checksum")
+    return Segment(sequence, epoch, frame, slots, np.frombuffer(table, TABLE))
+
+
+def whole(data: Buffer, segment: Segment) -> list[int]:
+    """Slots of a whole segment's bytes that do not match their checksums."""
+    bad = []
+    for block, count, slot in segment.table.tolist():
+        if slot != ZERO:
+            marks = range(seed(segment.sequence, block), seed(segment.sequence, block) + count)
+            bad += [slot + index for index, mark in enumerate(marks) if not good(data, slot + index, mark)]
+    return bad
+
+
+def good(slots: Buffer, index: int, mark: int) -> bool:
+    """Whether the ``index``-th of these slots holds what belongs there; see seed."""
+    at = index * SLOT
+    view = memoryview(slots)[at : at + SLOT]
+    return len(view) == SLOT and xxhash.xxh3_64_digest(view[:BLOCK], mark) == view[BLOCK:]
+
+
+def taken_out(slots: Buffer, first: int, blocks: Sequence[int], sequence: int) -> list[memoryview] | None:
+    """Blocks of consecutive slots, beginning with the ``first`` of these; None unless all match their checksums."""
+    view = memoryview(slots)
+    if len(view) < (first + len(blocks)) * SLOT:
+        return None
+    out = []
+    at, digest = first * SLOT, xxhash.xxh3_64_digest
+    for block in blocks:
+        data = view[at : at + BLOCK]
+        if digest(data, seed(sequence, block)) != view[at + BLOCK : at + SLOT]:
+            return None
+        out.append(data)
+        at += SLOT
+    return out
+
+
+def _damaged(key: str, why: str) -> Damaged:
+    return Damaged(f"the segment {key} is damaged", why, "run 'zvaultctl blockstore check'")

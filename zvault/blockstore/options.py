@@ -1,0 +1,38 @@
+"""How a block store is served: what the configuration chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from zvault.core.units import parse_size
+
+Mode = Literal["strict", "writeback"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Sizes in bytes, times in seconds.
+
+    ``mode``: a flush answers when all is in the store (strict), or when it is in the journal (writeback).
+    ``uploads``: segments on their way at once; 0: no threads, for tests. ``checkpoint_segments``: a checkpoint after
+    so many. ``linger``: how long what is not flushed stays in memory. ``stored``: at most so many bytes are stored for
+    each live one. ``collect_rate``: bytes a second that collecting garbage may move. ``watch``: between two looks
+    whether the store has another writer. ``give_up_journal``: lose what only the journal has, where another host wrote.
+    """
+
+    journal: Path
+    mode: Mode = "strict"
+    journal_size: int = parse_size("256M")
+    cache: Path | None = None
+    cache_size: int = parse_size("10G")
+    memory: int = parse_size("256M")
+    uploads: int = 4
+    checkpoint_segments: int = 64
+    linger: float = 5.0
+    idle: float = 60.0
+    stored: float = 1.25
+    collect_rate: float = float(parse_size("20M"))
+    watch: float = 10.0
+    give_up_journal: bool = False

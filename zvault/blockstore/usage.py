@@ -1,0 +1,94 @@
+"""How much of each segment is still live: what checkpoints keep so that collecting garbage need not read everything."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from zvault.blockstore.format import BLOCK
+
+PAGE = 8192
+"""Segments a page; a checkpoint writes those that changed."""
+
+
+class Usage:
+    """Per segment, by its sequence: live slots, and the object's size in bytes, 0 once it is gone.
+
+    Not safe for threads by itself.
+    """
+
+    def __init__(self) -> None:
+        self.live = np.zeros(PAGE, np.uint16)
+        self.size = np.zeros(PAGE, np.uint32)
+        self.changed: set[int] = set()
+
+    def add(self, sequence: int, size: int) -> None:
+        """A segment came into the map."""
+        self._grow(sequence)
+        self.size[sequence] = size
+        self.changed.add(sequence // PAGE)
+
+    def count(self, before: np.ndarray, after: np.ndarray) -> None:
+        """Blocks were in these segments and are in those now, 0 for none."""
+        moved = before != after
+        for segments, sign in ((before[moved], -1), (after[moved], 1)):
+            numbers, times = np.unique(segments[segments != 0], return_counts=True)
+            if len(numbers):
+                self._grow(int(numbers[-1]))
+                self.live[numbers] = (self.live[numbers].astype(np.int64) + sign * times).astype(np.uint16)
+                self.changed.update(np.unique(numbers // PAGE).tolist())
+
+    def gone(self, sequences: Iterable[int]) -> None:
+        """These objects are removed."""
+        for sequence in sequences:
+            self.size[sequence] = 0
+            self.changed.add(sequence // PAGE)
+
+    def dead(self) -> list[int]:
+        """Segments of which nothing is live."""
+        found: list[int] = np.flatnonzero((self.size > 0) & (self.live == 0)).tolist()
+        return found
+
+    @property
+    def live_bytes(self) -> int:
+        """Of data that can be read."""
+        return int(self.live.sum(dtype=np.int64)) * BLOCK
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all segments that are there."""
+        return int(self.size.sum(dtype=np.int64))
+
+    @property
+    def segments(self) -> int:
+        """How many are there."""
+        return int(np.count_nonzero(self.size))
+
+    def page_bytes(self, page: int) -> bytes:
+        """A page as a checkpoint holds it."""
+        part = slice(page * PAGE, (page + 1) * PAGE)
+        return zlib.compress(
+            self.live[part].astype("<u2").tobytes() + self.size[part].astype("<u4").tobytes(), 1
+        )
+
+    def load_page(self, page: int, data: bytes) -> None:
+        """Read back. Raises ValueError, zlib.error."""
+        found = zlib.decompress(data)
+        if len(found) != 6 * PAGE:
+            raise ValueError(f"{len(found)} bytes are no page")
+        self._grow((page + 1) * PAGE - 1)
+        part = slice(page * PAGE, (page + 1) * PAGE)
+        self.live[part] = np.frombuffer(found, "<u2", PAGE)
+        self.size[part] = np.frombuffer(found, "<u4", PAGE, 2 * PAGE)
+
+    def _grow(self, sequence: int) -> None:
+        if sequence >= len(self.live):
+            room = -(-(sequence + 1) // PAGE) * PAGE * 5 // 4 // PAGE * PAGE
+            room = max(room, (sequence // PAGE + 1) * PAGE)
+            for name in ("live", "size"):
+                old = getattr(self, name)
+                new = np.zeros(room, old.dtype)
+                new[: len(old)] = old
+                setattr(self, name, new)
