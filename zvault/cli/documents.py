@@ -70,7 +70,7 @@ class Backup(TypedDict):
 
 
 class Device(TypedDict):
-    """One device of a vault's stack."""
+    """One device of a vault's stack; ``store`` is what a block store's server said last, None for others."""
 
     name: str
     spec: str
@@ -78,6 +78,7 @@ class Device(TypedDict):
     state: str
     detail: str
     size: int | None
+    store: Document | None
 
 
 class Damage(TypedDict):

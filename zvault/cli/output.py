@@ -26,7 +26,7 @@ RED, YELLOW = "31", "33"
 _COLOURS = {
     **dict.fromkeys(("failed", "gone", "damaged", "differs", "conflict"), RED),
     **dict.fromkeys(("FAULTED", "SUSPENDED", "UNAVAIL", "REMOVED"), RED),
-    **dict.fromkeys(("late", "partial", "interrupted", "DEGRADED", "OFFLINE"), YELLOW),
+    **dict.fromkeys(("late", "partial", "interrupted", "troubled", "DEGRADED", "OFFLINE"), YELLOW),
 }
 
 

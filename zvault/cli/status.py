@@ -32,6 +32,7 @@ from zvault.cli.verdict import (
     backup_well,
     headlines,
     proven,
+    store_trouble,
     vault_health,
     vault_well,
 )
@@ -236,9 +237,9 @@ def _troubled_vault(vault: Vault) -> Iterator[str]:
     yield paint(f"vault {vault['name']}: {vault_health(vault)}", RED, sys.stdout)
     error = vault["error"]
     devices = [
-        f"{d['name']} {d['state']} ({d['spec']}){': ' + d['detail'] if d['detail'] else ''}"
+        f"{d['name']} {d['state']} ({d['spec']}){': ' + why if (why := d['detail'] or store_trouble(d)) else ''}"
         for d in vault["devices"]
-        if d["state"] != "up"
+        if d["state"] != "up" or store_trouble(d)
     ]
     yield from labelled(
         [

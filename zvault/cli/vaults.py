@@ -31,7 +31,7 @@ from zvault.cli.render import Column, ago, chosen, restricted, table, written
 from zvault.cli.scrub_told import damage_told, scrub_told
 from zvault.cli.storage_documents import Creation
 from zvault.cli.take import take
-from zvault.cli.verdict import storage_well, vault_health, vault_well
+from zvault.cli.verdict import storage_well, store_trouble, vault_health, vault_well
 from zvault.core.errors import NotFound
 
 app = typer.Typer(no_args_is_help=True)
@@ -231,3 +231,18 @@ def _awake(since: float | None) -> str:
 def _detail(device: Any) -> Iterator[str]:
     if device["detail"]:
         yield f"    {device['detail']}"
+    if (store := device.get("store")) is not None:
+        if store.get("mode"):
+            yield f"    {_stored(store)}"
+        if trouble := store_trouble(device):
+            yield f"    {paint(f'trouble: {trouble}', colour_of('troubled'), sys.stdout)}"
+
+
+def _stored(store: Any) -> str:
+    """How a block store fares, in a line."""
+    journal, capacity, live, stored = (
+        written(store.get(key), "size", False)
+        for key in ("journal_used", "journal_capacity", "live_bytes", "stored_bytes")
+    )
+    fenced = "; another writer has it" if store.get("fenced") else ""
+    return f"{store['mode']}; {journal} of {capacity} in its journal; {live} live, {stored} in the bucket{fenced}"

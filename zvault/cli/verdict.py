@@ -36,14 +36,24 @@ def backup_well(backup: Backup) -> bool:
 
 
 def vault_health(vault: Row) -> str:
-    """``ok``, or what is wrong: the stack's state if not whole, the pool's if not ONLINE, ``failed`` or ``damaged``."""
+    """``ok``, or what is wrong: the stack's state if not whole, the pool's if not ONLINE, ``failed``, ``damaged``.
+
+    ``troubled``: a block store of its works, and its object store does not, or the like.
+    """
     if vault["state"] in ("partial", "gone"):
         return str(vault["state"])
     if vault["health"] not in (None, "ONLINE"):
         return str(vault["health"])
     if vault["error"]:
         return "failed"
-    return "damaged" if (vault["scrub"] or {}).get("errors") else "ok"
+    if (vault["scrub"] or {}).get("errors"):
+        return "damaged"
+    return "troubled" if any(map(store_trouble, vault["devices"])) else "ok"
+
+
+def store_trouble(device: Row) -> str:
+    """What is wrong with the block store behind a device; "" for nothing, and for other devices."""
+    return str((device.get("store") or {}).get("trouble") or "")
 
 
 def vault_well(vault: Vault) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
+from zvault.config.blockstore import BlockstoreServer, nested
 from zvault.config.fields import nearest, quote
 from zvault.config.problems import Finding
 from zvault.config.profile import Profile
@@ -56,6 +57,25 @@ def shared_devices(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
                     ("vault", vault, "device", index, key),
                     f"the same as vault.{known[0]}.device[{known[1]}].{key}",
                 )
+
+
+def shared_folders(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
+    """Block stores whose journal or cache is in another's, or around it: each empties its own by its own rules."""
+    known: list[tuple[str, str]] = []
+    for vault, table in vaults.items():
+        for index, device in enumerate(table.device):
+            if not isinstance(device.nbd, BlockstoreServer):
+                continue
+            place = f"vault.{vault}.device[{index}].nbd"
+            for name, folder in device.nbd.folders.items():
+                for other, whose in known:
+                    if nested(folder, other):
+                        yield Finding(
+                            ("vault", vault, "device", index, "nbd"),
+                            f"{name}={folder} is shared with {whose}: give each a folder of its own",
+                        )
+                        break
+            known += [(folder, f"{name}= of {place}") for name, folder in device.nbd.folders.items()]
 
 
 def late_timeouts(

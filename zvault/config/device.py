@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from zvault.config.blockstore import BlockstoreServer
 from zvault.config.fields import (
     Duration,
     NbdServer,
@@ -27,6 +28,11 @@ MIN_TIMEOUT = 1.0
 """Seconds; nbd-client's -timeout takes whole ones, and 0 there would mean to wait for ever."""
 
 
+def _in_store(nbd: NbdSpec | None) -> bool:
+    """Whether its blocks are in an object store, where a lease can lie beside them."""
+    return isinstance(nbd, BlockstoreServer) or (isinstance(nbd, NbdkitServer) and nbd.plugin == "S3")
+
+
 class Device(Table):
     """One block device of the vault's pool. A pool is striped over several, except for those that mirror each other."""
 
@@ -38,10 +44,12 @@ class Device(Table):
     nbd: NbdServer | None = Field(
         default=None,
         validate_default=True,
-        description="The NBD server to connect to. `nbdkit:` starts one in a systemd unit of its own, which "
-        "outlives a restart of the daemon; its words are split as by a shell. So does `s3backer:`, with that program's "
-        "options. The others must run already.",
+        description="The NBD server to connect to. `zvault:` starts zvault's own block store, which keeps the device "
+        "in a bucket (docs/how-to/use-a-block-store.md), in a systemd unit of its own, which outlives a restart of "
+        "the daemon; its words are split as by a shell. So do `nbdkit:`, with a plugin and its parameters, and "
+        "`s3backer:`, with that program's options. The others must run already.",
         examples=[
+            "zvault:zv/cold size=10T endpoint=https://s3.example.org credential=zvault.s3",
             "nbdkit:file /var/lib/zvault/cold.img",
             "nbdkit:S3 bucket=zv key=cold size=200G object-size=128K secret-key=+/etc/zvault/s3.key",
             "s3backer:zv/cold size=200G blockSize=128k accessFile=/etc/zvault/s3backer",
@@ -90,15 +98,16 @@ class Device(Table):
     )
     exclusive: bool = Field(
         default=True,
-        description="Let no other host have it: take the image's exclusive lock, or with `nbdkit:S3` a lease beside "
-        "the blocks, and keep it. With false zvault only looks whether anyone has an image open, and takes no lease.",
+        description="Let no other host have it: take the image's exclusive lock, or with `zvault:` and `nbdkit:S3` a "
+        "lease beside the blocks, and keep it. With false zvault only looks whether anyone has an image open, and "
+        "takes no lease.",
         examples=[False],
     )
     lease: Duration | None = Field(
         default=None,
-        description="With `nbdkit:S3`: a host that has not renewed its lease for so long has stopped writing. It stops "
-        "its server after half of that, so for so long the store may be out of reach; `zvaultctl vault take` may have "
-        "to wait for all of it. `5m` if left out.",
+        description="With `zvault:` and `nbdkit:S3`: a host that has not renewed its lease for so long has stopped "
+        "writing. It stops its server after half of that, so for so long the store may be out of reach; `zvaultctl "
+        "vault take` may have to wait for all of it. `5m` if left out.",
         examples=["2m"],
     )
     ceph: Ceph | None = Field(
@@ -173,8 +182,7 @@ class Device(Table):
     @property
     def lease_bound(self) -> float | None:
         """After how many seconds without a renewal its holder has stopped; None for one that has no lease."""
-        in_store = isinstance(self.nbd, NbdkitServer) and self.nbd.plugin == "S3"
-        if not (in_store and self.exclusive):
+        if not (_in_store(self.nbd) and self.exclusive):
             return None
         return LEASE_BOUND if self.lease is None else self.lease
 
@@ -258,8 +266,8 @@ class Device(Table):
     @classmethod
     def _lease_needs_a_store(cls, lease: float | None, info: ValidationInfo) -> float | None:
         nbd = info.data.get("nbd")
-        if lease is not None and not (isinstance(nbd, NbdkitServer) and nbd.plugin == "S3"):
-            raise ValueError("only blocks in an object store have a lease: nbdkit:S3")
+        if lease is not None and not _in_store(nbd):
+            raise ValueError("only blocks in an object store have a lease: zvault: and nbdkit:S3")
         if lease is not None and lease < MIN_LEASE:
             raise ValueError("must be at least 10s: it is renewed ten times as often")
         return lease
@@ -270,6 +278,10 @@ class Device(Table):
         nbd = info.data.get("nbd")
         if size is None or nbd is None:
             return size
+        if isinstance(nbd, BlockstoreServer):
+            raise ValueError(
+                "is a word of the block store: write size=… in nbd, as in zvault:zv/cold size=10T"
+            )
         if not isinstance(nbd, NbdkitServer) or nbd.plugin != "file":
             raise ValueError(
                 "only nbdkit:file makes its own backing file; other servers know their size themselves"

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from zvault.config.blockstore import BlockstoreServer
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer, parse_nbd
 from zvault.config.rbd import RbdImage, parse_rbd
 from zvault.config.s3backer import S3backerServer
@@ -270,11 +271,12 @@ NbdServer = Annotated[
     NbdSpec,
     Text(
         "NBD server",
-        "`nbdkit:PLUGIN key=value … filter=NAME …`, `s3backer:BUCKET[/PREFIX] option=value …`, "
+        "`zvault:BUCKET/KEY setting=value …`, `nbdkit:PLUGIN key=value … filter=NAME …`, "
+        "`s3backer:BUCKET[/PREFIX] option=value …`, "
         "`unix:/path[?export=NAME]` or `tcp:host[:port][/export]`",
         "nbdkit:file /var/lib/zvault/cold.img",
         parse_nbd,
-        ready=(NbdkitServer, S3backerServer, UnixServer, TcpServer),
+        ready=(BlockstoreServer, NbdkitServer, S3backerServer, UnixServer, TcpServer),
     ),
 ]
 RbdImageName = Annotated[

@@ -1,4 +1,4 @@
-"""NBD servers as the configuration names them: ``nbdkit:PLUGIN …``, ``unix:/path``, ``tcp:host``.
+"""NBD servers as the configuration names them: ``zvault:BUCKET/KEY …``, ``nbdkit:PLUGIN …``, ``tcp:host`` and more.
 
 Parsing only; argv is built where the tools are called. What is refused here would start something else
 than was meant (an option instead of a parameter, a relative path below ``/``), or show a secret in the
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from zvault.config.blockstore import BlockstoreServer, parse_blockstore
 from zvault.config.s3backer import S3backerServer, parse_s3backer
 
 NBD_PORT = 10809
@@ -97,13 +98,17 @@ class TcpServer:
         return ("tcp", self.host.lower(), str(self.port), self.export)
 
 
-NbdSpec = NbdkitServer | S3backerServer | UnixServer | TcpServer
+OwnServer = NbdkitServer | S3backerServer | BlockstoreServer
+"""A server that zvault runs itself."""
+
+NbdSpec = OwnServer | UnixServer | TcpServer
 
 
 def parse_nbd(text: str) -> NbdSpec:
     """An NBD server from its configuration string. Raises ValueError: what is wrong and what is right."""
     scheme, colon, rest = text.partition(":")
     parsers: dict[str, Callable[[str], NbdSpec]] = {
+        "zvault": parse_blockstore,
         "nbdkit": _parse_nbdkit,
         "s3backer": parse_s3backer,
         "unix": _parse_unix,
@@ -111,12 +116,11 @@ def parse_nbd(text: str) -> NbdSpec:
     }
     if colon and scheme in parsers:
         return parsers[scheme](rest)
-    if colon and scheme == "zvault":
-        raise ValueError("zvault's own block store (zvault:…) is not supported by this version")
     near = difflib.get_close_matches(scheme.split()[0] if scheme.split() else "", parsers, n=1)
     hint = f'; did you mean "{near[0]}:…"?' if near else ""
     raise ValueError(
-        f"starts with none of nbdkit:PLUGIN …, s3backer:BUCKET …, unix:/path, tcp:host[:port][/export]{hint}"
+        "starts with none of zvault:BUCKET/KEY …, nbdkit:PLUGIN …, s3backer:BUCKET …, unix:/path,"
+        f" tcp:host[:port][/export]{hint}"
     )
 
 

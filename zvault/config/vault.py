@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from zvault.config.blockstore import BlockstoreServer
 from zvault.config.device import Device
 from zvault.config.fields import (
     Duration,
@@ -100,6 +101,9 @@ class Vault(Table):
     def _create_needs_devices(cls, create: bool, info: ValidationInfo) -> bool:
         if create and info.data.get("device") == []:
             raise ValueError("needs a device to make the pool on: add a [[vault.NAME.device]] table")
+        for index, device in enumerate(info.data.get("device") or [] if create else []):
+            if isinstance(device.nbd, BlockstoreServer) and device.nbd.size is None:
+                raise ValueError(f"needs the size of device[{index}]: add size=10T to {device.nbd}")
         return create
 
     @field_validator("device")

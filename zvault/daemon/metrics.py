@@ -14,6 +14,7 @@ import zvault
 from zvault.core.drift import Cause
 from zvault.core.errors import Busy
 from zvault.core.ledger import Fault
+from zvault.daemon.metrics_blockstore import blockstore_metrics
 from zvault.daemon.metrics_scrub import scrub_metrics
 from zvault.daemon.metrics_stalls import stalls_metrics
 from zvault.daemon.metrics_verify import verify_metrics
@@ -64,6 +65,7 @@ class Metrics(Collector):
         yield from verify_metrics(
             self.status.context.config.backup, self.status.runs.proofs, self.status.runs.tallies.differing
         )
+        yield from blockstore_metrics(self.vaults)
         yield from stalls_metrics(self.status.stalls, self.status.context.config.vault)
 
     def _backups(self) -> Iterator[Metric]:

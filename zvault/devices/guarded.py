@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from zvault.config.blockstore import BlockstoreServer
 from zvault.config.device import Device
 from zvault.config.nbd import NbdkitServer
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
-from zvault.devices import nbdkit
+from zvault.devices import blockstore, nbdkit
 from zvault.devices.layer import Job, Slot
-from zvault.devices.s3_guard import guard_command
+from zvault.devices.nbdkit import Server
+from zvault.devices.s3_guard import STOP_SECONDS, guard_command
 from zvault.system.units import Units
 
 _KINDS: dict[str, type[ZvaultError]] = {
-    kind.__name__: kind for kind in (Busy, DeviceGone, NotFound, Refused, ToolMissing)
+    "Busy": Busy,
+    "DeviceGone": DeviceGone,
+    "NotFound": NotFound,
+    "Refused": Refused,
+    "ToolMissing": ToolMissing,
+    "Missing": NotFound,
+    "Overtaken": Busy,
+    "Denied": Refused,
+    "Unreachable": DeviceGone,
 }
+"""By the names that a guard and the block store give them (zvault/blockstore/objects.py)."""
+
+Guarded = NbdkitServer | BlockstoreServer
 
 
 def report_file(slot: Slot) -> Path:
@@ -23,23 +37,48 @@ def report_file(slot: Slot) -> Path:
     return slot.directory / f"{slot.name}.why"
 
 
-def command(slot: Slot, device: Device, spec: NbdkitServer, *, resume: bool = False) -> list[str]:
+def server_of(slot: Slot, spec: Guarded) -> Server:
+    """A device's server: its unit, script and socket."""
+    return replace(slot.server, kind="blockstore") if isinstance(spec, BlockstoreServer) else slot.server
+
+
+def server_command(slot: Slot, spec: Guarded, *, create: bool = False) -> list[str]:
+    """Argv of a device's server by itself."""
+    server = server_of(slot, spec)
+    if isinstance(spec, BlockstoreServer):
+        return blockstore.command(server, spec, create=create)
+    return nbdkit.command(spec, server.socket)
+
+
+def command(
+    slot: Slot, device: Device, spec: Guarded, *, create: bool = False, resume: bool = False
+) -> list[str]:
     """Argv of a device's server, with its guard where it needs one; see s3_take.take for ``resume``."""
-    server, bound = nbdkit.command(spec, slot.server.socket), device.lease_bound
+    server, bound = server_command(slot, spec, create=create), device.lease_bound
     if bound is None:
         return server
-    return guard_command("guard", bound, server, report=report_file(slot), resume=resume)
+    patience = blockstore.STOP_SECONDS if isinstance(spec, BlockstoreServer) else STOP_SECONDS
+    return guard_command("guard", bound, server, report=report_file(slot), resume=resume, patience=patience)
 
 
-async def start(job: Job, spec: NbdkitServer, units: Units) -> None:
+async def start(job: Job, spec: Guarded, units: Units) -> None:
     """Start a device's server. Raises as nbdkit.start, and Busy with who has the lease, or Refused."""
     slot = job.slot
-    argv = command(slot, job.device, spec, resume=job.resume)
-    report_file(slot).unlink(missing_ok=True)
+    argv = command(slot, job.device, spec, create=job.create, resume=job.resume)
+    server, own = server_of(slot, spec), isinstance(spec, BlockstoreServer)
+    for file in (report_file(slot), blockstore.status_file(server)):
+        file.unlink(missing_ok=True)
     # A guard may have to wait for a lease of this host's last boot to end.
-    deadline = nbdkit.START_DEADLINE + (job.device.lease_bound or 0.0)
+    deadline = (blockstore.START_DEADLINE if own else nbdkit.START_DEADLINE) + (job.device.lease_bound or 0.0)
     try:
-        await nbdkit.start(slot.server, spec, units, argv=argv, deadline=deadline)
+        await nbdkit.start(
+            server,
+            spec,
+            units,
+            argv=argv,
+            deadline=deadline,
+            ready=lambda: not own or blockstore.ready(server),
+        )
     except ToolFailed:
         if (error := last_words(slot)) is not None:
             raise error from None
@@ -47,7 +86,9 @@ async def start(job: Job, spec: NbdkitServer, units: Units) -> None:
 
 
 def last_words(slot: Slot) -> ZvaultError | None:
-    """Why a guard could not take or keep its lease; None where it did not say."""
+    """Why a server ended, or its guard could not take or keep its lease; None where neither said."""
+    if error := (blockstore.told(slot.server) or {}).get("error"):
+        return error_of(error)
     try:
         said = json.loads(report_file(slot).read_text(encoding="utf-8"))
     except (OSError, ValueError):

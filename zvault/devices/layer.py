@@ -68,6 +68,7 @@ class Found:
 
     ``path`` is its block device while that is there and ours, ``size`` in bytes. ``present``: there is something
     to take down, with or without a record of it. ``busy``: why it cannot be, where no open block device tells.
+    ``told``: what a server of zvault's own says of itself (zvault/devices/blockstore.py).
     """
 
     state: State = "down"
@@ -76,6 +77,7 @@ class Found:
     size: int | None = None
     present: bool = False
     busy: Busy | None = None
+    told: Data | None = None
 
     @property
     def usable(self) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
+from zvault.config.blockstore import BlockstoreServer
 from zvault.config.device import Device
-from zvault.config.nbd import NbdkitServer
+from zvault.config.nbd import NbdkitServer, OwnServer
 from zvault.config.s3backer import S3backerServer
 from zvault.core.errors import Busy
 from zvault.core.units import format_size
-from zvault.devices import guarded, nbd, nbdkit, s3backer, sockets
+from zvault.devices import blockstore, guarded, nbd, nbdkit, s3backer, sockets
 from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
-from zvault.devices.nbdkit import Server
+from zvault.devices.nbdkit import Kind, Server
 from zvault.devices.target import Target, TcpTarget, UnixTarget, reach
 from zvault.system.process import Runner
 from zvault.system.units import Units, UnitState
@@ -29,7 +30,7 @@ class Connection:
     spec: str
     connections: int
     serves: bool = False
-    kind: Literal["device", "s3backer"] = "device"
+    kind: Kind = "device"
     unix: str | None = None
     tcp: tuple[str, int] | None = None
     export: str = ""
@@ -56,7 +57,7 @@ class Connection:
         return cls(
             spec=str(device.server),
             connections=device.connections,
-            serves=isinstance(device.nbd, NbdkitServer | S3backerServer),
+            serves=isinstance(device.nbd, OwnServer),
             kind=_kind(device),
             unix=target.path if isinstance(target, UnixTarget) else None,
             tcp=(target.address, target.port) if isinstance(target, TcpTarget) else None,
@@ -107,18 +108,20 @@ class NbdSource:
         """The unit of a server that zvault runs."""
         if data:
             return _server(slot, data).unit if data["serves"] else None
-        if device is None or not isinstance(device.nbd, NbdkitServer | S3backerServer):
+        if device is None or not isinstance(device.nbd, OwnServer):
             return None
         return replace(slot.server, kind=_kind(device)).unit
 
     def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
         """See judge."""
+        told = blockstore.told(slot.server)
         if not data:
-            return _without_record(slot, unit)
+            return replace(_without_record(slot, unit), told=told)
         connection = Connection.of_data(data)
         found = judge(connection, unit, Kernel.of(connection, slot))
         lost = guarded.last_words(slot) if found.state == "gone" else None
-        return found if lost is None else replace(found, detail=f"{lost.what}: {lost.why}")
+        detail = found.detail if lost is None else f"{lost.what}: {lost.why}"
+        return replace(found, detail=detail, told=told)
 
     def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
         """The backing file and the server."""
@@ -131,9 +134,13 @@ class NbdSource:
                     s3backer.command(spec),
                 )
             ]
-        if not isinstance(spec, NbdkitServer):
+        if not isinstance(spec, guarded.Guarded):
             return []
-        steps = [Step(f"serve it, in {slot.server.unit}", guarded.command(slot, device, spec))]
+        unit = guarded.server_of(slot, spec).unit
+        if isinstance(spec, BlockstoreServer):
+            what = f"make it in the bucket if it is not there, and serve it, in {unit}"
+            return [Step(what, guarded.command(slot, device, spec, create=True))]
+        steps = [Step(f"serve it, in {unit}", guarded.command(slot, device, spec))]
         if device.size is None or spec.backing_file is None:
             return steps
         argv = nbdkit.truncate_command(spec.backing_file, device.size)
@@ -144,6 +151,8 @@ class NbdSource:
         await nbd.check(self.runner)
         if isinstance(device.nbd, NbdkitServer):
             await nbdkit.check(device.nbd, self.runner)
+        elif isinstance(device.nbd, BlockstoreServer):
+            await blockstore.check(self.runner)
         elif isinstance(device.nbd, S3backerServer):
             await s3backer.check(self.runner)
 
@@ -163,8 +172,8 @@ class NbdSource:
         target = await reach(spec, slot.server.socket, device.tls)
         record = Connection.to(device, target)
         job.write(record.as_data())
-        if isinstance(spec, NbdkitServer):
-            if device.size is not None and spec.backing_file is not None:
+        if isinstance(spec, guarded.Guarded):
+            if isinstance(spec, NbdkitServer) and device.size is not None and spec.backing_file is not None:
                 await nbdkit.make_backing_file(spec.backing_file, device.size, self.runner)
             job.say(f"starting the server of {spec}")
             await guarded.start(job, spec, self.units)
@@ -212,6 +221,8 @@ class NbdSource:
         server = _server(slot, data)
         if server.kind == "s3backer":
             await s3backer.stop(server, self.units, self.runner)
+        elif server.kind == "blockstore":
+            await blockstore.stop(server, self.units, say)
         elif not data or data["serves"]:
             await nbdkit.stop(server, self.units)
         for file in (slot.client_file, guarded.report_file(slot)):
@@ -223,8 +234,10 @@ class NbdSource:
         return f"nbd{number}" if number is not None and nbd.status(number).pid is None else None
 
 
-def _kind(device: Device) -> Literal["device", "s3backer"]:
+def _kind(device: Device) -> Kind:
     """Which template the unit of a device's server is made of."""
+    if isinstance(device.nbd, BlockstoreServer):
+        return "blockstore"
     return "s3backer" if isinstance(device.nbd, S3backerServer) else "device"
 
 

@@ -10,17 +10,16 @@ import asyncio
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zvault.config.nbd import NbdkitServer
-from zvault.config.s3backer import S3backerServer
+from zvault.config.nbd import NbdkitServer, OwnServer
 from zvault.core.errors import DeviceGone, ToolFailed, ToolMissing
 from zvault.devices import sockets
 from zvault.system.process import Runner
-from zvault.system.units import Units
+from zvault.system.units import STOP_DEADLINE, Units
 
 START_DEADLINE = 30.0
 """Seconds for a server to come up; a plugin may have to reach its storage first."""
@@ -31,16 +30,17 @@ _MAKE_FILE = 'umask 077; [ -s "$1" ] || [ -b "$1" ] || { shift; exec "$@"; }'
 """An empty file counts as none: it is what an interrupted truncate leaves."""
 
 
+Kind = Literal["device", "s3backer", "blockstore"]
+"""The template that a server's unit is made of: what it must be let do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where one server's unit, script and socket are: in a folder for root alone, which is there already.
-
-    ``kind`` tells which template its unit is made of: what it must be let do.
-    """
+    """Where one server's unit, script and socket are: in a folder for root alone, which is there already."""
 
     name: str
     directory: Path
-    kind: Literal["device", "s3backer"] = "device"
+    kind: Kind = "device"
 
     @property
     def unit(self) -> str:
@@ -114,19 +114,23 @@ async def make_backing_file(path: str, size: int, runner: Runner) -> None:
 
 async def start(
     server: Server,
-    spec: NbdkitServer | S3backerServer,
+    spec: OwnServer,
     units: Units,
     *,
     argv: Sequence[str],
     deadline: float = START_DEADLINE,
+    ready: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Start a server by ``argv`` in its unit, and wait until it listens. Raises ToolFailed with its last words."""
+    """Start a server by ``argv`` in its unit, and wait until it listens and is ``ready``.
+
+    Raises ToolFailed with its last words.
+    """
     server.socket.unlink(missing_ok=True)
     write_script(server.script, script(argv))
     began = time.time()
     await units.start(server.unit)
     give_up = time.monotonic() + deadline
-    while not sockets.unix_listening(str(server.socket)):
+    while not (ready() and sockets.unix_listening(str(server.socket))):
         late = time.monotonic() >= give_up
         if late or not (await units.state(server.unit)).running:
             failed = ToolFailed(
@@ -145,10 +149,10 @@ async def _last_words(server: Server, units: Units, since: float) -> str:
     return words or f"it ended without a word ({(await units.state(server.unit)).result})"
 
 
-async def stop(server: Server, units: Units) -> None:
+async def stop(server: Server, units: Units, deadline: float = STOP_DEADLINE) -> None:
     """Stop a server and remove its files. It need not run. Raises DeviceGone when it cannot be stopped."""
     try:
-        await units.stop(server.unit)
+        await units.stop(server.unit, deadline)
     except ToolFailed as error:
         raise DeviceGone(error.what, error.why, error.next) from error
     for path in (server.script, server.socket):

@@ -7,7 +7,7 @@ server, whatever becomes of zvaultd. Once it can no longer know that the lease i
 - as soon as it finds the lease replaced;
 - and if it stands still itself systemd does it, by the unit's watchdog, before the bound is over.
 
-``python -m zvault.devices.s3_guard show|take|guard --bound SECONDS [--of BOOT] [--resume] -- nbdkit …``, with
+``python -m zvault.devices.s3_guard show|take|guard --bound SECONDS [--of BOOT] [--resume] … -- nbdkit …``, with
 the server's argv, from which it takes what the plugin is told of the store. ``show`` and ``take`` print one JSON
 document; ``take`` takes the lease from the host whose boot is BOOT, and from no other.
 """
@@ -38,7 +38,8 @@ RENEWALS = 10
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
 STOP_SECONDS = 15.0
-"""Seconds for the server to end by itself; the unit's TimeoutStopSec is longer."""
+"""Seconds for the server to end by itself, where it has nothing to put away; its unit's TimeoutStopSec is longer."""
+GIVE_BACK_SECONDS = 3.0
 SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
 
@@ -46,7 +47,11 @@ SETTLE_SECONDS = 2.0
 class Guard:
     """Runs one server for as long as this host has the lease."""
 
-    def __init__(self, store: Store, mine: Lease, etag: str, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, mine: Lease, etag: str, clock: Clock, patience: float = STOP_SECONDS
+    ) -> None:
+        """``patience``: how many seconds the server may take to stop, with the lease renewed meanwhile."""
+        self.patience = patience
         self.store = store
         self.mine = mine
         self.etag = etag
@@ -74,19 +79,21 @@ class Guard:
         stopping = asyncio.ensure_future(self.stop.wait())
         await asyncio.wait({ended, renewing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
+        if not ended.done() and not renewing.done():
+            with contextlib.suppress(ProcessLookupError):
+                server.terminate()
+            # It may have much to put away, so the lease must not run out meanwhile.
+            await asyncio.wait({ended, renewing}, timeout=self.patience, return_when=asyncio.FIRST_COMPLETED)
         if renewing.done():
             self.dead = await put_down(server)
             raise renewing.result()
         renewing.cancel()
-        if ended.done():
-            # The lease is not given back: a pool of this host's may still wait for the device.
-            why = describe_exit(ended.result())
-            raise ToolFailed("the device's server died", why, "see its unit's journal")
-        with contextlib.suppress(ProcessLookupError):
-            server.terminate()
-        await asyncio.wait({ended}, timeout=STOP_SECONDS)
         if not ended.done():
             await put_down(server)
+        elif not self.stop.is_set() or ended.result() != 0:
+            # The lease is not given back: a pool of this host's may still wait for the device, or for the rest of it.
+            why = describe_exit(ended.result())
+            raise ToolFailed("the device's server died", why, "see its unit's journal")
         await self._give_back()
 
     async def _renew(self) -> ZvaultError:
@@ -150,7 +157,7 @@ class Guard:
     async def _give_back(self) -> None:
         free = dataclasses.replace(self.mine, held=False)
         with contextlib.suppress(ZvaultError, Lost, TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self.store.put, free, self.etag), STOP_SECONDS / 5)
+            await asyncio.wait_for(asyncio.to_thread(self.store.put, free, self.etag), GIVE_BACK_SECONDS)
 
 
 def guard_command(
@@ -161,11 +168,13 @@ def guard_command(
     of: str = "",
     report: Path | None = None,
     resume: bool = False,
+    patience: float = STOP_SECONDS,
 ) -> list[str]:
-    """Argv of this program. ``report``: where ``guard`` leaves why it ended, as JSON."""
+    """Argv of this program. ``report``: where ``guard`` leaves why it ended, as JSON; ``patience`` as Guard has it."""
     argv = [sys.executable, "-P", "-m", "zvault.devices.s3_guard", verb, f"--bound={bound:g}"]
     argv += [f"--of={of}"] if of else []
     argv += [f"--report={report}"] if report is not None else []
+    argv += [f"--patience={patience:g}"] if patience != STOP_SECONDS else []
     return [*argv, *(["--resume"] if resume else []), "--", *server]
 
 
@@ -176,6 +185,7 @@ def main() -> int:
     parser.add_argument("--bound", type=float, required=True)
     parser.add_argument("--of", default="")
     parser.add_argument("--report", type=Path)
+    parser.add_argument("--patience", type=float, default=STOP_SECONDS)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("server", nargs="+")
     given = parser.parse_args()
@@ -187,7 +197,8 @@ def main() -> int:
         if given.verb == "take":
             return _print({"etag": take_over(store, mine, given.of, _say, clock)})
         etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
-        return asyncio.run(_guarded(Guard(store, mine, etag, clock), given.server, given.report))
+        guard = Guard(store, mine, etag, clock, given.patience)
+        return asyncio.run(_guarded(guard, given.server, given.report))
     except (Lost, TimeoutError):
         return _failed(Busy("the lease could not be taken", "another host is at it too", "try again"), given)
     except ZvaultError as error:

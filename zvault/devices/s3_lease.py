@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from zvault.core.errors import DeviceGone, NotFound, Refused, ToolMissing
+from zvault.system.credentials import credential_file
 from zvault.system.lease import current_boot_id
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -32,7 +33,10 @@ CONNECT_SECONDS, READ_SECONDS = 5, 10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an object store keeps a device's blocks: as nbdkit's S3 plugin is told of it. Secrets are not in it."""
+    """Where an object store keeps a device's blocks: as nbdkit's S3 plugin, or zvault's own, is told of it.
+
+    Secrets are not in it.
+    """
 
     bucket: str
     key: str
@@ -46,11 +50,12 @@ class Place:
         if not words.get("bucket") or not words.get("key"):
             why = "its place in the object store is not known"
             raise Refused("there can be no lease of it", why, "give the S3 plugin bucket= and key=")
-        return cls(words["bucket"], words["key"], words.get("endpoint-url"), tuple(params))
+        endpoint = words.get("endpoint-url") or words.get("endpoint")
+        return cls(words["bucket"], words["key"], endpoint, tuple(params))
 
     @property
     def lease(self) -> str:
-        """The lease's key; the blocks are ``KEY/0123456789abcdef``."""
+        """The lease's key; the blocks are below ``KEY/``."""
         return f"{self.key}.lease"
 
     def __str__(self) -> str:
@@ -194,16 +199,26 @@ def _client(place: Place) -> Any:
     try:
         import boto3
         from botocore.config import Config
+        from botocore.session import Session
     except ImportError as error:
         raise ToolMissing("the object store cannot be asked", str(error), "install python3-boto3") from error
     words = _words(place.params)
     # Retries are the guard's own: it knows how long it may take.
     config = Config(
-        connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries={"total_max_attempts": 1}
+        connect_timeout=CONNECT_SECONDS,
+        read_timeout=READ_SECONDS,
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": words.get("style", "auto")},
     )
-    return boto3.client(
+    file = _keys(words)
+    # Named, the profile comes before what the environment says.
+    session = Session(profile=words.get("profile", "default") if file else words.get("profile"))
+    if file is not None:
+        session.set_config_variable("credentials_file", str(file))
+    return boto3.Session(botocore_session=session).client(
         "s3",
         endpoint_url=place.endpoint,
+        region_name=words.get("region"),
         aws_access_key_id=_secret(words.get("access-key")),
         aws_secret_access_key=_secret(words.get("secret-key")),
         aws_session_token=_secret(words.get("session-token")),
@@ -215,6 +230,20 @@ def _words(params: Sequence[str]) -> dict[str, str]:
     """The plugin's parameters; it takes them with "_" for "-" too."""
     pairs = (word.split("=", 1) for word in params if "=" in word)
     return {name.replace("_", "-"): value for name, value in pairs}
+
+
+def _keys(words: dict[str, str]) -> Path | None:
+    """The file with the keys, in the form of ``~/.aws/credentials``; None where boto3 finds them by itself."""
+    if "credential" in words:
+        return credential_file(words["credential"])
+    if "keys" not in words:
+        return None
+    file = Path(words["keys"])
+    if not file.is_file():
+        raise NotFound(
+            f"there is no file {file}", "the keys to the object store are said to be in it", "see keys="
+        )
+    return file
 
 
 def _secret(value: str | None) -> str | None:

@@ -47,7 +47,7 @@ class BlockDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device as ``probe`` finds it. ``partial`` is neither up nor down: half of it is there."""
+    """A device as ``probe`` finds it. ``partial`` is neither up nor down: half of it is there. ``told`` as in Found."""
 
     name: str
     spec: str
@@ -55,6 +55,7 @@ class DeviceState:
     state: State
     detail: str
     size: int | None
+    told: Data | None = None
 
 
 class Stack:
@@ -177,7 +178,8 @@ class Stack:
         state, detail = found.verdict()
         device = self.inventory.device(found.slot)
         spec = found.record.spec if found.record else device.spec if device else ""
-        return DeviceState(found.slot.name, spec, found.path, state, detail, found.size)
+        told = found.layers[0].told if found.layers else None
+        return DeviceState(found.slot.name, spec, found.path, state, detail, found.size, told)
 
     async def _verified(self) -> list[BlockDevice]:
         """Look again at all that should be up now."""

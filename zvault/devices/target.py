@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from pathlib import Path
 
+from zvault.config.blockstore import BlockstoreServer
 from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer
 from zvault.config.parts import Tls
 from zvault.config.s3backer import S3backerServer
@@ -79,7 +80,7 @@ Target = UnixTarget | TcpTarget
 async def reach(spec: NbdSpec, socket: Path, tls: Tls | None = None) -> Target:
     """The target of a server. One that must run already is connected to once; raises DeviceGone if it does not."""
     match spec:
-        case NbdkitServer() | S3backerServer():
+        case NbdkitServer() | S3backerServer() | BlockstoreServer():
             return UnixTarget(str(socket))
         case UnixServer(path, export):
             await _answer(asyncio.open_unix_connection(path), spec)

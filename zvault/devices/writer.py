@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zvault.config.device import Device
-from zvault.config.nbd import NbdkitServer
 from zvault.core.errors import Refused, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices import guarded, nbdkit, rbd_owner
+from zvault.devices import guarded, rbd_owner
 from zvault.devices.layer import Say, Slot, Step
 from zvault.devices.rbd_source import cluster_of
 from zvault.devices.s3_guard import guard_command
@@ -117,9 +116,9 @@ async def _refuse_if_still_locked(device: Device, holds: Holder, runner: Runner)
 
 def _argv(verb: str, slot: Slot, device: Device, bound: float, *, of: str = "") -> list[str]:
     spec = device.server
-    if not isinstance(spec, NbdkitServer):
+    if not isinstance(spec, guarded.Guarded):
         raise TypeError("only blocks in an object store have a lease")
-    return guard_command(verb, bound, nbdkit.command(spec, slot.server.socket), of=of)
+    return guard_command(verb, bound, guarded.server_command(slot, spec), of=of)
 
 
 async def _ask_guard(argv: Sequence[str], device: Device, runner: Runner, deadline: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from zvault.core.lineage import find_base
 from zvault.core.model import Dataset
 from zvault.core.names import excluded
 from zvault.core.replication import TransferPlan
+from zvault.devices.blockstore import document as document_of
 from zvault.ops.context import Context
 from zvault.ops.lag import lags
 from zvault.ops.plan import Sides, look, plan_all
@@ -79,6 +80,9 @@ async def vault_document(keeper: Keeper) -> Document:
             "state": device.state,
             "detail": device.detail,
             "size": device.size,
+            "store": document_of(device.told, keeper.context.clock.time())
+            if device.told is not None
+            else None,
         }
         for device in devices
     ]

@@ -68,11 +68,9 @@ class Units:
         if result.returncode != 0:
             raise _failed(f"the unit {unit} cannot be started", result, unit)
 
-    async def stop(self, unit: str) -> None:
-        """Stop a unit and forget that it failed. It need not run."""
-        result = await self.runner.run(
-            ["systemctl", "--quiet", "stop", unit], deadline=STOP_DEADLINE, check=False
-        )
+    async def stop(self, unit: str, deadline: float = STOP_DEADLINE) -> None:
+        """Stop a unit and forget that it failed. It need not run. ``deadline`` is longer than its TimeoutStopSec."""
+        result = await self.runner.run(["systemctl", "--quiet", "stop", unit], deadline=deadline, check=False)
         state = await self.state(unit)
         if state.active == "failed":
             await self.runner.run(["systemctl", "reset-failed", unit], deadline=SHOW_DEADLINE, check=False)

@@ -258,8 +258,8 @@ LIFE = [
 @pytest.mark.parametrize("wrong", WRONG)
 def test_any_call_of_a_life_may_go_wrong(mode: Mode, wrong: Any) -> None:
     calls = walk(mode, LIFE, []).calls
-    assert calls > 50
-    for at in range(calls):
+    assert calls > 40
+    for at in range(calls + 10):
         walk(mode, LIFE, [Fault(at, wrong, 3)])
 
 

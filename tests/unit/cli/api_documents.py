@@ -129,3 +129,19 @@ def run_events(result="ok", error=None, middle=()):
         event("pruned", side="vault", count=0, snapshots=[]),
         event("run-finished", result=result, bytes=2 << 30, seconds=20.48, error=error),
     ]
+
+
+def store(**changes):
+    """What a block store's server said last; ``changes`` of its figures."""
+    return {
+        "mode": "writeback",
+        "journal_used": 3 << 28,
+        "journal_capacity": 8 << 30,
+        "live_bytes": 280 << 30,
+        "stored_bytes": 312 << 30,
+        "fenced": False,
+        "ready": True,
+        "closed": False,
+        "trouble": None,
+        "requests": None,
+    } | changes
