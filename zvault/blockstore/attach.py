@@ -168,6 +168,8 @@ def _uploading(engine: Engine) -> None:
                 with engine.changed:
                     if not engine.log.waiting and engine.failure is None:
                         engine.changed.wait(1.0)
+                    if engine.failure is None:
+                        engine.seal_what_lingers()
     except StoreError as error:
         engine.fail(error)
 

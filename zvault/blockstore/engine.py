@@ -89,6 +89,8 @@ class Engine:
         self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
         self.streams = Streams()
         self._ragged = threading.Lock()
+        self._care = threading.RLock()
+        """Of whoever takes a checkpoint or collects garbage: one at a time."""
         self.closing = False
 
     # Writing
@@ -110,6 +112,8 @@ class Engine:
             self._append(block, count, data)
             for piece in self.log.place(block, data):
                 self.blocks.moved(*piece)
+            # Not before: a segment that ends in the middle of a frame does not hold it.
+            self.log.frame += 1
             self.written_bytes += len(data)
 
     def zero(self, offset: int, length: int) -> None:
@@ -130,6 +134,7 @@ class Engine:
         with self.changed:
             self._append(block, count, None)
             self.blocks.overlay.zero(block, count, self.log.zero(block, count))
+            self.log.frame += 1
 
     def _append(self, block: int, count: int, data: memoryview | None) -> None:
         """Put a frame into the journal, once there is room for it there and in memory."""
@@ -151,8 +156,7 @@ class Engine:
                 self._release()
                 self._wait()
             else:
-                break
-        self.log.frame += 1
+                return
 
     def _write_ragged(self, offset: int, data: memoryview) -> None:
         """Change parts of blocks; two that do so at once wait for each other."""
@@ -266,38 +270,40 @@ class Engine:
     # Keeping
 
     def tend(self, idle: float) -> None:
-        """What is to be done now and then: upload what lingers, checkpoints, garbage. Raises StoreError.
+        """What is to be done now and then: checkpoints, collecting garbage. Raises StoreError.
 
         ``idle``: seconds since the last write.
         """
-        with self.changed:
-            self._release()
-            filling = self.log.filling
-            if filling is not None and time.monotonic() - filling.began >= self.options.linger:
-                self.log.seal()
         due = self.checkpoints.due
         waits = due > 0 or bool(self.checkpoints.dying)
         if due >= self.options.checkpoint_segments or (waits and idle >= self.options.idle):
             self.checkpoint()
             self.collect()
 
+    def seal_what_lingers(self) -> None:
+        """Have uploaded what nobody flushes. With the lock held."""
+        filling = self.log.filling
+        if filling is not None and time.monotonic() - filling.began >= self.options.linger:
+            self.log.seal()
+        self._release()
+
     def checkpoint(self) -> None:
         """Take a checkpoint of what is in the store. Raises StoreError, Fenced."""
-        self.checkpoints.take(self.blocks.root.counts)
+        with self._care:
+            self.checkpoints.take(self.blocks.root.counts)
 
     def collect(self) -> int:
         """Clear what is mostly dead; how many segments were. Raises StoreError."""
-        with self.changed:
-            dying = sum(int(self.usage.size[number]) for number in self.usage.dead())
-            numbers = chosen(self.usage, self.blocks.root.applied, self.options.stored, dying)
-        done = 0
-        for number in numbers:
-            if number in self.collector.refused:
-                continue
-            if self.closing:
-                break
-            done += self.collector.clear(number)
-        return done
+        with self._care:
+            with self.changed:
+                dying = sum(int(self.usage.size[number]) for number in self.usage.dead())
+                numbers = chosen(self.usage, self.blocks.root.applied, self.options.stored, dying)
+            done = 0
+            for number in numbers:
+                if self.closing or self.checkpoints.due >= self.options.checkpoint_segments:
+                    break
+                done += number not in self.collector.refused and self.collector.clear(number)
+            return done
 
     def still_ours(self) -> None:
         """Raises Fenced when another writer has taken the store."""

@@ -250,6 +250,7 @@ LIFE = [
     ("checkpoint", 0, 0),
     ("close", 0, 0),
     ("write", 1, 1),
+    *(("write", 60 + at, 700) for at in (0, 600, 1200, 1800, 2400)),
     ("flush", 0, 0),
 ]
 
