@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from zvault.blockstore.blockmap import BlockMap, fetched
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import SLOT_BITS, ZERO, Damaged, Segment
-from zvault.blockstore.journal import Journal
+from zvault.blockstore.journal import Frame, Journal
 from zvault.blockstore.objects import ObjectStore, StoreError
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import Epoch, newest_root, superblock, tail
@@ -138,7 +138,7 @@ def _known_end(epoch: int, root: Root) -> int | None:
 def _replay(engine: Engine, after: int, say: Say) -> None:
     """Put into the log what was answered and never reached the store."""
     frames = size = 0
-    for frame in engine.journal.frames(after):
+    for frame in _frames(engine, after, say):
         with engine.changed:
             while not engine.log.room(frame.count if frame.data is not None else 1):
                 engine.log.wait()
@@ -147,8 +147,8 @@ def _replay(engine: Engine, after: int, say: Say) -> None:
                     frame.block, frame.count, engine.log.zero(frame.block, frame.count)
                 )
             else:
-                for piece in engine.log.place(frame.block, memoryview(frame.data)):
-                    engine.blocks.moved(*piece)
+                place = engine.log.place(frame.block, memoryview(frame.data))
+                engine.blocks.moved(frame.block, frame.count, *place)
                 size += len(frame.data)
             engine.log.frame = frame.number
         frames += 1
@@ -160,18 +160,29 @@ def _replay(engine: Engine, after: int, say: Say) -> None:
                 engine.log.wait()
 
 
+def _frames(engine: Engine, after: int, say: Say) -> Iterator[Frame]:
+    try:
+        yield from engine.journal.frames(after)
+    except Damaged as error:
+        if not engine.options.give_up_journal:
+            raise
+        say(f"{error.what}: {error.why}; what comes after that is given up")
+
+
 def _uploading(engine: Engine) -> None:
     """A thread that uploads."""
     try:
         while engine.failure is None:
-            if not engine.log.upload():
+            if engine.log.upload():
+                engine.release()
+            else:
                 with engine.changed:
                     if not engine.log.waiting and engine.failure is None:
                         engine.changed.wait(1.0)
                     if engine.failure is None:
                         engine.seal_what_lingers()
-    except StoreError as error:
-        engine.fail(error)
+    except Exception as error:
+        _give_up(engine, error)
 
 
 def _tending(engine: Engine, say: Say) -> None:
@@ -189,6 +200,14 @@ def _tending(engine: Engine, say: Say) -> None:
             if now - watched >= engine.options.watch and now - since < 2 * engine.options.watch:
                 watched = now
                 engine.still_ours()
-    except StoreError as error:
+    except Exception as error:
         say(str(error))
-        engine.fail(error)
+        _give_up(engine, error)
+
+
+def _give_up(engine: Engine, error: Exception) -> None:
+    """Nobody may wait for a thread that is no more."""
+    what = "the block store failed by a fault of its own"
+    engine.fail(
+        error if isinstance(error, StoreError) else StoreError(what, repr(error), "start its server anew")
+    )

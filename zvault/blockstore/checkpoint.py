@@ -76,6 +76,7 @@ class Checkpoints:
         writer = _MapWriter(self)
         for part, change in self._changes(segments):
             self._apply(part, change, upto, writer)
+        writer.flush()
         self._rewrite(writer)
         with self.changed:
             for segment in segments:

@@ -120,7 +120,7 @@ class Collector:
         first, last = min(slots), max(slots)
         data = self.store.get(key, first * SLOT, (last + 1 - first) * SLOT)
         for block, slot in zip(blocks, slots, strict=True):
-            taken = taken_out(data, slot - first, [block], segment.sequence)
+            taken = taken_out(data, slot - first, [block], segment.sequence, segment.epoch)
             if taken is None:
                 raise Damaged(f"the segment {key} cannot be cleared", f"its slot {slot} is damaged", _NEXT)
             self._move_block(segment.sequence, block, slot, taken[0])
@@ -135,8 +135,7 @@ class Collector:
                     extent = self.blocks.resolve(block, 1)[0]
                     if (extent.sequence, extent.slot) != (sequence, slot):
                         return
-                    for piece in self.log.place(block, data):
-                        self.blocks.moved(*piece)
+                    self.blocks.moved(block, 1, *self.log.place(block, data))
                     self.moved_bytes += BLOCK
                     return
             except Absent as error:

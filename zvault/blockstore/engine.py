@@ -17,7 +17,7 @@ from zvault.blockstore.cache import Cache
 from zvault.blockstore.checkpoint import Checkpoints
 from zvault.blockstore.collect import Collector, chosen
 from zvault.blockstore.fetch import Fetcher
-from zvault.blockstore.format import BLOCK, Superblock
+from zvault.blockstore.format import BLOCK, SLOTS, Superblock
 from zvault.blockstore.journal import Full, Journal, NoRoom
 from zvault.blockstore.log import Log
 from zvault.blockstore.objects import Buffer, Missing, ObjectStore, StoreError
@@ -26,8 +26,8 @@ from zvault.blockstore.recovery import Epoch
 from zvault.blockstore.root import Root
 from zvault.blockstore.usage import Usage
 
-PIECE = 1024 * BLOCK
-"""A longer write is several frames of so many bytes."""
+PIECE = SLOTS // 3 * BLOCK
+"""A longer write is several frames of so many bytes: three fill a segment."""
 ZERO_PIECE = 1 << 18
 """Blocks of one frame of zeroes at most: 1 GiB."""
 SLOW_FROM = 0.5
@@ -110,9 +110,8 @@ class Engine:
         self._pace(len(data))
         with self.changed:
             self._append(block, count, data)
-            for piece in self.log.place(block, data):
-                self.blocks.moved(*piece)
-            # Not before: a segment that ends in the middle of a frame does not hold it.
+            self.blocks.moved(block, count, *self.log.place(block, data))
+            # Not before: a segment that is sealed to make room does not hold it.
             self.log.frame += 1
             self.written_bytes += len(data)
 
@@ -148,12 +147,10 @@ class Engine:
             except Full:
                 # It has room again once what it holds is in the store.
                 self.log.seal()
-                self._release()
                 self._wait()
             except NoRoom as error:
                 self.trouble = str(error)
                 self.log.seal()
-                self._release()
                 self._wait()
             else:
                 return
@@ -189,7 +186,6 @@ class Engine:
             target = self.log.sealed
             while self.log.uploaded < target:
                 self._wait()
-            self._release()
 
     # Reading
 
@@ -285,7 +281,6 @@ class Engine:
         filling = self.log.filling
         if filling is not None and time.monotonic() - filling.began >= self.options.linger:
             self.log.seal()
-        self._release()
 
     def checkpoint(self) -> None:
         """Take a checkpoint of what is in the store. Raises StoreError, Fenced."""
@@ -329,8 +324,7 @@ class Engine:
             self._all_in_store()
             if self.checkpoints.due:
                 self.checkpoint()
-            with self.changed:
-                self._release()
+            self.release()
         finally:
             self.fail(Closed("the block store is closed"))
             self.abandon()
@@ -343,17 +337,20 @@ class Engine:
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """The journal need not keep what is in the store. May wait for its disk, so not with the lock held."""
         self.journal.release(self.log.frame_uploaded)
+        with self.changed:
+            self.changed.notify_all()
 
     def _wait(self) -> None:
         """Wait for a change; without threads make one. Raises StoreError once there will be none."""
         self._usable(reading=True)
         if self.options.uploads == 0:
             self.log.upload()
+            self.release()
         else:
             self.changed.wait(1.0)
-        self._release()
 
     def _usable(self, *, reading: bool = False) -> None:
         if self.failure is not None:

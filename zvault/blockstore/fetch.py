@@ -9,11 +9,9 @@ from concurrent.futures import Executor, Future
 from typing import Protocol
 
 from zvault.blockstore.blockmap import Extent
-from zvault.blockstore.format import BLOCK, SLOT, SLOTS, Damaged, segment_key, taken_out
+from zvault.blockstore.format import BLOCK, CHUNK, SLOT, SLOTS, Damaged, segment_key, taken_out
 from zvault.blockstore.objects import ObjectStore
 
-CHUNK = 16
-"""Slots a chunk, the unit of the cache: blocks that were written together are read together."""
 SPAN = 32
 """Chunks a request at most, 2 MiB: large enough to be worth it, small enough for several side by side."""
 
@@ -152,7 +150,7 @@ class Fetcher:
             data = found[extent.sequence, chunk]
             if isinstance(data, Future):
                 data = data.result()
-            taken = taken_out(data, first, blocks, extent.sequence)
+            taken = taken_out(data, first, blocks, extent.sequence, epoch)
             if taken is None:
                 taken = self._once_more(extent.sequence, epoch, chunk, first, blocks)
             out += taken
@@ -166,7 +164,7 @@ class Fetcher:
         self.forget(sequence, chunk)
         key = segment_key(self.prefix, sequence, epoch)
         data = self.store.get(key, chunk * CHUNK * SLOT, CHUNK * SLOT)
-        taken = taken_out(data, first, blocks, sequence)
+        taken = taken_out(data, first, blocks, sequence, epoch)
         if taken is None:
             raise Damaged(
                 f"blocks {blocks.start} to {blocks.stop - 1} cannot be read ({len(blocks) * BLOCK} bytes)",

@@ -24,6 +24,8 @@ SLOT = BLOCK + SUM
 """Bytes of a slot: a block and its checksum, so that any run of slots can be fetched and verified by itself."""
 SLOTS = 2040
 """At most so many slots a segment, which makes 8 MiB objects."""
+CHUNK = 16
+"""Slots a chunk, the unit of the cache: blocks that were written together are read together."""
 ENTRIES = 8192
 """At most so many entries in a segment's table."""
 ZERO = 0xFFFF
@@ -33,6 +35,7 @@ SLOT_BITS = 16
 
 TABLE = np.dtype([("block", "<u8"), ("count", "<u4"), ("slot", "<u4")])
 _FOOTER = struct.Struct("<8s16sQQQIIQQ")
+_NUMBERS = struct.Struct("<QQ")
 _MAGIC = b"zvsegm01"
 FOOTER = _FOOTER.size
 TAIL = FOOTER + 16 * SLOTS // 4
@@ -110,9 +113,12 @@ def numbers_of(key: str) -> tuple[int, int]:
     return int(first, 16), int(second, 16)
 
 
-def seed(sequence: int, block: int) -> int:
-    """What a slot's checksum is seeded with: the right bytes in the wrong place do not pass."""
-    return ((sequence & 0xFFFFFFF) << 36) | block
+def seed(sequence: int, epoch: int, block: int) -> int:
+    """What a slot's checksum is seeded with: neither the right bytes in the wrong place pass, nor another epoch's.
+
+    That of the next block is the next number.
+    """
+    return (xxhash.xxh3_64_intdigest(_NUMBERS.pack(sequence, epoch)) >> 1) + block
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,7 @@ def encode(slots: bytearray, segment: Segment, identity: bytes) -> memoryview:
     for block, count, slot in segment.table.tolist():
         if slot == ZERO:
             continue
-        mark = seed(segment.sequence, block)
+        mark = seed(segment.sequence, segment.epoch, block)
         for at in range(slot * SLOT, (slot + count) * SLOT, SLOT):
             view[at + BLOCK : at + SLOT] = digest(view[at : at + BLOCK], mark)
             mark += 1
@@ -193,8 +199,8 @@ def whole(data: Buffer, segment: Segment) -> list[int]:
     bad = []
     for block, count, slot in segment.table.tolist():
         if slot != ZERO:
-            marks = range(seed(segment.sequence, block), seed(segment.sequence, block) + count)
-            bad += [slot + index for index, mark in enumerate(marks) if not good(data, slot + index, mark)]
+            mark = seed(segment.sequence, segment.epoch, block)
+            bad += [slot + index for index in range(count) if not good(data, slot + index, mark + index)]
     return bad
 
 
@@ -205,16 +211,18 @@ def good(slots: Buffer, index: int, mark: int) -> bool:
     return len(view) == SLOT and xxhash.xxh3_64_digest(view[:BLOCK], mark) == view[BLOCK:]
 
 
-def taken_out(slots: Buffer, first: int, blocks: Sequence[int], sequence: int) -> list[memoryview] | None:
+def taken_out(
+    slots: Buffer, first: int, blocks: Sequence[int], sequence: int, epoch: int
+) -> list[memoryview] | None:
     """Blocks of consecutive slots, beginning with the ``first`` of these; None unless all match their checksums."""
     view = memoryview(slots)
     if len(view) < (first + len(blocks)) * SLOT:
         return None
     out = []
-    at, digest = first * SLOT, xxhash.xxh3_64_digest
+    at, digest, mark = first * SLOT, xxhash.xxh3_64_digest, seed(sequence, epoch, 0)
     for block in blocks:
         data = view[at : at + BLOCK]
-        if digest(data, seed(sequence, block)) != view[at + BLOCK : at + SLOT]:
+        if digest(data, mark + block) != view[at + BLOCK : at + SLOT]:
             return None
         out.append(data)
         at += SLOT

@@ -57,17 +57,15 @@ class Log:
             return True
         return len(self.memory) < self.limit
 
-    def place(self, block: int, data: memoryview) -> list[tuple[int, int, int, int]]:
-        """Put blocks into the log, for which there must be room: (block, count, sequence, slot) of each piece."""
-        pieces = []
-        while data:
-            filling = self._open()
-            take = data[: filling.room * BLOCK]
-            slot = filling.add(block, take)
-            count = len(take) // BLOCK
-            pieces.append((block, count, filling.sequence, slot))
-            block, data = block + count, data[len(take) :]
-        return pieces
+    def place(self, block: int, data: memoryview) -> tuple[int, int]:
+        """Put blocks, at most a segment's, into the log, for which there must be room; the first one's place.
+
+        All of them go into one segment: a frame is there whole or not at all.
+        """
+        if self.filling is not None and self.filling.room * BLOCK < len(data):
+            self.seal()
+        filling = self._open()
+        return filling.sequence, filling.add(block, data)
 
     def zero(self, block: int, count: int) -> int:
         """Have blocks read as zeroes; the sequence of the segment that says so."""

@@ -35,6 +35,8 @@ class Denied(StoreError):
 class Unreachable(StoreError):
     """It did not answer, answered too late, or said that it is too busy (429, 500, 503). Worth another try."""
 
+    retryable = True
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
