@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -70,6 +71,9 @@ class Engine:
         self.changed = threading.Condition()
         self.failure: StoreError | None = None
         self.trouble: str | None = None
+        self.requests: Callable[[], dict[str, int]] = dict
+        """What the store was asked for by this process, by kind."""
+        self._requests_before = dict(root.counts)
         self.written_bytes = 0
         self.read_bytes = 0
         threads = options.uploads
@@ -285,7 +289,8 @@ class Engine:
     def checkpoint(self) -> None:
         """Take a checkpoint of what is in the store. Raises StoreError, Fenced."""
         with self._care:
-            self.checkpoints.take(self.blocks.root.counts)
+            before, now = self._requests_before, self.requests()
+            self.checkpoints.take({kind: before.get(kind, 0) + now.get(kind, 0) for kind in before | now})
 
     def collect(self) -> int:
         """Clear what is mostly dead; how many segments were. Raises StoreError."""
