@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from zvault.blockstore.blockmap import Absent, BlockMap, Extent
-from zvault.blockstore.fetch import SPAN
 from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
 from zvault.blockstore.log import Log
 from zvault.blockstore.objects import ObjectStore
@@ -20,6 +19,10 @@ SLACK = 4 * SLOTS * SLOT
 """Bytes that may be stored in any case."""
 SMALL = SLOTS * SLOT // 4
 """A segment of fewer bytes is small: flushes made it, and many of them cost more requests than one."""
+GAP = 256
+"""Slots that are read for nothing rather than with a request of their own."""
+LAGGING = 1.2
+"""So many times what may be stored is stored: then writers have to leave room for collecting."""
 MANY = 64
 """So many small ones are left alone."""
 
@@ -95,7 +98,7 @@ class Collector:
                 shift = extent.block - block
                 if extent.sequence != segment.sequence or extent.slot != slot + shift:
                     continue
-                if not out or extent.slot + extent.count - out[-1][1][0] > SPAN * 16:
+                if not out or extent.slot - out[-1][1][-1] > GAP:
                     out.append(([], []))
                 out[-1][0].extend(range(extent.block, extent.block + extent.count))
                 out[-1][1].extend(range(extent.slot, extent.slot + extent.count))
@@ -129,8 +132,7 @@ class Collector:
         while True:
             try:
                 with self.changed:
-                    # Writers come first: two of the buffers are theirs.
-                    while not self.log.room(1) or len(self.log.memory) > self.log.limit - 2:
+                    while not self.log.room_for_garbage():
                         self.log.wait()
                     extent = self.blocks.resolve(block, 1)[0]
                     if (extent.sequence, extent.slot) != (sequence, slot):

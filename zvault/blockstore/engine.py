@@ -16,7 +16,7 @@ from zvault.blockstore.ahead import Streams
 from zvault.blockstore.blockmap import Absent, BlockMap, Extent
 from zvault.blockstore.cache import Cache
 from zvault.blockstore.checkpoint import Checkpoints
-from zvault.blockstore.collect import Collector, chosen
+from zvault.blockstore.collect import LAGGING, SLACK, Collector, chosen
 from zvault.blockstore.fetch import Fetcher
 from zvault.blockstore.format import BLOCK, SLOTS, Superblock
 from zvault.blockstore.journal import Full, Journal, NoRoom
@@ -144,6 +144,7 @@ class Engine:
         while True:
             self._usable()
             if not self.log.room(count if data is not None else 1):
+                self.log.seal()
                 self._wait()
                 continue
             try:
@@ -298,6 +299,8 @@ class Engine:
             with self.changed:
                 dying = sum(int(self.usage.size[number]) for number in self.usage.dead())
                 numbers = chosen(self.usage, self.blocks.root.applied, self.options.stored, dying)
+                most = LAGGING * self.options.stored * self.usage.live_bytes + SLACK
+                self.log.reserve = self.log.limit // 3 if self.usage.stored_bytes - dying > most else 0
             done = 0
             for number in numbers:
                 if self.closing or self.checkpoints.due >= self.options.checkpoint_segments:

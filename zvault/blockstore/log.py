@@ -26,6 +26,8 @@ class Log:
         self.identity = identity
         self.changed = changed
         self.limit = 2 * max(uploads, 1) + 1
+        self.reserve = 0
+        """Of ``limit``: segments that are not for writers, but for collecting garbage, where that lags behind."""
         self.epoch = 0
         self.sequence = 0
         self.uploaded = 0
@@ -55,7 +57,13 @@ class Log:
         """Whether so many, at most a segment's, can be placed without waiting."""
         if self.filling is not None and self.filling.room >= slots:
             return True
-        return len(self.memory) < self.limit
+        return len(self.memory) < self.limit - self.reserve
+
+    def room_for_garbage(self) -> bool:
+        """Whether a block may be written anew: where nothing is reserved for that, writers come first."""
+        if self.reserve and self.filling is not None and self.filling.room:
+            return True
+        return len(self.memory) < (self.limit if self.reserve else self.limit - 1)
 
     def place(self, block: int, data: memoryview) -> tuple[int, int]:
         """Put blocks, at most a segment's, into the log, for which there must be room; the first one's place.

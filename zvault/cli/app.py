@@ -11,6 +11,7 @@ import typer
 from zvault import __version__
 from zvault.cli import (
     backups,
+    blockstore,
     check,
     doctor,
     find,
@@ -77,6 +78,9 @@ app.command("find")(find.find)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
 app.add_typer(tune.app, name="tune", help="Show what is tuned for vaults, and why.")
+app.add_typer(
+    blockstore.app, name="blockstore", help="Make, check, mend, clean up or copy block stores in buckets."
+)
 app.command("check-config")(check.check_config)
 
 

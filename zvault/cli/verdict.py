@@ -48,7 +48,7 @@ def vault_health(vault: Row) -> str:
         return "failed"
     if (vault["scrub"] or {}).get("errors"):
         return "damaged"
-    return "troubled" if any(map(store_trouble, vault["devices"])) else "ok"
+    return "troubled" if any(map(store_trouble, vault.get("devices", ()))) else "ok"
 
 
 def store_trouble(device: Row) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
-from zvault.config.blockstore import BlockstoreServer, nested
+from zvault.config.blockstore import MIN_JOURNAL, BlockstoreServer, nested
 from zvault.config.fields import nearest, quote
 from zvault.config.problems import Finding
 from zvault.config.profile import Profile
@@ -13,7 +13,7 @@ from zvault.config.schema import Backup, Vault
 from zvault.core.address import Address
 from zvault.core.names import excluded, vault_dataset
 from zvault.core.timeouts import DEADMEN, deadman, fitted, longest
-from zvault.core.units import format_duration
+from zvault.core.units import format_duration, format_size
 
 Pair = tuple[tuple[str, Backup], tuple[str, Backup]]
 
@@ -76,6 +76,30 @@ def shared_folders(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
                         )
                         break
             known += [(folder, f"{name}= of {place}") for name, folder in device.nbd.folders.items()]
+
+
+def long_flushes(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
+    """Block stores whose flush, at the pace they are held to, may take longer than their device waits for an answer.
+
+    In strict mode a flush is answered once all that is in the journal is in the bucket.
+    """
+    for vault, table in vaults.items():
+        for index, device in enumerate(table.device):
+            store = device.nbd
+            if not isinstance(store, BlockstoreServer) or store.mode != "strict":
+                continue
+            pace = store.bandwidth("upload")
+            if pace is None or store.journal_size <= pace * device.timeout:
+                continue
+            fitting = format_size(int(pace * device.timeout) >> 20 << 20)
+            smaller = f"journal-size={fitting}, or " if pace * device.timeout >= MIN_JOURNAL else ""
+            yield Finding(
+                ("vault", vault, "device", index, "nbd"),
+                f"a flush may have {format_size(store.journal_size)} to put into the bucket, which takes"
+                f" {format_duration(store.journal_size / pace)} with upload={store.setting('upload')}, and after"
+                f" {format_duration(device.timeout)} the device counts as dead: {smaller}mode=writeback, or a longer"
+                " timeout",
+            )
 
 
 def late_timeouts(

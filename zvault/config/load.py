@@ -154,6 +154,7 @@ def _cross_check(data: Mapping[str, Any], config: Config | None) -> Iterator[Fin
     right_backups = config.backup if config else dict(_right(backups, Backup))
     yield from checks.shared_devices(right_vaults)
     yield from checks.shared_folders(right_vaults)
+    yield from checks.long_flushes(right_vaults)
     host = config.daemon.host if config else None
     yield from checks.overlaps(right_backups, right_vaults, host or platform.node() or "localhost")
 

@@ -42,7 +42,8 @@ class Store:
 
     ``unit`` are the bytes that it rewrites as a whole when part of them change: an object, or the stripe of an
     erasure-coded pool; None where any sector can be written alone. ``largest`` bytes are in a request at most
-    (max_sectors_kb). ``kind`` says in words what a unit is.
+    (max_sectors_kb). ``kind`` says in words what a unit is. ``gathers``: it puts so many bytes as one object, of
+    however many writes.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Store:
     unit: int | None = None
     kind: Literal["object", "stripe"] = "object"
     prices: Prices | None = None
+    gathers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ def fit(sent: Sent, layout: Layout) -> Fit:
     share = block / record
     requests = GIB * share / request
     puts, gets = requests * touched, requests * partly
+    if store.gathers is not None:
+        puts = GIB * share / store.gathers
     moved = share if store.unit is None else (puts + gets) * store.unit / GIB
     cost = None if store.prices is None else (puts * store.prices.put + gets * store.prices.get) / 1000
     return Fit(sent.name, store.name, block, request, touched, partly, moved, puts, gets, cost)

@@ -79,6 +79,8 @@ def writes(depth: int) -> int:
 def _asked(store: Store, size: int, sector: int, count: float) -> Asked:
     touched, partly = units(size, store.unit, sector)
     puts, gets = count * touched, count * partly
+    if store.gathers is not None:
+        puts = max(1.0, count * size / store.gathers)  # a flush follows, and what was gathered goes
     moved = count * size if store.unit is None else (puts + gets) * store.unit
     prices = store.prices
     return Asked(

@@ -136,14 +136,14 @@ class Store:
     def __init__(self, place: Place) -> None:
         """Raises ToolMissing without boto3, NotFound when a file with a secret is not there."""
         self.place = place
-        self._client = _client(place)
+        self._client: Any = _client(place)
         self._bare = False
 
     def read(self) -> Seen | None:
         """The lease; None where there is none. Raises DeviceGone, Refused."""
         try:
-            with _told(self.place):
-                answer = self._client.get_object(Bucket=self.place.bucket, Key=self.place.lease)
+            with self._asking() as client:
+                answer = client.get_object(Bucket=self.place.bucket, Key=self.place.lease)
                 data = answer["Body"].read()
         except Lost:
             return None
@@ -170,11 +170,19 @@ class Store:
         return etag.strip('"') if self._bare else etag
 
     def _put(self, key: str, lease: Lease, **condition: str) -> str:
-        with _told(self.place):
-            answer = self._client.put_object(
-                Bucket=self.place.bucket, Key=key, Body=lease.as_bytes(), **condition
-            )
+        with self._asking() as client:
+            answer = client.put_object(Bucket=self.place.bucket, Key=key, Body=lease.as_bytes(), **condition)
         return str(answer["ETag"])
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[Any]:
+        """The client. After it was refused another takes its place, with the keys that there are then."""
+        try:
+            with _told(self.place):
+                yield self._client
+        except Refused:
+            self._client = _client(self.place)
+            raise
 
     def refuse_without_conditions(self, lease: Lease) -> None:
         """See on an object of its own that the store keeps to each condition that is used. Raises Refused."""
@@ -191,8 +199,8 @@ class Store:
                         " that only one host uses the vault",
                     )
         finally:
-            with _told(self.place):
-                self._client.delete_object(Bucket=self.place.bucket, Key=key)
+            with self._asking() as client:
+                client.delete_object(Bucket=self.place.bucket, Key=key)
 
 
 def _client(place: Place) -> Any:

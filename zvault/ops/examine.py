@@ -101,7 +101,8 @@ async def examine(
         largest=_largest(place.devices),
         rotational=any(queue.rotational(f"/dev/{device}") for device in place.devices),
         store=any(
-            device.spec.split(" ")[0].lower().startswith(("nbdkit:s3", "s3")) for device in config.device
+            device.spec.split(" ")[0].lower().startswith(("nbdkit:s3", "s3", "zvault:"))
+            for device in config.device
         ),
         measured=_measured(context, name),
         buffer=profile.stream.buffer,

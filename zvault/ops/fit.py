@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from zvault.config.blockstore import BlockstoreServer
 from zvault.config.load import load_profile
 from zvault.config.nbd import NbdkitServer
 from zvault.config.profile import Profile
@@ -39,6 +40,9 @@ MERGED = 128 << 10
 
 AT_ONCE, DEPTH = "zfs_vdev_async_write_min_active", 2
 """How many writes go to a device while little waits, and its default: zfs(4)."""
+
+SEGMENT = 8 << 20
+"""Bytes that zvault's block store puts as one object (zvault/blockstore/format.py)."""
 
 REQUEST = 1280 << 10
 """Bytes in a request where the device is not up to be asked: BLK_DEF_MAX_SECTORS before Linux 6.16."""
@@ -167,6 +171,8 @@ async def _store(context: Context, device: Device, largest: int, found: _Below) 
         size = _parameters(device.nbd).get("object-size")
         if device.nbd.plugin != "S3" or size is not None:
             return replace(store, unit=None if size is None else parse_size(size))
+    if isinstance(device.nbd, BlockstoreServer):
+        return replace(store, gathers=SEGMENT)
     if isinstance(device.nbd, S3backerServer):
         found.encryption |= any(word.partition("=")[0] == "encrypt" for word in device.nbd.settings)
         found.compression |= any(word.partition("=")[0] == "compress" for word in device.nbd.settings)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from api_documents import HOUR, backup, device, status, trouble, vault
+from api_documents import HOUR, backup, device, status, store, trouble, vault
 
 
 def test_status_when_all_is_well(daemon, ctl):
@@ -152,3 +152,37 @@ def test_a_vault_that_did_not_come_up_is_a_failure(daemon, ctl):
     said = ctl("vault", "up", "cold")
     assert said.code == 1
     assert "next: make room" in said.err
+
+
+def test_how_a_block_store_fares(daemon, ctl):
+    daemon.documents["GET /v1/vaults"] = {"vaults": [vault(devices=[device(store=store())])]}
+    said = ctl("vault", "status", "cold")
+    assert said.code == 0
+    line = "        writeback; 768M of 8G in its journal; 280G live, 312G in the bucket"
+    assert line in said.lines
+    assert "trouble" not in said.out
+
+
+def test_a_block_store_in_trouble_needs_attention(daemon, ctl):
+    troubled = vault(devices=[device(store=store(trouble="the store answers 503, for 4m", fenced=True))])
+    daemon.documents["GET /v1/vaults"] = {"vaults": [troubled]}
+    said = ctl("vault", "status", "cold")
+    assert said.code == 1
+    assert "        trouble: the store answers 503, for 4m" in said.lines
+    assert "; another writer has it" in said.out
+    daemon.documents["GET /v1/status"] = status(vaults=[troubled])
+    said = ctl("status")
+    assert said.code == 1
+    assert said.lines[0] == "1 of 1 vault needs attention: cold troubled"
+    assert any(
+        "cold-0 up (nbdkit:file /srv/cold.img): the store answers 503, for 4m" in line for line in said.lines
+    )
+
+
+def test_what_a_block_store_could_not_put_away_is_told_of_a_vault_that_is_down(daemon, ctl):
+    left = store(ready=False, trouble="3G is not in the bucket, but in its journal")
+    down = vault(state="down", health=None, size=None, devices=[device(state="down", path=None, store=left)])
+    daemon.documents["GET /v1/vaults"] = {"vaults": [down]}
+    said = ctl("vault", "status", "cold")
+    assert said.code == 1
+    assert "        trouble: 3G is not in the bucket, but in its journal" in said.lines

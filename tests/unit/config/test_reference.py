@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from zvault.config.blockstore import SETTINGS, BlockstoreServer
 from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.config.profile import Profile
@@ -71,7 +72,7 @@ def test_the_sample_with_all_its_examples(paths: Paths, tmp_path: Path) -> None:
     file = tmp_path / "sample.toml"
     file.write_text(uncommented())
     config = load(paths, file)
-    assert set(config.vault) == {"cold", "attic", "cloud", "filers", "usb", "offsite"}
+    assert set(config.vault) == {"cold", "attic", "cloud", "bucket", "filers", "usb", "offsite"}
     assert set(config.backup) == {"tank", "web1", "home"}
 
 
@@ -81,6 +82,16 @@ def test_the_sample_shows_every_key() -> None:
         if key in {"nr", "hourly", "daily"} or field_shape(info).table:
             continue
         assert re.search(rf"\b{key} = ", text), f"{key} is not in the sample"
+
+
+def test_the_sample_shows_every_setting_of_a_block_store() -> None:
+    config = Config.model_validate(tomllib.loads(uncommented()))
+    device = config.vault["bucket"].device[0].nbd
+    assert isinstance(device, BlockstoreServer)
+    shown = {word.partition("=")[0] for word in device.settings}
+    assert set(SETTINGS) - shown == {"keys", "sse-kms-key-id"}, "keys= stands in place of credential="
+    page = (ROOT / "docs" / "how-to" / "use-a-block-store.md").read_text(encoding="utf-8")
+    assert [name for name in SETTINGS if f"`{name}=" not in page] == []
 
 
 def test_the_samples_defaults_are_the_defaults() -> None:

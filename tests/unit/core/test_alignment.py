@@ -19,6 +19,7 @@ from zvault.core.alignment import (
     record_of,
     units,
 )
+from zvault.core.groups import group
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -160,3 +161,12 @@ def test_each_misfit_is_told_and_its_cure(sent: Sent, where: Layout, what: str) 
     advice = advise([sent], where)
     assert any(one.what.startswith(what) for one in advice), advice
     assert all(one.why and one.about for one in advice)
+
+
+def test_a_store_that_gathers_puts_by_bytes_whatever_the_writes() -> None:
+    gathers = store(None, prices=S3, gathers=8 * MIB)
+    for record, merge in ((16 * KIB, 0), (MIB, MIB)):
+        found = fit(Sent("tank", record), Layout(4 * KIB, merge, gathers))
+        assert (found.puts, found.gets, found.moved) == (128, 0, 1)
+        assert found.cost == pytest.approx(128 * S3.put / 1000)
+    assert group(Layout(4 * KIB, 128 * KIB, gathers)).puts == 2, "the metadata's, and the labels'"
