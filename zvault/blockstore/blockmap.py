@@ -16,6 +16,10 @@ from zvault.blockstore.parts import PART, PART_BITS, Part
 from zvault.blockstore.root import Root
 
 
+LEAST = 8
+"""Parts: more than one read or write can need at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
     """Consecutive blocks in consecutive slots of a segment; ``sequence`` 0: they read as zeroes."""
@@ -38,7 +42,7 @@ class BlockMap:
     """Where every block is now. All but ``fetch`` wants the engine's lock held."""
 
     def __init__(self, store: ObjectStore, prefix: str, root: Root, memory: int) -> None:
-        """``memory``: bytes that parts may take; at least one is kept."""
+        """``memory``: bytes that parts may take; LEAST are kept in any case."""
         self.store = store
         self.prefix = prefix
         self.root = root
@@ -124,7 +128,7 @@ class BlockMap:
         self._forget(part)
         self._parts[part] = loaded
         self._used += loaded.nbytes
-        while self._used > self._memory and len(self._parts) > 1:
+        while self._used > self._memory and len(self._parts) > LEAST:
             _, old = self._parts.popitem(last=False)
             self._used -= old.nbytes
 

@@ -307,3 +307,18 @@ def test_a_journal_that_another_host_overtook_is_not_dropped(tmp_path: Path) -> 
     again = attach(store, "vault", given_up, "a")
     assert again.read(0, BLOCK) == b"b" * BLOCK
     again.close()
+
+
+def test_a_map_larger_than_its_memory(tmp_path: Path) -> None:
+    store = MemoryStore()
+    create(store, "vault", 64 * PART * BLOCK)
+    options = Options(tmp_path / "a", uploads=0, memory=0)
+    engine = attach(store, "vault", options, "a")
+    for part in range(1, 64):
+        engine.write((part * PART - 1) * BLOCK, part.to_bytes(2, "little") * BLOCK)
+    engine.close()
+    engine = attach(store, "vault", options, "a")
+    for part in range(1, 64):
+        assert engine.read((part * PART - 1) * BLOCK, 2 * BLOCK) == part.to_bytes(2, "little") * BLOCK
+    assert engine.blocks.memory_used < 9 * 300
+    engine.close()
