@@ -19,7 +19,7 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import Epoch, newest_root, superblock, tail
 from zvault.blockstore.root import Reign, Root
 from zvault.blockstore.usage import Usage
-from zvault.core.errors import Refused
+from zvault.core.errors import Busy, Refused
 from zvault.core.units import format_size
 
 Say = Callable[[str], None]
@@ -44,8 +44,13 @@ def attach(
     try:
         root = newest_root(store, prefix, what)
         refuse_to_lose(journal, root, options)
-        epoch = Epoch.read(store, prefix).taken_by(store, prefix, owner)
+        # Roots are ordered by their epoch, so the next is after all of them, also where the object was lost.
+        epoch = Epoch.read(store, prefix).taken_by(store, prefix, owner, root.epoch)
         root = newest_root(store, prefix, what)
+        if root.epoch >= epoch.number:
+            raise Busy(
+                f"the block store {prefix} could not be taken", "another writer is at it", "see who it is"
+            )
         refuse_to_lose(journal, root, options)
         engine = Engine(store, prefix, what, root, epoch, journal, options)
         _open(engine, root, what.identity, say)
@@ -75,6 +80,8 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     frame = rest.segments[-1].frame if rest.segments else root.frame
     engine.log.begin(engine.epoch.number, last, frame)
     engine.checkpoints.strays = rest.strays
+    if rest.strays:
+        say(f"{len(rest.strays)} segments after the end of the log were never acknowledged, and are removed")
     for number in range(engine.options.uploads):
         threading.Thread(target=_uploading, args=(engine,), name=f"upload-{number}", daemon=True).start()
     if engine.journal.epoch == root.epoch and root.epoch:

@@ -15,7 +15,6 @@ from zvault.blockstore.overlay import Overlay
 from zvault.blockstore.parts import PART, PART_BITS, Part
 from zvault.blockstore.root import Root
 
-
 LEAST = 8
 """Parts: more than one read or write can need at once."""
 

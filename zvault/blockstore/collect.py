@@ -11,7 +11,7 @@ import numpy as np
 from zvault.blockstore.blockmap import Absent, BlockMap, Extent
 from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
 from zvault.blockstore.log import Log
-from zvault.blockstore.objects import ObjectStore
+from zvault.blockstore.objects import Missing, ObjectStore
 from zvault.blockstore.recovery import read_segment
 from zvault.blockstore.usage import Usage
 
@@ -77,11 +77,13 @@ class Collector:
             segment = read_segment(self.store, key, self.identity)
             for blocks, slots in self._live(segment):
                 self._move(key, segment, blocks, slots)
-        except Damaged as error:
+        except (Damaged, Missing) as error:
             # It stays: what can be read in it is read.
             self.trouble = str(error)
             self.refused.add(sequence)
             return False
+        if self.moved_bytes == before:
+            self.refused.add(sequence)  # what is live in it is lost
         self.cleared += 1
         pause = (self.moved_bytes - before) / self.rate - (time.monotonic() - began)
         if pause > 0 and self.log.limit > 1:

@@ -61,7 +61,10 @@ class Superblock:
 
     def as_bytes(self) -> bytes:
         """As the object holds it."""
-        return json.dumps(asdict(self), indent=1).encode()
+        return json.dumps({**asdict(self), "digest": self._digest()}, indent=1).encode()
+
+    def _digest(self) -> str:
+        return xxhash.xxh3_64_hexdigest(json.dumps(asdict(self), sort_keys=True).encode())
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Superblock:
@@ -70,7 +73,10 @@ class Superblock:
             found = json.loads(data)
             version = int(found["version"])
             if version == VERSION:
-                return cls(version, str(found["uuid"]), int(found["size"]), float(found["created"]))
+                self = cls(version, str(found["uuid"]), int(found["size"]), float(found["created"]))
+                if found["digest"] != self._digest() or len(self.identity) != 16:
+                    raise ValueError("it does not match its checksum")
+                return self
         except (ValueError, TypeError, KeyError) as error:
             raise Damaged(
                 "the store's first object cannot be read", str(error), "see what the bucket holds there"

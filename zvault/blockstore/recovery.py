@@ -58,9 +58,9 @@ class Epoch:
                 f"{cls.key(prefix)} does not say who writes", why, "see what the bucket holds there"
             ) from error
 
-    def taken_by(self, store: ObjectStore, prefix: str, owner: str) -> Epoch:
-        """The next one, taken in the place of this one. Raises Busy when another was faster."""
-        mine = replace(self, number=self.number + 1, owner=owner, since=time.time())
+    def taken_by(self, store: ObjectStore, prefix: str, owner: str, after: int = 0) -> Epoch:
+        """The next one, and after ``after``, taken in the place of this one. Raises Busy when another was faster."""
+        mine = replace(self, number=max(self.number, after) + 1, owner=owner, since=time.time())
         said = {"epoch": mine.number, "owner": owner, "since": mine.since, "mark": uuid.uuid4().hex}
         try:
             etag = store.put(self.key(prefix), json.dumps(said).encode(), self.etag or NEW)
@@ -118,7 +118,10 @@ def newest_root(store: ObjectStore, prefix: str, what: Superblock) -> Root:
             break
         try:
             data, _ = store.read(key)
-            return Root.of_bytes(data, what.identity, key)
+            root = Root.of_bytes(data, what.identity, key)
+            if (root.epoch, root.number) != numbers_of(key):
+                raise Damaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
+            return root
         except Missing:
             continue  # removed since the listing
         except Damaged as error:

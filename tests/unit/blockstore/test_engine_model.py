@@ -119,7 +119,9 @@ class World:
         touched = np.array(sorted(set().union(*allowed)), np.int64)
         found: State = {}
         for run in np.split(touched, np.flatnonzero(np.diff(touched) != 1) + 1) if len(touched) else []:
-            data = np.frombuffer(engine.read(int(run[0]) * BLOCK, len(run) * BLOCK), np.int64).reshape(len(run), -1)
+            data = np.frombuffer(engine.read(int(run[0]) * BLOCK, len(run) * BLOCK), np.int64).reshape(
+                len(run), -1
+            )
             assert (data == data[:, :1]).all(), "a block is a mixture"
             found |= {block: tag for block, tag in zip(run.tolist(), data[:, 0].tolist(), strict=True) if tag}
         assert found in allowed, self.told(found, allowed)
@@ -321,4 +323,36 @@ def test_a_map_larger_than_its_memory(tmp_path: Path) -> None:
     for part in range(1, 64):
         assert engine.read((part * PART - 1) * BLOCK, 2 * BLOCK) == part.to_bytes(2, "little") * BLOCK
     assert engine.blocks.memory_used < 9 * 300
+    engine.close()
+
+
+def test_who_writes_is_known_from_the_roots_too(tmp_path: Path) -> None:
+    store = MemoryStore()
+    create(store, "vault", PART * BLOCK)
+    options = Options(tmp_path / "a", uploads=0)
+    attach(store, "vault", options, "a").close()
+    store.delete(["vault/epoch"])
+    engine = attach(store, "vault", options, "a")
+    engine.write(0, b"x" * BLOCK)
+    engine.close()
+    engine = attach(store, "vault", options, "a")
+    assert engine.read(0, BLOCK) == b"x" * BLOCK
+    engine.close()
+
+
+def test_a_segment_that_is_gone_is_left_alone(tmp_path: Path) -> None:
+    store = MemoryStore()
+    create(store, "vault", PART * BLOCK)
+    engine = attach(store, "vault", Options(tmp_path / "a", uploads=0), "a")
+    engine.write(0, b"x" * (400 * BLOCK))
+    engine.flush()
+    engine.write(0, b"y" * (200 * BLOCK))
+    engine.flush()
+    engine.checkpoint()
+    store.delete(listed(store, "segments")[:1])
+    assert not engine.collector.clear(1)
+    assert engine.read(0, BLOCK) == b"y" * BLOCK
+    with pytest.raises(StoreError):
+        engine.read(300 * BLOCK, BLOCK)
+    assert "segments" in engine.status()["trouble"]
     engine.close()

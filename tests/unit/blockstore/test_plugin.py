@@ -1,0 +1,342 @@
+"""What nbdkit calls, on the engine and a store in memory; nbdkit itself runs it in the lab."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from memory_store import MemoryStore
+
+from zvault.blockstore import serve
+from zvault.blockstore.counts import Counted
+from zvault.blockstore.objects import Buffer, Unreachable
+from zvault.blockstore.options import Options
+from zvault.blockstore.patient import Patient
+from zvault.blockstore.serve import Reached, Serving, Words, file_system, options_of
+from zvault.config.blockstore import BlockstoreServer, parse_blockstore
+from zvault.core.errors import ConfigError, NotFound, Refused, ZvaultError
+
+PLUGIN = Path(serve.__file__).with_name("plugin.py")
+ROOT = PLUGIN.parents[2]
+SIZE = 64 << 20
+
+NBDKIT = {"THREAD_MODEL_PARALLEL": 3, "FUA_NATIVE": 2, "FLAG_FUA": 2}
+
+
+class Outage(MemoryStore):
+    """A store that can be out of reach."""
+
+    away = False
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        if self.away:
+            raise Unreachable(f"{key} was not put", "it answers 503", "wait")
+        return super().put(key, data, condition)
+
+
+class Device:
+    """A device as nbdkit has it: the plugin, with a store in memory behind it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.store = Outage()
+        self.said: list[str] = []
+        self.errors: list[int] = []
+        stub = SimpleNamespace(set_error=self.errors.append, **NBDKIT)
+        monkeypatch.setitem(sys.modules, "nbdkit", stub)
+        self.plugin: Any = None
+
+    def words(self, *more: str, size: int | None = SIZE) -> list[str]:
+        sized = [f"size={size}"] if size is not None else []
+        named = {word.partition("=")[0] for word in more}
+        journal = [] if "journal" in named else [f"journal={self.folder / 'journal'}"]
+        return ["bucket=zv", "key=cold", *sized, *journal, f"status={self.folder / 'status'}", *more]
+
+    def load(self, *more: str, size: int | None = SIZE) -> Serving:
+        """Begin anew with these words, up to where nbdkit attaches."""
+        found = importlib.util.spec_from_file_location("plugin_of_nbdkit", PLUGIN)
+        assert found is not None
+        assert found.loader is not None
+        self.plugin = importlib.util.module_from_spec(found)
+        found.loader.exec_module(self.plugin)
+        for word in self.words(*more, size=size):
+            self.plugin.config(*word.split("=", 1))
+        self.plugin.config_complete()
+        (serving,) = self.plugin._serving
+        counted = Counted(self.store)
+        patient = Patient(counted, stopping=serving._stopping, say=self.said.append)
+        serving._reached, serving._say = Reached(patient, counted, counted), self.said.append
+        return serving  # type: ignore[no-any-return]
+
+    def serve(self, *more: str, size: int | None = SIZE) -> Serving:
+        """The same, attached and with a connection."""
+        serving = self.load(*more, size=size)
+        serving.begin()
+        return self.plugin.open(False)  # type: ignore[no-any-return]
+
+    def read(self, handle: Serving, offset: int, length: int) -> bytes:
+        buffer = bytearray(length)
+        self.plugin.pread(handle, buffer, offset, 0)
+        return bytes(buffer)
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "status").read_text())
+        return found
+
+
+def within(seconds: float, look: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    end = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    it = Device(tmp_path, monkeypatch)
+    yield it
+    for serving in it.plugin._serving if it.plugin is not None else []:
+        it.store.away = False
+        serving._stopping.clear()
+        if not serving._closed:
+            serving.close()
+
+
+def test_what_it_says_it_can(device: Device):
+    handle = device.serve("create=yes")
+    plugin = device.plugin
+    assert plugin.API_VERSION == 2
+    assert plugin.thread_model() == NBDKIT["THREAD_MODEL_PARALLEL"]
+    assert plugin.can_fua(handle) == NBDKIT["FUA_NATIVE"]
+    assert plugin.get_size(handle) == SIZE
+    for can in ("write", "flush", "trim", "zero", "fast_zero", "multi_conn"):
+        assert getattr(plugin, f"can_{can}")(handle) is True
+    least, liked, most = plugin.block_size(handle)
+    assert (least, most) == (1, 32 << 20)
+    assert liked & (liked - 1) == 0
+
+
+def test_it_reads_what_was_written_at_any_place(device: Device):
+    handle = device.serve("create=yes")
+    plugin = device.plugin
+    plugin.pwrite(handle, memoryview(b"x" * 10_000), 4095, 0)
+    plugin.zero(handle, 5000, 4097, 0)
+    plugin.pwrite(handle, bytearray(b"end"), SIZE - 3, 0)
+    plugin.trim(handle, 4096, 12288, 0)
+    got = device.read(handle, 0, 16384)
+    assert got == b"\0" * 4095 + b"xx" + b"\0" * 5000 + b"x" * (12288 - 9097) + b"\0" * 4096
+    assert device.read(handle, SIZE - 4, 4) == b"\0end"
+
+
+@pytest.mark.parametrize("ask", ["fua", "flush"])
+def test_what_was_flushed_is_in_the_store(device: Device, ask: str):
+    handle = device.serve("create=yes")
+    device.plugin.pwrite(handle, b"a" * 8192, 0, NBDKIT["FLAG_FUA"] if ask == "fua" else 0)
+    if ask == "flush":
+        device.plugin.flush(handle, 0)
+    stored = b"".join(data for key, data in device.store.objects.items() if "/segments/" in key)
+    assert b"a" * 4096 in stored
+
+
+def test_all_is_in_the_store_when_it_ends(device: Device, tmp_path: Path):
+    journal = tmp_path / "disk"
+    words = ("mode=writeback", f"journal={journal}", "create=yes")
+    options = options_of(parse_blockstore(f"zv/cold size=1T mode=writeback journal={journal}"))
+    assert (options.mode, options.journal) == ("writeback", journal)
+    handle = device.serve(*words)
+    device.plugin.pwrite(handle, b"b" * 8192, 4096, 0)
+    device.plugin.flush(handle, 0)
+    assert device.status()["ready"]
+    device.plugin.cleanup()
+    told = device.status()
+    assert (told["ready"], told["closed"], told["error"]) == (False, True, None)
+    assert told["engine"]["journal_used"] < 4096
+
+    handle = device.serve(*words)
+    assert device.read(handle, 0, 16384) == b"\0" * 4096 + b"b" * 8192 + b"\0" * 4096
+
+
+def test_the_status_has_what_the_daemon_tells(device: Device):
+    handle = device.serve("create=yes")
+    device.plugin.pwrite(handle, b"c" * 4096, 0, NBDKIT["FLAG_FUA"])
+    handle.write_status()
+    told = device.status()
+    assert told["trouble"] is None
+    assert told["engine"]["mode"] == "strict"
+    assert told["engine"]["size"] == SIZE
+    needed = {"journal_used", "journal_capacity", "live_bytes", "stored_bytes", "uploads_waiting", "fenced"}
+    needed |= {"cache_hits", "cache_misses", "cache_used", "gc_moved_bytes", "written_bytes", "read_bytes"}
+    assert needed <= set(told["engine"])
+    assert told["requests"]["put"]["requests"] >= 2
+    assert told["requests"]["put"]["bytes"] > 4096
+    assert told["journal"] == str(device.folder / "journal")
+
+
+def test_there_is_none_and_nobody_said_that_one_is_to_be_made(device: Device):
+    serving = device.load()
+    with pytest.raises(NotFound, match="there is no block store in s3://zv/cold") as caught:
+        serving.begin()
+    assert "zvaultctl vault create" in caught.value.next
+    assert device.store.objects == {}
+    told = device.status()
+    assert not told["ready"]
+    assert told["error"]["kind"] == "NotFound"
+    assert told["error"]["next"] == caught.value.next
+
+
+def test_one_that_is_there_is_used(device: Device):
+    handle = device.serve("create=yes")
+    device.plugin.pwrite(handle, b"d" * 4096, 0, 0)
+    device.plugin.cleanup()
+    handle = device.serve("create=yes", size=None)
+    assert device.read(handle, 0, 4096) == b"d" * 4096
+
+
+def test_one_that_is_to_be_made_needs_a_size(device: Device):
+    serving = device.load("create=yes", size=None)
+    with pytest.raises(Refused, match="its size is not known"):
+        serving.begin()
+
+
+def test_one_of_another_size_is_refused(device: Device):
+    device.serve("create=yes")
+    device.plugin.cleanup()
+    serving = device.load(size=2 * SIZE)
+    with pytest.raises(Refused, match="has 64M") as caught:
+        serving.begin()
+    assert caught.value.next == "write size=64M"
+
+
+def test_a_second_server_takes_it_and_the_first_fails_loudly(
+    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def often(spec: BlockstoreServer) -> Options:
+        return replace(options_of(spec), watch=0.1)
+
+    monkeypatch.setattr(serve, "options_of", often)
+    handle, plugin = device.serve("create=yes"), device.plugin
+    plugin.pwrite(handle, b"e" * 4096, 0, NBDKIT["FLAG_FUA"])
+    device.serve(f"journal={tmp_path / 'other'}")
+
+    def refused() -> bool:
+        try:
+            plugin.pwrite(handle, b"f" * 4096, 0, NBDKIT["FLAG_FUA"])
+        except ZvaultError:
+            return True
+        return False
+
+    within(20, refused)
+    assert device.errors == [errno.EIO]
+    told = handle.status()
+    assert told["engine"]["fenced"] is True
+    assert told["trouble"]
+    with pytest.raises(ZvaultError):
+        handle.close()
+    handle._closed = True
+
+
+def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
+    device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    handle = device.serve("mode=writeback", f"journal={tmp_path / 'disk'}", "create=yes")
+    device.store.away = True
+    device.plugin.pwrite(handle, b"g" * 8192, 0, NBDKIT["FLAG_FUA"])
+    monkeypatch.setattr(serve, "CLOSE_SECONDS", 3.0)
+    with pytest.raises(ZvaultError):
+        handle.close()
+    told = device.status()
+    assert not told["closed"]
+    assert "503" in told["trouble"]
+    assert told["error"]["what"]
+    assert told["engine"]["journal_used"] >= 8192
+
+    device.store.away = False
+    handle._closed = True
+    again = device.serve("mode=writeback", f"journal={tmp_path / 'disk'}")
+    assert device.read(again, 0, 8192) == b"g" * 8192
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["size=lots"], "size must be a size"),
+        (["sizes=1T"], "did you mean size="),
+        (["mode=writeback"], "needs journal=/path"),
+    ],
+)
+def test_wrong_words_are_refused(words: list[str], why: str):
+    with pytest.raises(ConfigError) as caught:
+        Words.of(["bucket=zv", "key=cold", "status=/run/s", "create=yes", *words])
+    assert why in caught.value.why
+
+
+def test_a_server_that_cannot_begin_says_why_on_one_line_and_ends(tmp_path: Path):
+    script = (
+        "import importlib.util, sys, types\n"
+        f"sys.modules['nbdkit'] = types.SimpleNamespace(**{NBDKIT!r})\n"
+        f"found = importlib.util.spec_from_file_location('plugin', {str(PLUGIN)!r})\n"
+        "plugin = importlib.util.module_from_spec(found)\n"
+        "found.loader.exec_module(plugin)\n"
+        "for word in sys.argv[1:]: plugin.config(*word.split('=', 1))\n"
+        "plugin.config_complete()\n"
+        "plugin.after_fork()\n"
+    )
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        # From elsewhere, as nbdkit does: it finds zvault by itself.
+        argv = [sys.executable, "-c", script, "bucket=zv", "key=cold", *words]
+        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, env={})
+
+    wrong = run("size=lots")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("nbdkit: error: the block store cannot be served so: size must be a size")
+    assert wrong.stderr.count("\n") == 1
+    nothing = run("credential=zvault.none", f"journal={tmp_path / 'j'}", f"status={tmp_path / 'status'}")
+    assert nothing.returncode == 1
+    assert "there is no credential zvault.none" in nothing.stderr
+    assert nothing.stderr.count("\n") == 1
+    assert json.loads((tmp_path / "status").read_text())["error"]["kind"] == "NotFound"
+
+
+def test_a_journal_that_holds_what_is_nowhere_else_is_not_in_memory(tmp_path: Path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "/dev/sda1 / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n"
+        "tank/a /srv/with\\040space zfs rw 0 0\ntmpfs /srv tmpfs rw 0 0\n"
+    )
+    assert file_system(Path("/run/zvault/j"), mounts) == "tmpfs"
+    assert file_system(Path("/runner"), mounts) == "ext4"
+    assert file_system(Path("/srv/with space/j"), mounts) == "zfs"
+    assert file_system(Path("/srv/j"), mounts) == "tmpfs"
+    shm = parse_blockstore("zv/cold mode=writeback journal=/dev/shm/zvault-test")
+    if file_system(Path("/dev/shm")) == "tmpfs":
+        with pytest.raises(Refused, match="no place for a journal"):
+            options_of(shm)
+
+
+def test_a_journal_in_memory_leaves_memory_for_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    spec = parse_blockstore(f"zv/cold journal={tmp_path / 'not' / 'yet'} journal-size=1G")
+    monkeypatch.setattr(serve, "file_system", lambda path: "tmpfs")
+    for room, size in ((300 << 20, 150 << 20), (10 << 20, 64 << 20), (100 << 30, 1 << 30)):
+        monkeypatch.setattr(serve, "free", lambda path, room=room: room)
+        assert options_of(spec).journal_size == size
+    monkeypatch.undo()
+    assert serve.free(tmp_path / "not" / "yet") == pytest.approx(serve.free(tmp_path), rel=0.1)
+
+
+def test_the_status_goes_on_by_itself(device: Device, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serve, "EVERY", 0.05)
+    device.serve("create=yes")
+    first = device.status()["at"]
+    within(10, lambda: device.status()["at"] > first)
