@@ -6,7 +6,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from zvault.core.units import format_size
 Say = Callable[[str], None]
 TEND = 0.5
 """Seconds between two looks at what is to be done."""
+TOGETHER = 64
+"""Pages of one request at most."""
 LOOKS = 16
 """Requests at once while a store is opened."""
 
@@ -90,21 +92,39 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     engine.journal.begin(engine.epoch.number, engine.log.frame + 1)
 
 
-def load_usage(
-    usage: Usage, store: ObjectStore, prefix: str, root: Root, pool: ThreadPoolExecutor | None
-) -> None:
+def load_usage(usage: Usage, store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> None:
     """Read how much of each segment is live. Raises Damaged, StoreError."""
-    pages = np.flatnonzero(root.pages["map"]).tolist()
+    pages = np.flatnonzero(root.pages["map"])
+    pages = pages[np.argsort(root.pages[pages], order=["map", "epoch", "offset"])]
 
-    def read(page: int) -> bytes:
-        return fetched(store, prefix, root.pages[page])
+    def read(several: list[int]) -> list[bytes]:
+        return fetched(store, prefix, [root.pages[page] for page in several])
 
-    for page, data in zip(pages, map(read, pages) if pool is None else pool.map(read, pages), strict=True):
-        try:
-            usage.load_page(page, data)
-        except (ValueError, zlib.error) as error:
-            what = "how much of the segments is live cannot be read"
-            raise Damaged(what, str(error), "run 'zvaultctl blockstore check'") from error
+    groups = _neighbours(root.pages, pages.tolist())
+    for several, found in zip(
+        groups, map(read, groups) if pool is None else pool.map(read, groups), strict=True
+    ):
+        for page, data in zip(several, found, strict=True):
+            try:
+                usage.load_page(page, data)
+            except (ValueError, zlib.error) as error:
+                what = "how much of the segments is live cannot be read"
+                raise Damaged(what, str(error), "run 'zvaultctl blockstore check'") from error
+
+
+def _neighbours(refs: np.ndarray, ordered: list[int]) -> list[list[int]]:
+    """Pages that lie one behind the other in one object, together: one request is enough for them."""
+    out: list[list[int]] = []
+    end: tuple[int, ...] = ()
+    for page in ordered:
+        ref = refs[page]
+        where = (int(ref["map"]), int(ref["epoch"]), int(ref["offset"]))
+        if where == end and len(out[-1]) < TOGETHER:
+            out[-1].append(page)
+        else:
+            out.append([page])
+        end = (*where[:2], where[2] + int(ref["length"]))
+    return out
 
 
 def take_in(blocks: BlockMap, segments: list[Segment]) -> None:

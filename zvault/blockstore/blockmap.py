@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,7 +103,7 @@ class BlockMap:
 
     def _load(self, ref: np.void) -> Part:
         try:
-            return Part.of_bytes(fetched(self.store, self.prefix, ref))
+            return Part.of_bytes(fetched(self.store, self.prefix, [ref])[0])
         except (ValueError, zlib.error) as error:
             raise Damaged(
                 "a part of the map cannot be read", str(error), "run 'zvaultctl blockstore check'"
@@ -142,16 +143,22 @@ class BlockMap:
         return self._used + sum(part.nbytes for part in self._staged.values())
 
 
-def fetched(store: ObjectStore, prefix: str, ref: np.void) -> bytes:
-    """The bytes a reference points to. Raises Damaged, StoreError."""
-    key = map_key(prefix, int(ref["map"]), int(ref["epoch"]))
+def fetched(store: ObjectStore, prefix: str, refs: Sequence[np.void]) -> list[bytes]:
+    """The bytes that references point to, which lie one behind the other. Raises Damaged, StoreError."""
+    first, last = refs[0], refs[-1]
+    key = map_key(prefix, int(first["map"]), int(first["epoch"]))
+    base = int(first["offset"])
     try:
-        data = store.get(key, int(ref["offset"]), int(ref["length"]))
+        data = store.get(key, base, int(last["offset"]) + int(last["length"]) - base)
     except Missing as error:
         raise Damaged(f"a part of the map is gone with {key}", "the object is missing", _CHECK) from error
-    if xxhash.xxh3_64_intdigest(data) != int(ref["digest"]):
-        raise Damaged(f"a part of the map in {key} is damaged", "it does not match its checksum", _CHECK)
-    return data
+    found = []
+    for ref in refs:
+        at = int(ref["offset"]) - base
+        found.append(data[at : at + int(ref["length"])])
+        if xxhash.xxh3_64_intdigest(found[-1]) != int(ref["digest"]):
+            raise Damaged(f"a part of the map in {key} is damaged", "it does not match its checksum", _CHECK)
+    return found
 
 
 _CHECK = "run 'zvaultctl blockstore check'"

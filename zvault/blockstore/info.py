@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zvault.blockstore.blockmap import fetched
+from zvault.blockstore.attach import load_usage
 from zvault.blockstore.counts import Prices
-from zvault.blockstore.findings import ordered
 from zvault.blockstore.format import BLOCK, SLOT, numbers_of, segment_key
 from zvault.blockstore.objects import ObjectStore
 from zvault.blockstore.recovery import Epoch, newest_root, superblock
@@ -52,11 +51,7 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
     epoch = Epoch.read(store, prefix)
     root = newest_root(store, prefix, what)
     usage = Usage()
-    pages = np.flatnonzero(root.pages["map"]).tolist()
-    for page, data in zip(
-        pages, ordered(pool, lambda page: fetched(store, prefix, root.pages[page]), pages), strict=True
-    ):
-        usage.load_page(page, data)
+    load_usage(usage, store, prefix, root, pool)
     log = _log(store, prefix, root)
     live = int(usage.live.sum(dtype=np.int64))
     stored = usage.stored_bytes

@@ -90,7 +90,7 @@ class Rebuilder:
         if ref["map"] == 0:
             return Dense.blank()
         try:
-            return Part.of_bytes(fetched(self.checked.store, self.prefix, ref)).dense()
+            return Part.of_bytes(fetched(self.checked.store, self.prefix, [ref])[0]).dense()
         except (Damaged, ValueError):
             return None
 

@@ -279,7 +279,7 @@ def blocks_of(report: Report) -> set[int]:
 def put_second_part(world: World, change_it: Callable[[np.ndarray], None]) -> np.ndarray:
     """A checkpoint with that part changed, all checksums right, as after a fault of the writer's own; its runs."""
     root = newest_root(world.store, "v", superblock(world.store, "v"))
-    runs = Part.of_bytes(fetched(world.store, "v", root.parts[1])).runs.copy()
+    runs = Part.of_bytes(fetched(world.store, "v", [root.parts[1]])[0]).runs.copy()
     change_it(runs)
     data = Part(runs).as_bytes()
     root.number, root.map_number = root.number + 1, root.map_number + 1
