@@ -1,0 +1,93 @@
+"""A block store of many TiB that nobody has written: its map and its counts are made, by what makes checkpoints.
+
+Each 128 KiB record lies somewhere of its own, as after years of changes. The map of the first TiB is real in every
+part; those of the others are the same parts again. How much of a segment is live is drawn at random. So the root, the
+table of segments and the map of the first TiB have their true size, which is all that opening a store reads. There are
+no segments: it can be opened, discarded and written, and not be read.
+
+As a program: opens the store and prints what that took, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from zvault.blockstore.attach import attach
+from zvault.blockstore.checkpoint import _MapWriter
+from zvault.blockstore.format import BLOCK, SLOT, SLOTS, TABLE
+from zvault.blockstore.objects import ObjectStore
+from zvault.blockstore.options import Options
+from zvault.blockstore.parts import PART, RUNS, Part
+from zvault.blockstore.recovery import create
+from zvault.blockstore.s3 import S3Store
+from zvault.blockstore.s3_client import S3Settings
+
+RECORD = 32
+"""Blocks of a record."""
+PARTS_A_TIB = (1 << 40) // (PART * BLOCK)
+
+
+def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
+    """Make one; the bytes that its checkpoint and its map take in the bucket."""
+    create(store, prefix, tib << 40)
+    engine = attach(store, prefix, Options(journal, uploads=0), "bench")
+    root, per_part, per_segment = engine.blocks.root, PART // RECORD, SLOTS // RECORD
+    order = np.random.default_rng(6).permutation(PARTS_A_TIB * per_part)
+    writer = _MapWriter(engine.checkpoints)
+    for part in range(PARTS_A_TIB):
+        runs = np.zeros(per_part, RUNS)
+        runs["start"] = np.arange(per_part) * RECORD
+        runs["less"] = RECORD - 1
+        place = order[part * per_part : (part + 1) * per_part]
+        runs["segment"], runs["slot"] = place // per_segment + 1, place % per_segment * RECORD
+        engine.blocks.stage(part, Part(runs))
+        writer.part(part, Part(runs).as_bytes())
+    writer.flush()
+    root.parts[:] = np.tile(root.parts[:PARTS_A_TIB], tib)
+    segments = len(order) // per_segment * tib
+    usage = engine.usage
+    usage._grow(segments)
+    usage.live[1 : segments + 1] = np.random.default_rng(7).integers(1, SLOTS, segments)
+    usage.size[1 : segments + 1] = SLOTS * SLOT + per_segment * TABLE.itemsize
+    usage.changed = set(range(segments // 8192 + 1))
+    root.applied = segments
+    engine.log.begin(engine.epoch.number, segments, 0)
+    engine.checkpoint()
+    engine.close()
+    return sum(found.size for found in store.list(f"{prefix}/"))
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    """Open the store of the command line: endpoint, bucket, prefix, a folder for its journal, parts to load."""
+    endpoint, bucket, prefix, journal, parts = sys.argv[1:]
+    store = S3Store(S3Settings(bucket, endpoint, region="default", credential="/run/blockstore-lab/keys"))
+    store.read(f"{prefix}/store")  # boto3 itself takes its time to begin with
+    before, began = resident(), time.monotonic()
+    engine = attach(store, prefix, Options(Path(journal)), "bench")
+    took, opened = time.monotonic() - began, resident()
+    for part in range(int(parts)):
+        engine.extents(part * PART, 1)
+    told = {
+        "attach_s": round(took, 3),
+        "attach_mib": round((opened - before) / (1 << 20), 1),
+        "process_mib": round(opened / (1 << 20), 1),
+        "map_mib_per_tib": round(engine.blocks.memory_used / max(1, int(parts)) * PARTS_A_TIB / (1 << 20), 1),
+    }
+    engine.close()
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

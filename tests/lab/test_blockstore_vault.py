@@ -1,0 +1,325 @@
+"""A vault in a bucket by zvault's own block store: the whole tool on it, on the S3 of a real Ceph cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import ceph
+import pytest
+from test_s3_nbd import BUCKET, bucket
+from world import (
+    DISK,
+    World,
+    ctl,
+    eventually,
+    fill,
+    journal,
+    main_pid,
+    metrics,
+    noise,
+    nothing_left,
+    ok,
+    sh,
+    snapshot_hashes,
+    snapshots,
+    tree_hashes,
+)
+
+from zvault.devices.s3_lease import Place, Store
+
+LAB = {"mem": "4G", "timeout": 900}
+
+KEYS = Path("/etc/credstore/zvault.lab")
+UNIT = "zvault-blockstore@cold-0.service"
+STATUS = Path("/run/zvault/device/cold-0.status")
+JOURNAL, CACHE = Path("/var/lib/zvault-lab-journal"), Path("/var/lib/zvault-lab-cache")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ceph.Cluster]:
+    with ceph.cluster(rgw=True) as it:
+        yield it
+
+
+@dataclass
+class Vault(World):
+    """The world with its vault in a bucket; ``mode`` are the words that say how."""
+
+    s3: ceph.S3 = field(init=False)
+    key: str = "cold"
+    mode: str = ""
+    source_size: int = 12
+
+    def source(self) -> None:
+        DISK.mkdir(exist_ok=True)
+        sh("truncate", "-s", "512M", str(DISK / "tank.img"))
+        sh(
+            "zpool",
+            "create",
+            "-O",
+            "mountpoint=/tank",
+            "-O",
+            "compression=off",
+            "tank",
+            str(DISK / "tank.img"),
+        )
+        sh("zfs", "create", "tank/home")
+        fill(Path("/tank/home"), 1, count=self.source_size)
+
+    def config_text(self) -> str:
+        place = f"zvault:{BUCKET}/{self.key} size=2G endpoint={self.s3.endpoint} region=default style=path"
+        nbd = f"{place} credential=zvault.lab {self.mode}"
+        return re.sub(r"\nnbd = .*\nsize = .*\n", lambda _: f'\nnbd = "{nbd}"\n', super().config_text())
+
+    @property
+    def lease(self) -> Store:
+        return Store(
+            Place.of([f"bucket={BUCKET}", f"key={self.key}", f"endpoint={self.s3.endpoint}", f"keys={KEYS}"])
+        )
+
+    def clean(self) -> None:
+        super().clean()
+        sh("systemctl", "kill", "-s", "KILL", UNIT, check=False)
+        sh("systemctl", "stop", UNIT, check=False)
+        sh("systemctl", "reset-failed", check=False)
+        sh("rm", "-rf", "/run/zvault", str(JOURNAL), str(CACHE))
+
+
+@pytest.fixture
+def world(cluster: ceph.Cluster) -> Iterator[Vault]:
+    it = Vault()
+    it.s3 = cluster.s3()
+    it.clean()
+    KEYS.parent.mkdir(exist_ok=True)
+    KEYS.touch(mode=0o600)
+    KEYS.write_text(
+        f"[default]\naws_access_key_id = {it.s3.access_key}\naws_secret_access_key = {it.s3.secret_key}\n"
+    )
+    objects = bucket(it.s3)
+    objects.create()
+    objects.objects.all().delete()
+    it.source()
+    yield it
+    it.clean()
+
+
+def told() -> dict[str, Any]:
+    """What the device's server says."""
+    found: dict[str, Any] = json.loads(STATUS.read_text())
+    return found
+
+
+def keys(it: Vault) -> list[str]:
+    return [item.key for item in bucket(it.s3).objects.all()]
+
+
+def gone() -> None:
+    """Nothing of the vault is on this host, nor of its server."""
+    nothing_left()
+    assert (
+        sh("systemctl", "list-units", "--plain", "--no-legend", "--all", "zvault-blockstore@*").strip() == ""
+    )
+    left = {path.name for path in Path("/run/zvault/device").iterdir()}
+    assert left == set()
+
+
+def unharmed() -> None:
+    """All of the newest snapshot is there, byte by byte, and the pool has no fault."""
+    newest = snapshots("cold/lab/tank/home")[-1]
+    assert snapshot_hashes(f"cold/lab/tank/home@{newest}") == tree_hashes(Path("/tank/home"))
+    sh("zpool", "scrub", "-w", "cold")
+    assert "No known data errors" in sh("zpool", "status", "cold")
+
+
+def test_backups_into_a_bucket(world: Vault):
+    world.start()
+    ok("run", "tank")
+    gone()
+    names = keys(world)
+    assert {"cold/store", "cold/epoch", "cold.lease"} <= set(names)
+    assert any(name.startswith("cold/segments/") for name in names)
+    assert world.lease.read().lease.held is False
+
+    ok("vault", "up", "cold")
+    said = "".join(path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    assert "plugin.py" in said
+    assert world.s3.secret_key not in said
+    assert world.s3.access_key not in said
+    lease = world.lease.read().lease
+    assert lease.held
+    # Neither the daemon nor the server has a file system view of its own for its credentials' sake.
+    views = {Path(f"/proc/{pid}/ns/mnt").readlink() for pid in (1, main_pid(), told()["pid"])}
+    assert len(views) == 1
+    unharmed()
+
+    # The daemon goes and comes: the server stays, and is adopted.
+    pid, before = told()["pid"], main_pid()
+    sh("systemctl", "restart", "zvaultd")
+    eventually("the daemon again", lambda: main_pid() not in (0, before), seconds=20)
+    fill(Path("/tank/home"), 3, count=3)
+    ok("run", "tank")
+    assert told()["pid"] == pid
+    unharmed()
+
+    found = ctl("vault", "status", "cold")
+    assert found.code == 0, found
+    assert re.search(r"strict; \S+ of 256M in its journal; \S+ live, \S+ in the bucket", found.out), found.out
+    store = ok("vault", "status", "cold", "-j").json()["vaults"][0]["devices"][0]["store"]
+    assert store["mode"] == "strict"
+    assert store["requests"]["put"]["requests"] > 0
+    labels = 'device="cold-0",vault="cold"'
+
+    def seen() -> dict[str, float]:
+        return {name: value for name, value in metrics().items() if name.startswith("zvault_blockstore_")}
+
+    eventually("metrics", lambda: f"zvault_blockstore_trouble{{{labels}}}" in seen(), seconds=20)
+    now = seen()
+    assert now[f"zvault_blockstore_trouble{{{labels}}}"] == 0
+    assert now[f"zvault_blockstore_live_bytes{{{labels}}}"] > 2_000_000
+    assert any(
+        name.startswith("zvault_blockstore_requests_total") and value > 0 for name, value in now.items()
+    )
+    ok("check-config")
+    fits = ok("fit", "tank", "-j").json()
+    assert [round(one["puts"]) for one in fits["datasets"]] == [128] * len(fits["datasets"])
+    assert fits["unknown"] == []
+    assert "cold" in ctl("doctor", "cold").out
+    ok("vault", "down", "cold")
+    gone()
+
+    # What is there is used as it is.
+    before = set(keys(world))
+    ok("vault", "up", "cold")
+    unharmed()
+    ok("vault", "down", "cold")
+    assert {name for name in before if name.endswith("/store")} <= set(keys(world))
+    gone()
+
+
+def test_a_server_killed_in_the_middle_of_a_run(world: Vault):
+    noise(Path("/tank/home/noise"), 100)
+    world.retries = 2
+    world.backup_extra = 'retry_wait = "1s"'
+    world.start()
+    ok("vault", "up", "cold")
+    run = subprocess.Popen(
+        ["zvaultctl", "run", "tank"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    eventually(
+        "bytes on their way", lambda: told()["engine"]["written_bytes"] > 20_000_000, seconds=60, every=0.05
+    )
+    sh("systemctl", "kill", "-s", "KILL", UNIT)
+    out, _ = run.communicate(timeout=300)
+    print(out)
+    if run.returncode != 0:
+        out += ok("run", "tank").out
+        print(out)
+    unharmed()
+    assert re.search(r"plan: .*\bresume", out + journal()), "what had arrived was sent again"
+    ok("vault", "down", "cold")
+    gone()
+
+
+def test_an_outage_longer_than_the_devices_timeout_suspends_the_pool_and_it_goes_on(
+    world: Vault, cluster: ceph.Cluster
+):
+    world.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    cluster.kill("client.rgw")
+    writer = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
+    eventually(
+        "suspension", lambda: "SUSPENDED" in sh("zpool", "list", "-Ho", "health", "cold"), seconds=90, every=1
+    )
+    status = ctl("vault", "status", "cold")
+    assert status.code == 1
+    assert "trouble: " in status.out, status.out
+    cluster.start_rgw()
+    # The server's threads wait for the store, each try up to half a minute after the last, and only then find out that
+    # the kernel has given up their connection. From then on it goes on by itself.
+    began = time.monotonic()
+    eventually("it to go on", lambda: ctl("vault", "up", "cold").code == 0, seconds=240, every=2)
+    print(f"it goes on after {time.monotonic() - began:.1f} s")
+    assert writer.wait(60) == 0
+    unharmed()
+    ok("vault", "down", "cold")
+    gone()
+
+
+def test_writeback_leaves_nothing_in_its_journal_and_an_outage_is_ridden_out(
+    world: Vault, cluster: ceph.Cluster
+):
+    world.mode = (
+        f"mode=writeback journal={JOURNAL} journal-size=512M cache={CACHE} cache-size=128M upload=64M"
+    )
+    world.start()
+    ok("vault", "create", "cold", "--yes")
+    ok("vault", "up", "cold")
+    assert told()["engine"]["mode"] == "writeback"
+
+    # Away for a while: writes go on, and somebody is told.
+    cluster.kill("client.rgw")
+    sh("zfs", "create", "-o", "mountpoint=/cold", "-o", "compression=off", "cold/own")
+    noise(Path("/cold/noise"), 32)
+    began = time.monotonic()
+    sh("zpool", "sync", "cold")
+    print(f"32 MiB in the journal after {time.monotonic() - began:.1f} s")
+    eventually("trouble", lambda: told()["trouble"], seconds=60)
+    eventually("it is told", lambda: ctl("vault", "status", "cold").code == 1, seconds=30, every=1)
+    status = ctl("vault", "status", "cold").out
+    assert "trouble: " in status, status
+    assert told()["engine"]["journal_used"] > 32 << 20
+    hashes = tree_hashes(Path("/cold"))
+    cluster.start_rgw()
+    ok("vault", "down", "cold")
+    gone()
+    assert sum(path.stat().st_size for path in JOURNAL.rglob("*") if path.is_file()) < 1 << 20
+
+    # All of it was in the bucket: without the journal and the cache it is the same.
+    sh("rm", "-rf", str(JOURNAL), str(CACHE))
+    ok("vault", "up", "cold")
+    sh("zfs", "mount", "cold/own", check=False)
+    assert tree_hashes(Path("/cold")) == hashes
+    sh("zpool", "scrub", "-w", "cold")
+    assert "No known data errors" in sh("zpool", "status", "cold")
+    sh("zfs", "unmount", "cold/own")
+    ok("vault", "down", "cold")
+    gone()
+
+
+def test_what_keeps_it_from_coming_up_is_told(world: Vault):
+    world.vault_extra = ""
+    world.start()
+    refused = ctl("vault", "up", "cold")
+    said = " ".join(refused.err.split())
+    assert refused.code == 2, said
+    assert "there is no block store in s3://zvault/cold" in said
+    assert "zvaultctl vault create" in said
+    gone()
+    assert [name for name in keys(world) if name != "cold.lease"] == []
+
+    ok("vault", "create", "cold", "--yes")
+    gone()
+    seen = world.lease.read()
+    other = replace(seen.lease, host="attic", machine="attic", boot="attic", held=True)
+    world.lease.put(other, seen.etag)
+    refused = ctl("vault", "up", "cold")
+    assert refused.code == 1, refused
+    assert "is held by attic" in " ".join(refused.err.split())
+    gone()
+    asked = ctl("vault", "take", "cold")
+    assert "held by attic" in asked.out, asked
+    seen = world.lease.read()
+    world.lease.put(replace(seen.lease, bound=1.0), seen.etag)
+    time.sleep(2)
+    ok("vault", "take", "cold", "--yes")
+    assert world.lease.read().lease.host != "attic"
+    ok("vault", "down", "cold")
+    gone()

@@ -1,0 +1,308 @@
+"""zvault's own block store as the configuration names it: ``zvault:BUCKET/KEY size=10T mode=writeback …``."""
+
+from __future__ import annotations
+
+import difflib
+import posixpath
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from zvault.core.units import parse_size
+
+BLOCK = 4096
+"""Bytes; the size of a device is a multiple."""
+
+Mode = Literal["strict", "writeback"]
+
+JOURNAL_SIZES: dict[Mode, int] = {"strict": 256 << 20, "writeback": 8 << 30}
+"""Bytes of the journal where ``journal-size`` is left out. That of ``strict`` is in memory (/run)."""
+MIN_JOURNAL = 64 << 20
+"""Bytes: some segments on their way to the bucket, and those that are gathered meanwhile."""
+MEMORY = 256 << 20
+MIN_MEMORY = 64 << 20
+MIN_CACHE = 64 << 20
+UPLOADS = 4
+MAX_UPLOADS = 64
+
+SECRETS = frozenset(
+    ["access-key", "access-key-id", "secret-key", "secret-access-key", "session-token", "password", "token"]
+)
+"""What is never written here: every user of the host would see it."""
+
+_PLACE = re.compile(r"(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]*)/(?P<key>[A-Za-z0-9][A-Za-z0-9._/-]*)")
+_SETTING = re.compile(r"(?P<name>[A-Za-z0-9_-]+)=(?P<value>[^\x00-\x1f\x7f]+)")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXAMPLE = "zvault:zv/cold size=10T"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockstoreServer:
+    """A server zvault starts itself: a block device kept in a bucket, below ``key``.
+
+    ``settings`` are words ``NAME=VALUE``, each name once and each value right: see parse_blockstore.
+    """
+
+    bucket: str
+    key: str
+    settings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "zvault:" + " ".join([f"{self.bucket}/{self.key}", *map(shlex.quote, self.settings)])
+
+    def setting(self, name: str) -> str:
+        """The value of a setting; "" where it is left out."""
+        return dict(word.split("=", 1) for word in self.settings).get(name, "")
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the device that is made; None where there must be one already."""
+        return self._size("size")
+
+    @property
+    def mode(self) -> Mode:
+        """When a flush is answered: once all is in the bucket, or once it is in the journal on disk."""
+        return "writeback" if self.setting("mode") == "writeback" else "strict"
+
+    @property
+    def journal(self) -> str | None:
+        """The folder of its journal; None for one in memory (see journal_name), with ``strict`` only."""
+        return self.setting("journal") or None
+
+    @property
+    def journal_size(self) -> int:
+        """Bytes."""
+        return self._size("journal-size") or JOURNAL_SIZES[self.mode]
+
+    @property
+    def cache(self) -> str | None:
+        """The folder of its cache."""
+        return self.setting("cache") or None
+
+    @property
+    def cache_size(self) -> int:
+        """Bytes; 0 without a cache."""
+        return self._size("cache-size") or 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes for the map and for what is read ahead."""
+        return self._size("memory") or MEMORY
+
+    @property
+    def endpoint(self) -> str | None:
+        """Where the store is; None for Amazon's."""
+        return self.setting("endpoint").rstrip("/") or None
+
+    @property
+    def uploads(self) -> int:
+        """How many segments are put at the same time."""
+        return int(self.setting("uploads") or UPLOADS)
+
+    @property
+    def requests(self) -> float | None:
+        """Requests a second, at most."""
+        return float(self.setting("requests").removesuffix("/s") or 0) or None
+
+    def bandwidth(self, way: Literal["upload", "download"]) -> int | None:
+        """Bytes a second, at most."""
+        return parse_size(self.setting(way).removesuffix("/s")) if self.setting(way) else None
+
+    def _size(self, name: str) -> int | None:
+        return parse_size(self.setting(name)) if self.setting(name) else None
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """See NbdkitServer.identity."""
+        return ("zvault", (self.endpoint or "").lower(), self.bucket, self.key)
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folders on this host that it has for itself, by setting."""
+        named = {"journal": self.journal, "cache": self.cache}
+        return {name: posixpath.normpath(path) for name, path in named.items() if path is not None}
+
+
+def parse_blockstore(rest: str) -> BlockstoreServer:
+    """What stands after ``zvault:``. Raises ValueError: what is wrong and what is right."""
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words as a shell would: {str(error).lower()}") from None
+    match = _PLACE.fullmatch(words[0].rstrip("/")) if words else None
+    if match is None or "//" in match["key"]:
+        raise ValueError(f"names no bucket and key, as in {_EXAMPLE}: below that key are its objects")
+    return _server(match["bucket"], match["key"], words[1:])
+
+
+def of_words(words: Sequence[str]) -> BlockstoreServer:
+    """The same from ``bucket=…``, ``key=…`` and settings, as its server is told. Raises ValueError."""
+    named = dict(word.split("=", 1) for word in words if "=" in word)
+    settings = [word for word in words if word.partition("=")[0] not in ("bucket", "key")]
+    return _server(named.get("bucket", ""), named.get("key", ""), settings)
+
+
+def _server(bucket: str, key: str, words: Sequence[str]) -> BlockstoreServer:
+    seen: dict[str, str] = {}
+    for word in words:
+        name, value = _checked(word)
+        if name in seen:
+            raise ValueError(f"{name}= stands there twice: remove one")
+        seen[name] = value
+    _check_together(seen)
+    return BlockstoreServer(bucket, key, tuple(f"{name}={value}" for name, value in seen.items()))
+
+
+def _checked(word: str) -> tuple[str, str]:
+    match = _SETTING.fullmatch(word)
+    name = match["name"] if match else word.partition("=")[0]
+    if name.lower().replace("_", "-") in SECRETS:
+        raise ValueError(
+            f"{name}=… would show the secret in the process list; put both keys into a file as ~/.aws/credentials"
+            " has them, and name it by keys=/etc/zvault/s3.keys, or by credential=zvault.s3 as systemd has it"
+        )
+    if name not in SETTINGS:
+        near = difflib.get_close_matches(name.lower().replace("_", "-"), SETTINGS, n=1, cutoff=0.6)
+        hint = f"; did you mean {near[0]}=…?" if near else f"; there are {', '.join(sorted(SETTINGS))}"
+        raise ValueError(f'"{name}" is no setting of the block store{hint}')
+    if match is None:
+        raise ValueError(f"{name} has no value, as in {name}={_EXAMPLES.get(name, '…')}")
+    SETTINGS[name](name, match["value"])
+    return name, match["value"]
+
+
+def _check_together(seen: dict[str, str]) -> None:
+    if seen.get("mode") == "writeback" and "journal" not in seen:
+        raise ValueError(
+            "mode=writeback needs journal=/path, a folder on a disk of this host: what was written is there until it is"
+            " in the bucket"
+        )
+    if ("cache" in seen) != ("cache-size" in seen):
+        lacks = "cache-size=20G" if "cache" in seen else "cache=/var/cache/zvault/cold"
+        raise ValueError(f"cache= and cache-size= belong together: add {lacks}")
+    if "credential" in seen and "keys" in seen:
+        raise ValueError("credential= and keys= both name the keys to the store: remove one")
+    if "sse-kms-key-id" in seen and seen.get("sse") != "aws:kms":
+        raise ValueError("sse-kms-key-id= needs sse=aws:kms beside it")
+    folders = {name: posixpath.normpath(seen[name]) for name in ("journal", "cache") if name in seen}
+    if len(folders) == 2 and nested(*folders.values()):
+        raise ValueError("journal= and cache= must be folders apart: each is emptied by its own rules")
+
+
+def nested(one: str, other: str) -> bool:
+    """Whether two folders, as posixpath.normpath gives them, are the same or one lies in the other."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
+def _bytes(least: int, multiple: int = 1) -> Callable[[str, str], None]:
+    def check(name: str, value: str) -> None:
+        try:
+            size = parse_size(value)
+        except ValueError:
+            raise ValueError(f"{name} must be a size, as in {name}={_EXAMPLES[name]}") from None
+        if size < least:
+            raise ValueError(f"{name} must be at least {least >> 20}M")
+        if size % multiple:
+            raise ValueError(f"{name} must be a multiple of {multiple >> 10}K")
+
+    return check
+
+
+def _rate(name: str, value: str) -> None:
+    try:
+        right = parse_size(value.removesuffix("/s")) >= 1 << 10
+    except ValueError:
+        right = False
+    if not right:
+        raise ValueError(f"{name} must be bytes a second, at least 1K, as in {name}={_EXAMPLES[name]}")
+
+
+def _requests(name: str, value: str) -> None:
+    text = value.removesuffix("/s")
+    if not re.fullmatch(r"\d+(\.\d+)?", text) or float(text) < 1:
+        raise ValueError(f"{name} must be requests a second, at least 1, as in {name}={_EXAMPLES[name]}")
+
+
+def _count(name: str, value: str) -> None:
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value) <= MAX_UPLOADS:
+        raise ValueError(f"{name} must be a whole number from 1 to {MAX_UPLOADS}")
+
+
+def _one_of(*known: str) -> Callable[[str, str], None]:
+    def check(name: str, value: str) -> None:
+        if value not in known:
+            near = difflib.get_close_matches(value, known, n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else ""
+            raise ValueError(f"{name} must be {' or '.join(known)}, not {value}{hint}")
+
+    return check
+
+
+def _folder(name: str, value: str) -> None:
+    if not value.startswith("/") or posixpath.normpath(value) == "/":
+        raise ValueError(f"{name} must be an absolute path, as in {name}={_EXAMPLES[name]}")
+
+
+def _endpoint(name: str, value: str) -> None:
+    try:
+        url = urlsplit(value)
+        right = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
+    except ValueError:
+        right = False
+    if not right or url.path.strip("/") or url.query or url.fragment or "@" in url.netloc:
+        raise ValueError(
+            f"{name} must be https://host[:port] and nothing more, as in {name}={_EXAMPLES[name]}"
+        )
+
+
+def _word(name: str, value: str) -> None:
+    if not _WORD.fullmatch(value):
+        raise ValueError(f"{name} must be a word of letters, digits, '.', '_' and '-'")
+
+
+def _kms_key(name: str, value: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9:/_-]+", value):
+        raise ValueError(f"{name} must be a key's id or ARN")
+
+
+_EXAMPLES = {
+    "size": "10T",
+    "mode": "strict",
+    "journal": "/var/lib/zvault/cold.journal",
+    "journal-size": "8G",
+    "cache": "/var/cache/zvault/cold",
+    "cache-size": "20G",
+    "memory": "256M",
+    "endpoint": "https://s3.example.org",
+    "keys": "/etc/zvault/s3.keys",
+    "requests": "100/s",
+    "upload": "20M/s",
+    "download": "100M/s",
+}
+
+SETTINGS: dict[str, Callable[[str, str], None]] = {
+    "size": _bytes(1 << 20, BLOCK),
+    "mode": _one_of("strict", "writeback"),
+    "journal": _folder,
+    "journal-size": _bytes(MIN_JOURNAL),
+    "cache": _folder,
+    "cache-size": _bytes(MIN_CACHE),
+    "memory": _bytes(MIN_MEMORY),
+    "endpoint": _endpoint,
+    "region": _word,
+    "style": _one_of("path", "virtual"),
+    "profile": _word,
+    "credential": _word,
+    "keys": _folder,
+    "storage-class": _word,
+    "sse": _one_of("AES256", "aws:kms"),
+    "sse-kms-key-id": _kms_key,
+    "uploads": _count,
+    "requests": _requests,
+    "upload": _rate,
+    "download": _rate,
+}
+"""What can be set, and what sees that a value is right."""

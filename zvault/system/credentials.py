@@ -1,0 +1,29 @@
+"""Credentials that systemd keeps for services: see systemd.exec(5), ImportCredential=."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from zvault.core.errors import NotFound
+
+STORES = tuple(Path(folder, "credstore") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
+"""Where systemd finds those that are not encrypted; in its order."""
+
+
+def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
+    """The file with a credential: the unit's own, or else, for what root runs by hand, the host's. Raises NotFound.
+
+    What is encrypted (credstore.encrypted) is there only in a unit that imports it; zvault's units import ``zvault.*``.
+    """
+    given = os.environ.get("CREDENTIALS_DIRECTORY")
+    folders = [*([Path(given)] if given else []), *stores]
+    for path in (folder / name for folder in folders):
+        if path.is_file():
+            return path
+    raise NotFound(
+        f"there is no credential {name}",
+        f"it is in none of {', '.join(map(str, folders))}",
+        f"put it into /etc/credstore/{name}; a name that does not begin with 'zvault.' needs a drop-in with"
+        f" ImportCredential={name} for zvaultd.service and zvault-blockstore@.service",
+    )
