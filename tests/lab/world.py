@@ -268,9 +268,8 @@ retries = {self.retries}
             ("zpool", "export", "cold"),
         ):
             sh(*argv, check=False)
-        for unit in re.findall(
-            r"zvault-device@\S+", sh("systemctl", "list-units", "--all", "--plain", "zvault-device@*")
-        ):
+        listed = sh("systemctl", "list-units", "--all", "--plain", *SERVERS)
+        for unit in re.findall(r"zvault-(?:device|blockstore)@\S+", listed):
             sh("systemctl", "stop", unit, check=False)
         for number in range(4):
             sh("nbd-client", "-d", f"/dev/nbd{number}", check=False)
@@ -280,12 +279,16 @@ retries = {self.retries}
         sh("rm", "-rf", str(DISK), "/run/zvault", "/var/lib/zvault", "/etc/zvault")
 
 
+SERVERS = ("zvault-device@*", "zvault-blockstore@*")
+"""Units of servers of devices."""
+
+
 def nothing_left() -> None:
     """The vault is down and no trace of its use remains on the host."""
     assert "cold" not in sh("zpool", "list", "-Ho", "name").split()
     assert not any(Path(f"/sys/block/nbd{n}/pid").exists() for n in range(8)), "an nbd is still connected"
     assert inhibitors() == ""
-    units = sh("systemctl", "list-units", "--plain", "--no-legend", "zvault-device@*")
+    units = sh("systemctl", "list-units", "--plain", "--no-legend", *SERVERS)
     assert units.strip() == "", units
     leases = [
         str(p) for p in Path("/run/zvault/lease").rglob("*") if p.is_file() and not p.name.startswith(".")
