@@ -200,7 +200,7 @@ def written_out(dataset: str, least: int) -> bool:
     """Whether so much of a dataset is in its pool; not while it does not exist. Its pool need not wait for a txg."""
     value = sh("zfs", "get", "-Hpo", "value", "used", dataset, check=False).strip()
     if value.isdecimal():
-        sh("zpool", "sync", dataset.split("/")[0])
+        sh("zpool", "sync", dataset.split("/", maxsplit=1)[0])
     return value.isdecimal() and int(value) >= least
 
 

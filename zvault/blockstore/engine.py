@@ -120,7 +120,7 @@ class Engine:
             self.written_bytes += len(data)
 
     def zero(self, offset: int, length: int) -> None:
-        """Have a range read as zeroes, at no cost of requests; what a discard asks for too. Raises StoreError."""
+        """Have a range read as zeroes, at no cost of requests. Raises StoreError."""
         self._check(offset, length)
         first, end = -(-offset // BLOCK), (offset + length) // BLOCK
         if first > end:
@@ -128,10 +128,18 @@ class Engine:
             return
         if offset < first * BLOCK:
             self._write_ragged(offset, memoryview(bytes(first * BLOCK - offset)))
-        for block in range(first, end, ZERO_PIECE):
-            self._zero(block, min(ZERO_PIECE, end - block))
+        self._zero_blocks(first, end)
         if offset + length > end * BLOCK:
             self._write_ragged(end * BLOCK, memoryview(bytes(offset + length - end * BLOCK)))
+
+    def discard(self, offset: int, length: int) -> None:
+        """What is there is not needed any more. Of blocks that are only touched nothing is lost. Raises StoreError."""
+        self._check(offset, length)
+        self._zero_blocks(-(-offset // BLOCK), (offset + length) // BLOCK)
+
+    def _zero_blocks(self, first: int, end: int) -> None:
+        for block in range(first, end, ZERO_PIECE):
+            self._zero(block, min(ZERO_PIECE, end - block))
 
     def _zero(self, block: int, count: int) -> None:
         with self.changed:

@@ -137,8 +137,9 @@ def zero(handle: Serving, count: int, offset: int, flags: int) -> None:
 
 
 def trim(handle: Serving, count: int, offset: int, flags: int) -> None:
-    """The same."""
-    zero(handle, count, offset, flags)
+    """What is there is not needed any more. Linux cuts large ones in the middle of a block."""
+    _tried(lambda: _engine(handle).discard(offset, count))
+    _flush_if_asked(handle, flags)
 
 
 def flush(handle: Serving, flags: int) -> None:

@@ -356,3 +356,17 @@ def test_a_segment_that_is_gone_is_left_alone(tmp_path: Path) -> None:
         engine.read(300 * BLOCK, BLOCK)
     assert "segments" in engine.status()["trouble"]
     engine.close()
+
+
+def test_a_discard_touches_only_whole_blocks_and_asks_for_nothing(tmp_path: Path) -> None:
+    store = FaultyStore(MemoryStore())
+    create(store, "vault", PART * BLOCK)
+    engine = attach(store, "vault", Options(tmp_path / "a", uploads=0), "a")
+    engine.write(0, b"x" * (8 * BLOCK))
+    engine.flush()
+    asked = len(store.calls)
+    engine.discard(BLOCK + 512, 4 * BLOCK)
+    engine.discard(6 * BLOCK + 1, 100)
+    assert len(store.calls) == asked
+    assert engine.read(0, 8 * BLOCK) == b"x" * (2 * BLOCK) + bytes(3 * BLOCK) + b"x" * (3 * BLOCK)
+    engine.close()
