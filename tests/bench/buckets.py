@@ -57,14 +57,14 @@ def connected(argv: list[str], name: str) -> Iterator[str]:
 
 
 @contextmanager
-def nbdkit_s3(bucket: Bucket, key: str) -> Iterator[str]:
-    """nbdkit's plugin, as test_s3_nbd.py has it."""
+def nbdkit_s3(bucket: Bucket, key: str, size: str = OBJECT) -> Iterator[str]:
+    """nbdkit's plugin, as test_s3_nbd.py has it; ``size`` of its objects."""
     keys = [f"access-key={bucket.s3.access_key}", f"secret-key={bucket.s3.secret_key}"]
     words = [
         f"bucket={BUCKET}",
         f"key={key}",
         "size=4G",
-        f"object-size={OBJECT}",
+        f"object-size={size}",
         f"endpoint-url={bucket.s3.endpoint}",
     ]
     with connected(["S3", *words, *keys], "nbdkit-s3") as device:

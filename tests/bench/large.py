@@ -78,7 +78,7 @@ def main() -> None:
     engine = attach(store, prefix, Options(Path(journal)), "bench")
     took, opened = time.monotonic() - began, resident()
     for part in range(int(parts)):
-        engine.extents(part * PART, 1)
+        engine.blocks.locate(part * PART, 1)
     told = {
         "attach_s": round(took, 3),
         "attach_mib": round((opened - before) / (1 << 20), 1),

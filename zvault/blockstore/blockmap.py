@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,10 +40,13 @@ class Absent(Exception):
 
 
 class BlockMap:
-    """Where every block is now. All but ``fetch`` wants the engine's lock held."""
+    """Where every block is now. All but ``locate``, ``load`` and ``fetch`` want the lock held, the engine's."""
 
-    def __init__(self, store: ObjectStore, prefix: str, root: Root, memory: int) -> None:
+    def __init__(
+        self, store: ObjectStore, prefix: str, root: Root, memory: int, lock: AbstractContextManager[object]
+    ) -> None:
         """``memory``: bytes that parts may take; LEAST are kept in any case."""
+        self.lock = lock
         self.store = store
         self.prefix = prefix
         self.root = root
@@ -51,6 +55,22 @@ class BlockMap:
         self._used = 0
         self._parts: OrderedDict[int, Part] = OrderedDict()
         self._staged: dict[int, Part] = {}
+
+    def locate(self, block: int, count: int) -> list[Extent]:
+        """Where these blocks are; loads what it must. Raises Damaged, StoreError."""
+        while True:
+            try:
+                with self.lock:
+                    return self.resolve(block, count)
+            except Absent as error:
+                self.load(error.parts)
+
+    def load(self, parts: Sequence[int]) -> None:
+        """Have parts in memory. Raises Damaged, StoreError."""
+        for part in parts:
+            loaded, ref = self.fetch(part)
+            with self.lock:
+                self.admit(part, loaded, ref)
 
     def resolve(self, block: int, count: int) -> list[Extent]:
         """Where these blocks are, in order. Raises Absent."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from zvault.blockstore.attach import take_in
-from zvault.blockstore.blockmap import Absent, BlockMap, Extent
+from zvault.blockstore.blockmap import BlockMap
 from zvault.blockstore.findings import Problem, runs_of
 from zvault.blockstore.format import (
     SLOTS,
@@ -140,7 +141,7 @@ class Now:
     """The newest checkpoint and the log after it: whether blocks are still where an older look saw them."""
 
     def __init__(self, store: ObjectStore, prefix: str, root: Root, rest: Tail, memory: int) -> None:
-        self.blocks = BlockMap(store, prefix, root, memory)
+        self.blocks = BlockMap(store, prefix, root, memory, threading.Lock())
         self.overlay: Overlay = self.blocks.overlay
         take_in(self.blocks, rest.segments)
 
@@ -148,20 +149,11 @@ class Now:
         """Those of these runs, or the parts of them, that are where they were. Raises Damaged, StoreError."""
         rows = []
         for block, count, segment, slot in runs.tolist():
-            for extent in self._resolve(block, count):
+            for extent in self.blocks.locate(block, count):
                 there = slot + extent.block - block
                 if extent.sequence == segment and (extent.slot == there or segment == 0):
                     rows.append((extent.block, extent.count, segment, 0 if segment == 0 else there))
         return runs_of(rows)
-
-    def _resolve(self, block: int, count: int) -> list[Extent]:
-        while True:
-            try:
-                return self.blocks.resolve(block, count)
-            except Absent as error:
-                for part in error.parts:
-                    loaded, ref = self.blocks.fetch(part)
-                    self.blocks.admit(part, loaded, ref)
 
     def untold(self, runs: np.ndarray) -> np.ndarray:
         """Of the blocks of damaged parts, those that the log does not tell of anew."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
-from zvault.blockstore.blockmap import Absent, BlockMap, Extent
+from zvault.blockstore.blockmap import Absent, BlockMap
 from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
 from zvault.blockstore.log import Log
 from zvault.blockstore.objects import Missing, ObjectStore
@@ -96,7 +95,7 @@ class Collector:
         for block, count, slot in segment.table.tolist():
             if slot == ZERO:
                 continue
-            for extent in self._resolve(block, count):
+            for extent in self.blocks.locate(block, count):
                 shift = extent.block - block
                 if extent.sequence != segment.sequence or extent.slot != slot + shift:
                     continue
@@ -105,21 +104,6 @@ class Collector:
                 out[-1][0].extend(range(extent.block, extent.block + extent.count))
                 out[-1][1].extend(range(extent.slot, extent.slot + extent.count))
         return out
-
-    def _resolve(self, block: int, count: int) -> list[Extent]:
-        while True:
-            try:
-                with self.changed:
-                    return self.blocks.resolve(block, count)
-            except Absent as error:
-                self.load(error.parts)
-
-    def load(self, parts: Sequence[int]) -> None:
-        """Have parts of the map in memory."""
-        for part in parts:
-            loaded, ref = self.blocks.fetch(part)
-            with self.changed:
-                self.blocks.admit(part, loaded, ref)
 
     def _move(self, key: str, segment: Segment, blocks: list[int], slots: list[int]) -> None:
         first, last = min(slots), max(slots)
@@ -143,7 +127,7 @@ class Collector:
                     self.moved_bytes += BLOCK
                     return
             except Absent as error:
-                self.load(error.parts)
+                self.blocks.load(error.parts)
 
 
 _NEXT = "run 'zvaultctl blockstore check'"

@@ -150,7 +150,7 @@ def _pieces(source: View, at: Callable[[int], None]) -> Iterator[tuple[int, int]
     for first in range(0, blocks, PART):
         at(first)
         start = end = -1
-        for extent in source.extents(first, min(PART, blocks - first)):
+        for extent in source.blocks.locate(first, min(PART, blocks - first)):
             if extent.sequence == 0:
                 continue
             if extent.block != end or end - start >= PIECE:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from zvault.blockstore.ahead import Streams
-from zvault.blockstore.blockmap import Absent, BlockMap, Extent
+from zvault.blockstore.blockmap import BlockMap
 from zvault.blockstore.cache import Cache
 from zvault.blockstore.checkpoint import Checkpoints
 from zvault.blockstore.collect import LAGGING, SLACK, Collector, chosen
@@ -21,8 +20,9 @@ from zvault.blockstore.fetch import Fetcher
 from zvault.blockstore.format import BLOCK, SLOTS, Superblock
 from zvault.blockstore.journal import Full, Journal, NoRoom
 from zvault.blockstore.log import Log
-from zvault.blockstore.objects import Buffer, Missing, ObjectStore, StoreError
+from zvault.blockstore.objects import Buffer, ObjectStore, StoreError
 from zvault.blockstore.options import Options
+from zvault.blockstore.reading import Reader
 from zvault.blockstore.recovery import Epoch
 from zvault.blockstore.root import Root
 from zvault.blockstore.usage import Usage
@@ -35,8 +35,6 @@ SLOW_FROM = 0.5
 """How full the journal is when writers begin to be slowed down."""
 SLOWEST = 1.0
 """Seconds that one write is held back at most, for that."""
-RETRIES = 5
-"""How often blocks are looked up anew whose segment was cleared while they were read."""
 
 
 class Fenced(StoreError):
@@ -75,7 +73,6 @@ class Engine:
         """What the store was asked for by this process, by kind."""
         self._requests_before = dict(root.counts)
         self.written_bytes = 0
-        self.read_bytes = 0
         threads = options.uploads
         self.pool = ThreadPoolExecutor(max(8, 2 * threads), "fetch") if threads else None
         cache = (
@@ -86,12 +83,18 @@ class Engine:
         self.cache = cache
         self.log = Log(store, prefix, what.identity, self.changed, threads)
         self.log.wait = self._wait
-        self.blocks = BlockMap(store, prefix, root, options.memory)
+        self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
         self.checkpoints = Checkpoints(self.blocks, self.usage, self.log, self.changed, self.still_ours)
         self.collector = Collector(self.blocks, self.log, what.identity, self.changed, options.collect_rate)
         self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
-        self.streams = Streams()
+        self.reader = Reader(
+            self.blocks,
+            self.fetcher,
+            what.blocks,
+            self.log.memory,
+            lambda: self._usable(reading=True),
+        )
         self._ragged = threading.Lock()
         self._care = threading.RLock()
         """Of whoever takes a checkpoint or collects garbage: one at a time."""
@@ -205,76 +208,7 @@ class Engine:
     def read(self, offset: int, length: int) -> bytes:
         """Read any range. Raises Damaged for what cannot be read rightly, StoreError."""
         self._check(offset, length)
-        first, end = offset // BLOCK, -(-(offset + length) // BLOCK)
-        data = self._read(first, end - first)
-        self.read_bytes += length
-        ahead = self.streams.next(first, end - first)
-        if ahead is not None and self.pool is not None:
-            self._ahead(*ahead)
-        start = offset - first * BLOCK
-        return data if len(data) == length else data[start : start + length]
-
-    def _read(self, block: int, count: int) -> bytes:
-        for attempt in range(RETRIES + 1):
-            out: list[bytes | None] = []
-            far: list[tuple[int, Extent]] = []
-            with self.changed:
-                self._usable(reading=True)
-                try:
-                    for extent in self.blocks.resolve(block, count):
-                        out.append(self._near(extent))
-                        if out[-1] is None:
-                            far.append((len(out) - 1, extent))
-                except Absent as error:
-                    absent = error.parts
-                else:
-                    absent = []
-            if absent:
-                self.collector.load(absent)
-                return self._read(block, count)
-            try:
-                extents = [extent for _, extent in far]
-                for (index, _), pieces in zip(
-                    far, self.fetcher.read(extents, self._epochs(extents)), strict=True
-                ):
-                    out[index] = b"".join(pieces)
-            except Missing:
-                if attempt == RETRIES:
-                    raise
-                continue  # it was cleared meanwhile, and the map says where its blocks are now
-            break
-        return b"".join(piece for piece in out if piece is not None)
-
-    def extents(self, block: int, count: int) -> list[Extent]:
-        """Where blocks are. Raises Damaged, StoreError."""
-        while True:
-            try:
-                with self.changed:
-                    return self.blocks.resolve(block, count)
-            except Absent as error:
-                self.collector.load(error.parts)
-
-    def _near(self, extent: Extent) -> bytes | None:
-        """Blocks that need no request."""
-        if extent.sequence == 0:
-            return bytes(extent.count * BLOCK)
-        filling = self.log.memory.get(extent.sequence)
-        return filling.block(extent.slot, extent.count) if filling is not None else None
-
-    def _epochs(self, extents: list[Extent]) -> list[int]:
-        return [self.blocks.root.epoch_of(extent.sequence) for extent in extents]
-
-    def _ahead(self, block: int, count: int) -> None:
-        count = min(count, self.size // BLOCK - block)
-        if count <= 0:
-            return
-        with self.changed:
-            try:
-                extents = self.blocks.resolve(block, count)
-            except Absent:
-                return
-            extents = [one for one in extents if one.sequence and one.sequence not in self.log.memory]
-        self.fetcher.ahead(extents, self._epochs(extents))
+        return self.reader.read(offset, length)
 
     # Keeping
 
@@ -396,7 +330,7 @@ class Engine:
                 "cache_used": self.cache.used if self.cache is not None else 0,
                 "uploads_waiting": len(self.log.memory),
                 "written_bytes": self.written_bytes,
-                "read_bytes": self.read_bytes,
+                "read_bytes": self.reader.read_bytes,
                 "uploaded_bytes": self.log.uploaded_bytes,
                 "fetched_bytes": self.fetcher.read_bytes,
                 "gc_moved_bytes": self.collector.moved_bytes,

@@ -6,10 +6,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from zvault.blockstore.attach import take_in
-from zvault.blockstore.blockmap import Absent, BlockMap, Extent
+from zvault.blockstore.blockmap import BlockMap
 from zvault.blockstore.fetch import Fetcher
-from zvault.blockstore.format import BLOCK
 from zvault.blockstore.objects import ObjectStore
+from zvault.blockstore.reading import Reader
 from zvault.blockstore.recovery import newest_root, superblock, tail
 
 MEMORY = 128 << 20
@@ -28,34 +28,15 @@ class View:
         self.size = what.size
         self.root = root
         self.pool = ThreadPoolExecutor(workers, "view") if workers else None
-        self.blocks = BlockMap(store, prefix, root, MEMORY)
+        self.blocks = BlockMap(store, prefix, root, MEMORY, threading.Lock())
         self.rest = tail(store, prefix, root, self.pool)
         take_in(self.blocks, self.rest.segments)
-        self.fetcher = Fetcher(store, prefix, None, MEMORY // 4, self.pool)
-        self._lock = threading.Lock()
-
-    def extents(self, block: int, count: int) -> list[Extent]:
-        """Where blocks are. Raises Damaged, StoreError."""
-        while True:
-            try:
-                with self._lock:
-                    return self.blocks.resolve(block, count)
-            except Absent as error:
-                for part in error.parts:
-                    loaded, ref = self.blocks.fetch(part)
-                    with self._lock:
-                        self.blocks.admit(part, loaded, ref)
+        fetcher = Fetcher(store, prefix, None, MEMORY // 4, self.pool)
+        self.reader = Reader(self.blocks, fetcher, what.blocks, {})
 
     def read(self, offset: int, length: int) -> bytes:
         """Any range. Raises Missing, Damaged, StoreError."""
-        first, end = offset // BLOCK, -(-(offset + length) // BLOCK)
-        extents = self.extents(first, end - first)
-        far = [one for one in extents if one.sequence]
-        pieces = iter(self.fetcher.read(far, [self.root.epoch_of(one.sequence) for one in far]))
-        data = b"".join(
-            b"".join(next(pieces)) if one.sequence else bytes(one.count * BLOCK) for one in extents
-        )
-        return data[offset - first * BLOCK : offset - first * BLOCK + length]
+        return self.reader.read(offset, length)
 
     def close(self) -> None:
         """Let go of its threads."""

@@ -182,7 +182,7 @@ def test_a_sweep_with_a_damaged_segment_goes_on(source: MemoryStore, tmp_path: P
 
 def test_a_sweep_with_a_missing_segment_goes_on(source: MemoryStore, tmp_path: Path, pool):
     view = View(source, "a/b")
-    needed = next(one.sequence for one in view.extents(200, 1))
+    needed = next(one.sequence for one in view.blocks.locate(200, 1))
     view.close()
     (key,) = (key for key in source.objects if key.startswith(segment_key("a/b", needed, 1)))
     del source.objects[key]

@@ -222,7 +222,7 @@ def check_nothing_is_amiss(world: World) -> None:
         engine.checkpoint()
     counted: dict[int, int] = {}
     for block in world.state:
-        extent = engine.extents(block, 1)[0]
+        extent = engine.blocks.locate(block, 1)[0]
         counted[extent.sequence] = counted.get(extent.sequence, 0) + 1
     live = {number: int(engine.usage.live[number]) for number in engine.usage.live.nonzero()[0].tolist()}
     assert live == counted

@@ -138,6 +138,15 @@ class World:
             ended(others)
             assert self.engine.failure is None
 
+    def tidy(self) -> None:
+        """A checkpoint, and segments cleared that nobody would clear yet, while their blocks are written anew."""
+        engine = self.engine
+        with engine._care:
+            engine.checkpoint()
+            live = engine.usage.live[: engine.blocks.root.applied + 1].nonzero()[0].tolist()
+            for number in live[-4:]:
+                engine.collector.clear(number)
+
     def killed(self) -> None:
         """The process is gone; what it had answered is in the journal or in the store."""
         self.engine.fail(Closed("it was killed"))
@@ -154,7 +163,7 @@ class World:
             live = {number: int(usage.live[number]) for number in usage.live.nonzero()[0].tolist()}
             counted: dict[int, int] = {}
             for writer in self.writers:
-                for extent in self.engine.extents(writer.first, REGION):
+                for extent in self.engine.blocks.locate(writer.first, REGION):
                     if extent.sequence:
                         counted[extent.sequence] = counted.get(extent.sequence, 0) + extent.count
         assert live == counted
@@ -258,8 +267,9 @@ def test_what_many_write_at_once_is_there_after_a_close(
     worlds: list[World], tmp_path: Path, mode: Mode
 ) -> None:
     worlds.append(world := World(tmp_path, mode))
-    world.run(world.engine.checkpoint, lambda: world.engine.collect() and None)
+    world.run(world.tidy, operations=250)
     world.check()
+    assert world.engine.collector.moved_bytes > 500 * BLOCK
     assert world.slow.failed > 2
     assert world.engine.checkpoints.taken > 3
     with threads_that_must_not_fail():
@@ -287,14 +297,16 @@ def test_a_small_journal_slows_writers_and_fails_none(
 ) -> None:
     worlds.append(world := World(tmp_path, mode, journal_size=12 << 20, linger=0.5))
     world.slow.seconds = 0.05
-    fullest = 0.0
+    fullest, most = 0.0, 0
 
     def look() -> None:
-        nonlocal fullest
+        nonlocal fullest, most
         fullest = max(fullest, world.engine.journal.fill)
+        most = max(most, len(world.engine.log.memory))
 
     world.run(look, operations=120)
     assert fullest > 0.7
+    assert most <= world.engine.log.limit
     assert max(writer.longest for writer in world.writers) < LONGEST / 4
     world.check()
 
