@@ -56,6 +56,7 @@ class Vault(World):
     key: str = "cold"
     mode: str = ""
     source_size: int = 12
+    vault_extra: str = 'create = true\nprofile = "blockstore"'
 
     def source(self) -> None:
         DISK.mkdir(exist_ok=True)
@@ -157,6 +158,7 @@ def test_backups_into_a_bucket(world: Vault):
     # Neither the daemon nor the server has a file system view of its own for its credentials' sake.
     views = {Path(f"/proc/{pid}/ns/mnt").readlink() for pid in (1, main_pid(), told()["pid"])}
     assert len(views) == 1
+    assert sh("zpool", "get", "-Ho", "value", "autotrim", "cold").strip() == "on", "space comes back"
     unharmed()
 
     # The daemon goes and comes: the server stays, and is adopted.

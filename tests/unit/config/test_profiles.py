@@ -15,10 +15,11 @@ ROOT = Path(__file__).resolve().parents[3]
 Problems = Callable[..., list[str]]
 
 
-@pytest.mark.parametrize("name", ["local", "nbd-lan", "rbd-hdd", "rbd-ssd", "s3"])
+@pytest.mark.parametrize("name", ["blockstore", "local", "nbd-lan", "rbd-hdd", "rbd-ssd", "s3"])
 def test_the_profiles_that_come_with_zvault(paths: Paths, name: str) -> None:
     profile = load_profile(paths, name)
-    assert profile.pool == {"ashift": "12", "failmode": "continue", "autotrim": "off"}
+    trims = "on" if name == "blockstore" else "off"
+    assert profile.pool == {"ashift": "12", "failmode": "continue", "autotrim": trims}
     assert {"canmount": "off", "mountpoint": "none", "atime": "off"}.items() <= profile.dataset.items()
     assert profile.stream.buffer >= MIN_BLOCKS * profile.stream.block
 
