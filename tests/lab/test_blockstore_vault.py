@@ -131,6 +131,14 @@ def gone() -> None:
     assert left == set()
 
 
+def no_secret_is_shown(it: Vault) -> None:
+    """The server runs, and nobody sees the keys in the list of processes."""
+    said = "".join(path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    assert "plugin.py" in said
+    assert it.s3.secret_key not in said
+    assert it.s3.access_key not in said
+
+
 def unharmed() -> None:
     """All of the newest snapshot is there, byte by byte, and the pool has no fault."""
     newest = snapshots("cold/lab/tank/home")[-1]
@@ -149,10 +157,7 @@ def test_backups_into_a_bucket(world: Vault):
     assert world.lease.read().lease.held is False
 
     ok("vault", "up", "cold")
-    said = "".join(path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
-    assert "plugin.py" in said
-    assert world.s3.secret_key not in said
-    assert world.s3.access_key not in said
+    no_secret_is_shown(world)
     lease = world.lease.read().lease
     assert lease.held
     # Neither the daemon nor the server has a file system view of its own for its credentials' sake.

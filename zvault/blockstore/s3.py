@@ -3,9 +3,9 @@
 What is asked of a store: ranges, ListObjectsV2 with StartAfter, DeleteObjects, and conditional puts (If-None-Match,
 If-Match). Seen with Ceph 18.2.7's RGW and boto3 1.37; Amazon has all of them since November 2024.
 
-A put carries a Content-MD5, so that what was changed on its way is refused. What is read has no checksum here: the
-block store verifies each piece itself. It is as long as it was asked for, or reaches to the object's end; anything
-else counts as no answer.
+The SHA-256 of a put's bytes is part of its signature, so that what was changed on its way is refused. What is read has
+no checksum here: the block store verifies each piece itself. It is as long as it was asked for, or reaches to the
+object's end; anything else counts as no answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from zvault.blockstore.counts import PAGE
 from zvault.blockstore.objects import NEW, Buffer, Denied, Listed, Overtaken
-from zvault.blockstore.s3_client import Clients, S3Settings, md5
+from zvault.blockstore.s3_client import Clients, S3Settings
 from zvault.blockstore.s3_errors import Beyond, Kind, of_answer, told, unreachable
 
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
@@ -145,9 +145,7 @@ class S3Store:
     def _put(self, key: str, body: bytes, kind: Kind, **condition: str) -> str:
         said = self.settings.for_new_objects() | condition
         with self._asking(f"{key} was not put", kind) as client:
-            answer = client.put_object(
-                Bucket=self.settings.bucket, Key=key, Body=body, ContentMD5=md5(body), **said
-            )
+            answer = client.put_object(Bucket=self.settings.bucket, Key=key, Body=body, **said)
         return _bare(answer["ETag"])
 
     @contextlib.contextmanager

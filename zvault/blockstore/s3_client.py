@@ -121,8 +121,9 @@ def _client(settings: S3Settings) -> Any:
                 tcp_keepalive=True,
                 # Retries are patient.py's: what is tried again is counted, told, and takes turns.
                 retries={"total_max_attempts": 1},
-                s3={"addressing_style": settings.style},
-                # Checksums in trailers are Amazon's alone; a Content-MD5 everyone knows.
+                # Checksums in trailers are Amazon's alone; a signature over the body everyone checks, and its SHA-256
+                # takes less than half the time of a Content-MD5.
+                s3={"addressing_style": settings.style, "payload_signing_enabled": True},
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
                 user_agent_extra=f"zvault/{__version__}",

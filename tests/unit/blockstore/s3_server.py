@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def put(self, body: bytes) -> None:
         if not self.intact(body):
-            return self.refuse(400, "BadDigest")
+            return self.refuse(400, "XAmzContentSHA256Mismatch")
         condition = NEW if self.headers.get("If-None-Match") == "*" else self.headers.get("If-Match")
         if condition:
             quoted = condition.startswith('"')
@@ -137,7 +137,10 @@ class _Handler(BaseHTTPRequestHandler):
     def intact(self, body: bytes) -> bool:
         if self.fault == "flip":
             body = bytes([body[0] ^ 1]) + body[1:]
-        return base64.b64encode(hashlib.md5(body).digest()).decode() == self.headers.get("Content-MD5")
+        told = self.headers.get("Content-MD5")
+        if told is not None:
+            return base64.b64encode(hashlib.md5(body).digest()).decode() == told
+        return hashlib.sha256(body).hexdigest() == self.headers.get("x-amz-content-sha256")
 
     def remove(self, body: bytes) -> None:
         if not self.intact(body):

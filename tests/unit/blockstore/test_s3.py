@@ -214,7 +214,7 @@ def test_a_body_that_breaks_off_is_no_data(server: S3Server, store: S3Store) -> 
 
 def test_what_was_changed_on_its_way_is_refused(server: S3Server, store: S3Store) -> None:
     server.faults = ["flip"]
-    with pytest.raises(Unreachable, match="BadDigest"):
+    with pytest.raises(Unreachable, match="XAmzContentSHA256Mismatch"):
         store.put("one", DATA)
     assert server.store.objects == {}
 
@@ -224,7 +224,6 @@ def test_nothing_is_sent_that_only_amazon_understands(server: S3Server, store: S
     store.delete(["one"])
     for _, _, headers in server.seen:
         names = {name.lower() for name in headers}
-        assert "content-md5" in names
         assert not any("checksum" in name or "trailer" in name for name in names)
         assert headers.get("Content-Encoding") is None
 
