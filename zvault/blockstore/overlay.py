@@ -9,14 +9,46 @@ from zvault.blockstore.format import SLOT_BITS, ZERO
 from zvault.blockstore.parts import PART, PART_BITS
 
 _LOW = PART - 1
+LONG = 64
+"""Zeroes of so many blocks are kept as a span, and not block by block."""
+SPANS = 16
+"""Spans of a part at most: each lookup goes through them."""
 
 
 @dataclass(slots=True)
 class _Fresh:
-    """Of one part: the position of each block, and the sequence of the segment that made all others zeroes, or 0."""
+    """Of one part: the position of each block; of others, spans of zeroes and the segments that say so.
+
+    ``blank`` is the sequence of the segment that made all the rest zeroes, or 0. A block that is in ``blocks`` was
+    written after the spans that it lies in.
+    """
 
     blank: int = 0
     blocks: dict[int, int] = field(default_factory=dict)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def zero(self, low: int, number: int, sequence: int) -> None:
+        """Blocks of the part read as zeroes."""
+        if number < LONG or len(self.spans) >= SPANS:
+            self.blocks.update(dict.fromkeys(range(low, low + number), sequence << SLOT_BITS | ZERO))
+            return
+        end = low + number
+        if len(self.blocks) < number:
+            self.blocks = {block: at for block, at in self.blocks.items() if not low <= block < end}
+        else:
+            for block in range(low, end):
+                self.blocks.pop(block, None)
+        self.spans.append((low, end, sequence))
+
+    def position(self, block: int) -> int:
+        """Where a block is; -1: the map says."""
+        at = self.blocks.get(block)
+        if at is not None:
+            return at
+        for start, end, sequence in reversed(self.spans):
+            if start <= block < end:
+                return sequence << SLOT_BITS | ZERO
+        return self.blank << SLOT_BITS | ZERO if self.blank else -1
 
 
 class Overlay:
@@ -41,16 +73,14 @@ class Overlay:
 
     def zero(self, block: int, count: int, sequence: int) -> None:
         """``count`` blocks read as zeroes from here on."""
-        end, nothing = block + count, sequence << SLOT_BITS | ZERO
+        end = block + count
         while block < end:
             low = block & _LOW
             number = min(end - block, PART - low)
             if number == PART:
                 self._parts[block >> PART_BITS] = _Fresh(sequence)
             else:
-                self._fresh(block >> PART_BITS).blocks.update(
-                    dict.fromkeys(range(low, low + number), nothing)
-                )
+                self._fresh(block >> PART_BITS).zero(low, number, sequence)
             block += number
 
     def find(self, block: int, count: int) -> Iterator[tuple[int, int, int]]:
@@ -60,11 +90,10 @@ class Overlay:
         if fresh is None:
             yield low, count, -1
             return
-        other = fresh.blank << SLOT_BITS | ZERO if fresh.blank else -1
-        get = fresh.blocks.get
-        start, at = low, get(low, other)
+        look = fresh.position
+        start, at = low, look(low)
         for index in range(low + 1, low + count):
-            position = get(index, other)
+            position = look(index)
             if position != _following(at, index - start):
                 yield start, index - start, at
                 start, at = index, position
@@ -84,7 +113,8 @@ class Overlay:
             fresh.blank = 0
         bound = (upto + 1) << SLOT_BITS
         fresh.blocks = {block: position for block, position in fresh.blocks.items() if position >= bound}
-        if not fresh.blank and not fresh.blocks:
+        fresh.spans = [span for span in fresh.spans if span[2] > upto]
+        if not fresh.blank and not fresh.blocks and not fresh.spans:
             del self._parts[part]
 
     def _fresh(self, part: int) -> _Fresh:
@@ -94,7 +124,7 @@ class Overlay:
         return found
 
     def __len__(self) -> int:
-        return sum(len(fresh.blocks) for fresh in self._parts.values())
+        return sum(len(fresh.blocks) + len(fresh.spans) for fresh in self._parts.values())
 
 
 def _following(position: int, distance: int) -> int:

@@ -106,3 +106,22 @@ def test_live_blocks_are_counted(states: list[list[int]]) -> None:
     for page in sorted(usage.changed):
         again.load_page(page, usage.page_bytes(page))
     assert {int(number): int(again.live[number]) for number in np.flatnonzero(again.live)} == dict(counted)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3000), st.sampled_from([1, 70, 200, 2000]), st.booleans()), max_size=60)
+)
+def test_many_spans_of_zeroes_in_one_part(said: list[tuple[int, int, bool]]) -> None:
+    overlay, wanted = Overlay(), np.full(PART, -1, np.int64)
+    for sequence, (block, count, zero) in enumerate(said, 1):
+        if zero:
+            overlay.zero(block, count, sequence)
+            wanted[block : block + count] = sequence << SLOT_BITS | ZERO
+        else:
+            overlay.put(block, count, sequence << SLOT_BITS)
+            wanted[block : block + count] = np.arange(count) + (sequence << SLOT_BITS)
+    for low, count, position in overlay.find(0, 6000):
+        here = wanted[low : low + count]
+        same = position < 0 or position & ZERO == ZERO
+        assert (here == (position if same else np.arange(position, position + count))).all()
