@@ -1,16 +1,22 @@
-"""zvaultctl blockstore on the S3 of a real Ceph cluster: made, filled, damaged, mended, cleaned up and copied."""
+"""zvaultctl blockstore on the S3 of a real Ceph cluster: made, filled, damaged, mended, copied, and looked at."""
 
 from __future__ import annotations
 
 import json
+import random
+import re
+import signal
+import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import boto3
-import ceph
 import pytest
-from world import sh
+from blockstore_lab import FOLDER, MIB, Bucket, Direct, Disk, nothing_left, store
+from world import eventually, sh, tree_hashes
 
 from zvault.blockstore.attach import attach
 from zvault.blockstore.format import BLOCK
@@ -21,23 +27,22 @@ from zvault.cli import places
 LAB = {"mem": "4G", "timeout": 600}
 
 BUCKET = "zvault"
-KEYS = Path("/etc/s3.keys")
+MOUNT = Path("/mnt/seen")
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[ceph.S3]:
-    with ceph.cluster(rgw=True) as cluster:
-        it = cluster.s3()
-        KEYS.touch(mode=0o600)
-        KEYS.write_text(
-            f"[default]\naws_access_key_id = {it.access_key}\naws_secret_access_key = {it.secret_key}\n"
-        )
+def bucket() -> Iterator[Bucket]:
+    with store() as it:
         yield it
 
 
-def bucket(s3: ceph.S3) -> Any:
-    keys = {"aws_access_key_id": s3.access_key, "aws_secret_access_key": s3.secret_key}
-    return boto3.resource("s3", endpoint_url=s3.endpoint, region_name="default", **keys).Bucket(BUCKET)
+def words(bucket: Bucket) -> str:
+    return f"endpoint={bucket.s3.endpoint} style=path region=default keys={bucket.keys_file()}"
+
+
+def objects_of(bucket: Bucket) -> Any:
+    keys = {"aws_access_key_id": bucket.s3.access_key, "aws_secret_access_key": bucket.s3.secret_key}
+    return boto3.resource("s3", endpoint_url=bucket.s3.endpoint, region_name="default", **keys).Bucket(BUCKET)
 
 
 def ctl(*words: str, status: int = 0) -> Any:
@@ -47,10 +52,8 @@ def ctl(*words: str, status: int = 0) -> Any:
     return json.loads(text) if text.strip() else None
 
 
-def test_a_life(s3: ceph.S3, tmp_path: Path):
-    objects = bucket(s3)
-    objects.create()
-    more = f"endpoint={s3.endpoint} style=path region=default keys={KEYS}"
+def test_a_life(bucket: Bucket, tmp_path: Path):
+    objects, more = objects_of(bucket), words(bucket)
     place, other = f"zvault:{BUCKET}/cold {more}", f"zvault:{BUCKET}/warm/copy {more}"
     assert ctl("create", place, "--size", "1G")["size"] == 1 << 30
     ctl("create", place, "--size", "1G", status=2)
@@ -95,3 +98,150 @@ def test_a_life(s3: ceph.S3, tmp_path: Path):
         engine = attach(places.reach(places.find(where)), key, quiet(Options(tmp_path / key)), "lab")
         assert engine.read(0, 5000 * BLOCK) == truth
         engine.close()
+
+
+class Writing:
+    """A writer that discards all that there was, and writes other bytes over it until it is told to stop."""
+
+    def __init__(self, disk: Disk, mib: int) -> None:
+        self.disk, self.mib = disk, mib
+        self.random = random.Random(7)
+        self.written = 0
+        self.over = threading.Event()
+        self.failed: BaseException | None = None
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self) -> None:
+        try:
+            sh("blkdiscard", self.disk.device)
+            with Direct(self.disk.device) as device:
+                # The labels first, and both ends of where the pool has its data.
+                for at in [0, self.mib - 1, *self.random.sample(range(1, self.mib - 1), self.mib - 2)]:
+                    device.write(at * MIB // BLOCK, self.random.randbytes(MIB))
+                    self.written += 1
+                    if at % 32 == 0:
+                        device.flush()
+                    if self.over.wait(0.2):
+                        break
+                device.flush()
+        except BaseException as error:
+            self.failed = error
+
+    def __enter__(self) -> Writing:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join(60)
+        assert self.failed is None
+        assert not self.thread.is_alive()
+
+
+class Seen:
+    """A store that 'zvaultctl blockstore serve' serves, attached as it says."""
+
+    def __init__(self, place: str) -> None:
+        self.socket = FOLDER / "seen.sock"
+        self.said = FOLDER / "seen.said"
+        argv = ["zvaultctl", "blockstore", "serve", place, "--socket", str(self.socket)]
+        with self.said.open("wb") as out:
+            self.server = subprocess.Popen(argv, stdout=out, stderr=out)
+        eventually("it is served", lambda: "read-only: checkpoint" in self.told(), seconds=60, every=0.1)
+        client, pool = (line.split() for line in self.told().splitlines() if line.startswith("  "))
+        self.device = next(word for word in client if word.startswith("/dev/nbd"))
+        sh(*client)
+        self.importing = pool
+
+    def told(self) -> str:
+        return self.said.read_text(errors="replace")
+
+    def end(self) -> int:
+        sh("nbd-client", "-d", self.device, check=False)
+        self.server.send_signal(signal.SIGINT)
+        return self.server.wait(30)
+
+
+@contextmanager
+def seen(place: str) -> Iterator[Seen]:
+    it = Seen(place)
+    try:
+        yield it
+    finally:
+        print(it.told())
+        sh("zpool", "export", "-f", "tank-view", check=False)
+        if it.server.poll() is None:
+            it.end()
+
+
+def test_it_is_looked_at_while_it_is_written_to(bucket: Bucket, tmp_path: Path):
+    place = f"zvault:{BUCKET}/busy {words(bucket)} memory=64M"
+    with nothing_left():
+        disk = Disk(bucket, "busy", "size=1G").start()
+        sh("zpool", "create", "-f", "-o", "cachefile=none", "-O", f"mountpoint={MOUNT}", "tank", disk.device)
+        for number in range(40):
+            (MOUNT / f"f{number}").write_bytes(random.Random(number).randbytes(MIB))
+        sh("zpool", "sync", "tank")
+        truth, epoch = tree_hashes(MOUNT), disk.status()["engine"]["epoch"]
+        # What is seen has a pool that is in use, with a write on its way.
+        busy = subprocess.Popen(["dd", "if=/dev/urandom", f"of={MOUNT}/growing", "bs=64k", "count=300"])
+        with seen(place) as view:
+            view.importing = [word.replace("POOL", "tank") for word in view.importing]
+            busy.wait(60)
+            sh("zpool", "export", "tank")
+            with Writing(disk, 96) as writer:
+                eventually("the labels are written over", lambda: writer.written > 8, seconds=60)
+                before = writer.written
+                sh(*view.importing, timeout=60)
+                sh("zfs", "mount", "tank-view")
+                found = tree_hashes(MOUNT)
+                found.pop("growing", None)
+                assert found == truth
+                assert writer.written > before + 2
+                assert writer.thread.is_alive(), "all the while"
+            refused_to_write(view.device)
+            assert "No known data errors" in sh("zpool", "status", "tank-view")
+            engine = disk.status()["engine"]
+            assert (engine["fenced"], engine["trouble"], engine["epoch"]) == (False, None, epoch)
+            sh("zpool", "export", "tank-view")
+            disk.stop()
+            clear(place, tmp_path)
+            assert told_once(view) == 1
+            assert view.end() == 0
+
+
+def refused_to_write(device: str) -> None:
+    assert sh("blockdev", "--getro", device).strip() == "1"
+    with pytest.raises(PermissionError), Direct(device) as it:
+        it.write(0, bytes(BLOCK))
+
+
+def clear(place: str, folder: Path) -> None:
+    """Have a writer discard everything, and take checkpoints until the segments are gone."""
+    found = places.find(place)
+    engine = attach(places.reach(found), found.spec.key, quiet(Options(folder / "journal")), "lab")
+    engine.discard(0, engine.size)
+    engine.flush()
+    for _ in range(4):
+        engine.checkpoint()
+    engine.close()
+
+
+def told_once(view: Seen) -> int:
+    """Reads fail by then, all but what the server still has in memory; how often it was told why."""
+    failed = 0
+    for at in range(0, 64, 4):
+        done = subprocess.run(
+            ["dd", f"if={view.device}", "of=/dev/null", "bs=1M", "count=1", f"skip={at}", "iflag=direct"],
+            capture_output=True,
+            text=True,
+        )
+        failed += "Input/output error" in done.stderr
+    assert failed > 0
+    return len(
+        re.findall(
+            r"^the block store in s3://zvault/busy at .* as of .* has passed: its writer",
+            view.told(),
+            re.MULTILINE,
+        )
+    )

@@ -36,3 +36,13 @@ class Options:
     collect_rate: float = float(parse_size("20M"))
     watch: float = 10.0
     give_up_journal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How one is served that is only looked at. Sizes in bytes; ``workers``: requests at once, 0: no threads."""
+
+    cache: Path | None = None
+    cache_size: int = parse_size("10G")
+    memory: int = parse_size("256M")
+    workers: int = 8

@@ -1,7 +1,8 @@
 """nbdkit's plugin of the block store: ``nbdkit python plugin.py bucket=… key=… journal=… [status=…] [create=yes] …``.
 
-See nbdkit-python-plugin(3), API version 2. Everything is done in serve.py and the engine; here is only what nbdkit
-calls. It is attached after nbdkit has forked, for threads do not survive that.
+See nbdkit-python-plugin(3), API version 2. With ``readonly=yes`` in the place of ``journal=…`` it is only looked at.
+Everything is done in serve.py and the engine; here is only what nbdkit calls. It is attached after nbdkit has forked,
+for threads do not survive that.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ if _HERE not in sys.path:
 import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
 from zvault.blockstore.engine import Engine  # noqa: E402
+from zvault.blockstore.readonly import ReadOnly  # noqa: E402
 from zvault.blockstore.serve import Serving, Words, number_of, say  # noqa: E402
-from zvault.core.errors import ZvaultError  # noqa: E402
+from zvault.core.errors import Refused, ZvaultError  # noqa: E402
 
 API_VERSION = 2
 LARGEST = 32 << 20
@@ -71,7 +73,7 @@ def open(readonly: bool) -> Serving:
 
 def get_size(handle: Serving) -> int:
     """Bytes."""
-    return _engine(handle).size
+    return _device(handle).size
 
 
 def block_size(handle: Serving) -> tuple[int, int, int]:
@@ -80,18 +82,18 @@ def block_size(handle: Serving) -> tuple[int, int, int]:
 
 
 def can_write(handle: Serving) -> bool:
-    """It is a disk."""
-    return True
+    """It is a disk, unless it is only looked at."""
+    return not handle.words.readonly
 
 
 def can_flush(handle: Serving) -> bool:
     """It has something to flush."""
-    return True
+    return not handle.words.readonly
 
 
 def can_fua(handle: Serving) -> int:
     """A write is flushed with it."""
-    return int(nbdkit.FUA_NATIVE)
+    return int(nbdkit.FUA_NONE if handle.words.readonly else nbdkit.FUA_NATIVE)
 
 
 def can_multi_conn(handle: Serving) -> bool:
@@ -101,17 +103,17 @@ def can_multi_conn(handle: Serving) -> bool:
 
 def can_trim(handle: Serving) -> bool:
     """Space comes back."""
-    return True
+    return not handle.words.readonly
 
 
 def can_zero(handle: Serving) -> bool:
     """Zeroes take no space."""
-    return True
+    return not handle.words.readonly
 
 
 def can_fast_zero(handle: Serving) -> bool:
     """And no time."""
-    return True
+    return not handle.words.readonly
 
 
 def is_rotational(handle: Serving) -> bool:
@@ -121,7 +123,7 @@ def is_rotational(handle: Serving) -> bool:
 
 def pread(handle: Serving, buf: Any, offset: int, flags: int) -> None:
     """Read as much as ``buf`` holds."""
-    buf[:] = _tried(lambda: _engine(handle).read(offset, len(buf)))
+    buf[:] = _tried(lambda: _device(handle).read(offset, len(buf)))
 
 
 def pwrite(handle: Serving, buf: Any, offset: int, flags: int) -> None:
@@ -161,15 +163,26 @@ def _flush_if_asked(handle: Serving, flags: int) -> None:
         _tried(_engine(handle).flush)
 
 
-def _engine(handle: Serving) -> Engine:
-    if handle.engine is None:
+def _device(handle: Serving) -> Engine | ReadOnly:
+    if handle.device is None:
         raise RuntimeError("nobody is connected before it is attached")
-    return handle.engine
+    return handle.device
+
+
+def _engine(handle: Serving) -> Engine:
+    device = _device(handle)
+    if isinstance(device, ReadOnly):
+        raise Refused(f"{device} cannot be written to", "it is served with readonly=yes", "")
+    return device
 
 
 def _tried(call: Callable[[], T]) -> T:
     try:
         return call()
+    except ZvaultError as error:
+        nbdkit.set_error(number_of(error))
+        # nbdkit writes the traceback of each into the journal: dozens of lines that hide the words.
+        raise error.with_traceback(None) from None
     except Exception as error:
         nbdkit.set_error(number_of(error))
         raise

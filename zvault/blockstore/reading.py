@@ -25,6 +25,7 @@ class Reader:
         size: int,
         memory: Mapping[int, Filling],
         usable: Callable[[], None] = lambda: None,
+        retries: int = RETRIES,
     ) -> None:
         """``size`` in blocks; ``memory``: segments that are not in the store yet; ``usable`` raises where none may."""
         self.blocks = blocks
@@ -32,6 +33,7 @@ class Reader:
         self.size = size
         self.memory = memory
         self.usable = usable
+        self.retries = retries
         self.read_bytes = 0
         self._streams = Streams()
 
@@ -47,12 +49,12 @@ class Reader:
         return data if len(data) == length else data[start : start + length]
 
     def _blocks(self, block: int, count: int) -> bytes:
-        for attempt in range(RETRIES + 1):
+        for attempt in range(self.retries + 1):
             near, far = self._look(block, count)
             try:
                 found = self.fetcher.read(far, self._epochs(far))
             except Missing:
-                if attempt == RETRIES:
+                if attempt == self.retries:
                     raise
                 continue  # it was cleared meanwhile, and the map says where its blocks are now
             pieces = iter(found)

@@ -2,12 +2,12 @@
 
 Knows nothing of nbdkit; plugin.py does. The status file is one JSON document, made anew each second:
 
-- ``at`` in seconds since the epoch, ``pid``, ``journal`` its folder;
+- ``at`` in seconds since the epoch, ``pid``, ``journal`` its folder (None for one that is only read);
 - ``ready`` once it serves, ``closed`` once all is in the store and it will end;
 - ``error``: why it could not begin, or could not put everything away; kind, what, why, next;
 - ``trouble``: what is wrong now, in words; None while all goes well;
-- ``engine``: what Engine.status tells; ``requests``: those to the store, by kind (counts.Count); both None before it
-  was attached; ``bounds``: the upper bounds of the requests' buckets, in seconds.
+- ``engine``: what Engine.status or ReadOnly.status tells; ``requests``: those to the store, by kind (counts.Count);
+  both None before it was attached; ``bounds``: the upper bounds of the requests' buckets, in seconds.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from zvault.blockstore.attach import attach
 from zvault.blockstore.budget import Budget, Budgeted
 from zvault.blockstore.counts import BOUNDS, Counted
 from zvault.blockstore.engine import Engine
+from zvault.blockstore.format import Superblock
 from zvault.blockstore.journal import NoRoom
 from zvault.blockstore.objects import ObjectStore
-from zvault.blockstore.options import Options
+from zvault.blockstore.options import Options, ReadOptions
 from zvault.blockstore.patient import Patient
+from zvault.blockstore.readonly import ReadOnly
 from zvault.blockstore.recovery import create, superblock
 from zvault.blockstore.s3 import S3Store
 from zvault.blockstore.s3_client import S3Settings
@@ -50,30 +52,40 @@ CLOSE_SECONDS = 540.0
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
+OWN = frozenset({"status", "create", "readonly"})
+"""Words that are no settings of the block store."""
+
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the command line says: the device, where to tell of it, and whether it may be made."""
+    """What the command line says: the device, where to tell of it, whether it may be made, or is only looked at."""
 
     spec: BlockstoreServer
     status: Path | None = None
     create: bool = False
+    readonly: bool = False
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Words:
         """From ``NAME=VALUE``. Raises ConfigError."""
         own = {name: value for name, _, value in (word.partition("=") for word in words)}
-        rest = [word for word in words if word.partition("=")[0] not in ("status", "create")]
+        rest = [word for word in words if word.partition("=")[0] not in OWN]
+        readonly = own.get("readonly", "no")
         try:
+            if readonly not in ("yes", "no"):
+                raise ValueError(f"readonly must be yes or no, not {readonly}")
+            if readonly == "yes" and own.get("create") == "yes":
+                raise ValueError("readonly=yes and create=yes: what is made is written to")
             spec = of_words(rest)
         except ValueError as error:
             raise ConfigError(
                 "the block store cannot be served so", str(error), "correct its words"
             ) from error
         status = own.get("status")
-        return cls(spec, Path(status) if status else None, own.get("create") == "yes")
+        create = own.get("create") == "yes"
+        return cls(spec, Path(status) if status else None, create, readonly == "yes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,12 @@ def options_of(spec: BlockstoreServer) -> Options:
     )
 
 
+def read_options_of(spec: BlockstoreServer) -> ReadOptions:
+    """How it is to be looked at only."""
+    cache = Path(spec.cache) if spec.cache is not None else None
+    return ReadOptions(cache, spec.cache_size, spec.memory, max(8, 2 * spec.uploads))
+
+
 def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     """The kind of file system that a path is in, or will be; "" where it cannot be told."""
     real, kind, longest = str(path.resolve()), "", -1
@@ -163,7 +181,7 @@ class Serving:
 
     def __init__(self, words: Words, say: Say, reached: Reached | None = None) -> None:
         self.words = words
-        self.engine: Engine | None = None
+        self.device: Engine | ReadOnly | None = None
         self._say = say
         self._stopping = threading.Event()
         self._reached = reached
@@ -173,38 +191,41 @@ class Serving:
         self._writing = threading.Lock()
         self._complaint = ""
 
-    def begin(self) -> Engine:
+    def begin(self) -> None:
         """Attach, and make the store before if that is asked for and there is none. Raises ZvaultError."""
         try:
-            return self._begin()
+            self._begin()
         except BaseException as error:
             self._fail(error)
             raise
 
-    def _begin(self) -> Engine:
+    def _begin(self) -> None:
         spec = self.words.spec
-        options = options_of(spec)
+        options = read_options_of(spec) if self.words.readonly else options_of(spec)
         if self._reached is None:
             self._reached = reach(spec, self._stopping, self._say)
-        size = self._there(self._reached.bare)
-        if spec.size not in (None, size):
+        what = self._there(self._reached.bare)
+        if spec.size not in (None, what.size):
             raise Refused(
-                f"the block store in {place(spec)} has {format_size(size)}",
+                f"the block store in {place(spec)} has {format_size(what.size)}",
                 f"size={spec.setting('size')} says otherwise, and a store keeps the size that it was made with",
-                f"write size={format_size(size)}",
+                f"write size={format_size(what.size)}",
             )
-        self.engine = attach(self._reached.patient, spec.key, options, owner(), self._say)
-        counted = self._reached.counted
-        self.engine.requests = lambda: {kind: count.requests for kind, count in counted.counts().items()}
+        patient, counted = self._reached.patient, self._reached.counted
+        if isinstance(options, ReadOptions):
+            self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec))
+            self._say(f"serving {self.device}, read-only: {self.device.shows}")
+        else:
+            self.device = attach(patient, spec.key, options, owner(), self._say)
+            self.device.requests = lambda: {kind: count.requests for kind, count in counted.counts().items()}
         self.write_status()
         threading.Thread(target=self._tell, name="status", daemon=True).start()
-        return self.engine
 
-    def _there(self, store: ObjectStore) -> int:
-        """The size of the store, which is made if that is asked for."""
+    def _there(self, store: ObjectStore) -> Superblock:
+        """What the store is, which is made if that is asked for."""
         spec = self.words.spec
         try:
-            return superblock(store, spec.key).size
+            return superblock(store, spec.key)
         except NotFound as error:
             if not self.words.create:
                 raise NotFound(
@@ -216,17 +237,17 @@ class Serving:
             what = f"the block store in {place(spec)} cannot be made"
             raise Refused(what, "its size is not known", f"add size=10T to {spec}")
         self._say(f"making a block store of {format_size(spec.size)} in {place(spec)}")
-        return create(store, spec.key, spec.size).size
+        return create(store, spec.key, spec.size)
 
     def close(self) -> None:
         """Put everything into the store. Raises ZvaultError when that cannot be done in CLOSE_SECONDS."""
-        if self.engine is None:
+        if self.device is None:
             return
         enough = threading.Timer(CLOSE_SECONDS, self._stopping.set)
         enough.daemon = True
         enough.start()
         try:
-            self.engine.close()
+            self.device.close()
             self._closed = True
         except BaseException as error:
             self._fail(error)
@@ -241,9 +262,9 @@ class Serving:
     def status(self) -> dict[str, Any]:
         """As the status file holds it."""
         engine, trouble = None, self._reached.patient.trouble if self._reached is not None else None
-        if self.engine is not None:
+        if self.device is not None:
             try:
-                engine = self.engine.status()
+                engine = self.device.status()
                 trouble = engine.get("trouble") or trouble
             except (ZvaultError, OSError) as error:
                 trouble = str(error)
@@ -251,8 +272,8 @@ class Serving:
         return {
             "at": time.time(),
             "pid": os.getpid(),
-            "journal": self.words.spec.journal,
-            "ready": self.engine is not None and self._error is None and not self._closed,
+            "journal": None if self.words.readonly else self.words.spec.journal,
+            "ready": self.device is not None and self._error is None and not self._closed,
             "closed": self._closed,
             "error": self._error,
             "trouble": trouble,

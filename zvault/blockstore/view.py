@@ -7,38 +7,90 @@ from concurrent.futures import ThreadPoolExecutor
 
 from zvault.blockstore.attach import take_in
 from zvault.blockstore.blockmap import BlockMap
-from zvault.blockstore.fetch import Fetcher
-from zvault.blockstore.objects import ObjectStore
+from zvault.blockstore.fetch import ChunkCache, Fetcher
+from zvault.blockstore.format import numbers_of
+from zvault.blockstore.objects import Missing, ObjectStore
 from zvault.blockstore.reading import Reader
 from zvault.blockstore.recovery import newest_root, superblock, tail
+from zvault.core.errors import Busy
 
 MEMORY = 128 << 20
+TRIES = 5
+"""How often a store is looked at anew whose writer removed what was being read."""
 
 
 class View:
     """Safe for threads. It takes nothing and hinders nobody; its writer removes what it needs some checkpoints later.
 
-    Reads then raise Missing: open another.
+    Reads then raise Missing (or Damaged because of it): open another. What can be read is of one moment for ever.
     """
 
-    def __init__(self, store: ObjectStore, prefix: str, *, workers: int = 8) -> None:
-        """Raises NotFound, Damaged, StoreError."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        *,
+        workers: int = 8,
+        cache: ChunkCache | None = None,
+        memory: int = MEMORY,
+    ) -> None:
+        """``memory``: bytes for the map, and a quarter more for data. Raises NotFound, Missing, Damaged, StoreError."""
         what = superblock(store, prefix)
-        root = newest_root(store, prefix, what)
+        self.store = store
+        self.prefix = prefix
         self.size = what.size
-        self.root = root
+        self.root = newest_root(store, prefix, what)
         self.pool = ThreadPoolExecutor(workers, "view") if workers else None
-        self.blocks = BlockMap(store, prefix, root, MEMORY, threading.Lock())
-        self.rest = tail(store, prefix, root, self.pool)
+        self.blocks = BlockMap(store, prefix, self.root, memory, threading.Lock())
+        self.fetcher = Fetcher(store, prefix, cache, memory // 4, self.pool)
+        self.reader = Reader(self.blocks, self.fetcher, what.blocks, {}, retries=0)
+        try:
+            self.rest = tail(store, prefix, self.root, self.pool)
+        except BaseException:
+            self.close()
+            raise
         take_in(self.blocks, self.rest.segments)
-        fetcher = Fetcher(store, prefix, None, MEMORY // 4, self.pool)
-        self.reader = Reader(self.blocks, fetcher, what.blocks, {})
 
     def read(self, offset: int, length: int) -> bytes:
         """Any range. Raises Missing, Damaged, StoreError."""
         return self.reader.read(offset, length)
 
+    def later(self) -> tuple[int, int]:
+        """The newest checkpoint of now against this one: epochs, and checkpoints, that came since.
+
+        What this one needs is removed by the second checkpoint after it, not before. Raises StoreError.
+        """
+        keys = [found.key for found in self.store.list(f"{self.prefix}/checkpoints/")]
+        epoch, number = numbers_of(keys[-1]) if keys else (0, 0)
+        return epoch - self.root.epoch, number - self.root.number
+
     def close(self) -> None:
         """Let go of its threads."""
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def now(
+    store: ObjectStore,
+    prefix: str,
+    *,
+    workers: int = 8,
+    cache: ChunkCache | None = None,
+    memory: int = MEMORY,
+) -> View:
+    """A view that has all that was in the store when this was called.
+
+    Without this a writer's checkpoints, taken while the log is read, could have it end early. Raises Busy, and as View.
+    """
+    for _ in range(TRIES):
+        try:
+            view = View(store, prefix, workers=workers, cache=cache, memory=memory)
+        except Missing:
+            continue  # removed since the listing
+        epochs, checkpoints = view.later()
+        if epochs == 0 and checkpoints <= 1:
+            return view
+        view.close()
+    what = f"the block store {prefix} could not be looked at"
+    why = f"{TRIES} times its writer removed what was being read"
+    raise Busy(what, why, "try again when less is written to it")

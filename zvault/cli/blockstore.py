@@ -1,4 +1,4 @@
-"""zvaultctl blockstore: make, look at, check, mend, clean up and copy block stores, without the daemon."""
+"""zvaultctl blockstore: make, look at, check, mend, clean up, copy and serve block stores, without the daemon."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from zvault.cli.narrate import plural
 from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs, Yes
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width
 from zvault.cli.render import Column, ago, chosen, restricted, table, written
+from zvault.cli.serve_store import serve_store
 from zvault.cli.steps import Steps
 from zvault.core.errors import ConfigError, NotFound, Refused
 from zvault.core.units import format_size, parse_size
@@ -292,7 +293,7 @@ def copy_(
     """
     from zvault.blockstore.copy import copy
     from zvault.blockstore.info import info
-    from zvault.blockstore.view import View
+    from zvault.blockstore.view import now
 
     here, there = places.find(source), places.find(target)
     if here.spec.identity == there.spec.identity:
@@ -303,7 +304,7 @@ def copy_(
             told = info(store, here.spec.key, pool)
         say(f"would copy about {format_size(told.live_bytes)} to {there}")
         return
-    view = View(store, here.spec.key)
+    view = now(store, here.spec.key)
     try:
         with (
             ThreadPoolExecutor(WORKERS) as pool,
@@ -324,3 +325,28 @@ def copy_(
         document("blockstore copy", body)
     elif not quiet:
         say(f"copied {format_size(done.data)} of a device of {format_size(done.size)} to {there}")
+
+
+@app.command("serve")
+def serve(
+    place: Store,
+    socket: Annotated[
+        Path,
+        typer.Option(
+            "--socket",
+            metavar="PATH",
+            help="Where it listens, a unix socket; for root alone.",
+            show_default=False,
+        ),
+    ],
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+) -> None:
+    """Serve a store read-only, as it is now, until interrupted; others may write to it.
+
+    It becomes an NBD server, nbdkit, and tells how to attach it and import its pool. Nothing is taken and nothing
+    changed: the writer does not notice. What is seen stays of one moment. Some checkpoints later the writer removes
+    blocks that it had: reads of these fail then, which is told once; detach it and serve it anew. Of a vault the cache
+    is left to its own server.
+    """
+    serve_store(places.find(place), socket, dry_run=dry_run, quiet=quiet)

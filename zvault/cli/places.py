@@ -29,12 +29,16 @@ JOURNAL = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store by its words; ``journal`` is the folder of the server of a vault that has one in memory."""
+    """A store by its words; ``journal`` is the folder of the server of a vault that has one in memory.
+
+    ``vault`` and ``pool``: whose it is, by the configuration; "" for one that is told by its words.
+    """
 
     spec: BlockstoreServer
     journal: Path | None = None
     prices: Prices | None = None
     vault: str = ""
+    pool: str = ""
 
     def __str__(self) -> str:
         from zvault.blockstore.serve import place
@@ -81,7 +85,7 @@ def _of_vault(text: str) -> Place:
         raise TypeError(spec)
     server = Slot(name, index, paths.run / "device").server
     journal = None if spec.journal is not None else memory_journal(server, spec)
-    return Place(spec, journal, device.prices, name)
+    return Place(spec, journal, device.prices, name, vault.pool)
 
 
 def reach(place: Place) -> ObjectStore:

@@ -47,11 +47,20 @@ NEEDS = ("boto3", "numpy", "xxhash")
 
 def command(server: Server, spec: BlockstoreServer, *, create: bool = False) -> list[str]:
     """Argv that serves ``spec`` in the foreground; with ``create`` a store that is not there is made."""
-    argv = ["nbdkit", "-f", f"--threads={THREADS}", "-U", str(server.socket), "python", str(PLUGIN)]
-    argv += [f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings]
+    argv = ["nbdkit", "-f", *_program(server.socket, spec)]
     if spec.journal is None:
         argv.append(f"journal={memory_journal(server, spec)}")
     return [*argv, f"status={status_file(server)}", *(["create=yes"] if create else [])]
+
+
+def view_command(socket: Path, spec: BlockstoreServer) -> list[str]:
+    """Argv that serves ``spec`` read-only in the foreground: as it is when that begins, whoever writes to it."""
+    return ["nbdkit", "-f", "-r", *_program(socket, spec), "readonly=yes"]
+
+
+def _program(socket: Path, spec: BlockstoreServer) -> list[str]:
+    argv = [f"--threads={THREADS}", "-U", str(socket), "python", str(PLUGIN)]
+    return [*argv, f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings]
 
 
 def status_file(server: Server) -> Path:

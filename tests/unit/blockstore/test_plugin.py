@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,18 +20,20 @@ from memory_store import MemoryStore
 
 from zvault.blockstore import serve
 from zvault.blockstore.counts import Counted
+from zvault.blockstore.engine import Engine
 from zvault.blockstore.objects import Buffer, Unreachable
 from zvault.blockstore.options import Options
 from zvault.blockstore.patient import Patient
+from zvault.blockstore.readonly import Passed
 from zvault.blockstore.serve import Reached, Serving, Words, file_system, options_of
 from zvault.config.blockstore import BlockstoreServer, parse_blockstore
-from zvault.core.errors import ConfigError, NotFound, Refused, ZvaultError
+from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
 
 PLUGIN = Path(serve.__file__).with_name("plugin.py")
 ROOT = PLUGIN.parents[2]
 SIZE = 64 << 20
 
-NBDKIT = {"THREAD_MODEL_PARALLEL": 3, "FUA_NATIVE": 2, "FLAG_FUA": 2}
+NBDKIT = {"THREAD_MODEL_PARALLEL": 3, "FUA_NONE": 0, "FUA_NATIVE": 2, "FLAG_FUA": 2}
 
 
 class Outage(MemoryStore):
@@ -59,7 +62,7 @@ class Device:
     def words(self, *more: str, size: int | None = SIZE) -> list[str]:
         sized = [f"size={size}"] if size is not None else []
         named = {word.partition("=")[0] for word in more}
-        journal = [] if "journal" in named else [f"journal={self.folder / 'journal'}"]
+        journal = [] if named & {"journal", "readonly"} else [f"journal={self.folder / 'journal'}"]
         return ["bucket=zv", "key=cold", *sized, *journal, f"status={self.folder / 'status'}", *more]
 
     def load(self, *more: str, size: int | None = SIZE) -> Serving:
@@ -183,6 +186,95 @@ def test_the_status_has_what_the_daemon_tells(device: Device):
     assert told["journal"] == str(device.folder / "journal")
 
 
+def test_one_that_is_only_looked_at(device: Device, tmp_path: Path):
+    writer, plugin = device.serve("create=yes"), device.plugin
+    plugin.pwrite(writer, b"a" * 10_000, 4000, NBDKIT["FLAG_FUA"])
+    before, taken = set(device.store.objects), device.store.objects["cold/epoch"]
+    seen = device.serve("readonly=yes")
+    assert device.plugin.get_size(seen) == SIZE
+    for can in ("write", "flush", "trim", "zero", "fast_zero"):
+        assert getattr(device.plugin, f"can_{can}")(seen) is False
+    assert device.plugin.can_fua(seen) == NBDKIT["FUA_NONE"]
+    assert device.plugin.can_multi_conn(seen) is True
+    for write in (
+        lambda: device.plugin.pwrite(seen, b"x" * 4096, 0, 0),
+        lambda: device.plugin.zero(seen, 4096, 0, 0),
+        lambda: device.plugin.trim(seen, 4096, 0, 0),
+    ):
+        with pytest.raises(Refused, match="cannot be written to"):
+            write()
+    assert set(device.store.objects) == before
+    assert device.store.objects["cold/epoch"] == taken
+
+    plugin.pwrite(writer, b"b" * 20_000, 0, NBDKIT["FLAG_FUA"])
+    assert device.read(seen, 3999, 10_002) == b"\0" + b"a" * 10_000 + b"\0"
+    seen.write_status()
+    told = device.status()
+    assert (told["ready"], told["trouble"], told["journal"]) == (True, None, None)
+    assert (told["engine"]["mode"], told["engine"]["epoch"], told["engine"]["checkpoint"]) == (
+        "readonly",
+        1,
+        1,
+    )
+    assert told["engine"]["read_bytes"] == 10_002
+    assert abs(told["engine"]["as_of"] - time.time()) < 60
+    assert told["requests"]["get"]["requests"] > 0
+    assert "put" not in {kind for kind, count in told["requests"].items() if count["requests"]}
+    assert [line for line in device.said if "read-only: checkpoint 1 of epoch 1 and 1 segment of log" in line]
+    device.plugin.cleanup()
+    assert device.status()["closed"]
+    assert list(tmp_path.glob("journal/*")), "the writer's alone"
+    writer.close()
+
+
+def test_one_that_has_passed_says_so_once(device: Device):
+    writer = device.serve("create=yes")
+    device.plugin.pwrite(writer, b"p" * 8192, 0, NBDKIT["FLAG_FUA"])
+    seen = device.serve("readonly=yes")
+    assert isinstance(writer.device, Engine)
+    writer.device.discard(0, SIZE)
+    writer.device.flush()
+    for _ in range(3):
+        writer.device.checkpoint()
+    for _ in range(3):
+        with pytest.raises(Passed, match="has passed") as caught:
+            device.read(seen, 0, 8192)
+    assert device.errors == [errno.EIO] * 3
+    assert sum("has passed" in line for line in device.said) == 1
+    assert device.read(seen, 8192, 4096) == bytes(4096)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "another exception" not in told, "the unit's journal has words, and no story of each read"
+    assert "direct cause" not in told
+    assert "readonly.py" not in told
+    seen.write_status()
+    assert "attach it anew" in device.status()["trouble"]
+    assert device.status()["engine"]["fenced"] is False
+    writer.close()
+
+
+def test_a_cache_that_the_writer_has_is_refused(device: Device, tmp_path: Path):
+    cache = (f"cache={tmp_path / 'cache'}", "cache-size=64M")
+    writer = device.serve("create=yes", *cache)
+    with pytest.raises(Busy, match=f"the cache in {tmp_path / 'cache'} is in use") as caught:
+        device.load("readonly=yes", *cache).begin()
+    assert "a folder of its own" in caught.value.next
+    assert device.status()["error"]["kind"] == "Busy"
+    device.plugin.pwrite(writer, b"c" * 8192, 0, NBDKIT["FLAG_FUA"])
+    writer.close()
+    for hits in (0, 1):
+        seen = device.serve("readonly=yes", *cache)
+        assert device.read(seen, 0, 8192) == b"c" * 8192
+        seen.write_status()
+        assert device.status()["engine"]["cache_hits"] == hits
+        device.plugin.cleanup()
+
+
+def test_there_is_none_to_look_at(device: Device):
+    with pytest.raises(NotFound, match="there is no block store in s3://zv/cold"):
+        device.load("readonly=yes").begin()
+    assert device.store.objects == {}
+
+
 def test_there_is_none_and_nobody_said_that_one_is_to_be_made(device: Device):
     serving = device.load()
     with pytest.raises(NotFound, match="there is no block store in s3://zv/cold") as caught:
@@ -273,6 +365,8 @@ def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
         (["size=lots"], "size must be a size"),
         (["sizes=1T"], "did you mean size="),
         (["mode=writeback"], "needs journal=/path"),
+        (["readonly=1"], "must be yes or no"),
+        (["readonly=yes"], "create=yes: what is made is written to"),
     ],
 )
 def test_wrong_words_are_refused(words: list[str], why: str):

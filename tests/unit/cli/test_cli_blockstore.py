@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +18,10 @@ from zvault.blockstore.format import BLOCK
 from zvault.blockstore.objects import StoreError
 from zvault.blockstore.options import Options
 from zvault.blockstore.repair import quiet
+from zvault.blockstore.serve import Words
 from zvault.cli import places
 from zvault.config import paths
+from zvault.devices.blockstore import PLUGIN
 
 PLACE = "zvault:zv/cold endpoint=http://127.0.0.1:1"
 OTHER = "zvault:zv/warm endpoint=http://127.0.0.1:1"
@@ -229,14 +235,109 @@ def test_a_journal_that_was_overtaken_is_given_up_only_with_yes(full: MemoryStor
     engine.close()
 
 
-def test_a_vault_of_the_configuration(store: MemoryStore, ctl, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    text = '[vault.cold]\npool = "cold"\n'
-    text += f'[[vault.cold.device]]\nnbd = "{PLACE} size=1G"\nprices = {{ put = 0.005, get = 0.0004 }}\n'
+@pytest.fixture
+def nbdkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """An nbdkit that has all plugins. Where this process would become another, that one's words are kept."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "nbdkit"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execvp", lambda _file, argv: became.append(argv))
+    umask = os.umask(0o022)
+    os.umask(umask)
+    yield became
+    os.umask(umask)
+
+
+def test_serve_becomes_a_server_that_only_reads(full: MemoryStore, ctl, nbdkit, tmp_path: Path):
+    before = dict(full.objects)
+    at = tmp_path / "cold.sock"
+    said = ctl("blockstore", "serve", PLACE, "--socket", str(at)).out
+    (argv,) = nbdkit
+    assert argv[:3] == ["nbdkit", "-f", "-r"]
+    assert argv[argv.index("-U") + 1] == str(at)
+    words = Words.of(argv[argv.index(str(PLUGIN)) + 1 :])
+    assert (words.readonly, words.create, words.status) == (True, False, None)
+    assert str(words.spec) == PLACE
+    assert os.umask(0o077) == 0o077, "its socket is for root alone"
+    assert "serving s3://zv/cold at http://127.0.0.1:1 read-only" in said
+    assert f"  nbd-client -unix {at} /dev/nbd" in said
+    assert "  zpool import -f -o readonly=on -N -d /dev/nbd" in said
+    assert "-t POOL POOL-view" in said
+    assert ctl("blockstore", "serve", PLACE, "--socket", str(at), "-q").out == ""
+    assert nbdkit == [argv, argv]
+    dry = ctl("blockstore", "serve", PLACE, "--socket", str(at), "-n")
+    assert (dry.code, dry.out) == (0, f"would run {shlex.join(argv)}\n")
+    assert nbdkit == [argv, argv]
+    assert full.objects == before
+
+
+def test_serve_takes_no_place_that_is_taken(full: MemoryStore, ctl, nbdkit, tmp_path: Path):
+    at = tmp_path / "cold.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(at))
+        server.listen()
+        said = ctl("blockstore", "serve", PLACE, "--socket", str(at))
+        assert (said.code, "is in use" in said.err) == (2, True)
+    assert nbdkit == []
+    assert ctl("blockstore", "serve", PLACE, "--socket", str(at)).code == 0
+    assert len(nbdkit) == 1
+    assert not at.exists(), "nobody listened there any more"
+    at.write_text("mine")
+    said = ctl("blockstore", "serve", PLACE, "--socket", str(at))
+    assert (said.code, "is no socket" in said.err, at.read_text()) == (2, True, "mine")
+
+
+def test_serve_of_none_and_of_what_cannot_be_read(store: MemoryStore, ctl, nbdkit, tmp_path: Path):
+    said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))
+    assert (said.code, "there is no block store at cold" in said.err) == (2, True)
+    ctl("blockstore", "create", PLACE, "--size", "1G", "-q")
+    attach(store, "cold", quiet(Options(tmp_path / "journal", uploads=0)), "x").close()
+    for key in [key for key in store.objects if "/checkpoints/" in key]:
+        store.objects[key] = b"?"
+    said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))
+    assert (said.code, "is damaged" in said.err) == (1, True)
+    assert nbdkit == []
+    assert "--socket" in ctl("blockstore", "serve", PLACE).err
+
+
+def test_serve_needs_nbdkit(full: MemoryStore, ctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = ctl("blockstore", "serve", PLACE, "--socket", str(tmp_path / "s"))
+    assert said.code == 1
+    assert "nbdkit" in said.err
+
+
+def configured(folder: Path, monkeypatch: pytest.MonkeyPatch, words: str = "") -> None:
+    """A vault 'cold' with a block store, and another device."""
+    text = '[vault.cold]\npool = "ice"\n'
+    text += (
+        f'[[vault.cold.device]]\nnbd = "{PLACE} size=1G{words}"\nprices = {{ put = 0.005, get = 0.0004 }}\n'
+    )
     text += '[[vault.cold.device]]\nnbd = "unix:/run/other.sock"\n'
-    (tmp_path / "zvault.toml").write_text(text)
+    (folder / "zvault.toml").write_text(text)
     profiles = Path(__file__).parents[3] / "config" / "profiles"
-    defaults = (tmp_path, tmp_path, tmp_path, profiles)
-    monkeypatch.setattr(paths.Paths.__init__, "__defaults__", defaults)
+    monkeypatch.setattr(paths.Paths.__init__, "__defaults__", (folder, folder, folder, profiles))
+
+
+def test_serve_of_a_vault_leaves_its_servers_folders_alone(
+    full: MemoryStore, ctl, nbdkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    own = f" mode=writeback journal={tmp_path}/j journal-size=1G cache={tmp_path}/c cache-size=1G uploads=2"
+    configured(tmp_path, monkeypatch, own)
+    said = ctl("blockstore", "serve", "cold", "--socket", "s").out
+    (argv,) = nbdkit
+    spec = Words.of(argv[argv.index(str(PLUGIN)) + 1 :]).spec
+    assert (spec.mode, spec.folders, spec.uploads, spec.size) == ("strict", {}, 2, 1 << 30)
+    assert "-t ice ice-view" in said
+    assert f"-unix {Path.cwd() / 's'} " in said
+
+
+def test_a_vault_of_the_configuration(store: MemoryStore, ctl, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    configured(tmp_path, monkeypatch)
     assert ctl("blockstore", "create", "cold").code == 0
     for name in ("cold", "cold/0"):
         assert ctl("blockstore", "info", name, "-H", "-o", "place").cells == [

@@ -60,6 +60,14 @@ def test_its_argv_says_all_that_the_plugin_must_know(slot: Slot):
     assert "create=yes" in guarded.server_command(slot, spec(TEXT), create=True)
 
 
+def test_one_that_only_reads_has_neither_journal_nor_status(tmp_path: Path):
+    argv = blockstore.view_command(tmp_path / "s", spec(TEXT))
+    assert argv[:3] == ["nbdkit", "-f", "-r"]
+    words = dict(word.split("=", 1) for word in argv[argv.index("python") + 2 :])
+    assert words.pop("readonly") == "yes"
+    assert set(words) == {"bucket", "key", "size", "endpoint", "region", "credential"}
+
+
 def test_a_journal_in_memory_belongs_to_the_store_wherever_it_stands_in_the_vault(tmp_path: Path):
     def journal(text: str, index: int) -> str | None:
         argv = guarded.server_command(Slot("cold", index, tmp_path), spec(text))

@@ -1,0 +1,129 @@
+"""A store as a device that cannot be written to: as it was when it was opened, while another may write to it.
+
+A file system above must not see two moments at once. So when the writer has removed something that is needed, reads
+of that fail, and go on failing; nothing newer takes its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from zvault.blockstore import view
+from zvault.blockstore.cache import Cache
+from zvault.blockstore.format import Damaged, Superblock
+from zvault.blockstore.objects import Missing, ObjectStore, StoreError
+from zvault.blockstore.options import ReadOptions
+
+
+class Passed(StoreError):
+    """The writer has removed what the device had there."""
+
+    reason = "passed"
+
+
+class ReadOnly:
+    """Safe for threads; see Engine for what it has in common with one that is written to."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        what: Superblock,
+        options: ReadOptions,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        place: str = "",
+    ) -> None:
+        """``place``: how people know it. Raises NotFound, Busy (also for another's cache), Damaged, StoreError."""
+        self.size = what.size
+        self.at = time.time()
+        """When it was opened: what was in the store then is there."""
+        self._place = place or prefix
+        self._say = say
+        self._passed: Passed | None = None
+        self._lock = threading.Lock()
+        self.cache = (
+            Cache(options.cache, what.identity, size=options.cache_size)
+            if options.cache is not None
+            else None
+        )
+        try:
+            self.view = view.now(
+                store, prefix, workers=options.workers, cache=self.cache, memory=options.memory
+            )
+        except BaseException:
+            if self.cache is not None:
+                self.cache.close()
+            raise
+
+    def __str__(self) -> str:
+        return f"the block store in {self._place} as of {_when(self.at)}"
+
+    @property
+    def shows(self) -> str:
+        """What is seen, in words."""
+        root, segments = self.view.root, len(self.view.rest.segments)
+        log = f"{segments} segment{'' if segments == 1 else 's'} of log"
+        return f"checkpoint {root.number} of epoch {root.epoch} and {log} after it" if root.number else log
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Any range. Raises Passed, Damaged, StoreError."""
+        try:
+            return self.view.read(offset, length)
+        except (Missing, Damaged) as error:
+            if isinstance(error, Missing) or isinstance(error.__cause__, Missing):
+                self._see_why(error)
+            raise
+
+    def _see_why(self, error: StoreError) -> None:
+        """Raises Passed where something is missing because its writer went on, and says so the first time."""
+        with self._lock:
+            passed = self._passed
+        if passed is None:
+            _, checkpoints = self.view.later()
+            if checkpoints < 2:
+                return  # it is lost
+            passed = Passed(
+                f"{self} has passed",
+                f"its writer has since removed blocks that it had ({checkpoints} checkpoints later)",
+                "reads of these fail; detach the device, and serve and attach it anew to see the store as it is now",
+            )
+            with self._lock:
+                first, self._passed = self._passed is None, self._passed or passed
+            if first:
+                self._say(str(passed))
+        raise Passed(passed.what, passed.why, passed.next) from error
+
+    def close(self) -> None:
+        """Let go of files and threads."""
+        self.view.close()
+        if self.cache is not None:
+            self.cache.close()
+
+    def status(self) -> dict[str, Any]:
+        """As Engine.status has it; ``checkpoint``: the number of the one that is seen; ``as_of``: since when."""
+        cache = self.cache
+        return {
+            "mode": "readonly",
+            "epoch": self.view.root.epoch,
+            "checkpoint": self.view.root.number,
+            "log_segments": len(self.view.rest.segments),
+            "as_of": self.at,
+            "size": self.size,
+            "cache_hits": cache.hits if cache is not None else 0,
+            "cache_misses": cache.misses if cache is not None else 0,
+            "cache_used": cache.used if cache is not None else 0,
+            "read_bytes": self.view.reader.read_bytes,
+            "fetched_bytes": self.view.fetcher.read_bytes,
+            "map_memory": self.view.blocks.memory_used,
+            "trouble": None if self._passed is None else str(self._passed),
+            "fenced": False,
+        }
+
+
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().isoformat(sep=" ", timespec="seconds")
