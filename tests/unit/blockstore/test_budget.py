@@ -166,7 +166,7 @@ def test_who_waits_for_the_share_stands_in_nobodys_way() -> None:
         whole.take(requests=5)
         assert not waiting.is_set(), "only what is used counts in the whole"
         go.set()
-        late.result(timeout=5)
+        late.result(timeout=60)
 
 
 def test_threads_share_fairly() -> None:
