@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from world import World, ctl, eventually, journal, metrics, ok, sh, status
+from wounds import number, places, smash
 
 LAB = {"mem": "4G", "timeout": 700}
 
@@ -107,11 +108,9 @@ def test_another_pools_storage_is_not_the_vaults(vault: World):
     assert before == 0
     sh("sync")
     image = Path("/var/lib/zvault-lab/tank.img")
+    found = places(*(("tank/big", number(Path("/tank/big/noise")), 0, index) for index in range(8)))
     sh("zpool", "export", "tank")
-    with image.open("r+b") as disk:  # past the labels, all over the data
-        for offset in range(8 << 20, 200 << 20, 4096 * 16):
-            disk.seek(offset)
-            disk.write(b"\0" * 4096)
+    smash(image, *found)  # of a file: without its metadata the pool could not be imported any more
     sh("zpool", "import", "-d", str(image.parent), "tank")
     sh("zpool", "scrub", "-w", "tank")
     words = sh("zpool", "events", "-H", "tank")
