@@ -89,6 +89,7 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     if engine.journal.epoch == root.epoch and root.epoch:
         _replay(engine, frame, say)
     engine.checkpoints.begin(root, Reign(last + 1, engine.epoch.number, engine.log.frame))
+    engine.opened = True
     engine.journal.begin(engine.epoch.number, engine.log.frame + 1)
 
 

@@ -99,6 +99,8 @@ class Engine:
         self._care = threading.RLock()
         """Of whoever takes a checkpoint or collects garbage: one at a time."""
         self.closing = False
+        self.opened = False
+        """Whether a root of this epoch says that its segments count: until then only the journal has what it had."""
 
     # Writing
 
@@ -289,7 +291,8 @@ class Engine:
 
     def release(self) -> None:
         """The journal need not keep what is in the store. May wait for its disk, so not with the lock held."""
-        self.journal.release(self.log.frame_uploaded)
+        if self.opened:
+            self.journal.release(self.log.frame_uploaded)
         with self.changed:
             self.changed.notify_all()
 

@@ -370,3 +370,32 @@ def test_a_discard_touches_only_whole_blocks_and_asks_for_nothing(tmp_path: Path
     assert len(store.calls) == asked
     assert engine.read(0, 8 * BLOCK) == b"x" * (2 * BLOCK) + bytes(3 * BLOCK) + b"x" * (3 * BLOCK)
     engine.close()
+
+
+@pytest.mark.parametrize("mode", ["strict", "writeback"])
+@pytest.mark.parametrize("wrong", ["crash before", "crash after"])
+def test_opening_it_may_be_cut_off_again_and_again(mode: Mode, wrong: Any) -> None:
+    world = World(mode, [])
+    try:
+        for spot in (0, 700, 1400, 2100, 2800, 3500):
+            world.step("write", spot, 700)
+        world.flushed()
+        world.end()
+        calls = 1
+        while world.engine is None:
+            store = FaultyStore(world.memory, [Fault(calls, wrong)])
+            kept = world.folder / "again"
+            try:
+                world.engine = attach(store, "vault", world.options, "test")
+            except Crash:
+                shutil.copytree(world.options.journal, kept)  # what is there now, not what it tidies when it is told
+                shutil.rmtree(world.options.journal)
+                kept.rename(world.options.journal)
+            calls += 1
+        assert calls > 8
+        store._faults.clear()
+        world.look(world.engine, [world.state])
+    finally:
+        if world.engine is not None:
+            world.engine.abandon()
+        shutil.rmtree(world.folder)
