@@ -99,7 +99,8 @@ class Checkpoints:
                 del self.log.done[segment.sequence]
             dead = [number for number in self.usage.dead() if number <= upto]
         self.taken += 1
-        self._remove([number for number in self.dying if number in set(dead)], gone)
+        still = set(dead)
+        self._remove([number for number in self.dying if number in still], gone)
         self.dying = [number for number in dead if self.usage.size[number]]
 
     def _changes(self, segments: Sequence[Segment]) -> Iterator[tuple[int, Change]]:

@@ -44,7 +44,8 @@ def chosen(usage: Usage, applied: int, allowed: float, dying: int) -> list[int]:
         found = sequences[worth[: int(np.searchsorted(gain[: len(worth)], excess)) + 1]].tolist()
     small = sequences[size < SMALL]
     if len(small) > MANY:
-        found += [number for number in small[: len(small) - MANY // 2].tolist() if number not in set(found)]
+        have = set(found)
+        found += [number for number in small[: len(small) - MANY // 2].tolist() if number not in have]
     return found
 
 

@@ -171,6 +171,7 @@ class Engine:
                 self.log.seal()
                 self._wait()
             else:
+                self.trouble = None
                 return
 
     def _write_ragged(self, offset: int, data: memoryview) -> None:

@@ -41,8 +41,6 @@ FOOTER = _FOOTER.size
 TAIL = FOOTER + 16 * SLOTS // 4
 """Bytes to ask of a segment's end: its footer, and the table of one that was not written block by block."""
 
-ZEROES = bytes(BLOCK)
-
 
 class Damaged(StoreError):
     """An object is not what was put there."""

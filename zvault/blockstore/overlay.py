@@ -99,11 +99,6 @@ class Overlay:
                 start, at = index, position
         yield start, low + count - start, at
 
-    def blanked(self, part: int) -> bool:
-        """Whether nothing of the map counts any more in a part."""
-        fresh = self._parts.get(part)
-        return fresh is not None and fresh.blank > 0
-
     def settle(self, part: int, upto: int) -> None:
         """The map has all of a part up to the segment ``upto``."""
         fresh = self._parts.get(part)

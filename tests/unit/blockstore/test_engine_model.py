@@ -18,6 +18,7 @@ from tests.unit.blockstore.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import BLOCK, numbers_of
+from zvault.blockstore.journal import NoRoom
 from zvault.blockstore.objects import StoreError
 from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.parts import PART
@@ -388,7 +389,9 @@ def test_opening_it_may_be_cut_off_again_and_again(mode: Mode, wrong: Any) -> No
             try:
                 world.engine = attach(store, "vault", world.options, "test")
             except Crash:
-                shutil.copytree(world.options.journal, kept)  # what is there now, not what it tidies when it is told
+                shutil.copytree(
+                    world.options.journal, kept
+                )  # what is there now, not what it tidies when it is told
                 shutil.rmtree(world.options.journal)
                 kept.rename(world.options.journal)
             calls += 1
@@ -399,3 +402,24 @@ def test_opening_it_may_be_cut_off_again_and_again(mode: Mode, wrong: Any) -> No
         if world.engine is not None:
             world.engine.abandon()
         shutil.rmtree(world.folder)
+
+
+def test_a_full_disk_is_told_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    create(store, "vault", PART * BLOCK)
+    engine = attach(store, "vault", Options(tmp_path / "a", uploads=0), "a")
+    told: list[str | None] = []
+    append = engine.journal.append
+
+    def full_once(*frame: Any) -> None:
+        told.append(engine.status()["trouble"])
+        if len(told) == 1:
+            raise NoRoom("the journal's disk is full")
+        append(*frame)
+
+    monkeypatch.setattr(engine.journal, "append", full_once)
+    engine.write(0, b"x" * BLOCK)
+    assert told == [None, "the journal's disk is full"]
+    assert engine.status()["trouble"] is None
+    assert engine.read(0, BLOCK) == b"x" * BLOCK
+    engine.close()
