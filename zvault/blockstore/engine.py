@@ -96,6 +96,9 @@ class Engine:
             lambda: self._usable(reading=True),
         )
         self._ragged = threading.Lock()
+        self._confirming = threading.Lock()
+        self._confirmed = 0
+        """The last segment that is known to count whoever takes the store now."""
         self._care = threading.RLock()
         """Of whoever takes a checkpoint or collects garbage: one at a time."""
         self.closing = False
@@ -197,14 +200,32 @@ class Engine:
         if self.options.mode == "writeback":
             self.journal.flush()
             return
-        self._all_in_store()
+        self._confirm(self.put_all())
 
-    def _all_in_store(self) -> None:
+    def put_all(self) -> int:
+        """Wait until what was written so far is there; up to which segment."""
         with self.changed:
             self.log.seal()
             target = self.log.sealed
             while self.log.uploaded < target:
                 self._wait()
+            return target
+
+    def _confirm(self, target: int) -> None:
+        """See that the segments up to this one count: were put before another writer took the store.
+
+        Whoever takes it lists the log after that, and so finds them. One look does for all who flush meanwhile.
+        """
+        with self._confirming:
+            if self._confirmed >= target:
+                return
+            uploaded = self.log.uploaded
+            try:
+                self.still_ours()
+            except Fenced as error:
+                self.fail(error)
+                raise
+            self._confirmed = uploaded
 
     # Reading
 
@@ -274,7 +295,7 @@ class Engine:
         self.closing = True
         try:
             self._usable(reading=True)
-            self._all_in_store()
+            self.put_all()
             if self.checkpoints.due:
                 self.checkpoint()
             self.release()

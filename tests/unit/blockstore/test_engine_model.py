@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from hypothesis import strategies as st
 from tests.unit.blockstore.faulty_store import WRONG, Crash, Fault, FaultyStore
 from tests.unit.blockstore.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine
+from zvault.blockstore.engine import Engine, Fenced
 from zvault.blockstore.format import BLOCK, numbers_of
 from zvault.blockstore.journal import NoRoom
-from zvault.blockstore.objects import StoreError
+from zvault.blockstore.objects import Buffer, Listed, StoreError
 from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.parts import PART
 from zvault.blockstore.recovery import create
@@ -164,7 +165,7 @@ class World:
             engine.flush()
             self.flushed()
         elif what == "checkpoint":
-            engine._all_in_store()
+            engine.put_all()
             engine.checkpoint()
         elif what == "collect":
             engine.collect()
@@ -269,19 +270,29 @@ def test_any_call_of_a_life_may_go_wrong(mode: Mode, wrong: Any) -> None:
         walk(mode, LIFE, [Fault(at, wrong, 3)])
 
 
-def test_a_writer_that_was_shut_out_is_never_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["strict", "writeback"])
+def test_a_writer_that_was_shut_out_is_never_seen(tmp_path: Path, mode: Mode) -> None:
     store = MemoryStore()
     create(store, "vault", BLOCKS * BLOCK)
-    old = attach(store, "vault", Options(tmp_path / "a", uploads=0), "a")
+    old = attach(store, "vault", Options(tmp_path / "a", mode=mode, uploads=0), "a")
     old.write(0, b"a" * BLOCK)
     old.flush()
+    old.put_all()
     new = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
     old.write(0, b"x" * BLOCK)
-    old.flush()  # it does not know yet
+    if mode == "strict":
+        with pytest.raises(Fenced, match="b has taken it"):
+            old.flush()
+        with pytest.raises(Fenced):
+            old.write(0, b"x" * BLOCK)
+    else:
+        old.flush()  # its journal has it, which nobody shuts it out of
+        old.put_all()
     new.write(BLOCK, b"b" * BLOCK)
     new.flush()
-    with pytest.raises(StoreError, match="b has taken it"):
-        old.checkpoint()
+    if mode == "writeback":
+        with pytest.raises(Fenced, match="b has taken it"):
+            old.checkpoint()
     new.close()
     again = attach(store, "vault", Options(tmp_path / "b", uploads=0), "b")
     assert again.read(0, 2 * BLOCK) == b"a" * BLOCK + b"b" * BLOCK
@@ -289,6 +300,79 @@ def test_a_writer_that_was_shut_out_is_never_seen(tmp_path: Path) -> None:
         again.checkpoint()
     assert {key[:2] for key in map(numbers_of, listed(store, "segments"))} == {(1, 1), (2, 2), (2, 1)}
     again.close()
+
+
+class Interrupted(MemoryStore):
+    """A store in which something else happens just before one of the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 0
+        self.then: Callable[[], None] | None = None
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0 and (then := self.then) is not None:
+            self.then = None
+            then()
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        self._count()
+        return super().get(key, start, length)
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        self._count()
+        return super().tail(key, length)
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        self._count()
+        return super().read(key)
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        self._count()
+        return super().put(key, data, condition)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        self._count()
+        return super().list(prefix, after)
+
+
+@pytest.mark.parametrize(
+    ("inner", "answers"), [("flush", {True, False}), ("take", {False})], ids=["while taken", "while flushed"]
+)
+def test_what_a_flush_was_answered_for_is_there_whoever_took_the_store_meanwhile(
+    tmp_path: Path, inner: str, answers: set[bool]
+) -> None:
+    answered: set[bool] = set()
+    for at in range(30):
+        store = Interrupted()
+        create(store, "vault", BLOCKS * BLOCK)
+        old = attach(store, "vault", Options(tmp_path / f"a{at}", uploads=0), "a")
+        taken: list[Engine] = []
+        flushed: list[bool] = []
+
+        def flush(old: Engine = old, flushed: list[bool] = flushed) -> None:
+            try:
+                old.write(0, b"a" * BLOCK)
+                old.flush()
+            except Fenced:
+                flushed.append(False)
+            else:
+                flushed.append(True)
+
+        def take(store: MemoryStore = store, taken: list[Engine] = taken, at: int = at) -> None:
+            taken.append(attach(store, "vault", Options(tmp_path / f"b{at}", uploads=0), "b"))
+
+        first, store.then = (take, flush) if inner == "flush" else (flush, take)
+        store.left = at
+        first()
+        if store.then is not None:
+            break  # it was all over before
+        assert taken[0].read(0, BLOCK) == b"a" * BLOCK or not flushed[0]
+        answered.add(flushed[0])
+    else:
+        pytest.fail("it asks for more than is tried here")
+    assert answered == answers
 
 
 def test_a_journal_that_another_host_overtook_is_not_dropped(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ class World:
         for writer in self.writers:
             writer.check(self.engine)
         with self.engine._care:  # or garbage would be moved meanwhile
-            self.engine._all_in_store()
+            self.engine.put_all()
             self.engine.checkpoint()
             usage = self.engine.usage
             live = {number: int(usage.live[number]) for number in usage.live.nonzero()[0].tolist()}
