@@ -9,20 +9,23 @@ where it has none, all that came back is zero. What lies between is *doubtful*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from zvault.blockstore.attach import load_usage
 from zvault.blockstore.check import Check
 from zvault.blockstore.checkpoint import _change, _split
 from zvault.blockstore.findings import LOST, Progress, ordered
 from zvault.blockstore.format import Damaged, Segment, numbers_of
-from zvault.blockstore.objects import Missing
+from zvault.blockstore.objects import Missing, StoreError
 from zvault.blockstore.parts import PART, PART_BITS, Dense, Part
 from zvault.blockstore.recovery import read_segment
+from zvault.blockstore.root import Root
 from zvault.blockstore.roots import previous_root
+from zvault.blockstore.usage import Usage
 
 BATCH = 512
 """Parts in memory at once, 100 MiB."""
@@ -53,16 +56,15 @@ class Rebuilder:
         listed = [key for key in checked.sizes if key.startswith(f"{self.prefix}/segments/")]
         self.keys = sorted(key for key in listed if _in_map(key, checked))
         there = {numbers_of(key)[0] for key in self.keys}
-        size = checked.mapped.usage.size
         self.gaps = sorted(set(range(1, root.applied + 1)) - there)
-        self.blind += [
-            one for one in self.gaps if one < len(size) and size[one] and checked.mapped.usage.live[one]
-        ]
+        self.older = previous_root(checked.store, self.prefix, root)
+        dead = _dead(checked, self.older)
+        self.blind += [one for one in self.gaps if not dead(one)]
 
     def run(self, doubtful: str) -> Rebuilt:
         """All of them. ``doubtful``: "fail" to have doubtful blocks fail, else they are taken as they are found."""
         out = Rebuilt()
-        older = previous_root(self.checked.store, self.prefix, self.checked.root)
+        older = self.older
         sure: list[int] = []
         rest: list[int] = []
         for part in self.bad:
@@ -156,6 +158,33 @@ class Rebuilder:
 def _in_map(key: str, checked: Check) -> bool:
     sequence, epoch = numbers_of(key)
     return 0 < sequence <= checked.root.applied and epoch == checked.root.epoch_of(sequence)
+
+
+def _dead(checked: Check, older: Root | None) -> Callable[[int], bool]:
+    """Whether nothing of a segment that is not there was needed any more, by the usage.
+
+    Where pages of that are lost, as the checkpoint before had them: what it knew as dead is dead for good, and what it
+    knew as live, or not at all, had no time to be removed since.
+    """
+    mapped, root = checked.mapped, checked.root
+    if not mapped.bad_pages:
+        return lambda number: _no_slots(mapped.usage, number)
+    counts = Usage()
+    try:
+        if older is None:
+            return lambda _: False
+        load_usage(counts, checked.store, checked.prefix, older, None)
+    except (Damaged, StoreError):
+        return lambda _: False
+    return lambda number: (
+        number <= older.applied
+        and older.epoch_of(number) == root.epoch_of(number)
+        and _no_slots(counts, number)
+    )
+
+
+def _no_slots(usage: Usage, number: int) -> bool:
+    return number >= len(usage.size) or not (usage.size[number] and usage.live[number])
 
 
 def _touched(segment: Segment, parts: dict[int, Dense]) -> Iterator[tuple[int, Dense]]:

@@ -200,9 +200,14 @@ def _refuse_doubtful(rebuilt: Rebuilt, mending: Mending) -> None:
     if not (rebuilt.doubtful or rebuilt.unknown) or mending.doubtful:
         return
     many = format_size((rebuilt.doubtful + rebuilt.unknown) * BLOCK)
+    why = (
+        "the segments that said so are gone, as they should be, and the part of the map that knew is damaged"
+    )
+    if rebuilt.unknown:
+        why = "the part of the map that knew is damaged, and so are segments, or what told which had been cleared"
     raise Refused(
         f"of {many} of the device nobody can tell whether they were discarded or zeroed since",
-        "the segments that said so are gone, as they should be, and the part of the map that knew is damaged",
+        why,
         "for a pool of ZFS, whose checksums tell, repair with --doubtful data; elsewhere with --doubtful fail, and"
         " reads of them fail",
     )
@@ -318,7 +323,7 @@ def _rescue(engine: Engine, checked: Check, mending: Mending) -> None:
                 except Damaged:
                     lost += 1
     if saved or lost:
-        engine._all_in_store()
+        engine.put_all()
         mending.did(f"wrote {format_size(saved * BLOCK)} anew whose segments could not be read as such")
 
 
