@@ -43,7 +43,7 @@ unit: ## tests that need nothing; T="FILE -k NAME" for some
 	@$(TOOL)/python -m pytest $(or $(T),tests/unit)
 
 lab: ## tests in a real kernel with real OpenZFS; T= as well
-	@$(TOOL)/python -m pytest $(or $(T),$(LAB))
+	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=3)
 
 demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bridge_replay import Doubts, Location, Replay, stop_if_asked
 
 LAB = Path(__file__).resolve().parent
 TEST_TIMEOUT_S = 300
@@ -30,6 +31,7 @@ OUTPUT_TAIL = 80
 # Tests asked for with their parameters, by the name without them, which is all the host knows.
 PARAMETRISED: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
 GUESTS: pytest.StashKey[list["Guest"]] = pytest.StashKey()
+DOUBTS: pytest.StashKey[Doubts] = pytest.StashKey()
 
 
 @functools.cache
@@ -92,6 +94,18 @@ class LabModule(pytest.File):
         return tests_in(self, parsed(self.path).body)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many may be unsteady."""
+    parser.addoption(
+        "--unsteady",
+        type=int,
+        default=0,
+        metavar="N",
+        help="if at most N lab tests fail, run each once more in a fresh guest: one that passes there is told as"
+        " unsteady, with its failure, and fails nothing",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Take the parameters off the tests asked for, and keep them for the guest."""
     full = config.stash.setdefault(PARAMETRISED, {})
@@ -112,10 +126,12 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 class Guest:
-    """One module's run in its guest."""
+    """One module's run in its guest: of the tests of these names, which lie where ``expected`` says."""
 
-    def __init__(self, module: LabModule, items: list[LabItem], config: pytest.Config) -> None:
-        self.module, self.items, self.config = module, items, config
+    def __init__(
+        self, module: LabModule, names: list[str], expected: dict[str, Location], config: pytest.Config
+    ) -> None:
+        self.module, self.names, self.expected, self.config = module, names, expected, config
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self.process: subprocess.Popen[bytes] | None = None
         self.stopped = False
@@ -127,8 +143,6 @@ class Guest:
         wanted = settings(self.module.path)
         options = [f"--{name}={wanted[name]}" for name in ("mem", "init") if name in wanted]
         options += ["--peer"] if wanted.get("peer") else []
-        asked = self.config.stash[PARAMETRISED]
-        names = [name for item in self.items for name in asked.get(item.nodeid, [item.nodeid])]
         verbose = self.config.get_verbosity()
         return [
             *("setpriv", "--pdeathsig", "TERM", str(LAB / "run"), *options),
@@ -137,7 +151,11 @@ class Guest:
             *(f"--env=ZVAULT_ALL={every}" for every in filter(None, [os.environ.get("ZVAULT_ALL")])),
             "--",
             *("python3", "-P", "-m", "pytest", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_S}"),
-            *(f"--tb={self.config.option.tbstyle}", *([f"-{'v' * verbose}"] if verbose > 0 else []), *names),
+            *(
+                f"--tb={self.config.option.tbstyle}",
+                *([f"-{'v' * verbose}"] if verbose > 0 else []),
+                *self.names,
+            ),
         ]
 
     def run(self) -> None:
@@ -178,83 +196,6 @@ class Guest:
             self.process.terminate()
 
 
-def stop_if_asked(session: pytest.Session) -> None:
-    """Heed -x and --maxfail."""
-    if session.shouldfail:
-        raise session.Failed(session.shouldfail)
-    if session.shouldstop:
-        raise session.Interrupted(session.shouldstop)
-
-
-class Replay:
-    """Tells pytest what a guest reported, as if it had run here."""
-
-    def __init__(self, session: pytest.Session, guest: Guest) -> None:
-        self.session, self.guest, self.hook = session, guest, session.config.hook
-        self.expected = {item.nodeid: item.location for item in guest.items}
-        self.started: set[str] = set()
-        self.finished: set[str] = set()
-        self.uncollected = False
-
-    def all(self) -> None:
-        """Until the guest has ended."""
-        while True:
-            event = self.guest.events.get()
-            if "ended" in event:
-                return self.ended(int(event["ended"]), event["output"])
-            if "collected" in event:
-                self.collected(event["collected"])
-            elif "uncollected" in event:
-                self.not_collected(event["uncollected"])
-            else:
-                data = event["report"]
-                self.report(self.hook.pytest_report_from_serializable(config=self.session.config, data=data))
-            stop_if_asked(self.session)
-
-    def collected(self, names: list[str]) -> None:
-        """Count parameters as tests of their own."""
-        self.session.testscollected += len(names) - len(self.expected)
-        where = self.expected
-        self.expected = {name: where.get(name.partition("[")[0], (name, 0, name)) for name in names}
-
-    def not_collected(self, what: dict[str, str]) -> None:
-        """A module that cannot be imported, or that is skipped as a whole."""
-        self.uncollected = True
-        outcome: Any = what["outcome"]
-        longrepr: Any = what["text"]
-        if outcome == "skipped":
-            longrepr = (str(self.guest.module.path), 0, what["text"])
-        self.hook.pytest_collectreport(report=pytest.CollectReport(what["nodeid"], outcome, longrepr, None))
-
-    def report(self, report: pytest.TestReport) -> None:
-        """A test's setup, call or teardown."""
-        if isinstance(report.longrepr, list):  # JSON has no tuples: a skip's file, line and reason
-            path, line, reason = report.longrepr
-            report.longrepr = (path.replace("/src", str(self.session.config.rootpath), 1), line, reason)
-        if report.nodeid not in self.started:
-            self.started.add(report.nodeid)
-            self.hook.pytest_runtest_logstart(nodeid=report.nodeid, location=report.location)
-        self.hook.pytest_runtest_logreport(report=report)
-        if report.when == "teardown":
-            self.finished.add(report.nodeid)
-            self.hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
-
-    def ended(self, status: int, output: str) -> None:
-        """Fail whatever the guest has not reported, or the module if it has and yet ended badly."""
-        missing = {name: where for name, where in self.expected.items() if name not in self.finished}
-        if self.uncollected:
-            missing = {}
-        elif not missing and status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            name = f"{self.guest.module.nodeid}::guest"
-            missing = {name: (self.guest.module.nodeid, 0, "guest")}
-        text = f"the guest ended (status {status}) before this test did; its last output:\n{output}"
-        for number, (name, where) in enumerate(missing.items()):
-            if number:
-                text = f"the guest had ended already: see {next(iter(missing))}"
-            self.report(pytest.TestReport(name, where, {}, "failed", text, "call"))
-            self.hook.pytest_runtest_logfinish(nodeid=name, location=where)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Run the lab's modules in guests, two side by side, and what is left as usual beside them."""
@@ -266,30 +207,58 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     broken = session.testsfailed and not config.option.continue_on_collection_errors
     if not modules or config.option.collectonly or broken:
         return None
+    doubts = config.stash[DOUBTS] = Doubts(config.getoption("unsteady", 0))
+    guests = [first_guest(module, items, config) for module, items in modules.items()]
+    here = [item for item in session.items if not isinstance(item, LabItem)]
+    run_guests(guests, session, doubts, here)
+    if doubts.worth_a_second_run:
+        run_guests(second_guests(guests, doubts, config), session, doubts.second_run(), [])
+    doubts.tell(session)
+    return True
+
+
+def first_guest(module: LabModule, items: list[LabItem], config: pytest.Config) -> Guest:
+    """For all that is asked for of a module."""
+    asked = config.stash[PARAMETRISED]
+    names = [name for item in items for name in asked.get(item.nodeid, [item.nodeid])]
+    return Guest(module, names, {item.nodeid: item.location for item in items}, config)
+
+
+def second_guests(guests: list[Guest], doubts: Doubts, config: pytest.Config) -> list[Guest]:
+    """For the tests that failed, of each module."""
+    of: dict[LabModule, dict[str, Location]] = {}
+    for guest in guests:
+        found = {
+            name: at for name, at in doubts.places.items() if name.startswith(f"{guest.module.nodeid}::")
+        }
+        if found:
+            of[guest.module] = found
+    return [Guest(module, list(expected), expected, config) for module, expected in of.items()]
+
+
+def run_guests(guests: list[Guest], session: pytest.Session, doubts: Doubts, here: list[pytest.Item]) -> None:
+    """Run guests, and these ordinary tests, until all are told."""
     # What may take longest begins first: then the CPUs end at about the same time.
-    guests = sorted(
-        (Guest(module, items, config) for module, items in modules.items()), key=lambda guest: -guest.timeout
-    )
+    guests = sorted(guests, key=lambda guest: -guest.timeout)
     waiting: queue.SimpleQueue[Guest] = queue.SimpleQueue()
     for guest in guests:
         waiting.put(guest)
     workers = [threading.Thread(target=run_all, args=(waiting,)) for _ in os.sched_getaffinity(0)]
-    config.stash[GUESTS] = guests
+    session.config.stash.setdefault(GUESTS, []).extend(guests)
     try:
         # One CPU is left to the tests that start guests of their own, until they are done.
         for worker in workers[1:]:
             worker.start()
-        run_here([item for item in session.items if not isinstance(item, LabItem)], session)
+        run_here(here, session)
         workers[0].start()
         for guest in guests:
-            Replay(session, guest).all()
+            Replay(session, guest, doubts).all()
     finally:
         for guest in guests:
             guest.stop()
         for worker in workers:
             if worker.ident is not None:
                 worker.join()
-    return True
 
 
 def run_all(waiting: queue.SimpleQueue[Guest]) -> None:
@@ -307,9 +276,11 @@ def run_here(items: list[pytest.Item], session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which modules took longest: they decide how long everything takes."""
+    """Say which modules took longest: they decide how long everything takes; and what was unsteady."""
     guests = sorted(config.stash.get(GUESTS, []), key=lambda guest: -guest.seconds)
     if len(guests) > 1:
         terminalreporter.section("seconds of each guest")
         for guest in guests:
             terminalreporter.write_line(f"{guest.seconds:6.0f}  {guest.module.nodeid}")
+    if DOUBTS in config.stash:
+        config.stash[DOUBTS].summary(terminalreporter)

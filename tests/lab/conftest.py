@@ -18,6 +18,7 @@ if os.environ.get("ZVAULT_LAB"):
     )
 else:
     from bridge_host import (  # noqa: F401
+        pytest_addoption,
         pytest_configure,
         pytest_pycollect_makemodule,
         pytest_runtestloop,
