@@ -36,7 +36,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The names of all samples that a daemon exposes, as a query uses them."""
     here = tmp_path_factory.mktemp("daemon")
     daemon = Daemon(Config(), Paths(etc=here, run=here, state=here))
-    ending = {"counter": "_total", "info": "_info"}
+    ending = {"counter": "_total", "info": "_info", "histogram": "_bucket"}
     with contextlib.closing(daemon.history):
         return {family.name + ending.get(family.type, "") for family in daemon.metrics.collect()}
 
