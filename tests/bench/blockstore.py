@@ -48,7 +48,7 @@ LATENCIES = (0, 30)
 PUT, GET = 0.005, 0.0004
 """Dollars for a thousand requests: S3 Standard's in us-east-1 and most others since 2014."""
 WALK = (20, "8mbit")
-"""Milliseconds and rate of the walk: FIELD.md's, 1 MB/s."""
+"""Milliseconds and rate of the walk: those of the field report, 1 MB/s."""
 
 PUTS = """
 import sys, time, threading, boto3

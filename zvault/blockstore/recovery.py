@@ -62,9 +62,13 @@ class Epoch:
         """The next one, and after ``after``, taken in the place of this one. Raises Busy when another was faster."""
         mine = replace(self, number=max(self.number, after) + 1, owner=owner, since=time.time())
         said = {"epoch": mine.number, "owner": owner, "since": mine.since, "mark": uuid.uuid4().hex}
+        text = json.dumps(said).encode()
         try:
-            etag = store.put(self.key(prefix), json.dumps(said).encode(), self.etag or NEW)
+            etag = store.put(self.key(prefix), text, self.etag or NEW)
         except Overtaken as error:
+            there, etag = store.read(self.key(prefix))
+            if there == text:  # it was put, and again after an answer that was lost
+                return replace(mine, etag=etag)
             what = f"the block store {prefix} could not be taken"
             raise Busy(
                 what, "another writer took it at the same moment", "see who it is, and try again"
@@ -78,12 +82,14 @@ def create(store: ObjectStore, prefix: str, size: int) -> Superblock:
         why = f"a block store has a multiple of {BLOCK} bytes, at most 1 PiB"
         raise Refused(f"there can be no block store of {size} bytes", why, "give another size")
     made = Superblock(VERSION, uuid.uuid4().hex, size, time.time())
-    left = next(iter(store.list(f"{prefix}/")), None)
+    key, left = f"{prefix}/store", next(iter(store.list(f"{prefix}/")), None)
     try:
         if left is not None:
             raise Overtaken(left.key)
-        store.put(f"{prefix}/store", made.as_bytes(), NEW)
+        store.put(key, made.as_bytes(), NEW)
     except Overtaken:
+        if left is None and store.read(key)[0] == made.as_bytes():
+            return made  # it was put, and again after an answer that was lost
         raise Refused(
             f"there is no new block store made at {prefix}",
             "something is there already: a store, or what is left of one"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from zvault.core.errors import Busy, Refused, ZvaultError
+from zvault.core.errors import Busy, DeviceGone, Refused, ZvaultError
 from zvault.core.units import format_duration
 from zvault.devices.s3_lease import Lease, Lost, Seen, Store
 
@@ -69,12 +69,22 @@ def _outlive(store: Store, seen: Seen, say: Callable[[str], None], clock: Clock)
 
 
 def _put(store: Store, mine: Lease, seen: Seen | None) -> str:
+    """Put the lease in the place of what was seen; its ETag. Raises Busy with who was faster, DeviceGone.
+
+    Of two who put at the same moment Ceph's RGW may answer one with 500 (seen with 18.2.7), and the answer to a put
+    that was done may be lost. What is there then tells.
+    """
     try:
         return store.put(mine, seen.etag if seen is not None else None)
-    except Lost:
+    except (Lost, DeviceGone) as error:
         now = store.read()
-        if now is not None and now.lease.held:
+        changed = now is not None and (seen is None or now.etag != seen.etag)
+        if now is not None and changed and now.lease.held:
+            if now.lease.boot == mine.boot:
+                return now.etag
             raise held_elsewhere(store, now) from None
+        if isinstance(error, DeviceGone):
+            raise
         why = "another host asked at the same moment"
         raise Busy(f"the lease {store.place} could not be taken", why, "try again") from None
 

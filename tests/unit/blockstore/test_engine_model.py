@@ -25,7 +25,7 @@ from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.parts import PART
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import Refused, ZvaultError
 
 EXAMPLES = int(os.environ.get("ZVAULT_EXAMPLES", "1"))
 STRIDE = 1 if EXAMPLES > 1 else 4
@@ -373,6 +373,25 @@ def test_what_a_flush_was_answered_for_is_there_whoever_took_the_store_meanwhile
     else:
         pytest.fail("it asks for more than is tried here")
     assert answered == answers
+
+
+class Forgetful(MemoryStore):
+    """A store whose first answer to each put is lost, behind somebody who then asks again."""
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        super().put(key, data, condition)
+        return super().put(key, data, condition)
+
+
+def test_nobody_is_shut_out_by_himself_when_an_answer_is_lost(tmp_path: Path) -> None:
+    store = Forgetful()
+    create(store, "vault", BLOCKS * BLOCK)
+    with pytest.raises(Refused, match="something is there already"):
+        create(store, "vault", BLOCKS * BLOCK)
+    engine = attach(store, "vault", Options(tmp_path / "a", uploads=0), "a")
+    engine.write(0, b"a" * BLOCK)
+    engine.flush()
+    engine.close()
 
 
 def test_a_journal_that_another_host_overtook_is_not_dropped(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from zvault.config.device import Device
-from zvault.core.errors import Busy, Refused
+from zvault.core.errors import Busy, DeviceGone, Refused
 from zvault.devices.s3_lease import Lease, Lost, Place, Seen, Store
 from zvault.devices.s3_take import Clock, acknowledge, take, take_over
 
@@ -67,6 +67,38 @@ def test_it_is_had_where_nobody_else_has_it(before: Lease | None):
     memory = Memory(lease=before)
     memory.take()
     assert memory.lease == MINE
+
+
+@dataclass
+class Unsure(Memory):
+    """A store that answers the next put with an error: after somebody else's, after doing it, or doing nothing."""
+
+    fate: str = ""
+
+    def put(self, lease: Lease, etag: str | None) -> str:
+        fate, self.fate = self.fate, ""
+        if fate == "theirs":
+            super().put(THEIRS, etag)
+        elif fate == "done":
+            super().put(lease, etag)
+        if fate:
+            raise DeviceGone("the lease cannot be had", "the store answers 500", "try again")
+        return super().put(lease, etag)
+
+
+@pytest.mark.parametrize("before", [None, replace(THEIRS, held=False), MINE])
+def test_an_error_while_it_is_put_is_told_by_what_is_there_then(before: Lease | None):
+    faster = Unsure(lease=before, fate="theirs")
+    with pytest.raises(Busy, match="held by there"):
+        faster.take()
+    assert faster.lease == THEIRS
+    done = Unsure(lease=before, fate="done")
+    assert done.take() == str(done.number)
+    assert done.lease == MINE
+    nothing = Unsure(lease=before, fate="nothing")
+    with pytest.raises(DeviceGone, match="cannot be had"):
+        nothing.take()
+    assert nothing.lease == before
 
 
 @pytest.mark.parametrize("age", [1.0, 10_000.0])
