@@ -265,7 +265,7 @@ def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(lease: S
     began = time.monotonic()
     on(second, "zvaultctl vault take cloud --yes")
     print(f"taken by {second} after {time.monotonic() - began:.1f} s")
-    log = on(first, "journalctl -o cat --no-pager -u zvault-device@cloud-0")
+    log = on(first, "journalctl --sync; journalctl -o cat --no-pager -u zvault-device@cloud-0")
     assert "Failed with result 'watchdog'" in log
     on(first, "! grep . /sys/block/nbd*/pid")
     assert well(second, "cloud") == written
@@ -274,7 +274,7 @@ def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(lease: S
     on(second, "zvaultctl vault down cloud")
     refused = on(first, "zvaultctl vault up cloud 2>&1; true")
     assert "was another's meanwhile" in " ".join(refused.split()), refused
-    assert pool_state(first, "cloud") == "SUSPENDED"
+    eventually("the late writes given up", lambda: pool_state(first, "cloud") == "SUSPENDED")
 
 
 def guard(verb: str, cluster: ceph.Cluster, key: str, bound: int) -> str:
@@ -302,7 +302,7 @@ def test_who_is_shut_out_says_when_it_has_stopped_and_who_is_cut_off_stops(clust
     assert "peer has stopped its server, and says so" in took.stderr
     print(f"said after {time.monotonic() - began:.1f} s")
     assert time.monotonic() - began < LONG / 2, "it waited for the bound"
-    assert "it was taken over: lab" in peer("journalctl -o cat --no-pager -u told")
+    assert "it was taken over: lab" in peer("journalctl --sync; journalctl -o cat --no-pager -u told")
 
     assert servers() == 1
     peer(CUT)
