@@ -57,7 +57,7 @@ def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
     usage.size[1 : segments + 1] = SLOTS * SLOT + per_segment * TABLE.itemsize
     usage.changed = set(range(segments // 8192 + 1))
     root.applied = segments
-    engine.log.begin(engine.epoch.number, segments, 0)
+    engine.log.begin(engine.tenure.epoch.number, segments, 0)
     engine.checkpoint()
     engine.close()
     return sum(found.size for found in store.list(f"{prefix}/"))

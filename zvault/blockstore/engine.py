@@ -25,6 +25,7 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.reading import Reader
 from zvault.blockstore.recovery import Epoch
 from zvault.blockstore.root import Root
+from zvault.blockstore.tenure import Fenced, Tenure
 from zvault.blockstore.usage import Usage
 
 PIECE = SLOTS // 3 * BLOCK
@@ -35,12 +36,6 @@ SLOW_FROM = 0.5
 """How full the journal is when writers begin to be slowed down."""
 SLOWEST = 1.0
 """Seconds that one write is held back at most, for that."""
-
-
-class Fenced(StoreError):
-    """Another writer has the store."""
-
-    reason = "fenced"
 
 
 class Closed(StoreError):
@@ -64,7 +59,7 @@ class Engine:
         self.prefix = prefix
         self.size = what.size
         self.options = options
-        self.epoch = epoch
+        self.tenure = Tenure(store, prefix, epoch)
         self.journal = journal
         self.changed = threading.Condition()
         self.failure: StoreError | None = None
@@ -85,7 +80,7 @@ class Engine:
         self.log.wait = self._wait
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
-        self.checkpoints = Checkpoints(self.blocks, self.usage, self.log, self.changed, self.still_ours)
+        self.checkpoints = Checkpoints(self.blocks, self.usage, self.log, self.changed, self.tenure.look)
         self.collector = Collector(self.blocks, self.log, what.identity, self.changed, options.collect_rate)
         self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
         self.reader = Reader(
@@ -96,9 +91,6 @@ class Engine:
             lambda: self._usable(reading=True),
         )
         self._ragged = threading.Lock()
-        self._confirming = threading.Lock()
-        self._confirmed = 0
-        """The last segment that is known to count whoever takes the store now."""
         self._care = threading.RLock()
         """Of whoever takes a checkpoint or collects garbage: one at a time."""
         self.closing = False
@@ -200,7 +192,11 @@ class Engine:
         if self.options.mode == "writeback":
             self.journal.flush()
             return
-        self._confirm(self.put_all())
+        try:
+            self.tenure.sure_of(self.put_all(), lambda: self.log.uploaded)
+        except Fenced as error:
+            self.fail(error)
+            raise
 
     def put_all(self) -> int:
         """Wait until what was written so far is there; up to which segment."""
@@ -210,22 +206,6 @@ class Engine:
             while self.log.uploaded < target:
                 self._wait()
             return target
-
-    def _confirm(self, target: int) -> None:
-        """See that the segments up to this one count: were put before another writer took the store.
-
-        Whoever takes it lists the log after that, and so finds them. One look does for all who flush meanwhile.
-        """
-        with self._confirming:
-            if self._confirmed >= target:
-                return
-            uploaded = self.log.uploaded
-            try:
-                self.still_ours()
-            except Fenced as error:
-                self.fail(error)
-                raise
-            self._confirmed = uploaded
 
     # Reading
 
@@ -273,16 +253,6 @@ class Engine:
                     break
                 done += number not in self.collector.refused and self.collector.clear(number)
             return done
-
-    def still_ours(self) -> None:
-        """Raises Fenced when another writer has taken the store."""
-        now = Epoch.read(self.store, self.prefix)
-        if (now.number, now.etag.strip('"')) != (self.epoch.number, self.epoch.etag.strip('"')):
-            raise Fenced(
-                f"this host may not write to the block store {self.prefix} any more",
-                f"{now.owner or 'somebody'} has taken it (epoch {now.number}, after ours, {self.epoch.number})",
-                "what was written here since is lost; give the device up, and see who has it",
-            )
 
     def fail(self, error: StoreError) -> None:
         """Nothing can be done any more: all that waits, and all that comes, fails with this."""
@@ -343,7 +313,7 @@ class Engine:
             done = sum(segment.size for segment in self.log.done.values())
             return {
                 "mode": self.options.mode,
-                "epoch": self.epoch.number,
+                "epoch": self.tenure.epoch.number,
                 "size": self.size,
                 "live_bytes": self.usage.live_bytes,
                 "stored_bytes": self.usage.stored_bytes + done,

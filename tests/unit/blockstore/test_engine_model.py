@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from tests.unit.blockstore.faulty_store import WRONG, Crash, Fault, FaultyStore
 from tests.unit.blockstore.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
-from zvault.blockstore.engine import Engine, Fenced
+from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import BLOCK, numbers_of
 from zvault.blockstore.journal import NoRoom
 from zvault.blockstore.objects import Buffer, Listed, StoreError
 from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.parts import PART
 from zvault.blockstore.recovery import create
+from zvault.blockstore.tenure import Fenced
 from zvault.blockstore.view import View
 from zvault.core.errors import Refused, ZvaultError
 

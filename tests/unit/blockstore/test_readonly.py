@@ -241,5 +241,5 @@ def test_it_takes_nothing_and_puts_nothing(world: World):
     assert world.store.objects == before
     world.step("write", 3, 1)
     world.step("checkpoint", 0, 0)
-    world.engine.still_ours()
+    world.engine.tenure.look()
     assert [numbers_of(key)[0] for key in world.store.objects if "/checkpoints/" in key] == [1, 1]
