@@ -41,7 +41,7 @@ from zvault.blockstore.s3 import S3Store
 from zvault.blockstore.s3_client import S3Settings
 
 SECONDS = float(os.environ.get("SECONDS", "8"))
-FILES = int(os.environ.get("FILES", "10000"))
+FILES = int(os.environ.get("FILES", "100000"))
 TIB = int(os.environ.get("TIB", "10"))
 LATENCIES = (0, 30)
 """Milliseconds added to a round trip."""
