@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 import boto3
 import ceph
+import pytest
+from botocore.exceptions import ClientError
 from world import eventually, sh
 
 import zvault
@@ -46,6 +48,20 @@ def nothing_left() -> Iterator[None]:
     finally:
         for disk in list(Disk.running):
             disk.kill()
+
+
+@pytest.fixture(name="cluster", scope="module")
+def cluster_of_module() -> Iterator[Bucket]:
+    """For modules of tests that share a bucket."""
+    with store() as it:
+        yield it
+
+
+@pytest.fixture(name="bucket")
+def bucket_for_test(cluster: Bucket) -> Iterator[Bucket]:
+    """That bucket, with no device left over from one test to the next."""
+    with nothing_left():
+        yield cluster
 
 
 @dataclass
@@ -84,13 +100,14 @@ class Bucket:
         self.client.put_object(Bucket=BUCKET, Key=key, Body=data)
 
     def copy(self, prefix: str, to: str) -> None:
-        """All objects below a prefix, below another."""
+        """All objects below a prefix, below another; but for one whose removal was on its way."""
         for key in self.listed(prefix):
-            self.client.copy_object(
-                Bucket=BUCKET,
-                Key=to + key.removeprefix(prefix),
-                CopySource={"Bucket": BUCKET, "Key": key},
-            )
+            there = {"Bucket": BUCKET, "Key": key}
+            try:
+                self.client.copy_object(Bucket=BUCKET, Key=to + key.removeprefix(prefix), CopySource=there)
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in {"NoSuchKey", "404"}:
+                    raise
 
 
 class Disk:
@@ -141,10 +158,10 @@ class Disk:
         else:
             self.kill()
 
-    def start(self, *, seconds: float = 60) -> Disk:
+    def start(self, *, seconds: float = 240) -> Disk:
         """Serve it, making it if there is none, and have the kernel connect."""
         self.serve()
-        eventually(f"{self.name} is served\n{self.told()}", self.serving, seconds=seconds, every=0.05)
+        eventually(lambda: f"{self.name} is served\n{self.told()}", self.serving, seconds=seconds, every=0.05)
         self.connect()
         return self
 
@@ -172,7 +189,7 @@ class Disk:
 
     def connect(self) -> None:
         """Have the kernel's client use it."""
-        argv = ("nbd-client", "-unix", str(self.socket), self.device, "-timeout", "120", "-connections", "2")
+        argv = ("nbd-client", "-unix", str(self.socket), self.device, "-timeout", "600", "-connections", "2")
         eventually("a connection", lambda: subprocess.run(argv, capture_output=True).returncode == 0)
         eventually("its size", lambda: int(Path(f"/sys/block/nbd{self.number}/size").read_text()) > 0)
 
@@ -193,7 +210,7 @@ class Disk:
         """Requests so far, by kind."""
         return {kind: int(one["requests"]) for kind, one in (self.status()["requests"] or {}).items()}
 
-    def stop(self, *, seconds: float = 60) -> None:
+    def stop(self, *, seconds: float = 240) -> None:
         """Disconnect it and end the server, which puts everything away first."""
         self.disconnect()
         assert self.server is not None
@@ -216,9 +233,9 @@ class Disk:
     def disconnect(self) -> None:
         """Take it from the kernel."""
         with suppress(subprocess.TimeoutExpired):
-            sh("nbd-client", "-d", self.device, check=False, timeout=30)
+            sh("nbd-client", "-d", self.device, check=False, timeout=60)
         connected = Path(f"/sys/block/nbd{self.number}/pid")
-        eventually(f"{self.device} is free", lambda: not connected.exists(), seconds=30)
+        eventually(f"{self.device} is free", lambda: not connected.exists())
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -265,7 +282,7 @@ class Direct:
         os.fsync(self.fd)
 
 
-def fio(device: str, *words: str, mib: int, timeout: float = 120) -> Sequence[str]:
+def fio(device: str, *words: str, mib: int, timeout: float = 480) -> Sequence[str]:
     """Write so much with checksums, trim some of it, and read all back; fails for any error."""
     argv = ["fio", "--name=verify", f"--filename={device}", "--direct=1", "--ioengine=libaio", "--iodepth=16"]
     argv += [f"--size={mib}M", "--verify=crc32c", "--verify_fatal=1", "--verify_dump=0", *words]

@@ -17,7 +17,7 @@ CHANNEL = os.environ.get("ZVAULT_LAB_REPORTS")
 PEER = Path("/run/lab/peer")
 # The lab's own way into the second guest, which no test breaks.
 PEER_SSH = (
-    f"ssh -p 2222 -i {PEER}/key -o BatchMode=yes -o ConnectTimeout=5 -o LogLevel=ERROR"
+    f"ssh -p 2222 -i {PEER}/key -o BatchMode=yes -o ConnectTimeout=15 -o LogLevel=ERROR"
     " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null root@peer"
 ).split()
 _began = {"wall": time.time(), "uptime": time.monotonic()}
@@ -81,7 +81,7 @@ def pytest_runtest_makereport(
 def said(*argv: str) -> str:
     """What a program prints, or why it did not."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=30)
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return done.stdout or done.stderr

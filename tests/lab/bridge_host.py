@@ -25,7 +25,7 @@ import pytest
 from bridge_replay import Doubts, Location, Replay, stop_if_asked
 
 LAB = Path(__file__).resolve().parent
-TEST_TIMEOUT_S = 600
+TEST_TIMEOUT_S = 900
 MODULE_TIMEOUT_S = 900
 OUTPUT_TAIL = 80
 # Tests asked for with their parameters, by the name without them, which is all the host knows.

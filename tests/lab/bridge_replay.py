@@ -153,7 +153,11 @@ class Replay:
         if self.uncollected:
             missing = {}
         text = ending(status, output)
-        if not missing and not self.uncollected and status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        if (
+            not missing
+            and not self.uncollected
+            and status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        ):
             name = f"{self.guest.module.nodeid}::guest"
             where = (self.guest.module.nodeid, 0, "guest")
             forward(self.session, [pytest.TestReport(name, where, {}, "failed", text, "call")])

@@ -28,8 +28,8 @@ CODED = "coded"
 """The third pool where there are OSDs enough for it: erasure-coded, two parts of data and one of parity."""
 OSDS_FOR_CODED = 3
 
-UP_DEADLINE = 60.0
-"""Seconds for a daemon to come up; alone on its CPU it takes five."""
+UP_DEADLINE = 240.0
+"""Seconds for a daemon to come up, and for a tool to answer; alone on its CPU it takes five, a busy one many more."""
 TAIL = 15
 
 CONF = """\
@@ -84,7 +84,7 @@ class Cluster:
 
     def ceph(self, *words: str) -> Any:
         """What ``ceph`` answers, as a document; None where it says nothing."""
-        out = tool("ceph", "--connect-timeout", "20", "--format", "json", *words)
+        out = tool("ceph", "--connect-timeout", "120", "--format", "json", *words)
         return json.loads(out) if out.strip() else None
 
     def client(self, name: str, **caps: str) -> Path:
@@ -118,7 +118,7 @@ class Cluster:
     def start_mon(self) -> None:
         """Start the monitor again, with all that it knew."""
         self.start("mon.a", "ceph-mon", "-f", "-i", "a")
-        self.wait("mon.a", lambda: succeeds("ceph", "--connect-timeout", "5", "mon", "stat"))
+        self.wait("mon.a", lambda: succeeds("ceph", "--connect-timeout", "20", "mon", "stat"))
 
     def stop_mon(self) -> None:
         """Kill the monitor: who is connected can go on, nobody new can come."""
@@ -145,7 +145,7 @@ class Cluster:
         front = f"beast endpoint={self.address}:{RGW_PORT} tcp_nodelay=1"
         argv = ("radosgw", "-f", "-n", "client.rgw", "--keyring", str(keyring), "--rgw-frontends", front)
         self.start("client.rgw", *argv)
-        self.wait("client.rgw", lambda: succeeds("curl", "-sf", self.endpoint))
+        self.wait("client.rgw", lambda: succeeds("curl", "-sf", "-m", "20", self.endpoint))
 
     @property
     def endpoint(self) -> str:

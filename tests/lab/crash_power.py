@@ -64,7 +64,7 @@ def connect(file: str, device: str) -> None:
     eventually("the disk", server.exists)
     # udev still looks at devices that the kernel just made, and keeps them busy.
     client = ["nbd-client", "-unix", str(server), device]
-    eventually("a connection", lambda: "Connected" in sh(*client, check=False), seconds=10)
+    eventually("a connection", lambda: "Connected" in sh(*client, check=False))
 
 
 def disks_forget() -> None:
@@ -164,7 +164,7 @@ def cut(pattern: str, after: float) -> None:
     print(f"the power goes at {point!r} + {after:g} s", flush=True)
     crash_at.arm(point, how="power", after=after)
     api("POST", "/v1/run/tank")
-    eventually("the power to go", lambda: False, seconds=60)
+    eventually("the power to go", lambda: False, seconds=240)
 
 
 def main() -> None:

@@ -136,7 +136,7 @@ def forget(dataset: str, vault: str = "cold/lab/tank") -> None:
     sh("zfs", "destroy", "-r", vault + dataset.removeprefix("tank"))
 
 
-def api(method: str, path: str, *, timeout: float = 60) -> Any:
+def api(method: str, path: str, *, timeout: float = 240) -> Any:
     """Ask the daemon as zvaultctl does, but without the second that takes to start; None where it does not answer."""
     with socket.socket(socket.AF_UNIX) as asked, contextlib.suppress(OSError):
         asked.settimeout(timeout)
@@ -154,7 +154,7 @@ def history(limit: int = 5) -> list[dict[str, Any]]:
     return api("GET", f"/v1/history?limit={limit}")["runs"]
 
 
-def run_of(run: str, *, seconds: float = 120) -> dict[str, Any]:
+def run_of(run: str, *, seconds: float = 240) -> dict[str, Any]:
     """A run, when it has ended."""
     return eventually(
         f"run {run} to end",

@@ -19,7 +19,7 @@ INSTALLED = (
 FILES = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum"
 
 
-def peer(script: str, *, check: bool = True, timeout: float = 120) -> str:
+def peer(script: str, *, check: bool = True, timeout: float = 240) -> str:
     """What a shell script prints on the peer, where it runs as root by the lab's own way in."""
     argv = [*PEER_SSH, f"PATH=/usr/local/sbin:/usr/sbin:/sbin:$PATH; {script}"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
@@ -56,7 +56,7 @@ def peer_snapshots(dataset: str) -> list[str]:
 
 def logins() -> int:
     """How often sshd on the peer has let somebody in on port 22."""
-    return peer("journalctl -u ssh -o cat --no-pager").count("Accepted publickey")
+    return peer("journalctl --sync; journalctl -u ssh -o cat --no-pager").count("Accepted publickey")
 
 
 def peer_hashes(snapshot: str) -> list[str]:
@@ -97,7 +97,7 @@ def clean() -> None:
 def install_zvault() -> None:
     """Give the peer what is installed here: it is to have a daemon of its own."""
     packed = subprocess.run(["sh", "-c", f"cd / && exec tar -c {INSTALLED}"], capture_output=True, check=True)
-    subprocess.run([*PEER_SSH, "tar -x -C /"], input=packed.stdout, check=True, timeout=60)
+    subprocess.run([*PEER_SSH, "tar -x -C /"], input=packed.stdout, check=True, timeout=240)
     peer("systemd-sysusers; systemd-tmpfiles --create; systemctl daemon-reload")
 
 

@@ -27,7 +27,7 @@ def cut() -> None:
     SUSPEND.write_text("1")
     start()
     assert ctl("scrub", "cold", "--no-wait").code == 0
-    eventually("it goes", lambda: scrub().get("state") == "scanning", seconds=30)
+    eventually("it goes", lambda: scrub().get("state") == "scanning")
     sh("zpool", "sync", "cold")
     Path("/proc/sysrq-trigger").write_text("c")
 
@@ -37,10 +37,10 @@ def after() -> None:
     SUSPEND.write_text("1")  # or it would have ended before anybody looks
     sh("zpool", "import", "-f", "-d", DISK, "cold")
     start()
-    eventually("it is taken up", lambda: "scrub of cold goes on" in journal(), seconds=60)
+    eventually("it is taken up", lambda: "scrub of cold goes on" in journal())
     SUSPEND.write_text("0")
-    eventually("it ends", lambda: scrub().get("state") == "finished", seconds=60)
-    eventually("it was told", lambda: "errors: 0" in journal(), seconds=20)
+    eventually("it ends", lambda: scrub().get("state") == "finished")
+    eventually("it was told", lambda: "errors: 0" in journal())
     assert scrub()["errors"] == 0
     ok("status")
     print("it went on and ended")

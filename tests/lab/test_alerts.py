@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from world import METRICS, World, eventually, ok, sh
 
-LAB = {"mem": "4G", "timeout": 700}
+LAB = {"mem": "4G", "timeout": 900}
 
 PROJECT = Path(__file__).parents[2]
 RULES = PROJECT / "config" / "prometheus" / "zvault.rules.yml"
@@ -22,9 +23,10 @@ DASHBOARD = PROJECT / "config" / "grafana" / "zvault.json"
 TESTS = PROJECT / "tests" / "alerts"
 HERE = Path("/var/lib/zvault-prometheus")
 ADDRESS = "127.0.0.1:9090"
-MAX_LAG = 30
+MAX_LAG = 60
+"""Seconds: more than a run takes, on a busy machine too."""
 CONFIG = f"""
-global: {{ scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }}
+global: {{ scrape_interval: 3s, scrape_timeout: 3s, evaluation_interval: 1s }}
 rule_files: [{HERE}/zvault.rules.yml]
 scrape_configs:
   - job_name: zvault
@@ -35,23 +37,30 @@ scrape_configs:
 def ask(path: str, **words: str) -> Any:
     """Prometheus's answer; a question that it does not understand is an error."""
     url = f"http://{ADDRESS}/api/v1/{path}?{urllib.parse.urlencode(words)}"
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return json.loads(answer.read())["data"]
 
 
-def alert(name: str) -> dict[str, Any] | None:
-    """An alert that is pending or fires."""
+def alert(name: str, state: str = "") -> dict[str, Any] | None:
+    """An alert that is pending or fires; only if it is in that state, where one is given."""
     found = [one for one in ask("alerts")["alerts"] if one["labels"]["alertname"] == name]
-    return found[0] if found else None
+    return found[0] if found and state in found[0]["state"] else None
 
 
 def state(name: str) -> str | None:
     return (alert(name) or {}).get("state")
 
 
+def was(name: str, state: str, since: float) -> bool:
+    """Whether an alert was in a state at any time since then, in monotonic seconds: it may be over when one looks."""
+    seconds = max(1, int(time.monotonic() - since))
+    query = f'ALERTS{{alertname="{name}",alertstate="{state}"}}[{seconds}s]'
+    return bool(ask("query", query=query)["result"])
+
+
 def ready() -> bool:
     try:
-        with urllib.request.urlopen(f"http://{ADDRESS}/-/ready", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{ADDRESS}/-/ready", timeout=20) as answer:
             return answer.status == 200
     except OSError:
         return False
@@ -61,7 +70,7 @@ def ready() -> bool:
 def watched() -> Iterator[World]:
     """A backup that is late after some seconds, and a Prometheus that looks each second.
 
-    Of the rules as they are shipped only the time is another that ZvaultBackupLate has to last: 5 s, not 5 minutes.
+    Of the rules as they are shipped only the time is another that ZvaultBackupLate has to last: 15 s, not 5 minutes.
     """
     it = World(backup_extra=f'max_lag = "{MAX_LAG}s"')
     it.clean()
@@ -70,7 +79,7 @@ def watched() -> Iterator[World]:
     ok("run", "tank")
     HERE.mkdir()
     text, count = re.subn(
-        r"(alert: ZvaultBackupLate\n.*?for:) 5m", r"\1 5s", RULES.read_text(), flags=re.DOTALL
+        r"(alert: ZvaultBackupLate\n.*?for:) 5m", r"\1 15s", RULES.read_text(), flags=re.DOTALL
     )
     assert count == 1
     (HERE / "zvault.rules.yml").write_text(text)
@@ -79,11 +88,11 @@ def watched() -> Iterator[World]:
     with (HERE / "log").open("w") as log:
         server = subprocess.Popen([*argv, f"--web.listen-address={ADDRESS}"], stdout=log, stderr=log)
         try:
-            eventually("Prometheus", ready, seconds=60)
+            eventually("Prometheus", ready)
             yield it
         finally:
             server.terminate()
-            server.wait(60)
+            server.wait(120)
             it.clean()
 
 
@@ -95,11 +104,9 @@ def test_the_rules_do_what_their_tests_say():
 def test_a_backup_that_lags_fires_and_resolves(watched: World):
     ok("run", "tank")
     eventually("the lag to be small again", lambda: state("ZvaultBackupLate") is None)
-    pending = eventually("it to be pending", lambda: state("ZvaultBackupLate"), seconds=60)
-    assert pending == "pending"
-    eventually("it to fire", lambda: state("ZvaultBackupLate") == "firing", seconds=60)
-    fires = alert("ZvaultBackupLate")
-    assert fires is not None
+    small = time.monotonic()
+    fires = eventually("it to fire", lambda: alert("ZvaultBackupLate", "firing"), seconds=240)
+    assert was("ZvaultBackupLate", "pending", small)
     assert fires["labels"] == {
         "alertname": "ZvaultBackupLate",
         "severity": "warning",
@@ -108,13 +115,13 @@ def test_a_backup_that_lags_fires_and_resolves(watched: World):
         "backup": "tank",
     }
     notes = fires["annotations"]
-    assert re.fullmatch(r"Backup tank is late: the vault is [\d.]+s behind", notes["summary"])
+    assert re.fullmatch(r"Backup tank is late: the vault is [\dms. ]+ behind", notes["summary"])
     assert f"If the source on {METRICS} burnt down now" in notes["description"]
     assert (PROJECT / "docs" / "runbooks" / Path(notes["runbook_url"]).name).exists()
     others = {one["labels"]["alertname"] for one in ask("alerts")["alerts"] if one["state"] == "firing"}
     assert others == {"ZvaultBackupLate"}, "something fires in a healthy world"
     ok("run", "tank")
-    eventually("it to resolve", lambda: state("ZvaultBackupLate") is None, seconds=20)
+    eventually("it to resolve", lambda: state("ZvaultBackupLate") is None)
 
 
 def test_every_rule_and_every_panel_is_understood(watched: World):
@@ -136,10 +143,8 @@ def test_every_rule_and_every_panel_is_understood(watched: World):
 
 def test_a_daemon_that_is_gone_is_missed(watched: World):
     sh("systemctl", "stop", "zvaultd")
-    eventually("ZvaultDown", lambda: state("ZvaultDown") == "pending", seconds=20)
-    eventually("ZvaultAbsent", lambda: state("ZvaultAbsent") == "pending", seconds=20)
-    assert state("ZvaultBackupLate") is None, "nothing is known of it"
+    eventually("ZvaultDown", lambda: state("ZvaultDown") == "pending")
+    eventually("ZvaultAbsent", lambda: state("ZvaultAbsent") == "pending")
+    eventually("nothing is known of its lag", lambda: state("ZvaultBackupLate") is None)
     sh("systemctl", "start", "zvaultd")
-    eventually(
-        "it to be back", lambda: state("ZvaultDown") is None and state("ZvaultAbsent") is None, seconds=30
-    )
+    eventually("it to be back", lambda: state("ZvaultDown") is None and state("ZvaultAbsent") is None)

@@ -17,14 +17,16 @@ import pytest
 import world
 from world import CONFIG, DISK, ctl, eventually, nothing_left, ok, sh
 
-LAB = {"mem": "6G", "timeout": 1000}
+LAB = {"mem": "6G", "timeout": 1500}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 PLAIN = Path("/etc/zvault/profiles/plain.toml")
 PLUGIN = Path(__file__).parent.parent / "bench" / "devices" / "slots.py"
 SOCKET = DISK / "device.sock"
-SLOTS, LATENCY, RATE = 4, 0.020, 30e6
-"""Slow enough that what is tried out fits into the guest's memory, which is its disk; slower would take longer."""
+SLOTS, LATENCY, RATE = 4, 0.060, 30e6
+"""Slow enough that what is tried out fits into the guest's memory, which is its disk; and so slow that it is the device
+that counts, and not the guest's processor, which may be a slow one.
+"""
 SIZE = 100 << 30
 """Room is what a transaction group needs: see docs/explanation/tuning.md."""
 
@@ -55,9 +57,7 @@ def device() -> Iterator[None]:
     """A server that takes so many requests at a time, each its latency and its bytes; and a stream to receive."""
     it = world.World()
     it.clean()
-    DISK.mkdir(exist_ok=True)
-    sh("truncate", "-s", "1G", str(DISK / "tank.img"))
-    sh("zpool", "create", "-O", "compression=off", "-O", "mountpoint=/tank", "tank", str(DISK / "tank.img"))
+    world.make_tank("1G")
     world.noise(Path("/tank/noise"), MIB)
     sh("zfs", "snapshot", "tank@a")
     with (DISK / "stream").open("wb") as stream:
@@ -117,13 +117,15 @@ def test_killed_while_it_tries_settings_out_on_a_new_vault() -> None:
     making = subprocess.Popen(["zvaultctl", "vault", "create", "cold", "--yes"], stderr=subprocess.DEVNULL)
     there = f"{SCRATCH}/copy"
     eventually(
-        "a receive is tried", lambda: there in sh("zfs", "list", "-Ho", "name", check=False), seconds=120
+        "a receive is tried", lambda: there in sh("zfs", "list", "-Ho", "name", check=False), seconds=240
     )
     killed = world.main_pid()
     sh("systemctl", "kill", "-s", "KILL", "zvaultd")
-    assert making.wait(30) == 2
-    eventually("the daemon is back", lambda: world.main_pid() not in (0, killed))
-    eventually("it has taken the vault down", lambda: "cold" not in sh("zpool", "list", "-Ho", "name"))
+    assert making.wait(120) == 2
+    world.restarted(killed)
+    eventually(
+        "it has taken the vault down", lambda: "cold" not in sh("zpool", "list", "-Ho", "name"), seconds=240
+    )
     eventually("it has put everything back", lambda: now() == BEFORE)
     nothing_left()
     found = measured()
@@ -151,16 +153,17 @@ def test_who_stops_waiting_stops_it() -> None:
     said = iter(measuring.stderr.readline, "")
     assert any("measuring /dev/nbd0: reads of" in line for line in said)
     measuring.send_signal(signal.SIGINT)
-    assert measuring.wait(30) == 130
-    eventually("it has stopped", lambda: "fio" not in sh("ps", "-A", "-o", "comm="), seconds=60)
+    assert measuring.wait(120) == 130
+    eventually("it has stopped", lambda: "fio" not in sh("ps", "-A", "-o", "comm="))
     eventually("the vault is down", lambda: "cold" not in sh("zpool", "list", "-Ho", "name"))
     eventually("nothing is left", lambda: now() == BEFORE)
     assert measured() == before
     nothing_left()
 
 
+@pytest.mark.timeout(900)
 def test_measured_on_request_and_faster_than_by_default() -> None:
-    done = ok("tune", "measure", "cold", timeout=300)
+    done = ok("tune", "measure", "cold", timeout=600)
     print(done.err, done.out)
     assert "it holds a pool, and is not written to" in done.err
     found = measured()

@@ -18,6 +18,7 @@ from test_devices import (
     Moment,
     MortalLeases,
     MortalRunner,
+    becomes,
     connected,
     file_spec,
     leftovers,
@@ -50,10 +51,19 @@ def all_left() -> dict[str, object]:
     return {kind: things for kind, things in found.items() if things}
 
 
+def cleared(what: object = "nothing is left") -> None:
+    """Nothing is left; the kernel lets go of a cache a little later."""
+    eventually(lambda: f"{what}: {all_left()}", lambda: not all_left(), seconds=20)
+
+
 def stop_all() -> None:
     """Take down what a failed test left, so that it does not become the next one's."""
-    sh("for f in /sys/block/bcache*/bcache/stop; do echo 1 >$f; done; sleep 0.5", check=False)
-    sh("for f in /sys/fs/bcache/*/stop; do echo 1 >$f; done; sleep 0.5", check=False)
+    sh("for f in /sys/block/bcache*/bcache/stop; do echo 1 >$f; done", check=False)
+    with contextlib.suppress(AssertionError):
+        eventually("no bcache", lambda: not list(Path("/sys/block").glob("bcache*")), seconds=10)
+    sh("for f in /sys/fs/bcache/*/stop; do echo 1 >$f; done", check=False)
+    with contextlib.suppress(AssertionError):
+        eventually("no cache", lambda: not sets(), seconds=10)
     sh("systemctl stop 'zvault-device@*'; systemctl reset-failed; pkill -KILL nbdkit; true", check=False)
     for index in connected():
         sh(f"nbd-client -d /dev/nbd{index}", check=False)
@@ -82,6 +92,7 @@ class Cached:
     folder: Path
     cache: str
     filters: str = ""
+    timeout: str = "5s"
     settings: dict[str, object] = field(
         default_factory=lambda: {"mode": "writeback", "sequential_cutoff": "1G"}
     )
@@ -95,7 +106,7 @@ class Cached:
             {
                 "nbd": file_spec(self.backing, self.filters),
                 "size": "128M",
-                "timeout": "5s",
+                "timeout": self.timeout,
                 "cache": {"bcache": cache or self.cache, **self.settings},
             }
         )
@@ -122,16 +133,22 @@ class Cached:
 
 @pytest.fixture
 def cached(tmp_path: Path) -> Iterator[Cached]:
-    assert not all_left()
+    cleared()
+    sh("udevadm settle", check=False)
     with loop_device(tmp_path / "cache") as cache:
         yield Cached(tmp_path, cache)
+        with contextlib.suppress(AssertionError):
+            cleared()
         found = all_left()
         stop_all()
         assert not found
 
 
 def kernel(name: str) -> str:
-    return (BCACHE / name).read_text().strip()
+    """What the kernel says of the cached device; nothing where there is none, which may be at any time."""
+    with contextlib.suppress(OSError):
+        return (BCACHE / name).read_text().strip()
+    return ""
 
 
 async def test_made_used_and_taken_down_clean(cached: Cached):
@@ -157,7 +174,7 @@ async def test_made_used_and_taken_down_clean(cached: Cached):
     await Stack("cold", [], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES)).down(said.append)
     print(f"down in {time.monotonic() - began:.2f} s")
     assert cached.holds(1, data)
-    assert not all_left()
+    cleared()
 
     # The cache stays attached, and is found again without create.
     await cached.stack(create=False).up(quiet)
@@ -168,7 +185,8 @@ async def test_made_used_and_taken_down_clean(cached: Cached):
 
 
 async def test_the_server_outlives_the_cache_until_it_is_clean(cached: Cached):
-    cached.filters = "filter=delay wdelay=100ms"
+    # It is looked at again and again while that goes on, which takes its time on a busy machine.
+    cached.filters, cached.timeout = "filter=delay wdelay=2s", "20s"
     stack, said = cached.stack(), list[str]()
     await stack.up(quiet)
     data = cached.write(1)
@@ -177,28 +195,30 @@ async def test_the_server_outlives_the_cache_until_it_is_clean(cached: Cached):
     began, dirty = time.monotonic(), 0
     while not task.done():
         await asyncio.sleep(0.05)
+        # Whatever is done about the server is done by this loop, so it is not done meanwhile.
         if BCACHE.exists():
             dirty += kernel("state") == "dirty"
             assert running_units()
             assert connected()
     await task
     print(f"down in {time.monotonic() - began:.1f} s, seen dirty {dirty} times", *said, sep="\n")
-    assert dirty > 5
+    assert dirty > 2
     assert cached.holds(1, data)
     log = sh("dmesg --notime")
     assert -1 < log.index("bcache0 stopped") < log.index("NBD_DISCONNECT")
 
 
 async def test_a_write_back_that_takes_too_long_leaves_everything_up(cached: Cached):
-    cached.filters, cached.settings["flush"] = "filter=delay wdelay=2s", "1s"
+    cached.filters, cached.timeout, cached.settings["flush"] = "filter=delay wdelay=4s", "40s", "1s"
     await cached.stack().up(quiet)
     data = cached.write(1)
     with pytest.raises(Busy) as caught:
         await cached.stack().down(quiet)
+    # At once: what is on its way arrives after all.
+    assert not cached.holds(1, data)
     assert "in its cache only" in caught.value.what
     assert (await only_state(cached.stack())).state == "up"
     assert kernel("writeback_percent") == "10"
-    assert not cached.holds(1, data)
     cached.settings["flush"] = "5m"
     await cached.stack().up(quiet)
     await cached.stack().down(quiet)
@@ -236,7 +256,7 @@ def test_killed_at_any_moment(cached: Cached, verb: str, before: bool):
             assert kernel("state") in {"clean", "dirty"}
             assert len(connected()) == 1
         asyncio.run(cached.stack().down(quiet))
-        assert not all_left(), f"killed in {verb} at step {nth}, found {state}"
+        cleared(f"nothing is left after a kill in {verb} at step {nth}, where it was {state}")
         if verb == "down":
             assert cached.holds(round_ % 5, data)
         elif round_ % 3:
@@ -260,27 +280,27 @@ async def test_what_holds_anything_is_not_formatted(cached: Cached):
         await cached.stack(cache="/dev/nosuch").up(quiet)
     with loop_device(cached.folder / "small", "100M") as small, pytest.raises(Refused, match="small"):
         await cached.stack(cache=small).up(quiet)
-    assert not all_left()
+    cleared()
 
 
 async def test_a_dirty_device_is_not_run_without_its_cache(cached: Cached):
     stack = cached.stack()
     await stack.up(quiet)
     data = cached.write(1)
-    sh("systemctl kill -s KILL zvault-device@cold-0; sleep 0.3")
-    state = await only_state(stack)
-    assert (state.state, state.path) == ("gone", "/dev/bcache0")
+    sh("systemctl kill -s KILL zvault-device@cold-0")
+    state = await becomes(stack, "gone", "is failed")
+    assert state.path == "/dev/bcache0"
     said: list[str] = []
     await stack.down(said.append)
     assert any("stay in the cache" in line for line in said), said
-    assert not all_left()
+    cleared()
     assert not cached.holds(1, data)
 
     with loop_device(cached.folder / "another") as another:
         with pytest.raises(DeviceGone, match="another cache") as caught:
             await cached.stack(cache=another).up(quiet)
         assert "dirty" in caught.value.why
-        assert not all_left()
+        cleared()
     await cached.stack(create=False).up(quiet)
     assert kernel("state") == "dirty"
     await stack.down(quiet)
@@ -307,14 +327,14 @@ def tank(tmp_path: Path) -> Iterator[CachedWorld]:
         it.clean()
         it.source()
         yield it
-        sh("systemctl stop zvaultd; zpool clear cold; zpool export cold", check=False, timeout=120)
+        sh("systemctl stop zvaultd; zpool clear cold; zpool export cold", check=False)
         stop_all()
         it.clean()
 
 
 def nothing_left() -> None:
     world.nothing_left()
-    assert not sets()
+    eventually(lambda: f"no cache is left: {sets()}", lambda: not sets(), seconds=20)
 
 
 def converges() -> None:
@@ -336,27 +356,28 @@ def converges() -> None:
 def test_the_server_of_a_cached_vault_killed_while_it_is_written_to(tank: CachedWorld):
     tank.start()
     ok("run", "--no-wait", "tank")
-    eventually("dirty data", lambda: BCACHE.exists() and kernel("state") == "dirty", seconds=60)
+    eventually("dirty data", lambda: kernel("state") == "dirty", every=0.05)
     sh("systemctl kill -s KILL zvault-device@cold-0")
-    eventually("the run to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=120)
+    eventually("the run to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=240)
     print(world.journal())
     converges()
 
 
 def test_the_daemon_killed_while_the_cache_is_written_back(tank: CachedWorld):
+    # So that it is still written back when systemd has been asked to suspend.
+    tank.delay = "filter=delay wdelay=400ms"
     tank.start()
     ok("vault", "up", "cold")
     ok("run", "tank")
     pid = world.main_pid()
     asked = subprocess.Popen(["zvaultctl", "vault", "down", "cold"])
-    eventually("the write-back", lambda: kernel("writeback_percent") == "0", seconds=60)
-    refused = subprocess.run(["systemctl", "suspend"], capture_output=True, text=True, timeout=60)
+    eventually("the write-back", lambda: kernel("writeback_percent") == "0", every=0.05)
+    refused = subprocess.run(["systemctl", "suspend"], capture_output=True, text=True, timeout=120)
     assert refused.returncode != 0, "the host may sleep while the cache is written back"
     assert kernel("writeback_percent") == "0", "it was over before anybody asked"
     os.kill(pid, signal.SIGKILL)
-    assert asked.wait() != 0
-    eventually("the next daemon", lambda: world.main_pid() not in {0, pid}, seconds=60)
-    eventually("it to be down", lambda: not connected() and not sets(), seconds=120)
-    eventually("it to be let go of", lambda: world.inhibitors() == "")
+    assert asked.wait(120) != 0
+    world.restarted(pid)
+    eventually("it to be down", lambda: not connected() and not sets(), seconds=240)
     nothing_left()
     converges()

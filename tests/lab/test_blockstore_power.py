@@ -10,31 +10,17 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from blockstore_lab import MIB, Bucket, Disk, nothing_left, store
-from world import sh, snapshot_hashes, tree_hashes
+from blockstore_lab import MIB, Bucket, Disk, bucket_for_test, cluster_of_module  # noqa: F401 - fixtures too
+from world import eventually, sh, snapshot_hashes, tree_hashes
 
-LAB = {"mem": "5G", "timeout": 600}
+LAB = {"mem": "5G", "timeout": 1200}
 
 POOL, MOUNT = "vault", Path("/vault")
 CUTS = 2
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Bucket]:
-    sh("modprobe", "zfs")
-    with store() as it:
-        yield it
-
-
-@pytest.fixture
-def bucket(cluster: Bucket) -> Iterator[Bucket]:
-    with nothing_left():
-        yield cluster
 
 
 @dataclass
@@ -92,6 +78,7 @@ class Load:
             self.gone |= {old} if old is not None else set()
 
 
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("mode", ["strict", "writeback"])
 def test_a_pool_has_all_that_was_synced(bucket: Bucket, mode: str) -> None:
     words = ["size=2G", f"mode={mode}"]
@@ -104,13 +91,14 @@ def test_a_pool_has_all_that_was_synced(bucket: Bucket, mode: str) -> None:
     load.thread.start()
     cuts = []
     for number in range(CUTS):
-        before, deadline = load.rounds, time.monotonic() + 40
-        while load.rounds < before + 6 and time.monotonic() < deadline and load.failed is None:
-            time.sleep(0.05)
+        enough = load.rounds + 6
+        eventually(
+            "more", lambda enough=enough: load.failed or load.rounds >= enough, seconds=240, every=0.05
+        )
         time.sleep(load.random.random())
         cuts.append(copied(bucket, disk, load, number))
     load.over.set()
-    load.thread.join(60)
+    load.thread.join(240)
     assert load.failed is None
     assert not load.thread.is_alive()
     sh("zpool", "export", POOL)

@@ -15,7 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
-from blockstore_lab import FOLDER, MIB, Bucket, Direct, Disk, nothing_left, store
+from blockstore_lab import BUCKET, FOLDER, MIB, Bucket, Direct, Disk, nothing_left, store
 from world import eventually, sh, tree_hashes
 
 from zvault.blockstore.attach import attach
@@ -24,9 +24,8 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.repair import quiet
 from zvault.cli import places
 
-LAB = {"mem": "4G", "timeout": 600}
+LAB = {"mem": "4G", "timeout": 900}
 
-BUCKET = "zvault"
 MOUNT = Path("/mnt/seen")
 
 
@@ -101,7 +100,7 @@ def test_a_life(bucket: Bucket, tmp_path: Path):
 
 
 class Writing:
-    """A writer that discards all that there was, and writes other bytes over it until it is told to stop."""
+    """A writer that discards all that there was, and writes other bytes over it, again and again, until it is told."""
 
     def __init__(self, disk: Disk, mib: int) -> None:
         self.disk, self.mib = disk, mib
@@ -115,17 +114,21 @@ class Writing:
         try:
             sh("blkdiscard", self.disk.device)
             with Direct(self.disk.device) as device:
-                # The labels first, and both ends of where the pool has its data.
-                for at in [0, self.mib - 1, *self.random.sample(range(1, self.mib - 1), self.mib - 2)]:
-                    device.write(at * MIB // BLOCK, self.random.randbytes(MIB))
-                    self.written += 1
-                    if at % 32 == 0:
-                        device.flush()
-                    if self.over.wait(0.2):
-                        break
+                while not self.over.is_set():
+                    self.once(device)
                 device.flush()
         except BaseException as error:
             self.failed = error
+
+    def once(self, device: Direct) -> None:
+        # The labels first, and both ends of where the pool has its data.
+        for at in [0, self.mib - 1, *self.random.sample(range(1, self.mib - 1), self.mib - 2)]:
+            device.write(at * MIB // BLOCK, self.random.randbytes(MIB))
+            self.written += 1
+            if at % 32 == 0:
+                device.flush()
+            if self.over.wait(0.2):
+                return
 
     def __enter__(self) -> Writing:
         self.thread.start()
@@ -133,7 +136,7 @@ class Writing:
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        self.thread.join(60)
+        self.thread.join(240)
         assert self.failed is None
         assert not self.thread.is_alive()
 
@@ -147,11 +150,14 @@ class Seen:
         argv = ["zvaultctl", "blockstore", "serve", place, "--socket", str(self.socket)]
         with self.said.open("wb") as out:
             self.server = subprocess.Popen(argv, stdout=out, stderr=out)
-        eventually("it is served", lambda: "read-only: checkpoint" in self.told(), seconds=60, every=0.1)
+        eventually(lambda: f"it is served: {self.told()}", self.serving, every=0.1)
         client, pool = (line.split() for line in self.told().splitlines() if line.startswith("  "))
         self.device = next(word for word in client if word.startswith("/dev/nbd"))
-        sh(*client)
+        eventually("it is attached", lambda: subprocess.run(client, capture_output=True).returncode == 0)
         self.importing = pool
+
+    def serving(self) -> bool:
+        return "read-only: checkpoint" in self.told() and self.socket.exists()
 
     def told(self) -> str:
         return self.said.read_text(errors="replace")
@@ -159,7 +165,7 @@ class Seen:
     def end(self) -> int:
         sh("nbd-client", "-d", self.device, check=False)
         self.server.send_signal(signal.SIGINT)
-        return self.server.wait(30)
+        return self.server.wait(120)
 
 
 @contextmanager
@@ -187,17 +193,18 @@ def test_it_is_looked_at_while_it_is_written_to(bucket: Bucket, tmp_path: Path):
         busy = subprocess.Popen(["dd", "if=/dev/urandom", f"of={MOUNT}/growing", "bs=64k", "count=300"])
         with seen(place) as view:
             view.importing = [word.replace("POOL", "tank") for word in view.importing]
-            busy.wait(60)
+            assert busy.wait(240) == 0
             sh("zpool", "export", "tank")
             with Writing(disk, 96) as writer:
-                eventually("the labels are written over", lambda: writer.written > 8, seconds=60)
+                eventually("the labels are written over", lambda: writer.written > 8)
                 before = writer.written
-                sh(*view.importing, timeout=60)
+                sh(*view.importing)
                 sh("zfs", "mount", "tank-view")
                 found = tree_hashes(MOUNT)
                 found.pop("growing", None)
                 assert found == truth
-                assert writer.written > before + 2
+                eventually("it is written to", lambda: writer.written > before + 2)
+                assert tree_hashes(MOUNT).items() >= truth.items()
                 assert writer.thread.is_alive(), "all the while"
             refused_to_write(view.device)
             assert "No known data errors" in sh("zpool", "status", "tank-view")

@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ import ceph
 import pytest
 from test_s3_nbd import BUCKET, bucket
 from world import (
-    DISK,
+    Done,
     World,
+    command_lines,
     ctl,
     eventually,
     fill,
     journal,
     main_pid,
+    make_tank,
     metrics,
     noise,
     nothing_left,
@@ -34,7 +37,7 @@ from world import (
 
 from zvault.devices.s3_lease import Place, Store
 
-LAB = {"mem": "4G", "timeout": 900}
+LAB = {"mem": "4G", "timeout": 1200}
 
 KEYS = Path("/etc/credstore/zvault.lab")
 UNIT = "zvault-blockstore@cold-0.service"
@@ -59,18 +62,7 @@ class Vault(World):
     vault_extra: str = 'create = true\nprofile = "blockstore"'
 
     def source(self) -> None:
-        DISK.mkdir(exist_ok=True)
-        sh("truncate", "-s", "512M", str(DISK / "tank.img"))
-        sh(
-            "zpool",
-            "create",
-            "-O",
-            "mountpoint=/tank",
-            "-O",
-            "compression=off",
-            "tank",
-            str(DISK / "tank.img"),
-        )
+        make_tank("512M")
         sh("zfs", "create", "tank/home")
         fill(Path("/tank/home"), 1, count=self.source_size)
 
@@ -112,9 +104,22 @@ def world(cluster: ceph.Cluster) -> Iterator[Vault]:
 
 
 def told() -> dict[str, Any]:
-    """What the device's server says."""
+    """What the device's server says, which it writes down once a second."""
     found: dict[str, Any] = json.loads(STATUS.read_text())
     return found
+
+
+def engine(name: str) -> Any:
+    """One of its engine's figures; None while there is no server that tells."""
+    with suppress(FileNotFoundError):
+        return (told()["engine"] or {}).get(name)
+    return None
+
+
+def its_status(code: int, words: str) -> Done | None:
+    """What 'vault status' tells, if it ends so and has these words (a regular expression)."""
+    found = ctl("vault", "status", "cold")
+    return found if found.code == code and re.search(words, found.out) else None
 
 
 def keys(it: Vault) -> list[str]:
@@ -124,16 +129,14 @@ def keys(it: Vault) -> list[str]:
 def gone() -> None:
     """Nothing of the vault is on this host, nor of its server."""
     nothing_left()
-    assert (
-        sh("systemctl", "list-units", "--plain", "--no-legend", "--all", "zvault-blockstore@*").strip() == ""
-    )
-    left = {path.name for path in Path("/run/zvault/device").iterdir()}
-    assert left == set()
+    units = ("systemctl", "list-units", "--plain", "--no-legend", "--all", "zvault-blockstore@*")
+    eventually(lambda: f"no unit is there: {sh(*units)}", lambda: not sh(*units).strip(), seconds=20)
+    assert [path.name for path in STATUS.parent.iterdir()] == []
 
 
 def no_secret_is_shown(it: Vault) -> None:
     """The server runs, and nobody sees the keys in the list of processes."""
-    said = "".join(path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+    said = command_lines()
     assert "plugin.py" in said
     assert it.s3.secret_key not in said
     assert it.s3.access_key not in said
@@ -147,6 +150,7 @@ def unharmed() -> None:
     assert "No known data errors" in sh("zpool", "status", "cold")
 
 
+@pytest.mark.timeout(600)
 def test_backups_into_a_bucket(world: Vault):
     world.start()
     ok("run", "tank")
@@ -169,15 +173,14 @@ def test_backups_into_a_bucket(world: Vault):
     # The daemon goes and comes: the server stays, and is adopted.
     pid, before = told()["pid"], main_pid()
     sh("systemctl", "restart", "zvaultd")
-    eventually("the daemon again", lambda: main_pid() not in (0, before), seconds=20)
+    eventually("the daemon again", lambda: main_pid() not in (0, before))
     fill(Path("/tank/home"), 3, count=3)
     ok("run", "tank")
     assert told()["pid"] == pid
     unharmed()
 
-    found = ctl("vault", "status", "cold")
-    assert found.code == 0, found
-    assert re.search(r"strict; \S+ of 256M in its journal; \S+ live, \S+ in the bucket", found.out), found.out
+    words = r"strict; \S+ of 256M in its journal; \S+ live, \S+ in the bucket"
+    eventually(lambda: f"its status: {ctl('vault', 'status', 'cold')}", lambda: its_status(0, words))
     store = ok("vault", "status", "cold", "-j").json()["vaults"][0]["devices"][0]["store"]
     assert store["mode"] == "strict"
     assert store["requests"]["put"]["requests"] > 0
@@ -186,7 +189,7 @@ def test_backups_into_a_bucket(world: Vault):
     def seen() -> dict[str, float]:
         return {name: value for name, value in metrics().items() if name.startswith("zvault_blockstore_")}
 
-    eventually("metrics", lambda: f"zvault_blockstore_trouble{{{labels}}}" in seen(), seconds=20)
+    eventually("metrics", lambda: f"zvault_blockstore_trouble{{{labels}}}" in seen())
     now = seen()
     assert now[f"zvault_blockstore_trouble{{{labels}}}"] == 0
     assert now[f"zvault_blockstore_live_bytes{{{labels}}}"] > 2_000_000
@@ -210,18 +213,18 @@ def test_backups_into_a_bucket(world: Vault):
     gone()
 
 
+@pytest.mark.timeout(600)
 def test_a_server_killed_in_the_middle_of_a_run(world: Vault):
     noise(Path("/tank/home/noise"), 100)
     world.retries = 2
-    world.backup_extra = 'retry_wait = "1s"'
+    # However fast the machine is, the stream is under way for long enough.
+    world.backup_extra = 'retry_wait = "1s"\nlimit = "10M"'
     world.start()
     ok("vault", "up", "cold")
     run = subprocess.Popen(
         ["zvaultctl", "run", "tank"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    eventually(
-        "bytes on their way", lambda: told()["engine"]["written_bytes"] > 20_000_000, seconds=60, every=0.05
-    )
+    eventually("bytes on their way", lambda: (engine("written_bytes") or 0) > 20_000_000, every=0.05)
     sh("systemctl", "kill", "-s", "KILL", UNIT)
     out, _ = run.communicate(timeout=300)
     print(out)
@@ -234,6 +237,7 @@ def test_a_server_killed_in_the_middle_of_a_run(world: Vault):
     gone()
 
 
+@pytest.mark.timeout(600)
 def test_an_outage_longer_than_the_devices_timeout_suspends_the_pool_and_it_goes_on(
     world: Vault, cluster: ceph.Cluster
 ):
@@ -242,19 +246,15 @@ def test_an_outage_longer_than_the_devices_timeout_suspends_the_pool_and_it_goes
     ok("vault", "up", "cold")
     cluster.kill("client.rgw")
     writer = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
-    eventually(
-        "suspension", lambda: "SUSPENDED" in sh("zpool", "list", "-Ho", "health", "cold"), seconds=90, every=1
-    )
-    status = ctl("vault", "status", "cold")
-    assert status.code == 1
-    assert "trouble: " in status.out, status.out
+    eventually("suspension", lambda: "SUSPENDED" in sh("zpool", "list", "-Ho", "health", "cold"), every=0.5)
+    eventually(lambda: f"it is told: {ctl('vault', 'status', 'cold')}", lambda: its_status(1, "trouble: "))
     cluster.start_rgw()
     # The server's threads wait for the store, each try up to half a minute after the last, and only then find out that
     # the kernel has given up their connection. From then on it goes on by itself.
     began = time.monotonic()
     eventually("it to go on", lambda: ctl("vault", "up", "cold").code == 0, seconds=240, every=2)
     print(f"it goes on after {time.monotonic() - began:.1f} s")
-    assert writer.wait(60) == 0
+    assert writer.wait(240) == 0
     unharmed()
     ok("vault", "down", "cold")
     gone()
@@ -278,11 +278,9 @@ def test_writeback_leaves_nothing_in_its_journal_and_an_outage_is_ridden_out(
     began = time.monotonic()
     sh("zpool", "sync", "cold")
     print(f"32 MiB in the journal after {time.monotonic() - began:.1f} s")
-    eventually("trouble", lambda: told()["trouble"], seconds=60)
-    eventually("it is told", lambda: ctl("vault", "status", "cold").code == 1, seconds=30, every=1)
-    status = ctl("vault", "status", "cold").out
-    assert "trouble: " in status, status
-    assert told()["engine"]["journal_used"] > 32 << 20
+    eventually("trouble", lambda: told()["trouble"])
+    eventually(lambda: f"it is told: {ctl('vault', 'status', 'cold')}", lambda: its_status(1, "trouble: "))
+    eventually("it is in the journal", lambda: engine("journal_used") > 32 << 20)
     hashes = tree_hashes(Path("/cold"))
     cluster.start_rgw()
     ok("vault", "down", "cold")

@@ -51,7 +51,7 @@ def test_it_is_filled_before_it_passes_on_and_the_progress_shows_its_marks(tank)
         marks.extend(event["buffer"] for event in found if event["event"] == "progress" and event["buffer"])
         return any(event["event"] == "run-finished" for event in found)
 
-    eventually("the end", over, seconds=120, every=0.3)
+    eventually("the end", over, seconds=240, every=0.3)
     print(marks)
     assert any(high >= 50 for _, high in marks)
     assert all(0 <= low <= high <= 100 for low, high in marks)

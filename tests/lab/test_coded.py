@@ -8,7 +8,7 @@ from pathlib import Path
 import ceph
 import pytest
 from test_rbd import Vault, left, scrubbed
-from world import DISK, ctl, ok, sh, snapshot_hashes, snapshots, tree_hashes
+from world import DISK, ctl, eventually, ok, sh, snapshot_hashes, snapshots, tree_hashes
 
 LAB = {"mem": "5G", "timeout": 800}
 
@@ -33,8 +33,8 @@ def world() -> Iterator[Coded]:
     sh("zpool", "create", "-O", "compression=off", "below", str(DISK / "below.img"))
     for number in range(ceph.OSDS_FOR_CODED):
         sh("zfs", "create", "-s", "-V", "2G", f"below/osd{number}")
-    sh("udevadm", "settle")
     disks = [Path(f"/dev/zvol/below/osd{number}") for number in range(ceph.OSDS_FOR_CODED)]
+    eventually("the volumes' devices", lambda: all(disk.is_block_device() for disk in disks))
     with ceph.cluster(disks=disks) as cluster:
         cluster.client("zvault", mon="profile rbd", osd="profile rbd")
         yield it
@@ -62,4 +62,4 @@ def test_a_vault_on_coded_data_and_what_fit_says_of_what_is_below(world: Coded):
         assert snapshot_hashes(f"cold/lab/tank/{name}@{newest}") == tree_hashes(Path("/tank", name))
     assert "No known data errors" in scrubbed()
     ok("vault", "down", "cold")
-    assert left() == {}
+    eventually(left, lambda: left() == {}, seconds=20)

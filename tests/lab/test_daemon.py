@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import world
-from world import CONFIG, World, ctl, eventually, ok, sh, snapshots
+from world import CONFIG, World, ctl, eventually, ok, service, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 900}
+LAB = {"mem": "3G", "timeout": 1200}
 
 
 @pytest.fixture
@@ -26,10 +26,6 @@ def tank():
     it.clean()
 
 
-def service(prop: str) -> str:
-    return sh("systemctl", "show", "-P", prop, "zvaultd").strip()
-
-
 def test_ready_status_line_and_watchdog(tank):
     tank.start()
     assert service("ActiveState") == "active"
@@ -37,16 +33,19 @@ def test_ready_status_line_and_watchdog(tank):
     assert service("NotifyAccess") == "main"
     assert int(service("WatchdogTimestampMonotonic")) > 0
     # A loop that hangs is killed by systemd and started again: make it hang by stopping the process.
-    Path("/run/systemd/system/zvaultd.service.d").mkdir(parents=True, exist_ok=True)
-    Path("/run/systemd/system/zvaultd.service.d/short.conf").write_text("[Service]\nWatchdogSec=4\n")
-    sh("systemctl", "daemon-reload")
-    sh("systemctl", "restart", "zvaultd")
-    before = world.main_pid()
-    os.kill(before, signal.SIGSTOP)
-    eventually("systemd to replace the hung daemon", lambda: world.main_pid() not in {0, before}, seconds=40)
-    Path("/run/systemd/system/zvaultd.service.d/short.conf").unlink()
-    sh("systemctl", "daemon-reload")
-    assert "Watchdog timeout" in sh("journalctl", "-u", "zvaultd", "-o", "cat", "--no-pager")
+    short = Path("/run/systemd/system/zvaultd.service.d/short.conf")
+    short.parent.mkdir(parents=True, exist_ok=True)
+    short.write_text("[Service]\nWatchdogSec=10\n")
+    try:
+        sh("systemctl", "daemon-reload")
+        sh("systemctl", "restart", "zvaultd")
+        before = world.main_pid()
+        os.kill(before, signal.SIGSTOP)
+        world.restarted(before)
+    finally:
+        short.unlink()
+        sh("systemctl", "daemon-reload")
+    assert "Watchdog timeout" in world.journal("-u", "zvaultd")
 
 
 def test_a_bad_configuration_keeps_it_from_starting_and_says_all(tank):
@@ -58,7 +57,7 @@ def test_a_bad_configuration_keeps_it_from_starting_and_says_all(tank):
     )
     started = subprocess.run(["systemctl", "start", "zvaultd"], capture_output=True, text=True)
     assert started.returncode != 0
-    told = sh("journalctl", "-u", "zvaultd", "-o", "cat", "--no-pager")
+    told = world.journal()
     assert "zvault.toml:6" in told
     assert 'did you mean "pool"' in told
     assert "clod" in told
@@ -100,28 +99,32 @@ def test_every_runs_by_itself_and_catches_up_once_after_a_pause(tank):
     tank.backup_extra = 'every = "8s"'
     tank.keep = "{ source = { last = 50 }, vault = { last = 50 } }"
     tank.start()
-    eventually("a run of its own", lambda: len(snapshots("tank/home")) >= 2, seconds=90)
+    eventually("a run of its own", lambda: len(snapshots("tank/home")) >= 2, seconds=240)
     sh("systemctl", "stop", "zvaultd")
     world.nothing_left()
     before = len(snapshots("tank/home"))
-    time.sleep(20)
-    # Long schedule now: only the one run that was missed may happen, not the two or three that were.
-    tank.backup_extra = 'every = "16s"'
+    # Only one run of the three that were missed may happen; the next one is not due for half an hour.
+    tank.backup_extra = 'every = "30m"'
     tank.configure()
-    sh("systemctl", "start", "zvaultd")
-    eventually("the missed run", lambda: len(snapshots("tank/home")) > before, seconds=30)
-    eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=60)
-    assert len(snapshots("tank/home")) == before + 1
-    triggers = [run["trigger"] for run in ok("history", "-j").json()["runs"]]
-    assert triggers[0] == "catch-up"
-    assert "schedule" in triggers
+    sh("date", "--set", "+100 minutes")
+    try:
+        sh("systemctl", "start", "zvaultd")
+        eventually("the missed run", lambda: len(snapshots("tank/home")) > before)
+        eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle")
+        assert len(snapshots("tank/home")) == before + 1
+        triggers = [run["trigger"] for run in ok("history", "-j").json()["runs"]]
+        assert triggers[0] == "catch-up"
+        assert "schedule" in triggers
+        sh("systemctl", "stop", "zvaultd")
+    finally:
+        sh("date", "--set", "-100 minutes")
 
 
 def test_a_cron_schedule_names_its_next_run(tank):
     ok_config = 'schedule = "30 2 * * mon-fri"'
     tank.backup_extra = ok_config
     tank.start()
-    eventually("the first run, of a backup that never ran", lambda: snapshots("tank/home"), seconds=60)
+    eventually("the first run, of a backup that never ran", lambda: snapshots("tank/home"))
     at = time.localtime(world.status()["backups"][0]["next_run"])
     assert (at.tm_hour, at.tm_min) == (2, 30)
     assert at.tm_wday < 5
@@ -130,13 +133,13 @@ def test_a_cron_schedule_names_its_next_run(tank):
 def test_a_wall_clock_that_jumps_ahead_like_after_sleep_runs_what_is_due(tank):
     tank.backup_extra = 'every = "1h"'
     tank.start()
-    eventually("the first run", lambda: len(snapshots("tank/home")) == 1, seconds=60)
-    eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=60)
+    eventually("the first run", lambda: len(snapshots("tank/home")) == 1)
+    eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle")
     sh("date", "--set", "+3 hours")
     try:
         # Three were missed; the monotonic clock, as after suspend, knows nothing of it.
-        eventually("the missed run", lambda: len(snapshots("tank/home")) == 2, seconds=60)
-        eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle", seconds=60)
+        eventually("the missed run", lambda: len(snapshots("tank/home")) == 2)
+        eventually("it to end", lambda: world.status()["backups"][0]["state"] == "idle")
         time.sleep(3)
         assert len(snapshots("tank/home")) == 2
     finally:
@@ -145,7 +148,7 @@ def test_a_wall_clock_that_jumps_ahead_like_after_sleep_runs_what_is_due(tank):
 
 def test_a_second_daemon_is_refused(tank):
     tank.start()
-    second = subprocess.run(["zvaultd"], capture_output=True, text=True, timeout=60)
+    second = subprocess.run(["zvaultd"], capture_output=True, text=True, timeout=240)
     assert second.returncode == 2
     assert "another zvaultd is running" in second.stderr
     assert str(world.main_pid()) in second.stderr
@@ -162,7 +165,7 @@ def test_a_taken_port_stops_no_backup_and_is_told_until_it_is_free(tank):
     assert "metrics cannot be served" in world.journal()
     ok("run", "tank")
     taken.close()
-    eventually("metrics once the port is free", serves_metrics, seconds=40, every=1)
+    eventually("metrics once the port is free", serves_metrics, every=1)
 
 
 def serves_metrics() -> bool:
@@ -172,24 +175,23 @@ def serves_metrics() -> bool:
         return False
 
 
+@pytest.mark.timeout(600)
 def test_sigterm_drains_and_the_next_start_resumes(tank):
     world.noise(Path("/tank/big/more"), 150)
     # About 4 MB/s: the drain's grace is over long before the stream is.
     tank.delay = "filter=rate rate=32M"
     tank.start()
     ok("run", "--no-wait", "tank")
-    eventually(
-        "bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 10 << 20, seconds=60
-    )
+    eventually("bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 10 << 20)
     started = time.monotonic()
-    sh("systemctl", "stop", "zvaultd", timeout=200)
-    assert time.monotonic() - started < 120
+    sh("systemctl", "stop", "zvaultd")
+    assert time.monotonic() - started < 180
     world.nothing_left()
     sh("systemctl", "start", "zvaultd")
     run = eventually(
         "the catch-up run to end",
         lambda: (r := ok("history", "-j").json()["runs"]) and len(r) == 2 and r[0]["ended"] and r[0],
-        seconds=200,
+        seconds=240,
         every=1,
     )
     assert (run["trigger"], run["result"]) == ("catch-up", "ok")
@@ -230,5 +232,4 @@ def test_journal_fields_find_a_run(tank):
     run = ok("history", "-j").json()["runs"][0]["id"]
     assert "tank/home" in world.journal(f"RUN={run}", "DATASET=tank/home")
     assert "ok" in world.journal(f"RUN={run}", "BACKUP=tank")
-    failed = sh("journalctl", "-q", "-p", "err", "-o", "cat", "--no-pager", f"RUN={run}", check=False)
-    assert failed.strip() == ""
+    assert world.journal("-p", "err", f"RUN={run}").strip() == ""

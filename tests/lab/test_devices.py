@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from world import eventually
+from world import shell as sh
 
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing
-from zvault.devices import queue, target
+from zvault.devices import queue, sockets, target
 from zvault.devices.stack import DeviceState, Stack
 from zvault.system.lease import LeaseStore
 from zvault.system.process import HostRunner, Result
@@ -34,16 +37,20 @@ QUEUE = QueueSettings(max_sectors_kb=1 << 20, scheduler="none", nr_requests=100_
 MakeStack = Callable[..., Stack]
 
 
-def sh(command: str, *, timeout: float = 60, check: bool = True) -> str:
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=timeout)
-    assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout.strip()
-
-
 def connected() -> dict[int, int]:
     """Connected NBD devices and the processes that connected them."""
-    pids = {int(path.parent.name[3:]): path for path in Path("/sys/block").glob("nbd*/pid")}
-    return {index: int(path.read_text()) for index, path in pids.items()}
+    found = {}
+    for path in Path("/sys/block").glob("nbd*/pid"):
+        # The kernel may let go of one at any time.
+        with contextlib.suppress(OSError):
+            found[int(path.parent.name[3:])] = int(path.read_text())
+    return found
+
+
+def connect(server: str, index: int) -> None:
+    """As somebody else does. udev may still look at a device that the kernel let go of, and keeps it busy."""
+    argv = f"nbd-client {server} /dev/nbd{index} -timeout 5"
+    eventually(f"{server} on nbd{index}", lambda: sh(f"{argv} && echo done", check=False).endswith("done"))
 
 
 def running_units() -> list[str]:
@@ -64,6 +71,11 @@ def leftovers() -> dict[str, object]:
     return {kind: things for kind, things in found.items() if things}
 
 
+def cleared(what: object = "nothing is left") -> None:
+    """Nothing is left. What was killed with its parent may take a moment to end."""
+    eventually(lambda: f"{what}: {leftovers()}", lambda: not leftovers(), seconds=20)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nbd_module() -> None:
     sh("modprobe nbd && udevadm settle")
@@ -71,8 +83,12 @@ def _nbd_module() -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_before_and_after() -> Iterator[None]:
-    assert not leftovers()
+    cleared()
+    # While udev looks at a device it is busy, and the next one is taken.
+    sh("udevadm settle", check=False)
     yield
+    with contextlib.suppress(AssertionError):
+        cleared()
     found = leftovers()
     # One test's failure must not become the next one's.
     sh("systemctl stop 'zvault-device@*'; systemctl reset-failed; pkill -KILL nbdkit; true", check=False)
@@ -103,12 +119,29 @@ async def only_state(stack: Stack) -> DeviceState:
     return state
 
 
+async def becomes(stack: Stack, state: str, detail: str = "") -> DeviceState:
+    """The only device's state, once it is that: systemd and the kernel notice a death a little later."""
+    for _ in range(600):
+        seen = await only_state(stack)
+        if seen.state == state and detail in seen.detail:
+            return seen
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"never {state} ({detail}): {seen}")
+
+
+def listens(arguments: Sequence[str]) -> bool:
+    """Whether a server takes connections, as its arguments say where."""
+    words = dict(itertools.pairwise(arguments))
+    with socket.socket(socket.AF_UNIX if "-U" in words else socket.AF_INET) as asked:
+        return asked.connect_ex(words["-U"] if "-U" in words else (words["-i"], int(words["-p"]))) == 0
+
+
 @contextlib.contextmanager
 def server(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """An NBD server that somebody else runs."""
     process = subprocess.Popen(["nbdkit", "-f", *arguments])
     try:
-        time.sleep(0.5)
+        eventually("the server", lambda: listens(arguments), every=0.05)
         yield process
     finally:
         process.kill()
@@ -161,7 +194,7 @@ async def test_up_gives_a_device_that_works_and_down_leaves_nothing(tmp_path: Pa
     began = time.monotonic()
     await stack.down(said.append)
     print(f"down in {time.monotonic() - began:.2f} s")
-    assert not leftovers()
+    cleared()
     assert {name: queue.read("nbd0", name) for name in queue.ORDER} == before
     assert (await only_state(stack)).state == "down"
     await stack.down(quiet)
@@ -189,7 +222,7 @@ async def test_down_needs_no_configuration(tmp_path: Path):
     without = stack_of()
     assert [state.state for state in await without.probe()] == ["up"]
     await without.down(quiet)
-    assert not leftovers()
+    cleared()
 
 
 async def test_filters_are_in_effect(tmp_path: Path):
@@ -197,7 +230,8 @@ async def test_filters_are_in_effect(tmp_path: Path):
     (device,) = await stack.up(quiet)
     began = time.monotonic()
     sh(f"dd if={device.path} of=/dev/null bs=4096 count=1 skip=1000 iflag=direct")
-    assert 0.3 < time.monotonic() - began < 2
+    # Once, and not for each of many reads.
+    assert 0.29 < time.monotonic() - began < 5
     await stack.down(quiet)
 
 
@@ -214,9 +248,7 @@ async def test_an_existing_server_on_a_unix_socket(tmp_path: Path):
         await stack.up(quiet)
         process.kill()
         process.wait()
-        state = await only_state(stack)
-        assert state.state == "gone"
-        assert "lost" in state.detail
+        await becomes(stack, "gone", "lost")
         await stack.down(quiet)
 
 
@@ -230,8 +262,9 @@ async def test_an_existing_server_over_tcp_with_several_connections(tmp_path: Pa
         sh("ss -Ktn dst 127.0.0.1:10901 | tail -1", check=False)
         process.kill()
         process.wait()
-        assert (await only_state(stack)).state == "gone"
+        await becomes(stack, "gone")
         await stack.down(quiet)
+    sh("udevadm settle", check=False)
     with server("-i", "127.0.0.1", "-p", "10901", "file", str(path)):
         assert (await stack.up(quiet))[0].path == device.path
         await stack.down(quiet)
@@ -251,8 +284,15 @@ def make_certificates(folder: Path, name: str) -> None:
 
 def tls_processes() -> list[str]:
     """What nbd-client left to speak TLS: the cgroup of each process."""
-    pids = sh("pgrep nbd-client", check=False).split()
-    return [Path(f"/proc/{pid}/cgroup").read_text().strip() for pid in pids]
+    found = []
+    for pid in sh("pgrep nbd-client", check=False).split():
+        with contextlib.suppress(OSError):
+            found.append(Path(f"/proc/{pid}/cgroup").read_text().strip())
+    return found
+
+
+def no_tls_process() -> None:
+    eventually(lambda: f"no process speaks TLS: {tls_processes()}", lambda: not tls_processes(), seconds=20)
 
 
 async def test_a_server_over_tls(tmp_path: Path):
@@ -267,8 +307,8 @@ async def test_a_server_over_tls(tmp_path: Path):
             await stack_of(spec, tls={**tls, "hostname": "other.lab"}).up(quiet)
         with pytest.raises(NotFound, match="ca-cert"):
             await stack_of(spec, tls={"certs": "/nosuch"}).up(quiet)
-        assert leftovers().keys() == {"servers"}
-        assert not tls_processes()
+        eventually(leftovers, lambda: leftovers().keys() == {"servers"}, seconds=20)
+        no_tls_process()
 
         stack = stack_of(spec, tls=tls, connections=2)
         (device,) = await stack.up(quiet)
@@ -280,21 +320,19 @@ async def test_a_server_over_tls(tmp_path: Path):
         assert len(cgroups) == 2
         assert all(re.fullmatch(r"0::/zvault.slice/.+\.scope", one) for one in cgroups), cgroups
         await stack.down(quiet)
-        await asyncio.sleep(0.5)
-        assert not tls_processes()
+        no_tls_process()
 
         await stack.up(quiet)
-        sh("pkill -KILL nbd-client; sleep 0.3")
-        assert (await only_state(stack)).state == "gone"
+        sh("pkill -KILL nbd-client")
+        await becomes(stack, "gone")
         await stack.up(quiet)
         assert (await only_state(stack)).state == "up"
         process.kill()
         process.wait()
-        state = await only_state(stack)
-        assert (state.state, state.detail) == ("gone", f"the connection to {spec} is lost")
+        state = await becomes(stack, "gone")
+        assert state.detail == f"the connection to {spec} is lost"
         await stack.down(quiet)
-        await asyncio.sleep(0.5)
-        assert not tls_processes()
+        no_tls_process()
 
 
 @pytest.mark.parametrize(
@@ -311,7 +349,7 @@ async def test_what_nbdkit_lacks_is_told_before_anything_starts(tmp_path: Path, 
         await stack.up(quiet)
     assert caught.value.what == what
     assert "install" in caught.value.next
-    assert not leftovers()
+    cleared()
     assert not file.exists()
 
 
@@ -335,7 +373,7 @@ async def test_a_server_that_does_not_come_up_is_explained_and_cleared(tmp_path:
         await stack_of(file_spec(tmp_path / "no" / "such")).up(quiet)
     with pytest.raises(ToolFailed, match="cannot be made"):
         await stack_of(file_spec(tmp_path / "no" / "such"), size="1G").up(quiet)
-    assert not leftovers()
+    cleared()
 
 
 async def test_what_came_up_first_is_taken_down_when_the_second_fails(tmp_path: Path):
@@ -345,21 +383,21 @@ async def test_what_came_up_first_is_taken_down_when_the_second_fails(tmp_path: 
     assert "No such file" in caught.value.why
     with pytest.raises(DeviceGone, match="Connect call failed"):
         await stack_of(file_spec(image(tmp_path / "a")), "tcp:127.0.0.1:10999").up(quiet)
-    assert not leftovers()
+    cleared()
 
 
 async def test_a_dead_server_is_seen_and_cleared(tmp_path: Path):
     stack = stack_of(file_spec(tmp_path / "a"), size="64M")
     await stack.up(quiet)
-    sh("systemctl kill -s KILL zvault-device@cold-0; sleep 0.3")
-    state = await only_state(stack)
-    assert (state.state, state.path) == ("gone", "/dev/nbd0")
-    assert "zvault-device@cold-0.service is failed (signal)" in state.detail
+    sh("systemctl kill -s KILL zvault-device@cold-0")
+    state = await becomes(stack, "gone", "zvault-device@cold-0.service is failed (signal)")
+    assert state.path == "/dev/nbd0"
     await stack.down(quiet)
-    assert not leftovers()
+    cleared()
 
     await stack.up(quiet)
-    sh("systemctl kill -s KILL zvault-device@cold-0; sleep 0.3")
+    sh("systemctl kill -s KILL zvault-device@cold-0")
+    await becomes(stack, "gone", "is failed")
     said: list[str] = []
     (device,) = await stack.up(said.append)
     assert any("clearing away" in line and "died" in line for line in said)
@@ -374,17 +412,19 @@ async def test_a_server_that_hangs_hangs_nobody_else(tmp_path: Path):
     reader = subprocess.Popen(
         ["dd", f"if={device.path}", "of=/dev/null", "bs=4096", "count=1", "skip=99", "iflag=direct"]
     )
-    await asyncio.sleep(0.5)
+    waiting = Path(f"/sys/block/{Path(device.path).name}/inflight")
+    eventually("a read that waits", lambda: any(map(int, waiting.read_text().split())), every=0.05)
     began = time.monotonic()
     await stack.probe()
-    assert time.monotonic() - began < 2
+    # The device itself would not answer before its timeout.
+    assert time.monotonic() - began < 4
     # nbd-client's -timeout: the request fails, where without one it would stay for ever.
-    assert reader.wait(30) != 0
-    assert time.monotonic() - began < 20
+    assert reader.wait(60) != 0
+    assert time.monotonic() - began < 40
     began = time.monotonic()
     await stack.down(quiet)
     print(f"down of a hung server in {time.monotonic() - began:.1f} s")
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
 
 
 async def test_a_server_that_accepts_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -432,16 +472,15 @@ async def test_several_devices_come_in_the_order_of_the_configuration(tmp_path: 
 async def test_somebody_elses_devices_are_left_alone(tmp_path: Path):
     theirs = tmp_path / "theirs"
     with server("-U", str(theirs), "file", str(image(tmp_path / "a"))):
-        sh(f"nbd-client -unix {theirs} /dev/nbd0 -timeout 5")
+        connect(f"-unix {theirs}", 0)
         before = connected()
         stack = stack_of(file_spec(tmp_path / "mine"), size="64M")
         (device,) = await stack.up(quiet)
         assert device.path == "/dev/nbd1"
         # Ours goes behind our back, and the device becomes theirs too.
-        sh(f"nbd-client -d /dev/nbd1 && sleep 0.3 && nbd-client -unix {theirs} /dev/nbd1 -timeout 5")
-        state = await only_state(stack)
-        assert state.state == "gone"
-        assert "somebody else's" in state.detail
+        sh("nbd-client -d /dev/nbd1")
+        connect(f"-unix {theirs}", 1)
+        await becomes(stack, "gone", "somebody else's")
         theirs_now = connected()
         assert set(theirs_now) == {0, 1}
         await stack.down(quiet)
@@ -454,7 +493,7 @@ async def test_when_all_devices_are_taken_the_kernel_makes_another(tmp_path: Pat
     theirs, count = tmp_path / "theirs", len(list(Path("/sys/block").glob("nbd*")))
     with server("-U", str(theirs), "file", str(image(tmp_path / "a"))):
         for index in range(count):
-            sh(f"nbd-client -unix {theirs} /dev/nbd{index} -timeout 5")
+            connect(f"-unix {theirs}", index)
         stack = stack_of(file_spec(tmp_path / "mine"), size="64M")
         (device,) = await stack.up(quiet)
         assert device.path == f"/dev/nbd{count}"
@@ -470,7 +509,7 @@ async def test_a_server_that_takes_one_connection_only(tmp_path: Path):
         await stack_of(spec, connections=2).up(quiet)
     assert "does not support multiple connections" in caught.value.why
     assert caught.value.next == "set connections = 1 for this device"
-    assert not leftovers()
+    cleared()
 
 
 @pytest.mark.parametrize("name", ["a backup's file", 'Sicherung „Köln“ $HOME `x` \\ % "é"', "--size=x;y"])
@@ -517,7 +556,7 @@ async def test_a_lease_of_another_boot_means_nothing(tmp_path: Path):
     )
     assert (await only_state(stack)).state == "down"
     await stack.down(quiet)
-    assert not leftovers()
+    cleared()
 
 
 async def test_a_server_without_a_record(tmp_path: Path):
@@ -532,6 +571,8 @@ async def test_a_server_without_a_record(tmp_path: Path):
         with pytest.raises(Busy, match="serves somebody"):
             await call(quiet)
     sh("nbd-client -d /dev/nbd0")
+    its = str(DEVICES / "cold-0.sock")
+    eventually("its server serves nobody", lambda: not sockets.unix_links(its))
     await stack.up(quiet)
     await stack.down(quiet)
 
@@ -618,7 +659,7 @@ def test_killed_at_any_moment(tmp_path: Path, verb: str, before: bool):
             sh(f"dd if={device.path} of=/dev/null bs=4096 count=1 iflag=direct")
             assert len(connected()) == 1
         asyncio.run(stack.down(quiet))
-        assert not leftovers(), f"killed at step {nth}, found {state}"
+        cleared(f"nothing is left after a kill at step {nth}, where it was {state}")
     asyncio.run(stack.down(quiet))
     print(f"killed in {verb} at {len(seen)} moments, found", seen)
     assert len(seen) > 5
@@ -635,19 +676,16 @@ async def test_a_suspended_pool_resumes_on_a_new_server(tmp_path: Path):
     writer = subprocess.Popen(
         ["dd", "if=/dev/urandom", f"of={tmp_path}/pool/file", "bs=1M", "count=20", "conv=fsync"]
     )
-    for _ in range(100):
-        if "SUSPENDED" in sh("zpool list -Ho health zvt"):
-            break
-        await asyncio.sleep(0.2)
+    eventually("suspension", lambda: "SUSPENDED" in sh("zpool list -Ho health zvt"))
     for call in (stack.up, stack.down):
         with pytest.raises(Busy, match="zpool clear"):
             await call(quiet)
-    assert (await only_state(stack)).state == "gone"
+    await becomes(stack, "gone")
 
     sh("zpool clear zvt", check=False)  # fails, but lets go of the dead device
     assert (await stack.up(quiet))[0] == device
     sh("zpool clear zvt")
-    assert writer.wait(30) == 0
+    assert writer.wait(120) == 0
     sh("zpool scrub -w zvt")
     assert "errors: No known data errors" in sh("zpool status zvt")
     sh("zpool destroy zvt")
@@ -662,7 +700,7 @@ async def test_cancelled_at_any_moment(tmp_path: Path):
         task.cancel()
         done = await asyncio.gather(task, return_exceptions=True)
         if isinstance(done[0], asyncio.CancelledError):
-            assert not leftovers()
+            cleared()
         await stack.down(quiet)
 
 

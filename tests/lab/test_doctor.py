@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import cycle, permutations
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 import world
 from world import DISK, World, ctl, eventually, journal, make_tank, metrics, noise, ok, sh, status
 
-LAB = {"mem": "4G", "timeout": 800}
+LAB = {"mem": "4G", "timeout": 1500}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 RATE = Path("/run/vault.rate")
@@ -52,9 +52,9 @@ def put(values: dict[str, int]) -> None:
 
 
 class Sick(World):
-    """A pool ``tank`` of one large file, and a vault whose device takes 60 ms for a write, and as much as RATE says."""
+    """A pool ``tank`` of one large file, and a vault whose device takes 100 ms a write, and as much as RATE says."""
 
-    def source(self, mib: int = 350) -> None:
+    def source(self, mib: int = 450) -> None:
         make_tank("1G")
         noise(Path("/tank/noise"), mib)
 
@@ -68,7 +68,7 @@ class Sick(World):
     def begin(self) -> None:
         """A run, until its stream is under way."""
         ok("run", "tank", "--no-wait", "-q")
-        eventually("the stream", lambda: backup()["bytes_done"] > 0, seconds=60)
+        eventually("the stream", lambda: backup()["bytes_done"] > 0)
 
     def limited(self, limit: str) -> None:
         """Another limit, in force at once."""
@@ -80,7 +80,7 @@ class Sick(World):
         """Let a run come to its end quickly."""
         put(FAST)
         RATE.write_text("100G")
-        eventually("the run ends", lambda: backup()["state"] == "idle", seconds=60)
+        eventually("the run ends", lambda: backup()["state"] == "idle", seconds=240)
 
 
 def backup() -> dict:
@@ -91,7 +91,7 @@ def backup() -> dict:
 def it() -> Iterator[Sick]:
     RATE.write_text("100G")
     found = Sick(vault_extra='create = true\nprofile = "nbd-lan"')
-    found.delay = f"filter=delay wdelay=60ms filter=rate rate-file={RATE} burstiness=0.1"
+    found.delay = f"filter=delay wdelay=100ms filter=rate rate-file={RATE} burstiness=0.1"
     found.clean()
     put(ROOM)
     yield found
@@ -130,6 +130,7 @@ def settle(seconds: float = 2.0) -> None:
     time.sleep(seconds)
 
 
+@pytest.mark.timeout(600)
 def test_what_bounds_a_vault_is_found(it: Sick):
     it.source()
     it.backup_extra = 'limit = "2M"'
@@ -186,7 +187,9 @@ def slow_pool(mib: int) -> Iterator[int]:
     try:
         eventually("the source's device", socket.exists, every=0.05)
         sh("modprobe", "nbd")
-        sh("nbd-client", "-unix", str(socket), "/dev/nbd3", "-timeout", "60")
+        # udev opens each device that the module makes, and keeps it busy for a moment.
+        client = ("nbd-client", "-unix", str(socket), "/dev/nbd3", "-timeout", "60")
+        eventually("a connection", lambda: subprocess.run(client, capture_output=True).returncode == 0)
         sh("zpool", "create", "-O", "compression=off", "-O", "mountpoint=/slow", "slow", "/dev/nbd3")
         noise(Path("/slow/noise"), mib)
         sh("zpool", "export", "slow")
@@ -202,17 +205,22 @@ def slow_pool(mib: int) -> Iterator[int]:
 
 
 @contextmanager
-def by_turns(*servers: int, seconds: float = 1.5) -> Iterator[None]:
+def by_turns(*servers: int, seconds: float = 2.5) -> Iterator[None]:
     """Of two devices' servers one pauses while the other works."""
     over = threading.Event()
 
+    def tell(server: int, number: int) -> None:
+        # A vault's goes with the run that needs it.
+        with suppress(ProcessLookupError):
+            os.kill(server, number)
+
     def turn() -> None:
         for pauses, works in cycle(permutations(servers)):
-            os.kill(pauses, signal.SIGSTOP)
-            os.kill(works, signal.SIGCONT)
+            tell(pauses, signal.SIGSTOP)
+            tell(works, signal.SIGCONT)
             if over.wait(seconds):
                 break
-        os.kill(pauses, signal.SIGCONT)
+        tell(pauses, signal.SIGCONT)
 
     turning = threading.Thread(target=turn)
     turning.start()
@@ -232,7 +240,7 @@ def test_a_source_that_is_read_slowly_and_a_buffer_that_is_too_small(it: Sick):
     it.delay = f"filter=rate rate-file={RATE} burstiness=0.1"
     it.own_profile("tight", '[stream]\nbuffer = "16M"\nblock = "1M"\n')
     it.source_name = "slow"
-    with slow_pool(300) as source:
+    with slow_pool(400) as source:
         put({**FAST, DIRTY: 16 << 20})
         it.start()
         SOURCE_RATE.write_text("48M")
@@ -242,10 +250,11 @@ def test_a_source_that_is_read_slowly_and_a_buffer_that_is_too_small(it: Sick):
         assert "its nbd3 is busy" in verdict["sentence"]
         assert verdict["knob"]["name"] == "schedule"
 
+        # In each turn the buffers are filled or emptied, and no more: the stream lasts, however fast the machine is.
         SOURCE_RATE.write_text("100G")
         with by_turns(source, server_of_vault()):
             settle(3)
-            verdict = bound("buffer", 6)["verdict"]
+            verdict = bound("buffer", 8)["verdict"]
         assert re.search(r"within seconds it was \d% and (9\d|100)% full", verdict["sentence"])
         assert (verdict["knob"]["now"], verdict["knob"]["value"]) == ("16M", '"64M"')
         it.over()
@@ -300,7 +309,7 @@ def test_a_pool_that_is_suspended(it: Sick):
     try:
         sh("systemctl", "kill", "-s", "KILL", unit)
         found = eventually(
-            "the verdict", lambda: suspended(ctl("doctor", "cold", "--seconds", "1")), seconds=60
+            "the verdict", lambda: suspended(ctl("doctor", "cold", "--seconds", "1")), seconds=120
         )
         print(found.out)
         assert found.code == 1
@@ -308,7 +317,8 @@ def test_a_pool_that_is_suspended(it: Sick):
     finally:
         sh("systemctl", "unmask", "--runtime", unit)
     RATE.write_text("100G")
-    eventually("zvault mends it", lambda: health("cold") in {"ONLINE", ""}, seconds=60)
+    # Each try that failed meanwhile has made it wait longer until the next.
+    eventually("zvault mends it", lambda: health("cold") in {"ONLINE", ""}, seconds=240)
     it.over()
 
 
@@ -335,7 +345,7 @@ def test_without_a_daemon(it: Sick):
     seen = bound("request-size")
     assert seen["streams"] == []
     put(FAST)
-    assert receive.wait(60) == 0
+    assert receive.wait(240) == 0
 
 
 PROFILE = """
@@ -361,13 +371,14 @@ REQUEST, SYNC, DRIFT = (
 
 
 def test_writes_that_drift_are_told_of_once(it: Sick):
-    it.source(280)
+    it.source(350)
     it.own_profile("wide", PROFILE)
     it.start()
-    RATE.write_text("80M")
+    # Under way for longer than the looks take that see it, however fast the machine is.
+    RATE.write_text("60M")
     it.begin()
-    eventually("looks at its writes", lambda: REQUEST in metrics() and SYNC in metrics(), seconds=40)
-    seen = metrics()
+    run = backup()["run"]
+    seen = eventually("looks at its writes", lambda: (m := metrics()) and REQUEST in m and SYNC in m and m)
     print({name: value for name, value in seen.items() if name.startswith("zvault_vault_")})
     assert seen[REQUEST] > 2 << 20
     assert 0 < seen['zvault_vault_write_wait_seconds{vault="cold"}'] < 60
@@ -376,15 +387,15 @@ def test_writes_that_drift_are_told_of_once(it: Sick):
     assert status()["daemon"]["warnings"] == []
 
     put({MERGE: 128 << 10})  # as somebody does who tunes for another pool
-    eventually("it is told", lambda: metrics()[DRIFT] == 1, seconds=60)
+    eventually("it is told", lambda: metrics()[DRIFT] == 1)
     assert metrics()[REQUEST] < 1 << 20
     (warning,) = [one for one in status()["daemon"]["warnings"] if "zvaultctl doctor" in one]
     assert "where up to 4M were to be merged" in warning
-    assert journal("PRIORITY=4", "BACKUP=tank").count("were to be merged") == 1
+    assert journal("PRIORITY=4", f"RUN={run}").count("were to be merged") == 1
     it.over()
     assert metrics()[DRIFT] == 1
-    assert REQUEST not in metrics(), "nothing goes in any more"
-    (run,) = json.loads(ok("history", "-j").out)["runs"]
-    assert run["warning"] == warning
+    eventually("nothing goes in any more", lambda: REQUEST not in metrics(), seconds=20)
+    (ended,) = json.loads(ok("history", "-j").out)["runs"]
+    assert ended["warning"] == warning
     assert warning in ok("doctor", "-j", "cold", "--seconds", "1").json()["verdict"]["why"]
     world.nothing_left()

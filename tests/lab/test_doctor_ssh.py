@@ -12,16 +12,16 @@ import pytest
 from peer import SSH, clean, daemon, introduce, peer
 from world import eventually, noise, ok, sh, status
 
-LAB = {"mem": "4G", "timeout": 800, "peer": True}
+LAB = {"mem": "4G", "timeout": 1200, "peer": True}
 
-MIB = 200
+MIB = 300
 """More than goes by while it is looked at."""
 
 NARROW = "root tbf rate 40mbit burst 64kb latency 100ms"
 """A way of 5 MB/s."""
 
 SERVED = """
-truncate -s 1G /far.img && echo 100G >/run/far.rate && modprobe nbd &&
+truncate -s 1G /far.img && echo 100G >/run/far.rate && modprobe nbd && udevadm settle &&
 nbdkit -U /run/far.sock --filter=rate file /far.img rate-file=/run/far.rate burstiness=0.1 &&
 nbd-client -unix /run/far.sock /dev/nbd0 -timeout 60 &&
 zpool create -O compression=off -O mountpoint=/far far /dev/nbd0
@@ -77,7 +77,7 @@ def far() -> Iterator[None]:
 def begin(name: str) -> None:
     """A run, until its stream is under way. It ends with the daemon."""
     ok("run", name, "--no-wait", "-q")
-    eventually("the stream", lambda: status()["backups"][0]["bytes_done"] > 0, seconds=60)
+    eventually("the stream", lambda: status()["backups"][0]["bytes_done"] > 0)
 
 
 def told(vault: str, words: str) -> dict:
@@ -88,7 +88,7 @@ def told(vault: str, words: str) -> dict:
         print(found)
         return found if words in found["sentence"] else None
 
-    return eventually(words, verdict, seconds=60)
+    return eventually(words, verdict)
 
 
 def test_a_source_on_another_host(far: None) -> None:
@@ -131,7 +131,7 @@ def test_a_vault_on_another_host(far: None) -> None:
 def test_ssh_that_has_no_processor_left(far: None) -> None:
     sh("truncate", "-s", "1G", "/desk.img")
     sh("zpool", "create", "-O", "compression=off", "-O", "mountpoint=/desk", "desk", "/desk.img")
-    Path("/desk/letters").write_bytes(base64.b64encode(os.urandom(MIB << 20)))
+    Path("/desk/letters").write_bytes(base64.b64encode(os.urandom(200 << 20)))
     (SSH / "config").write_text(COSTLY)
     try:
         daemon(PUSH)

@@ -112,7 +112,7 @@ def test_a_stop_and_a_crash_between_the_hooks(tank):
     eventually("the lock", lambda: lock.exists() and not first_time.exists())
     killed = world.main_pid()
     os.kill(killed, signal.SIGKILL)
-    eventually("systemd to start it again", lambda: world.main_pid() not in {0, killed})
+    world.restarted(killed)
     runs = eventually(
         "the catch-up run to end",
         lambda: (
@@ -121,7 +121,7 @@ def test_a_stop_and_a_crash_between_the_hooks(tank):
             and r.json()["runs"][0]["ended"]
             and r.json()["runs"]
         ),
-        seconds=120,
+        seconds=240,
         every=1,
     )
     assert [(run["trigger"], run["result"]) for run in runs] == [("catch-up", "ok"), ("hand", "interrupted")]
@@ -141,7 +141,7 @@ def test_a_stop_and_a_crash_between_the_hooks(tank):
     first_time.touch()
     ok("run", "--no-wait", "tank")
     eventually("the lock", lambda: lock.exists() and not first_time.exists())
-    sh("systemctl", "stop", "zvaultd", timeout=60)
+    sh("systemctl", "stop", "zvaultd")
     assert not lock.exists()
     assert (SCRATCH / "after").read_text().count("ZVAULT_RESULT=interrupted") == 2
     assert sh("pgrep", "-f", "sleep 500", check=False) == "", "the hook that hung went with it"

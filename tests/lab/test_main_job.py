@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import world
-from world import World, ctl, eventually, get, ok, sh, snapshots
+from world import World, answer, ask, ctl, eventually, get, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 900}
+LAB = {"mem": "4G", "timeout": 2250}
 
 DATASETS = ("tank", "tank/home", "tank/my files", "tank/big", "tank/vol")
 
@@ -45,14 +45,24 @@ def same_on_both_sides(tag: str) -> None:
 def volume_hash(root: str, tag: str) -> str:
     pool = root.partition("/")[0]
     clone = f"{pool}/clone-of-vol"
+    path = Path("/dev/zvol") / clone
     sh("zfs", "clone", "-o", "volmode=full", "-o", "readonly=on", f"{root}/vol@{tag}", clone)
     try:
-        path = Path("/dev/zvol") / clone
-        eventually("the clone's device", path.exists, seconds=10)
+        eventually("the clone's device", path.exists)
         return sh("sha256sum", str(path)).split()[0]
     finally:
-        sh("udevadm", "settle")
-        sh("zfs", "destroy", clone)
+        # udev may still look at it; and its name must not stand for what the next one of that name is not.
+        destroy = ["zfs", "destroy", clone]
+        eventually("nobody to use the clone", lambda: subprocess.run(destroy).returncode == 0)
+        eventually("its name to go", lambda: not path.is_symlink())
+
+
+def change(tank: World, seed: int) -> None:
+    """Three files of about 200 KB and 4 MiB of the volume."""
+    world.fill(Path("/tank/home"), seed, count=3)
+    Path("/tank/home/plain/file 1 of 1").unlink(missing_ok=True)
+    tank.write_volume(seed)
+    os.sync()  # what is only in the cache of the volume's device is in no snapshot
 
 
 def test_three_backups_then_restore(tank):
@@ -78,13 +88,11 @@ def test_three_backups_then_restore(tank):
     tags = [tag]
     for seed in (2, 3):
         time.sleep(1.1)
-        world.fill(Path("/tank/home"), seed, count=3)
-        Path("/tank/home/plain/file 1 of 1").unlink(missing_ok=True)
-        tank.write_volume(seed)
+        change(tank, seed)
         done = ok("run", "tank")
         run = ok("history", "-j").json()["runs"][0]
         assert run["result"] == "ok", done.err
-        # Three files of about 200 KB and 4 MiB of the volume, not the 24 MiB that did not change.
+        # What changed, not the 24 MiB that did not.
         assert 4 << 20 < run["bytes"] < 12 << 20
         tags.append(snapshots("tank/home")[-1])
         same_on_both_sides(tags[-1])
@@ -127,7 +135,7 @@ def test_three_backups_then_restore(tank):
 
 
 def test_inhibitor_during_a_run_and_none_after(tank):
-    tank.delay = "filter=delay wdelay=20ms"
+    tank.backup_extra = 'limit = "2M"'  # it lasts for as long as all of this takes
     tank.start()
     assert world.inhibitors() == ""
     running = subprocess.Popen(
@@ -143,29 +151,29 @@ def test_inhibitor_during_a_run_and_none_after(tank):
     assert world.metrics()['zvault_inhibitor_held{vault="cold"}'] == 1
     out, _ = running.communicate(timeout=300)
     assert running.returncode == 0, out
-    assert world.inhibitors() == ""
     assert world.metrics()['zvault_inhibitor_held{vault="cold"}'] == 0
+    eventually("logind to have heard of its end", lambda: world.inhibitors() == "")
 
 
 def test_kill_mid_transfer_then_resume(tank):
     world.noise(Path("/tank/big/more"), 120)
-    tank.delay = "filter=delay wdelay=30ms"
+    tank.backup_extra = 'limit = "8M"'  # for some 18 s
     tank.start()
     ok("run", "--no-wait", "tank")
 
     def halfway() -> bool:
-        backup = world.status()["backups"][0]
-        return backup["bytes_done"] > 20 << 20
+        told = answer(ask("GET", "/v1/status"))
+        return told is not None and told["backups"][0]["bytes_done"] > 40 << 20
 
-    eventually("some bytes on their way", halfway, seconds=120)
+    eventually("some bytes on their way", halfway)
     killed = world.main_pid()
     os.kill(killed, signal.SIGKILL)
-    eventually("systemd to start it again", lambda: world.main_pid() not in {0, killed}, seconds=60)
+    eventually("systemd to start it again", lambda: world.main_pid() not in {0, killed})
     sh("systemctl", "start", "zvaultd")
     runs = eventually(
         "the catch-up run to end",
         lambda: (r := ok("history", "-j").json()["runs"]) and len(r) == 2 and r[0]["ended"] and r,
-        seconds=240,
+        seconds=480,
         every=1,
     )
     assert [(run["trigger"], run["result"]) for run in runs] == [("catch-up", "ok"), ("hand", "interrupted")]
@@ -179,7 +187,7 @@ def test_kill_mid_transfer_then_resume(tank):
 
 
 def test_lag_against_a_clock_of_our_own(tank):
-    tank.backup_extra = 'max_lag = "15s"'
+    tank.backup_extra = 'max_lag = "10m"'
     tank.start()
     assert 'zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}' not in world.metrics(), (
         "missing is not zero"
@@ -188,23 +196,29 @@ def test_lag_against_a_clock_of_our_own(tank):
     ok("run", "tank")
     created = datetime.fromisoformat(snapshots("tank/home")[-1].removeprefix("zvault_")).timestamp()
     assert ctl("status").code == 0
-    for _ in range(3):
+
+    def right() -> bool:
+        """Whether the lag is told, and if so, it must be right."""
         before = time.time()
-        lag = world.metrics()['zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}']
+        lag = world.metrics().get('zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}')
         after = time.time()
-        assert before - created - 0.1 <= lag <= after - created + 0.1
+        assert lag is None or before - created - 0.1 <= lag <= after - created + 0.1
+        return lag is not None
+
+    for _ in range(3):
+        assert right()
         time.sleep(1.5)
-    eventually("the backup to be late", lambda: ctl("status").code == 1, seconds=30)
+    limit = int(time.time() - created) + 10
+    tank.backup_extra = f'max_lag = "{limit}s"'
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    eventually("the backup to be late", lambda: ctl("status").code == 1)
+    assert time.time() - created > limit, "it was no later than it may be"
     # The vault is down. A daemon that knows nothing must read the lag from the pools, not from a memory.
     sh("systemctl", "stop", "zvaultd")
     sh("rm", "-rf", "/var/lib/zvault", "/run/zvault")
     sh("systemctl", "start", "zvaultd")
-    found = eventually(
-        "the lag read again",
-        lambda: world.metrics().get('zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}'),
-        seconds=30,
-    )
-    assert abs(found - (time.time() - created)) < 2
+    eventually("the lag read again", right)
 
 
 def test_pruning_by_age(tank):

@@ -28,14 +28,15 @@ from crash_world import (
 )
 from world import eventually, get, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 900}
+LAB = {"mem": "3G", "timeout": 2250}
 
 HOME, VAULTED = "tank/home", "cold/lab/tank/home"
 
 
 @pytest.fixture
 def tank() -> Iterator[Pair]:
-    it = Pair(backup_extra="retries = 0")  # what went wrong shall be seen, not what went well later
+    # What went wrong shall be seen, not what went well later; and a big change takes some seconds.
+    it = Pair(backup_extra='retries = 0\nlimit = "8M"')
     it.clean()
     it.source()
     yield it
@@ -65,14 +66,14 @@ def all_is_well() -> None:
     same_files()
 
 
-def process(*words: str) -> int:
-    """The process that runs this command, 0 if there is none."""
+def process(*words: str, has: str = "") -> int:
+    """The process that runs this command, 0 if there is none; one of its words begins with ``has``."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             argv = (folder / "cmdline").read_bytes().decode().split("\0")[:-1]
         except OSError:
             continue
-        if argv[: len(words)] == [*words]:
+        if argv[: len(words)] == [*words] and any(word.startswith(has) for word in argv):
             return int(folder.name)
     return 0
 
@@ -82,16 +83,15 @@ def mid_stream(run: dict[str, Any]) -> Iterator[None]:
     """A run whose stream of a big change stands still meanwhile; how it ended is in ``run`` then."""
     write(30)
     begun = api("POST", "/v1/run/tank")["run"]
-    sender = eventually("the stream", big, seconds=30, every=0.002)
+    sender = eventually("the stream", big, every=0.002)
     # Its helper thread tells of progress once it knows which snapshots it sends.
     eventually(
         "the first of it",
         lambda: sum(1 for _ in Path(f"/proc/{sender}/task").iterdir()) > 1,
-        seconds=10,
         every=0.002,
     )
     os.kill(sender, signal.SIGSTOP)
-    eventually("its receiver", lambda: process("zfs", "receive"), seconds=10)
+    eventually("its receiver", lambda: process("zfs", "receive"))
     assert big() == sender, "it was too quick"
     try:
         yield
@@ -103,8 +103,7 @@ def mid_stream(run: dict[str, Any]) -> Iterator[None]:
 
 def big() -> int:
     """The process that sends the big change."""
-    sender = process("zfs", "send", "-vP")
-    return sender if sender and f"\0{HOME}@" in Path(f"/proc/{sender}/cmdline").read_text() else 0
+    return process("zfs", "send", "-vP", has=f"{HOME}@")
 
 
 def told(run: dict[str, Any], *words: str) -> None:
@@ -175,13 +174,19 @@ def test_the_helper_of_libzfs_core_killed(tank):
     helper = ("/usr/bin/python3", "-m", "zvault.zfs.lzc_child")
     with mid_stream(run):
         while pid := process(*helper):
-            os.kill(pid, signal.SIGKILL)
-            eventually("its end", lambda: process(*helper) != pid, seconds=5)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            eventually("its end", lambda pid=pid: process(*helper) != pid)
     print(run)
     bases()
     if run["result"] != "ok":
         told(run)
     all_is_well()
+
+
+def exported() -> bool:
+    """It is busy for as long as anybody asks it for anything, and the daemon does so now and then."""
+    return subprocess.run(["zpool", "export", "cold"]).returncode == 0
 
 
 def test_the_vault_exported_by_hand_between_runs_and_in_one(tank):
@@ -191,7 +196,7 @@ def test_the_vault_exported_by_hand_between_runs_and_in_one(tank):
     go.touch()
     tank.start()
     runs(2)
-    sh("zpool", "export", "cold")
+    eventually("nobody to look at the pool", exported)
     write()
     run_now()
     settled()
@@ -199,7 +204,7 @@ def test_the_vault_exported_by_hand_between_runs_and_in_one(tank):
     go.unlink()
     begun = api("POST", "/v1/run/tank")["run"]
     eventually("the hook", lambda: process("sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done"))
-    sh("zpool", "export", "cold")
+    eventually("nobody to look at the pool", exported)
     time.sleep(0.5)
     go.touch()
     told(run_of(begun), "not imported any more", "somebody exported it")
@@ -293,9 +298,7 @@ def clock_set(change: str) -> Iterator[None]:
 def lag() -> float:
     """As it is told; below zero when what the vault has is from the future."""
     name = 'zvault_backup_lag_seconds{backup="tank",dataset="tank/home"}'
-    return eventually(
-        "the lag", lambda: [x for x in [world.metrics().get(name)] if x is not None], seconds=30
-    )[0]
+    return eventually("the lag", lambda: [x for x in [world.metrics().get(name)] if x is not None])[0]
 
 
 def test_a_clock_set_back_between_runs_and_in_one(tank):
@@ -338,42 +341,44 @@ def test_schedules_go_on_when_the_clock_is_set_back(tank):
     tank.extra = '[backup.nightly]\nsource = "tank/home"\nvault = "cold"\ninto = "nightly/{dataset}"\n'
     tank.extra += 'snapshot = { prefix = "nightly" }\nschedule = "0 3 * * *"\n'
     tank.start()
-    eventually("a run of its own", lambda: snapshots(HOME), seconds=90)
+    eventually("a run of its own", lambda: snapshots(HOME))
 
     def next_night() -> float:
         return world.status()["backups"][1]["next_run"] - time.time()
 
     with clock_set("3 days ago"):
         last = snapshots(HOME)[-1]
-        eventually("the next run", lambda: snapshots(HOME)[-1] != last, seconds=60)
+        eventually("the next run", lambda: snapshots(HOME)[-1] != last)
         assert 0 < next_night() < 86400
         assert "the clock was set back by" in world.journal()
         sh("systemctl", "restart", "zvaultd")
         last = snapshots(HOME)[-1]
-        eventually("one after a restart, too", lambda: snapshots(HOME)[-1] != last, seconds=30)
+        eventually("one after a restart, too", lambda: snapshots(HOME)[-1] != last)
         assert 0 < next_night() < 86400
 
 
 def test_a_clock_that_comes_by_the_same_second_twice(tank):
     """The pool tells by the second when something last changed: a listing of before must not pass for one of now."""
     back = Path("/run/back")
-    hook = json.dumps(["sh", "-c", f"[ ! -e {back} ] || date --set @$(cat {back}).1"])
+    hook = json.dumps(["sh", "-c", f"[ ! -e {back} ] || date --set @$(cat {back})"])
     tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{hook}] }} }}"
     tank.keep = "{ }"
     tank.start()
     runs(2)
-    for number in range(5):  # it must hit the very second, and may be too slow for that
+    late = 0.4  # seconds from the hook to the snapshot
+    for number in range(8):  # it must hit the very second: each time it learns how long that takes
         sh("zfs", "snapshot", "-r", f"tank@by-hand-{number}")
         second = int(get(HOME, "snapshots_changed"))
         time.sleep(4)
         write()
-        back.write_text(str(second))
+        back.write_text(f"{second + 0.5 - late:.3f}")
         with clock_set("now"):
             assert run_now()["sent"] == 2
             settled()
             same_files()
-            met = int(get(HOME, "snapshots_changed")) == second
+            missed = int(get(HOME, "snapshots_changed")) - second
         back.unlink()
-        if met:
+        if not missed:
             return
-    pytest.fail("it was too slow to show anything")
+        late += missed
+    pytest.fail("it was too unsteady to show anything")

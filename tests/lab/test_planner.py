@@ -14,7 +14,7 @@ import pytest
 import world
 from world import Done, World, ctl, events, get, ok, sh, snapshot_hashes, snapshots
 
-LAB = {"mem": "4G", "timeout": 900}
+LAB = {"mem": "4G", "timeout": 2250}
 
 VAULT = "cold/lab/tank"
 

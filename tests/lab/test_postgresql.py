@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import world
-from world import DISK, World, ok, sh, snapshots
+from world import DISK, World, eventually, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 900}
+LAB = {"mem": "4G", "timeout": 2250}
 
 (BIN,) = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:] or [Path("/nowhere")]
 AS_POSTGRES = ("runuser", "-u", "postgres", "--")
@@ -56,7 +56,7 @@ class Cluster:
         }
         options = " ".join([f"-p {self.port}", *(f"-c {key}='{value}'" for key, value in settings.items())])
         log = self.data / "start.log"
-        self.tool("pg_ctl", "-w", "-t", "120", "-D", str(self.data), "-l", str(log), "-o", options, "start")
+        self.tool("pg_ctl", "-w", "-t", "240", "-D", str(self.data), "-l", str(log), "-o", options, "start")
 
     def stop(self) -> None:
         sh(*AS_POSTGRES, str(BIN / "pg_ctl"), "-w", "-m", "fast", "-D", str(self.data), "stop", check=False)
@@ -77,17 +77,16 @@ class Cluster:
             "-j",
             "2",
             "-T",
-            "600",
+            "3000",
             "bench",
         ]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
-            time.sleep(1)
             yield process
             assert process.poll() is None, f"the load went on: {process.communicate()[0]}"
         finally:
             sh("pkill", "-INT", "-x", "pgbench", check=False)
-            process.wait(30)
+            process.wait(120)
 
 
 @pytest.fixture
@@ -100,8 +99,8 @@ def tank():
     sh("zfs", "create", "tank/pg")
     it.size = "3G"
     yield it
-    sh("pkill", "-x", "postgres", check=False)
-    time.sleep(1)
+    sh("pkill", "-INT", "-x", "postgres", check=False)
+    eventually("PostgreSQL to end", lambda: not sh("pgrep", "-x", "postgres", check=False))
     it.clean()
 
 
@@ -155,9 +154,15 @@ def fill(cluster: Cluster) -> None:
 
 def back_up_under_load(cluster: Cluster, *, halfway: Callable[[], None] = lambda: None) -> list[str]:
     """Several backups while pgbench writes; each knows a commit that was told before it began."""
+
+    def commits() -> int:
+        return int(cluster.sql("SELECT count(*) FROM pgbench_history"))
+
+    before = 0
     with cluster.load():
         for number in range(1, BACKUPS + 1):
-            time.sleep(1.5)
+            eventually("pgbench to go on", lambda before=before: commits() > before)
+            before = commits()
             if number == BACKUPS // 2 + 1:
                 halfway()
             cluster.sql(f"INSERT INTO marker VALUES ({number})")

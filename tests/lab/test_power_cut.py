@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,10 +20,12 @@ LAB = {"where": "host"}
 
 HERE = Path(__file__).parent
 
+BIG = "during zfs receive .*big"
+
 LINES = (
     (
         ("during snapshot", 0.02),
-        ("during zfs receive .*big", 0.5),
+        (BIG, 0.5),
         ("during destroy tank", 0.03),
         ("before bookmark tank/big", 0.0),
         ("during zpool export", 0.05),
@@ -31,11 +34,17 @@ LINES = (
         ("during zfs receive .*tank/new", 0.05),
         ("during release tank/big", 0.03),
         ("during destroy cold", 0.03),
-        ("during zfs receive .*big", 1.2),
+        (BIG, 1.2),
         ("during destroy_bookmarks tank/home", 0.03),
     ),
 )
 """Two hosts: where a run is when the power goes, and how many seconds later it does."""
+
+RESUMED = "an interrupted receive"
+"""Told where what had arrived before the power went is not sent again."""
+
+OTHER_MOMENTS = (0.2, 1.0, 2.0, 4.0)
+"""Seconds after which the big one is cut off too, if it was not there yet, or over, on this machine."""
 
 CUTS = 5 if os.environ.get("ZVAULT_ALL") else 3
 """So many for each host: a boot takes half a minute."""
@@ -43,19 +52,24 @@ CUTS = 5 if os.environ.get("ZVAULT_ALL") else 3
 
 def boot(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     disks = [f"--disk={folder / name}" for name in ("source", "vault")]
-    guest = [str(HERE / "run"), "--mem", "2G", "--timeout", "600", *disks, f"--share={folder / 'share'}"]
+    guest = [str(HERE / "run"), "--mem", "2G", "--timeout", "1800", *disks, f"--share={folder / 'share'}"]
     command = [*guest, "--", "python3", "-u", "tests/lab/crash_power.py", *argv]
     return subprocess.run(command, capture_output=True, text=True)
 
 
-def cut_again_and_again(folder: Path, cuts: tuple[tuple[str, float], ...]) -> str:
-    """One host with its two disks; the result is all that was said."""
+def new_host(folder: Path) -> Path:
+    """One host with its two disks."""
     (folder / "share").mkdir(parents=True)
     for name in ("source", "vault"):
         with (folder / name).open("wb") as file:
             file.truncate(1 << 30)
+    return folder
+
+
+def cut_again_and_again(folder: Path, cuts: Sequence[tuple[str, float]]) -> str:
+    """A host's power is cut at each of these, and it recovers; the result is all that was said."""
     told = ""
-    for point, after in cuts[:CUTS]:
+    for point, after in cuts:
         done = boot(folder, point, str(after))
         told += done.stdout
         assert "the power goes" in done.stdout, told + done.stderr
@@ -66,10 +80,12 @@ def cut_again_and_again(folder: Path, cuts: tuple[tuple[str, float], ...]) -> st
 
 
 def test_the_power_goes(tmp_path: Path):
+    hosts = [new_host(tmp_path / str(number)) for number in range(len(LINES))]
     with ThreadPoolExecutor() as pool:
-        folders = [tmp_path / str(number) for number in range(len(LINES))]
-        told = list(pool.map(cut_again_and_again, folders, LINES))
+        told = list(pool.map(cut_again_and_again, hosts, [cuts[:CUTS] for cuts in LINES]))
+    for after in OTHER_MOMENTS:
+        if RESUMED not in "".join(told):
+            told.append(cut_again_and_again(hosts[0], [(BIG, after)]))
     for one in told:
         print(one)
-    # What had arrived before the power went was not sent again.
-    assert "an interrupted receive" in "".join(told)
+    assert RESUMED in "".join(told)

@@ -15,7 +15,7 @@ from typing import Any
 
 import ceph
 import pytest
-from world import World, ctl, eventually, ok, sh, snapshot_hashes, snapshots, tree_hashes
+from world import World, ctl, eventually, main_pid, ok, sh, snapshot_hashes, snapshots, tree_hashes
 
 from zvault.config.rbd import parse_rbd
 from zvault.core.errors import DeviceGone, NotFound, Refused, ToolFailed
@@ -24,7 +24,7 @@ from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster
 from zvault.devices.rbd import Shape
 from zvault.system.process import HostRunner
 
-LAB = {"mem": "4G", "timeout": 1000}
+LAB = {"mem": "4G", "timeout": 2500}
 
 IMAGE = "rbd_meta/cold"
 HOLDER = """
@@ -121,9 +121,14 @@ def left() -> dict[str, object]:
     return {kind: things for kind, things in found.items() if things}
 
 
-def suspended() -> bool:
-    """Whether the vault's pool is."""
-    return "SUSPENDED" in sh("zpool", "list", "-Ho", "health", "cold")
+def nothing_left() -> None:
+    """The cluster may know of a watch for a while that broke off."""
+    eventually(lambda: f"nothing is left: {left()}", lambda: left() == {})
+
+
+def suspensions() -> int:
+    """How often the vault's pool was suspended: zvault lets it go on again, maybe before anybody looks."""
+    return sh("zpool", "events", "-H", "cold").count("ereport.fs.zfs.io_failure")
 
 
 def scrubbed() -> str:
@@ -168,36 +173,39 @@ def test_a_vault_on_an_image_that_zvault_makes(world: Vault, way: str):
     info = json.loads(sh("rbd", "info", "--format", "json", IMAGE))
     assert (info["data_pool"], info["object_size"], info["size"]) == ("data", 1 << 20, 2 << 30)
     assert {"exclusive-lock", "object-map", "fast-diff", "data-pool"} == set(info["features"])
-    assert left() == {}
+    nothing_left()
 
     if way == "krbd":  # by hand: it is joined, not mapped once more
         assert mapped_by_hand() == "/dev/rbd0"
     ok("vault", "up", "cold")
-    device = "/dev/rbd0" if way == "krbd" else "/dev/nbd0"
-    assert device in sh("zpool", "list", "-vHPL", "cold")
+    (device,) = re.findall(r"/dev/\S+", sh("zpool", "list", "-vHPL", "-o", "name", "cold"))
+    assert device.startswith("/dev/rbd0" if way == "krbd" else "/dev/nbd")
     (address,) = watchers()
     lock = json.loads(sh("rbd", "lock", "ls", "--format", "json", IMAGE))
     assert [entry["address"] for entry in lock] == [address]
 
+    killed = main_pid()
     sh("systemctl", "kill", "-s", "KILL", "zvaultd")
+    eventually("systemd to notice", lambda: main_pid() != killed)
     sh("systemctl", "reset-failed", "zvaultd", check=False)
     sh("systemctl", "start", "zvaultd")
-    eventually("adoption", lambda: "up" in ctl("vault", "status", "cold").out, seconds=20)
+    eventually("adoption", lambda: "up" in ctl("vault", "status", "cold").out)
     assert watchers() == [address], "it was not adopted as it was"
     assert "No known data errors" in scrubbed()
     newest = snapshots("cold/lab/tank/home")[-1]
     for name in ("home", "big"):
         assert snapshot_hashes(f"cold/lab/tank/{name}@{newest}") == tree_hashes(Path("/tank", name))
     if way == "rbd-nbd":
+        before = suspensions()
         sh("systemctl", "kill", "-s", "KILL", "zvault-rbd@cold-0")
         writer = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
-        eventually("suspension", suspended, seconds=40)
+        eventually("suspension", lambda: suspensions() > before)
         ok("vault", "up", "cold")
-        assert writer.wait(30) == 0
+        assert writer.wait(120) == 0
         assert device in sh("zpool", "list", "-vHPL", "cold")
         assert "No known data errors" in scrubbed()
     ok("vault", "down", "cold")
-    assert left() == {}
+    nothing_left()
 
 
 def test_another_host_has_it_and_is_shut_out_when_told(world: Vault):
@@ -212,7 +220,7 @@ def test_another_host_has_it_and_is_shut_out_when_told(world: Vault):
             refused = ctl("vault", "up", "cold")
             assert refused.code == 1
             assert f"at {address} holds its exclusive lock" in " ".join(refused.err.split()), refused.err
-            assert left() == {"watchers": [address]}
+            eventually("nothing else to be left", lambda: left() == {"watchers": [address]})
         assert write(other) == "wrote\n"
         (device,) = ok("vault", "take", "cold", "-n", "-j").json()["takeover"]["devices"]
         assert f"at {address}" in device["holder"]
@@ -224,7 +232,7 @@ def test_another_host_has_it_and_is_shut_out_when_told(world: Vault):
         sh("dd", "if=/dev/zero", f"of={mapped_by_hand()}", "bs=1M", "count=1", "oflag=direct")
         sh("rbd", "device", "unmap", IMAGE)
         ok("vault", "up", "cold")
-        assert address not in watchers()
+        eventually("its watch to end", lambda: address not in watchers())
         assert write(other).startswith("refused:")
     assert "No known data errors" in scrubbed()
     ok("vault", "down", "cold")
@@ -238,19 +246,19 @@ def test_its_storage_stops_answering_for_a_while(world: Vault, cluster: ceph.Clu
     try:
         writer = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
         began = time.monotonic()
-        eventually("suspension", suspended, seconds=40)
+        eventually("suspension", lambda: "SUSPENDED" in sh("zpool", "list", "-Ho", "health", "cold"))
         print(f"suspended after {time.monotonic() - began:.1f} s")
-        assert "SUSPENDED" in ctl("vault", "status", "cold").out.upper()
+        eventually("it to be told", lambda: "SUSPENDED" in ctl("vault", "status", "cold").out.upper())
     finally:
         cluster.start_osd()
     ok("vault", "up", "cold")
-    assert writer.wait(30) == 0
+    assert writer.wait(120) == 0
     assert "No known data errors" in scrubbed()
     ok("vault", "down", "cold")
     # Its watch broke off and the cluster still counts it as there for a while: no stranger to be refused for.
     ok("vault", "up", "cold")
     ok("vault", "down", "cold")
-    assert left() == {}
+    nothing_left()
 
 
 async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
@@ -308,12 +316,12 @@ async def test_a_cluster_that_does_not_answer_is_given_up(
     began = time.monotonic()
     with pytest.raises(DeviceGone, match="OSDs may be down"):
         await rbd.find(image, Cluster(), run)
-    assert time.monotonic() - began < rbd.CALL_DEADLINE + 5
+    assert time.monotonic() - began < rbd.CALL_DEADLINE + 30
     cluster.start_osd()
     cluster.stop_mon()
     began = time.monotonic()
     monkeypatch.undo()
     with pytest.raises(DeviceGone, match="no monitor of Ceph answered within 10 s"):
         await rbd.find(image, Cluster(), run)
-    assert time.monotonic() - began < MONITOR_TIMEOUT + 5
+    assert time.monotonic() - began < MONITOR_TIMEOUT + 30
     cluster.start_mon()

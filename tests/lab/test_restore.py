@@ -24,7 +24,7 @@ from world import (
     tree_hashes,
 )
 
-LAB = {"mem": "4G", "timeout": 1000}
+LAB = {"mem": "4G", "timeout": 2500}
 
 HOME = Path("/tank/home")
 RESCUE = Path("/rescue")
@@ -152,7 +152,7 @@ def test_a_dataset_takes_its_old_place_and_nothing_is_lost(tank: World) -> None:
 
 
 def test_everything_comes_back_in_order_killed_on_the_way(tank: World) -> None:
-    tank.delay = "filter=rate rate=80M burstiness=0.5"  # bits: a large dataset takes some seconds
+    tank.delay = "filter=rate rate=40M burstiness=0.5"  # bits: a large dataset takes ten seconds
     key = Path("/root/key")
     key.write_text("correcthorse\n")
     encrypted = ["-o", "encryption=on", "-o", "keyformat=passphrase", "-o", f"keylocation=file://{key}"]

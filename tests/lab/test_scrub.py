@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from world import World, ctl, eventually, inhibitors, journal, metrics, ok, sh, status
 
-LAB = {"mem": "3G", "timeout": 1000}
+LAB = {"mem": "3G", "timeout": 2500}
 
 EVERY = 35 * 86400.0
 SUSPEND = Path("/sys/module/zfs/parameters/zfs_scan_suspend_progress")
@@ -31,7 +31,7 @@ class Scrubbed(World):
         ok("vault", "up", "cold")
         ended = time.time() - seconds
         sh("zpool", "set", f"org.zvault:scrubbed={ended:.0f}", "cold")
-        eventually("it is known", lambda: (vault()["scrub"] or {}).get("last"), seconds=60)
+        eventually("it is known", lambda: (vault()["scrub"] or {}).get("last"))
 
 
 @pytest.fixture
@@ -58,23 +58,23 @@ def test_one_that_is_due_gives_way_to_a_backup_and_goes_on(tank: Scrubbed):
     assert vault()["scrub"]["last"] is None
     tank.last_scrub(EVERY - 30)
     ctl("vault", "down", "cold")  # it comes up for the scrub by itself, unless that was due already
-    eventually("it begins", lambda: state() == "scanning", seconds=90)
+    eventually("it begins", lambda: state() == "scanning", seconds=180)
     assert "a scrub is due: the last one ended 35d ago" in journal()
     assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] > EVERY - 1
     assert metrics()['zvault_scrub_running{vault="cold"}'] == 1
-    assert "scrub: 0% of" in ctl("vault", "status", "cold").out
+    eventually("how far it is", lambda: "scrub: 0% of" in ctl("vault", "status", "cold").out)
     assert vault()["users"] == ["scrub cold"]
-    assert not inhibitors()
+    eventually("logind to hear that nothing is written", lambda: not inhibitors())
     # While the backup runs it is paused, and so it is when the vault has gone down.
     Path("/tank/home/more").write_bytes(b"x" * 100_000)
     ok("run", "tank")
     assert vault()["scrub"]["state"] == "paused" or "paused: backup tank runs" in journal()
-    eventually("it goes on", lambda: state() == "scanning", seconds=30)
+    eventually("it goes on", lambda: state() == "scanning")
     SUSPEND.write_text("0")
-    eventually("it ends", lambda: state() == "finished", seconds=60)
-    assert "errors: 0" in journal()
+    eventually("it ends", lambda: state() == "finished")
+    eventually("that to be told", lambda: "errors: 0" in journal())
     assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] < 120
-    ctl("vault", "down", "cold")
+    eventually("the scrub lets go of the vault", lambda: ctl("vault", "down", "cold").code == 0)
     eventually("the vault goes down", lambda: vault()["state"] == "down")
     ok("status")
 
@@ -83,9 +83,9 @@ def test_by_hand_it_is_paused_stopped_and_wanted_again(tank: Scrubbed):
     SUSPEND.write_text("1")
     tank.ready()
     assert ctl("scrub", "cold", "--no-wait").code == 0
-    eventually("it goes", lambda: state() == "scanning", seconds=30)
+    eventually("it goes", lambda: state() == "scanning")
     assert "paused" in ok("scrub", "cold", "--pause").out
-    eventually("the vault is let go", lambda: vault()["state"] == "down", seconds=30)
+    eventually("the vault is let go", lambda: vault()["state"] == "down")
     # It stays so over an export and another daemon.
     sh("systemctl", "restart", "zvaultd")
     ok("vault", "up", "cold")
@@ -114,19 +114,21 @@ def test_outside_its_windows_it_waits_unless_somebody_asks(tank: Scrubbed):
     assert "errors: 0" in ok("scrub", "cold").out
 
 
+def scrubs() -> list[dict[str, Any]]:
+    return [run for run in ctl("history", "-j").json()["runs"] if run["trigger"] == "scrub"]
+
+
 def test_the_device_vanishes_under_it(tank: Scrubbed):
     tank.ready('\nup = "always"')
     SUSPEND.write_text("1")
     assert ctl("scrub", "cold", "--no-wait").code == 0
-    eventually("it goes", lambda: state() == "scanning", seconds=30)
+    eventually("it goes", lambda: state() == "scanning")
     sh("systemctl", "kill", "--signal=KILL", "zvault-device@cold-0.service", check=False)
     SUSPEND.write_text("0")
-    eventually(
-        "it ended early", lambda: ctl("history", "-j").json()["runs"][0]["result"] == "failed", seconds=60
-    )
+    # By itself the next one may have begun already.
+    eventually("it ended early", lambda: "failed" in [run["result"] for run in scrubs()])
     eventually(
         "the vault is well again",
         lambda: vault()["state"] == "up" and vault()["health"] == "ONLINE",
-        seconds=60,
     )
     assert "errors: 0" in ok("scrub", "cold").out

@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def boot(disk: Path, phase: str) -> subprocess.CompletedProcess[str]:
-    guest = [str(HERE / "run"), "--mem", "2G", "--timeout", "200", f"--disk={disk}"]
+    guest = [str(HERE / "run"), "--mem", "2G", "--timeout", "900", f"--disk={disk}"]
     command = [*guest, "--", "python3", "-u", "tests/lab/scrub_power.py", phase]
     return subprocess.run(command, capture_output=True, text=True)
 

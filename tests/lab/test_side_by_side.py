@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ import world
 from world import DISK, World, ctl, events, eventually, get, ok, sh, snapshots, status
 
 from zvault.core.limit import BURST
+from zvault.daemon.shutdown import DRAIN_SECONDS
 
-LAB = {"mem": "4G", "timeout": 1000}
+LAB = {"mem": "4G", "timeout": 2500}
 
 UNIT = "zvault-device@cold-0.service"
 MIB = 1 << 20
@@ -115,13 +117,14 @@ def sender(dataset: str) -> int | None:
 @contextmanager
 def stopped(dataset: str) -> Iterator[None]:
     """Wait until a dataset is being sent, and stop that for as long as the block runs."""
-    pid = eventually(f"{dataset} being sent", lambda: sender(dataset), seconds=30, every=0.01)
+    pid = eventually(f"{dataset} being sent", lambda: sender(dataset), every=0.01)
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         if sender(dataset) == pid:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def live() -> dict[str, Any]:
@@ -131,8 +134,8 @@ def live() -> dict[str, Any]:
 
 
 @contextmanager
-def heard(run_id: str) -> Iterator[list[tuple[float, int]]]:
-    """The run's progress as it is told while the block runs: (time, bytes of all its streams)."""
+def heard(run_id: str, dataset: str = "") -> Iterator[list[tuple[float, int]]]:
+    """The run's progress as it is told while the block runs: (time, bytes of all its streams, or of a dataset's)."""
     samples: list[tuple[float, int]] = []
     url = ("--unix-socket", "/run/zvault/zvaultd.sock", f"http://zvaultd/v1/events?run={run_id}")
     told = subprocess.Popen(["curl", "-sSN", *url], stdout=subprocess.PIPE, text=True)
@@ -141,8 +144,8 @@ def heard(run_id: str) -> Iterator[list[tuple[float, int]]]:
         assert told.stdout is not None
         for line in told.stdout:
             event = json.loads(line)
-            if event["event"] == "progress":
-                samples.append((event["time"], event["run_bytes"]))
+            if event["event"] == "progress" and dataset in {"", event["dataset"]}:
+                samples.append((event["time"], event["bytes" if dataset else "run_bytes"]))
 
     listener = threading.Thread(target=listen)
     listener.start()
@@ -154,10 +157,10 @@ def heard(run_id: str) -> Iterator[list[tuple[float, int]]]:
         listener.join()
 
 
-def begun(mib: int) -> str:
-    """Start a run and wait until so much of it has arrived; its id."""
+def begun(mib: int, dataset: str = "") -> str:
+    """Start a run and wait until so much of it, or of a dataset, has arrived; its id."""
     run_id: str = ok("run", "--no-wait", "-j", "tank").json()["run"]["id"]
-    with heard(run_id) as samples:
+    with heard(run_id, dataset) as samples:
         eventually("bytes to arrive", lambda: samples and samples[-1][1] > mib * MIB, every=0.02)
     return run_id
 
@@ -171,7 +174,7 @@ into = "other/{dataset}"
 snapshot = { prefix = "other" }
 """
     tank.vault_extra = "create = true\ntransfers = 3"
-    tank.backup_extra = 'limit = "24M"'  # so that streams last long enough to meet
+    tank.backup_extra = 'limit = "12M"'  # so that streams last long enough to meet
     tank.start()
     code, told = run()
     assert code == 0
@@ -213,7 +216,9 @@ def test_a_dataset_that_stands_still_blocks_no_other_and_is_tried_again(tank):
     assert [(event["dataset"], event["again"], event["error"]["reason"]) for event in failed] == [
         ("tank/big", True, "stalled")
     ]
-    assert "no byte moved for 10s" in failed[0]["error"]["why"]
+    still = re.search(r"no byte moved for (\d+)s,", failed[0]["error"]["why"])
+    assert still is not None
+    assert 10 <= int(still[1]) < 60
     others = [e for e in seen(told, "transfer-finished") if e["dataset"] in (*SMALL, "tank/a/child")]
     assert len(others) == 4
     tries = seen(told, "retry")
@@ -271,10 +276,11 @@ def test_what_fails_stops_what_is_below_it_and_the_run_says_which(tank):
 
 
 def test_a_device_that_dies_is_brought_back_and_the_streams_resume(tank):
-    tank.retries, tank.backup_extra = 3, 'retry_wait = "1s"\nlimit = "6M"'
+    tank.retries, tank.backup_extra = 6, 'retry_wait = "1s"\nlimit = "6M"'
     tank.start()
-    run_id = begun(8)
-    os.kill(int(sh("systemctl", "show", "-P", "MainPID", UNIT)), signal.SIGKILL)
+    run_id = begun(4, "tank/big")
+    with stopped("tank/big"):  # or its stream might be over before the server is found
+        os.kill(int(sh("systemctl", "show", "-P", "MainPID", UNIT)), signal.SIGKILL)
     done = ctl("follow", run_id)
     told = events(run_id)
     print(done.out, done.err)
@@ -307,22 +313,22 @@ def test_a_vault_that_cannot_come_up_is_waited_for_and_a_stop_waits_for_nothing(
     world.CONFIG.write_text(text)
     sh("systemctl", "start", "zvaultd")
     ok("run", "--no-wait", "tank")
-    shown = eventually("it to wait", waiting, seconds=30)
+    shown = eventually("it to wait", waiting)
     assert 20 < shown["retry_at"] - time.time() < 80
     assert "waiting" in ctl("status").out
-    assert world.inhibitors() == "", "nothing keeps the host from sleeping meanwhile"
+    eventually("nothing to keep the host from sleeping meanwhile", lambda: world.inhibitors() == "")
 
     began = time.monotonic()
     sh("systemctl", "stop", "zvaultd")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < DRAIN_SECONDS, "it did not wait to try again, nor for a run to end"
     sh("systemctl", "start", "zvaultd")
     assert [r["result"] for r in ok("history", "-j", "tank").json()["runs"]][-1] == "interrupted"
-    eventually("the run that makes up for it to wait", waiting, seconds=30)
+    eventually("the run that makes up for it to wait", waiting)
 
     # A run that is asked for meanwhile is not made to wait: it takes over.
     server = subprocess.Popen(["nbdkit", "-f", "-U", socket, "file", str(tank.image)])
     try:
-        eventually("the server", Path(socket).exists, seconds=10)
+        eventually("the server", Path(socket).exists)
         ok("run", "tank")
         results = [run["result"] for run in ok("history", "-j", "tank").json()["runs"]]
         assert results[:2] == ["ok", "failed"]
@@ -369,7 +375,7 @@ def test_all_streams_together_keep_to_the_limit(tank):
     ok("run", "tank")
     for streams in (1, 3):
         for name in SMALL[:streams]:
-            world.noise(Path(f"/{name}/noise"), 27 // streams)
+            world.noise(Path(f"/{name}/noise"), 48 // streams)
         run_id = ok("run", "--no-wait", "-j", "tank").json()["run"]["id"]
         with heard(run_id) as samples:
             assert ctl("follow", run_id).code == 0
@@ -381,7 +387,7 @@ def test_all_streams_together_keep_to_the_limit(tank):
 
 
 def test_a_window_that_ends_and_a_new_configuration_hold_for_streams_under_way(tank):
-    world.noise(Path("/tank/big/noise"), 150)
+    world.noise(Path("/tank/big/noise"), 250)
     boundary = (int(time.time()) // 60 + 3) * 60
     clock = time.strftime("%H:%M", time.localtime(boundary))
     windows = f'[{{ rate = "3M", start = "00:00", end = "{clock}" }}, {{ rate = "9M" }}]'
@@ -396,12 +402,12 @@ def test_a_window_that_ends_and_a_new_configuration_hold_for_streams_under_way(t
         tank.configure()
         sh("systemctl", "reload", "zvaultd")
         now = time.time()
-        time.sleep(6)
+        time.sleep(10)
         tank.backup_extra = 'limit = "off"'
         tank.configure()
         sh("systemctl", "reload", "zvaultd")
         assert ctl("follow", run_id).code == 0
     assert keeps_to(3, samples, boundary - 6, boundary)
     assert keeps_to(9, samples, boundary + 0.5, boundary + 7)
-    assert keeps_to(2, samples, now + 0.5, now + 6)
+    assert keeps_to(2, samples, now + 0.5, now + 10)
     assert order(events(run_id), "transfer-started") == ["tank/big"], "it was one stream all the time"

@@ -7,14 +7,15 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from peer import KNOWN, clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
-from world import ctl, events, eventually, journal, noise, ok, sh, snapshots
+from world import command_lines, ctl, events, eventually, journal, noise, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 900, "peer": True}
+LAB = {"mem": "4G", "timeout": 2250, "peer": True}
 SIZE = 32 << 20
 
 
@@ -93,7 +94,13 @@ def kill(*words: str) -> None:
     found = [int(line.split()[0]) for line in lines if all(word in line for word in words)]
     assert found, lines
     for pid in found:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def quiet() -> bool:
+    """Whether nobody sends or receives over there."""
+    return not peer("pgrep -x zfs", check=False)
 
 
 def pulled() -> None:
@@ -135,7 +142,7 @@ def test_a_host_that_does_not_answer_is_told_soon(pools: None) -> None:
     daemon(config("ssh://root@10.99.0.77/tank"))
     began = time.monotonic()
     said = ctl("run", "filer")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert said.code == 1
     assert "cannot reach ssh://root@10.99.0.77" in said.out + said.err
     assert "No route to host" in said.out + said.err
@@ -149,7 +156,7 @@ def test_a_stream_whose_ssh_is_killed_is_taken_up_again(pools: None) -> None:
     kill("ssh -T", "zfs send", "tank/big@")
     eventually("the run to end", lambda: backup("filer")["state"] == "idle")
     assert backup("filer")["last_result"] in {"failed", "partial"}
-    eventually("the send over there to end", lambda: not peer("pgrep -x zfs", check=False), seconds=20)
+    eventually("the send over there to end", quiet)
     resumes("filer")
     pulled()
 
@@ -160,7 +167,7 @@ def test_a_push_whose_ssh_is_killed_is_taken_up_again(pools: None) -> None:
     kill("ssh -T", "zfs receive", "attic/")
     eventually("the run to end", lambda: backup("push")["state"] == "idle")
     assert backup("push")["last_result"] == "failed"
-    eventually("the receive over there to end", lambda: not peer("pgrep -x zfs", check=False), seconds=20)
+    eventually("the receive over there to end", quiet)
     resumes("push")
     pushed()
 
@@ -177,6 +184,9 @@ def test_a_link_that_drops_every_packet_is_noticed_and_taken_up_again(pools: Non
     peer("nft flush ruleset")
     resumes("filer")
     pulled()
+    # The send over there finds out only when TCP tries again, and keeps its pool busy for so long.
+    peer("pkill -x zfs", check=False)
+    eventually("it to end", quiet)
 
 
 def test_connections_whose_masters_died_are_made_anew(pools: None) -> None:
@@ -186,5 +196,6 @@ def test_connections_whose_masters_died_are_made_anew(pools: None) -> None:
     ok("run", "filer")
     pulled()
     peer("systemctl restart ssh; pkill -f sshd-session", check=False)
+    eventually("this end to hear of it", lambda: "ssh: /run/zvault/ssh/" not in command_lines())
     ok("run", "filer")
     pulled()

@@ -20,7 +20,7 @@ from peer import (
 )
 from world import ctl, get, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 1000, "peer": True}
+LAB = {"mem": "4G", "timeout": 2500, "peer": True}
 
 # Also in docs/how-to/ssh.md.
 PULL = "bookmark,destroy,hold,mount,release,send,snapshot"

@@ -10,7 +10,7 @@ import pytest
 from peer import clean, daemon, hashes, introduce, let_in, peer, peer_hashes, peer_pool, peer_snapshots
 from world import ctl, fill, get, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 1000, "peer": True}
+LAB = {"mem": "4G", "timeout": 2500, "peer": True}
 
 # Also in docs/how-to/ssh.md.
 PUSH = "canmount,create,destroy,mount,readonly,receive,userprop,volmode"

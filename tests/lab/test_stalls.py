@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from world import World, ctl, eventually, journal, metrics, ok, sh, status
 
-LAB = {"mem": "4G", "timeout": 700}
+LAB = {"mem": "4G", "timeout": 1750}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 IMPATIENT = {"zfs_deadman_ziotime_ms": 2000, "zfs_deadman_checktime_ms": 500, "zio_slow_io_ms": 1500}
@@ -18,15 +19,23 @@ USUAL = {name: (PARAMETERS / name).read_text() for name in IMPATIENT}
 SERVER = "zvault-device@*"
 
 
+class Patient(World):
+    """A server may stand still for as long as a busy guest needs to see all that comes of it."""
+
+    def config_text(self) -> str:
+        return super().config_text().replace('timeout = "20s"', 'timeout = "150s"')
+
+
 @pytest.fixture(scope="module")
 def vault() -> Iterator[World]:
     """A vault that is up, and a kernel that calls a task hung after seconds."""
-    it = World()
+    it = Patient()
     it.clean()
-    sh("sysctl", "-qw", "kernel.hung_task_timeout_secs=2", "kernel.hung_task_check_interval_secs=1")
     it.source()
     it.start()
     ok("vault", "up", "cold")
+    # Not before: on a busy machine what made all this might have taken so long, too.
+    sh("sysctl", "-qw", "kernel.hung_task_timeout_secs=2", "kernel.hung_task_check_interval_secs=1")
     yield it
     it.clean()
 
@@ -66,39 +75,44 @@ def told_by_openzfs(kind: str) -> int:
 
 def test_whose_storage_it_is_that_stands_still(vault: World):
     assert count("hung_task") == count("txg_sync") == count("deadman") == count("delay") == 0
+    warnings = ""
     with paused() as waits:
         for kind in ("hung_task", "txg_sync", "deadman"):
-            eventually(f"{kind} to be counted", lambda kind=kind: count(kind), seconds=15)
-        warnings = " ".join(status()["daemon"]["warnings"])
+            eventually(f"{kind} to be counted", lambda kind=kind: count(kind))
+            # Of each kind the last is told: others may come to hang later.
+            warnings += " ".join(status()["daemon"]["warnings"])
         assert ctl("status").code == 1
-    assert waits.wait(20) == 0
-    eventually("the slow request to be counted", lambda: count("delay"), seconds=15)
+    assert waits.wait(120) == 0
+    eventually("the slow request to be counted", lambda: count("delay"))
     assert f"vault cold: zfs (process {waits.pid}) has hung in OpenZFS for more than" in warnings
     assert "vault cold: transaction group" in warnings
-    assert "vault cold: a request to nbd0 has not come back" in warnings
+    assert re.search(r"vault cold: a request to nbd\d has not come back", warnings)
     for kind, words in {
-        "hung_task": f"vault cold: zfs (process {waits.pid}) has hung in OpenZFS",
+        "hung_task": rf"vault cold: zfs \(process {waits.pid}\) has hung in OpenZFS",
         "txg_sync": "has been on its way to storage for",
-        "deadman": "a request to nbd0 has not come back",
-        "delay": "a request to nbd0 took",
+        "deadman": r"a request to nbd\d has not come back",
+        "delay": r"a request to nbd\d took",
     }.items():
-        assert words in journal("VAULT=cold", f"STALL={kind}")
+        assert re.search(words, journal("VAULT=cold", f"STALL={kind}"))
     assert journal("STALL=deadman").count("\n") == 1, "one line, however many signs there are"
 
 
 def test_what_was_told_is_not_told_again_by_the_next_daemon(vault: World):
-    before = told_by_openzfs("deadman")
-    assert before
     set_parameters(USUAL)
+    assert told_by_openzfs("deadman")
+    eventually("all to be counted", lambda: count("deadman") == told_by_openzfs("deadman"))
+    before = told_by_openzfs("deadman")
     sh("systemctl", "restart", "zvaultd")
     set_parameters(IMPATIENT)
     with paused() as waits:
         # Events come in order: with this one, all that were before it have been heard.
-        eventually("a new one to be counted", lambda: count("deadman"), seconds=15)
-    assert waits.wait(20) == 0
-    new = told_by_openzfs("deadman") - before
-    assert new
-    eventually("all new ones to be counted, and no others", lambda: count("deadman") == new, seconds=10)
+        eventually("a new one to be counted", lambda: count("deadman"))
+    assert waits.wait(120) == 0
+    assert told_by_openzfs("deadman") > before
+    eventually(
+        "all new ones to be counted, and no others",
+        lambda: count("deadman") == told_by_openzfs("deadman") - before,
+    )
 
 
 def test_another_pools_storage_is_not_the_vaults(vault: World):
@@ -109,7 +123,9 @@ def test_another_pools_storage_is_not_the_vaults(vault: World):
     image = Path("/var/lib/zvault-lab/tank.img")
     with Path("/tank/big/noise").open("rb") as noise:
         pieces = [noise.read(1 << 20)[:4096] for _ in range(8)]
-    sh("zpool", "export", "tank")
+    # It is busy for as long as anybody asks it for anything, and the daemon does so now and then.
+    export = ["zpool", "export", "tank"]
+    eventually("nobody to look at the pool", lambda: subprocess.run(export).returncode == 0)
     # Of a file, whose blocks lie there as they are: without its metadata the pool could not be imported any more.
     with image.open("r+b") as disk:
         content = disk.read()
@@ -125,8 +141,8 @@ def test_another_pools_storage_is_not_the_vaults(vault: World):
     assert "ereport.fs.zfs.checksum" in words
     deadmen = count("deadman")
     with paused() as waits:
-        eventually("a later event of the vault's", lambda: count("deadman") > deadmen, seconds=15)
-    assert waits.wait(20) == 0
+        eventually("a later event of the vault's", lambda: count("deadman") > deadmen)
+    assert waits.wait(120) == 0
     assert count("checksum") == count("checksum", "") == 0
 
 
@@ -135,8 +151,8 @@ def test_a_pool_that_is_suspended_counts_and_goes_on(vault: World):
     assert count("suspended") == 0
     sh("systemctl", "kill", "--signal=KILL", SERVER)
     waits = subprocess.Popen(["zfs", "set", "org.zvault.test:x=z", "cold"])
-    eventually("the suspension to be counted", lambda: count("suspended"), seconds=40)
+    eventually("the suspension to be counted", lambda: count("suspended"))
     assert "vault cold: its pool has suspended its I/O" in journal("VAULT=cold", "STALL=suspended")
     assert count("io") or count("probe_failure")
-    assert waits.wait(60) == 0, "zvault brings it back by itself"
-    eventually("it to be well", lambda: status()["vaults"][0]["health"] == "ONLINE", seconds=60)
+    assert waits.wait(200) == 0, "zvault brings it back by itself"
+    eventually("it to be well", lambda: status()["vaults"][0]["health"] == "ONLINE")

@@ -35,8 +35,10 @@ ALL = bool(os.environ.get("ZVAULT_ALL"))
 SECONDS, MINUTES = 2.0, 150.0
 """That the storage stays away after all who look have been told."""
 
-PROMPT = 5.0
-"""Seconds within which whoever asks has an answer: the daemon's patience is half of it, the rest is a busy guest."""
+PROMPT = 15.0
+"""Seconds within which whoever asks has an answer: the daemon's patience is 2.5 s of it, the rest is a busy guest. Who
+waits for the storage itself waits for 30 s (zpool.LOOK_DEADLINE), or for ever.
+"""
 
 PORT = 10809
 
@@ -58,10 +60,9 @@ class Storage:
 @contextmanager
 def cut(port: int, *sides: str) -> Iterator[None]:
     """Let no packet to (``dport``) or from (``sport``) a port through; neither end is told."""
-    sh("nft", "add", "table", "inet", "cut")
-    sh("nft", "add", "chain", "inet", "cut", "c", "{ type filter hook input priority 0; }")
-    for side in sides:
-        sh("nft", "add", "rule", "inet", "cut", "c", "tcp", side, str(port), "drop")
+    rules = "".join(f"tcp {side} {port} drop; " for side in sides)
+    # All at once: it is to hit the middle of something.
+    sh("nft", f"table inet cut {{ chain c {{ type filter hook input priority 0; {rules}}}; }}")
     try:
         yield
     finally:
@@ -90,7 +91,7 @@ class Server:
         settings += ["rdelay=5ms", f"wdelay={self.wdelay}"]
         argv = ["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(PORT), *filters, "file", str(DISK / "cold.img")]
         self.process = subprocess.Popen([*argv, *settings], stderr=subprocess.DEVNULL)
-        eventually("the server", listens, seconds=10)
+        eventually("the server", listens)
 
     def stop(self) -> None:
         """Kill it."""
@@ -154,10 +155,14 @@ def rbd(it: ceph.Cluster, more: str = "", timeout: int = 3) -> Iterator[Storage]
         yield
         it.ceph("osd", "unset", "pause")
 
-    osd = it.ceph("osd", "dump")["osds"][0]["public_addrs"]["addrvec"][0]["addr"]
+    def port() -> int:
+        """Where the OSD listens, which may be elsewhere each time that it starts."""
+        (osd,) = it.ceph("osd", "dump")["osds"]
+        return int(osd["public_addrs"]["addrvec"][0]["addr"].rpartition(":")[2])
+
     faults = {
         "osd stopped": stopped,
-        "osd cut": lambda: cut(int(osd.rpartition(":")[2]), "dport", "sport"),
+        "osd cut": lambda: cut(port(), "dport", "sport"),
         "paused": paused,
     }
     table = f'rbd = "rbd_meta/cold"\nsize = "1G"\ndata_pool = "data"{more}'
@@ -276,16 +281,22 @@ def last_run() -> dict[str, Any]:
     return told["runs"][0]
 
 
+def backup() -> dict[str, Any]:
+    told = answer(ask("GET", "/v1/status"))
+    assert told is not None
+    return told["backups"][0]
+
+
 def receive(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> None:
     """A stream on its way breaks off; its run tries again until the storage is back, and resumes."""
     world.noise(Path(f"/tank/home/noise{time.monotonic_ns()}"), storage.noise)
     time.sleep(1.1)
     ok("run", "--no-wait", "tank")
-    eventually("bytes on their way", lambda: world.status()["backups"][0]["bytes_done"] > 1 << 18)
+    eventually("bytes on their way", lambda: backup()["bytes_done"] > 1 << 18, every=0.05)
     with fault():
-        eventually("it to be told", watcher.told, seconds=30)
+        eventually("it to be told", watcher.told)
         time.sleep(outage)
-    ended = 90 + outage
+    ended = 240 + outage
     run = eventually("the run to end", lambda: (run := last_run())["ended"] and run, seconds=ended, every=1)
     assert run["result"] == "ok", run
     assert "interrupted receive" in world.journal() or "resume to" in world.journal()
@@ -297,11 +308,11 @@ def scrub(storage: Storage, fault: Fault, outage: float, watcher: Watcher) -> No
     sh("zpool", "scrub", "cold")
     with fault():
         touch = subprocess.Popen(["zfs", "set", "org.zvault.test:x=y", "cold"])
-        eventually("it to be told", watcher.told, seconds=30)
+        eventually("it to be told", watcher.told)
         time.sleep(outage)
-    eventually("it to go on by itself", watcher.well, seconds=60 + outage)
-    assert touch.wait(30) == 0
-    assert "vault cold is well again" in world.journal("VAULT=cold")
+    eventually("it to go on by itself", watcher.well, seconds=180 + outage)
+    assert touch.wait(120) == 0
+    eventually("the journal", lambda: "vault cold is well again" in world.journal("VAULT=cold"))
     ok("vault", "down", "cold")
 
 
@@ -314,12 +325,12 @@ def teardown(storage: Storage, fault: Fault, outage: float, watcher: Watcher) ->
         down = ctl("vault", "down", "cold")
         print(f"vault down gave up after {time.monotonic() - began:.1f} s:", down.err)
         assert down.code == 1
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 120
         assert "left as it is: the pool cold" in " ".join(down.err.split())
-        eventually("it to be told", watcher.told, seconds=30)
+        eventually("it to be told", watcher.told)
         time.sleep(outage)
-    eventually("it to go down by itself", watcher.down, seconds=60 + outage)
-    assert touch.wait(30) == 0
+    eventually("it to go down by itself", watcher.down, seconds=180 + outage)
+    assert touch.wait(120) == 0
 
 
 FAULTS = {
@@ -350,6 +361,11 @@ if ALL:
     ]
 
 
+def exported() -> bool:
+    """It is busy for as long as anybody asks it for anything, and the daemon does so now and then."""
+    return subprocess.run(["zpool", "export", "cold"]).returncode == 0
+
+
 def imported() -> bool:
     return "cold" in sh("zpool", "list", "-Ho", "name").split()
 
@@ -370,10 +386,10 @@ def test_what_somebody_wants_so_is_not_mended(stage: Stage):
     vault.vault_extra = 'create = true\nup = "always"'
     vault.configure()
     sh("systemctl", "restart", "zvaultd")
-    eventually("it to be up", lambda: state("up"), seconds=30)
+    eventually("it to be up", lambda: state("up"))
     before = said()
-    sh("zpool", "export", "cold")
-    eventually("it to be told", lambda: state("partial", "somebody exported it"), seconds=30)
+    eventually("nobody to look at the pool", exported)
+    eventually("it to be told", lambda: state("partial", "somebody exported it"))
     eventually("the journal", lambda: said() > before)
     assert said() == before + 1
     assert not imported()
@@ -392,7 +408,7 @@ def test_storage_that_vanishes(stage: Stage, storage: str, fault: str, operation
         ok("run", "tank")
     pid = main_pid()
     with Watcher() as watcher:
-        eventually("a first look", lambda: watcher.vault and watcher.samples, seconds=20)
+        eventually("a first look", lambda: watcher.vault and watcher.samples)
         OPERATIONS[operation](it, it.faults[fault], outage, watcher)
     print("the slowest answers:", watcher.worst)
     assert not watcher.failed
@@ -423,7 +439,7 @@ def test_a_cache_is_written_back_before_the_image_below_goes(stage: Stage):
     cache = sh("losetup", "--find", "--show", "/run/cache").strip()
     table = f'\ncache = {{ bcache = "{cache}", mode = "writeback", sequential_cutoff = "1G" }}'
     state = Path("/sys/block/rbd0/bcache/state")
-    with vault_on(rbd(stage.cluster(), table, timeout=60)) as vault, Watcher() as watcher:
+    with vault_on(rbd(stage.cluster(), table, timeout=200)) as vault, Watcher() as watcher:
         ok("vault", "up", "cold")
         assert "/dev/bcache0" in sh("zpool", "list", "-vHPL", "cold")
         with vault.storage.faults["osd stopped"]():
@@ -435,7 +451,7 @@ def test_a_cache_is_written_back_before_the_image_below_goes(stage: Stage):
             eventually("it to be told", lambda: "still to be written back" in world.journal("VAULT=cold"))
             assert state.read_text() == "dirty\n"
             assert down.poll() is None
-        assert down.wait(60) == 0
+        assert down.wait(200) == 0
         assert not Path("/sys/block/bcache0").exists()
         assert mappings() == []
         unharmed()

@@ -20,10 +20,13 @@ import world
 from watcher import Watcher
 from world import DISK, Done, World, answer, ask, ctl, eventually, get, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 900}
+LAB = {"mem": "4G", "timeout": 2250}
 
 PROFILE = '\nprofile = "nbd-lan"'
 """It has mbuffer, which tells twice a second how far a stream is."""
+
+PROMPT = 15.0
+"""Seconds within which whoever asks has an answer: the daemon's patience is 2.5 s of it, the rest is a busy guest."""
 
 UNIT = "zvault-device@cold-0.service"
 DATASETS = ("tank", "tank/home", "tank/my files")
@@ -250,9 +253,9 @@ def kill_server() -> float:
 
 
 def begin() -> None:
-    """Start a run and wait until bytes flow."""
+    """Start a run and wait until bytes flow, of 40 MiB in 8 s."""
     ok("run", "--no-wait", "tank")
-    eventually("bytes on their way", lambda: status()["backups"][0]["bytes_done"] > 8 << 20, seconds=60)
+    eventually("bytes on their way", lambda: status()["backups"][0]["bytes_done"] > 8 << 20, every=0.05)
 
 
 def ended() -> dict[str, Any] | None:
@@ -262,18 +265,18 @@ def ended() -> dict[str, Any] | None:
 
 def test_a_server_killed_while_it_is_written_to(tank):
     world.noise(Path("/tank/home/noise"), 40)
-    tank.delay = "filter=delay wdelay=20ms"
+    tank.backup_extra, tank.delay = 'limit = "5M"', "filter=delay wdelay=20ms"
     tank.vault_extra += PROFILE
     tank.start()
     begin()
     with Watcher() as watcher:
         killed = kill_server()
-        run = eventually("the run to fail", ended, seconds=60)
+        run = eventually("the run to fail", ended, seconds=200)
         took = time.monotonic() - killed
     print(f"failed {took:.1f} s after the kill; the slowest answers: {watcher.worst}", run)
-    assert took < 30
+    assert took < 90
     assert not watcher.failed
-    assert max(watcher.worst.values()) < 10
+    assert max(watcher.worst.values()) < PROMPT
     assert run["result"] in {"failed", "partial"}
     assert run["error"]["reason"] in {"device-gone", "pool-suspended"}
     assert run["error"]["next"]
@@ -288,16 +291,17 @@ def test_a_server_killed_while_it_is_written_to(tank):
 
 def test_a_server_that_cannot_come_back_at_once(tank):
     world.noise(Path("/tank/home/noise"), 40)
-    tank.delay = "filter=delay wdelay=20ms"
+    tank.backup_extra, tank.delay = 'limit = "5M"', "filter=delay wdelay=20ms"
     tank.vault_extra += PROFILE
     tank.start()
     begin()
+    device = eventually("where it is to be told", lambda: status()["vaults"][0]["devices"][0]["path"])
     thief = subprocess.Popen(["nbdkit", "-f", "-U", "/run/thief.sock", "memory", "64M"])
     try:
-        eventually("the thief's server", Path("/run/thief.sock").exists, seconds=10)
+        eventually("the thief's server", Path("/run/thief.sock").exists)
         with without("nbdkit"), Watcher() as watcher:
             kill_server()
-            run = eventually("the run to fail", ended, seconds=60)
+            run = eventually("the run to fail", ended, seconds=200)
             state = status()["vaults"][0]
             print(state)
             assert state["state"] != "down"
@@ -307,14 +311,17 @@ def test_a_server_that_cannot_come_back_at_once(tank):
             down = ctl("vault", "down", "cold")
             assert down.code == 1
             assert "nbdkit is not installed" in down.err
-            assert world.inhibitors() == ""
-            # Somebody else takes its device before it is back; the pool cannot be told to look elsewhere.
-            sh("nbd-client", "-unix", "/run/thief.sock", "/dev/nbd0")
+            eventually("nothing to keep the host awake", lambda: world.inhibitors() == "")
+            # Somebody else takes its device before it is back; the pool cannot be told to look elsewhere. udev may
+            # have it open for a moment.
+            steal = ["nbd-client", "-unix", "/run/thief.sock", device]
+            eventually("its device to be free", lambda: "Connected" in sh(*steal, check=False))
         print(watcher.worst, run)
         assert not watcher.failed
-        assert max(watcher.worst.values()) < 10
-        fails("tank", "busy", "pool cold needs /dev/nbd0", "somebody else", "vault up cold")
-        sh("nbd-client", "-d", "/dev/nbd0")
+        assert max(watcher.worst.values()) < PROMPT
+        fails("tank", "busy", f"pool cold needs {device}", "somebody else", "vault up cold")
+        sh("nbd-client", "-d", device)
+        sh("udevadm", "settle")
     finally:
         thief.kill()
         thief.wait()
@@ -326,7 +333,7 @@ def test_a_server_killed_while_its_vault_is_idle(tank):
     ok("vault", "up", "cold")
     with without("nbdkit"):  # or zvault would have mended it by itself
         kill_server()
-        eventually("it to be seen", lambda: status()["vaults"][0]["state"] == "gone", seconds=10)
+        eventually("it to be seen", lambda: status()["vaults"][0]["state"] == "gone")
         assert ctl("vault", "status").code == 1
     down = ok("vault", "down", "cold")
     print(down.out, down.err, world.journal())
@@ -335,14 +342,14 @@ def test_a_server_killed_while_its_vault_is_idle(tank):
     ok("vault", "up", "cold")
     kill_server()
     ok("vault", "up", "cold")
-    assert status()["vaults"][0]["state"] == "up"
+    eventually("it to be told", lambda: status()["vaults"][0]["state"] == "up")
     ok("vault", "down", "cold")
     world.nothing_left()
 
 
 def test_the_daemon_and_the_device_die_together(tank):
     world.noise(Path("/tank/home/noise"), 40)
-    tank.delay = "filter=delay wdelay=20ms"
+    tank.backup_extra, tank.delay = 'limit = "5M"', "filter=delay wdelay=20ms"
     tank.vault_extra += PROFILE
     tank.start()
     begin()
@@ -351,10 +358,10 @@ def test_the_daemon_and_the_device_die_together(tank):
     os.kill(pid, signal.SIGKILL)
     # zfs receive hangs in the kernel and cannot be killed; systemd must not wait for it for ever.
     died = time.monotonic()
-    eventually("the next daemon", lambda: world.main_pid() not in {0, pid}, seconds=60)
+    eventually("the next daemon", lambda: world.main_pid() not in {0, pid}, seconds=200)
     print(f"the next daemon came after {time.monotonic() - died:.0f} s")
     sh("systemctl", "start", "zvaultd")
-    run = eventually("the catch-up run to end", ended, seconds=60, every=1)
+    run = eventually("the catch-up run to end", ended, seconds=300, every=1)
     assert (run["trigger"], run["result"]) == ("catch-up", "ok")
     assert "resume to" in world.journal(), "what had arrived was not sent again"
     world.nothing_left()
@@ -390,7 +397,7 @@ def kill_on_the_way(verb: str, seconds: float) -> bool:
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     done = answer(asked) is not None
-    eventually("systemd to notice", lambda: world.main_pid() != pid, seconds=20)
+    eventually("systemd to notice", lambda: world.main_pid() != pid)
     sh("systemctl", "reset-failed", "zvaultd")  # or so many starts are too many
     sh("systemctl", "start", "zvaultd")
     return done
@@ -434,14 +441,19 @@ def test_names(tank):
     converges(*DATASETS, "tank/name with  spaces")
 
 
+def exported() -> bool:
+    """It is busy for as long as anybody asks it for anything, and the daemon does so now and then."""
+    return subprocess.run(["zpool", "export", "cold"]).returncode == 0
+
+
 def test_pools_exported_and_imported_by_hand(tank):
     tank.start()
     ok("vault", "up", "cold")
-    sh("zpool", "export", "cold")
+    eventually("nobody to look at the pool", exported)
     eventually("it is seen", lambda: status()["vaults"][0]["state"] == "partial")
     ok("run", "tank")
-    assert status()["vaults"][0]["state"] == "up", "it is pinned"
-    sh("zpool", "export", "cold")
+    eventually("it is up, for it is pinned", lambda: status()["vaults"][0]["state"] == "up")
+    eventually("nobody to look at the pool", exported)
     ok("vault", "down", "cold")
     world.nothing_left()
 
@@ -456,14 +468,15 @@ def test_pools_exported_and_imported_by_hand(tank):
     assert sh("zpool", "list", "-Ho", "health", "cold").strip() == "ONLINE", "it is not ours to export"
     sh("systemctl", "restart", "zvaultd")
     assert sh("zpool", "list", "-Ho", "health", "cold").strip() == "ONLINE"
-    sh("zpool", "destroy", "cold")
+    destroy = ["zpool", "destroy", "cold"]
+    eventually("nobody to look at the pool", lambda: subprocess.run(destroy).returncode == 0)
     world.nothing_left()
 
     # The vault's own pool, but imported from its image: two ways to one disk would destroy it.
     loop = sh("losetup", "--find", "--show", str(tank.image)).strip()
     sh("zpool", "import", "-N", "-d", loop, "cold")
     fails("tank", "refused", "imported from other devices", loop)
-    sh("zpool", "export", "cold")
+    eventually("nobody to look at the pool", exported)
     sh("losetup", "--detach", loop)
     world.nothing_left()
     converges()

@@ -16,7 +16,7 @@ from peer import clean as clean_peer
 from peer import daemon, introduce, peer, peer_pool
 from world import World, ctl, events, eventually, get, main_pid, metrics, nothing_left, ok, sh, status
 
-LAB = {"mem": "4G", "timeout": 1000, "peer": True}
+LAB = {"mem": "4G", "timeout": 2500, "peer": True}
 
 NAME = "spaces and\nünïcode\\n"
 LOOKS = Path("/run/zvault/look")
@@ -90,7 +90,7 @@ def test_a_file_that_differs_is_found_and_named_with_both_hashes(tank: World) ->
     sh("systemctl", "start", "zvaultd")
     ok("vault", "up", "cold")
     assert "result=differs" in get("cold/lab/tank", "org.zvault:verified-sample")
-    eventually("the proofs are read", lambda: status()["backups"][0]["proofs"], seconds=40)
+    eventually("the proofs are read", lambda: status()["backups"][0]["proofs"])
     assert ctl("status").code == 1
     ok("vault", "down", "cold")
 

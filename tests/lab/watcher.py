@@ -56,13 +56,13 @@ class Watcher:
 
     def told(self) -> bool:
         """Whether status and metrics both show that the storage is gone."""
-        shown = self.vault["state"] == "gone" or self.vault["health"] == "SUSPENDED"
+        shown = self.vault.get("state") == "gone" or self.vault.get("health") == "SUSPENDED"
         return shown and (self.samples.get(POOL_STATE) == 1 or self.samples.get(DEVICE_UP) == 0)
 
     def well(self) -> bool:
         """Whether the vault is up and nothing is wrong with it."""
-        return (self.vault["state"], self.vault["health"]) == ("up", "ONLINE")
+        return (self.vault.get("state"), self.vault.get("health")) == ("up", "ONLINE")
 
     def down(self) -> bool:
         """Whether it is down."""
-        return self.vault["state"] == "down"
+        return self.vault.get("state") == "down"

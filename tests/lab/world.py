@@ -24,21 +24,37 @@ METRICS = "127.0.0.1:9712"
 DISK = Path("/var/lib/zvault-lab")
 
 
-def sh(*argv: str, timeout: float = 120, check: bool = True) -> str:
+def sh(*argv: str, timeout: float = 240, check: bool = True) -> str:
     """What a program prints on stdout; with ``check`` it must succeed."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout)
     assert not check or done.returncode == 0, f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
-def eventually(what: str, look: Callable[[], Any], *, seconds: float = 60, every: float = 0.2) -> Any:
-    """Wait until ``look`` gives something true, and return it."""
+def shell(command: str, *, timeout: float = 240, check: bool = True) -> str:
+    """The same for a line of shell, without the spaces around."""
+    return sh("sh", "-c", command, timeout=timeout, check=check).strip()
+
+
+def eventually(
+    what: str | Callable[[], object],
+    look: Callable[[], Any],
+    *,
+    seconds: float = 120,
+    every: float = 0.2,
+) -> Any:
+    """Wait until ``look`` gives something true, and return it. ``what`` may be a function: then it is told at the end.
+
+    It looks once more when the time is over: a busy host may have kept all of it from looking.
+    """
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while True:
+        last = time.monotonic() >= end
         if found := look():
             return found
+        if last:
+            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what}")
         time.sleep(every)
-    raise AssertionError(f"not within {seconds:g} s: {what}")
 
 
 def snapshots(dataset: str) -> list[str]:
@@ -114,9 +130,19 @@ def inhibitors() -> str:
     return "\n".join(line for line in out.splitlines() if line.startswith("zvault"))
 
 
+def command_lines() -> str:
+    """The command line of every process, words ended by NULs as /proc has them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        # A process may end at any time.
+        with contextlib.suppress(OSError):
+            found.append(path.read_text(errors="replace"))
+    return "".join(found)
+
+
 def metrics(address: str = METRICS) -> dict[str, float]:
     """A scrape, by the sample's name with its labels."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")
@@ -157,7 +183,7 @@ def status() -> dict[str, Any]:
 def ask(method: str, path: str) -> socket.socket:
     """Ask the daemon as zvaultctl does, but without the second that takes to start."""
     asked = socket.socket(socket.AF_UNIX)
-    asked.settimeout(60)
+    asked.settimeout(120)
     asked.connect("/run/zvault/zvaultd.sock")
     asked.sendall(f"{method} {path} HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
     return asked
@@ -180,14 +206,30 @@ def events(run: str) -> list[dict[str, Any]]:
 
 
 def journal(*fields: str) -> str:
-    """What the daemon wrote, or what carries the fields given."""
-    match = fields or ("_SYSTEMD_UNIT=zvaultd.service",)
-    return sh("journalctl", "-o", "cat", "--no-pager", *match)
+    """What the daemon wrote, or what carries the fields given; all that was said until now is in it."""
+    # Of a process that has ended already when its line is read, journald knows no unit.
+    match = fields or ("_SYSTEMD_UNIT=zvaultd.service", "+", "SYSLOG_IDENTIFIER=zvaultd")
+    sh("journalctl", "--sync")
+    return sh("journalctl", "-q", "-o", "cat", "--no-pager", *match)
+
+
+def service(prop: str) -> str:
+    """What systemd says of the daemon's unit."""
+    return sh("systemctl", "show", "-P", prop, "zvaultd").strip()
 
 
 def main_pid() -> int:
     """The daemon's process."""
-    return int(sh("systemctl", "show", "-P", "MainPID", "zvaultd").strip())
+    return int(service("MainPID"))
+
+
+def restarted(before: int) -> None:
+    """Wait until systemd has put another daemon in the place of that process, and it is ready."""
+    eventually(
+        "the next daemon is ready",
+        lambda: main_pid() not in {0, before} and service("ActiveState") == "active",
+        seconds=240,
+    )
 
 
 @dataclass
@@ -220,7 +262,7 @@ class World:
 
     def write_volume(self, seed: int) -> None:
         """Fill the volume with repeatable bytes."""
-        eventually("the volume's device", lambda: Path("/dev/zvol/tank/vol").exists(), seconds=10)
+        eventually("the volume's device", lambda: Path("/dev/zvol/tank/vol").exists())
         data = hashlib.shake_256(str(seed).encode()).digest(4 << 20)
         with Path("/dev/zvol/tank/vol").open("r+b") as device:
             device.write(data)
@@ -283,14 +325,24 @@ SERVERS = ("zvault-device@*", "zvault-blockstore@*")
 """Units of servers of devices."""
 
 
-def nothing_left() -> None:
-    """The vault is down and no trace of its use remains on the host."""
-    assert "cold" not in sh("zpool", "list", "-Ho", "name").split()
-    assert not any(Path(f"/sys/block/nbd{n}/pid").exists() for n in range(8)), "an nbd is still connected"
-    assert inhibitors() == ""
-    units = sh("systemctl", "list-units", "--plain", "--no-legend", *SERVERS)
-    assert units.strip() == "", units
-    leases = [
-        str(p) for p in Path("/run/zvault/lease").rglob("*") if p.is_file() and not p.name.startswith(".")
-    ]
-    assert leases == []
+def leases() -> list[str]:
+    """The leases of what zvault has changed on this host; files that begin with a dot are not (yet) any."""
+    found = Path("/run/zvault/lease").rglob("*")
+    return sorted(str(path) for path in found if path.is_file() and not path.name.startswith("."))
+
+
+def left() -> dict[str, object]:
+    """What is on this host of a vault's use, by kind."""
+    found = {
+        "pools": [name for name in sh("zpool", "list", "-Ho", "name").split() if name == "cold"],
+        "connected": [f"nbd{n}" for n in range(8) if Path(f"/sys/block/nbd{n}/pid").exists()],
+        "inhibitors": inhibitors().splitlines(),
+        "units": sh("systemctl", "list-units", "--plain", "--no-legend", *SERVERS).splitlines(),
+        "leases": leases(),
+    }
+    return {kind: things for kind, things in found.items() if things}
+
+
+def nothing_left(*, seconds: float = 20) -> None:
+    """The vault is down and no trace of its use remains on the host; logind hears a little later of a lock's end."""
+    eventually(lambda: f"nothing is left of the vault: {left()}", lambda: not left(), seconds=seconds)

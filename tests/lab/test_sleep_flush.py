@@ -1,0 +1,100 @@
+"""The host sleeps while a cache is written back: that is refused, and if it happens all the same, it ends clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from reboot_guest import dirty, flushing
+from test_sleep import HOOK, RULE, SLEEP_CONF, WAKE, locks, sleep_through, slept, suspend
+from world import World, answer, ask, ctl, eventually, make_tank, ok, sh, snapshots
+
+LAB = {"mem": "4G", "timeout": 1500}
+
+MIB = 60
+"""What the cache has to write back: 10 s at 6 MB/s."""
+
+CACHE = Path("/var/lib/zvault-lab/cache.img")
+
+
+class Cached(World):
+    """A source, and a vault on a slow device behind a fast cache."""
+
+    cache: str
+
+    def source(self) -> None:
+        make_tank("1G")
+        sh("zfs", "create", "tank/home")
+        world.noise(Path("/tank/home/noise"), MIB)
+
+    def config_text(self) -> str:
+        line = 'timeout = "20s"\n'
+        cache = f'cache = {{ bcache = "{self.cache}", mode = "writeback", sequential_cutoff = "1G" }}\n'
+        return super().config_text().replace(line, line + cache)
+
+
+@pytest.fixture
+def tank() -> Iterator[Cached]:
+    Path("/etc/polkit-1/rules.d/10-lab.rules").write_text(RULE)
+    SLEEP_CONF.parent.mkdir(exist_ok=True)
+    SLEEP_CONF.write_text("[Sleep]\nSuspendState=mem\n")
+    # Not a whole number of stripes: of the end of such a device the log of bcache never ceases to complain.
+    HOOK.parent.mkdir(exist_ok=True)
+    HOOK.write_text(WAKE)
+    HOOK.chmod(0o755)
+    it = Cached(delay="filter=rate rate=48M", size="1048584K")
+    it.clean()
+    it.source()
+    sh("truncate", "-s", "1G", str(CACHE))
+    it.cache = sh("losetup", "--find", "--show", str(CACHE)).strip()
+    yield it
+    it.clean()
+    sh("losetup", "-d", it.cache)
+    CACHE.unlink(missing_ok=True)
+
+
+def announced() -> None:
+    """As an administrator has it who passes over what keeps the host awake."""
+    sleep_through("-i")
+
+
+def unannounced() -> None:
+    """As the kernel does it when nobody is asked."""
+    sh("rtcwake", "-m", "mem", "-s", "45", timeout=300, check=False)
+
+
+def last_run() -> dict[str, Any] | None:
+    """The newest run, once it has ended."""
+    newest: dict[str, Any] = ctl("history", "-j").json()["runs"][0]
+    return newest if newest["ended"] else None
+
+
+@pytest.mark.parametrize("fall_asleep", [announced, unannounced])
+def test_what_only_the_cache_has_is_written_back_after_it(tank: Cached, fall_asleep: Any) -> None:
+    tank.start()
+    assert answer(ask("POST", "/v1/run/tank"))
+    eventually("the flush", flushing, every=0.1)
+    assert dirty()
+    assert "vault cold" in "".join(locks("block"))
+    assert suspend().returncode != 0
+    assert dirty()
+    before = slept()
+    fall_asleep()
+    # Where the kernel finds a request under way it may give up, and stay awake.
+    print("slept:", slept() > before)
+    ended = eventually("the run to end", last_run, seconds=240)
+    assert ended["result"] == "ok", ended
+    eventually("the vault to be down", lambda: not Path("/sys/block/bcache0").exists())
+    world.nothing_left()
+
+    ok("vault", "up", "cold")
+    newest = f"tank/home@{snapshots('tank/home')[-1]}"
+    assert world.snapshot_hashes(f"cold/lab/{newest}") == world.snapshot_hashes(newest)
+    sh("zpool", "scrub", "-w", "cold")
+    assert "errors: No known data errors" in sh("zpool", "status", "cold")
+    assert sh("zpool", "list", "-Ho", "health", "cold").strip() == "ONLINE"
+    ok("vault", "down", "cold")
+    world.nothing_left()
