@@ -41,10 +41,10 @@ def tank() -> Iterator[Cached]:
     Path("/etc/polkit-1/rules.d/10-lab.rules").write_text(RULE)
     SLEEP_CONF.parent.mkdir(exist_ok=True)
     SLEEP_CONF.write_text("[Sleep]\nSuspendState=mem\n")
-    # Not a whole number of stripes: of the end of such a device the log of bcache never ceases to complain.
     HOOK.parent.mkdir(exist_ok=True)
     HOOK.write_text(WAKE)
     HOOK.chmod(0o755)
+    # Not a whole number of stripes: of the end of such a device the log of bcache never ceases to complain.
     it = Cached(delay="filter=rate rate=48M", size="1048584K")
     it.clean()
     it.source()
