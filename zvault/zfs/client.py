@@ -18,9 +18,13 @@ from zvault.zfs.listing import FEW, Cache, Points
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
+from zvault.zfs.zpool import suspended
 
 LIST_DEADLINE = 300.0
 """Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (zrepl issues 354 and 480)."""
+
+SUSPENDED = "I/O is currently suspended"
+"""What the zfs command says of each dataset of such a pool (libzfs_util.c, zfs_standard_error)."""
 
 NAMES_IN_ARGV = 1000
 """Snapshots named in one command: the longest names still fit the kernel's limit of 2 MiB."""
@@ -75,10 +79,12 @@ class Zfs:
         self._cache.forget(dataset)
 
     async def tree_or_none(self, root: str) -> Tree:
-        """As ``tree``, but empty where the root does not exist."""
+        """As ``tree``, but empty where the root does not exist. Raises NotFound where a dataset went meanwhile."""
         try:
             return await self.tree(root)
         except NotFound:
+            if await self.exists(root):
+                return await self.tree(root)
             return Tree()
 
     async def _list(self, names: Sequence[str], depth: str, types: str, columns: Sequence[str]) -> list[str]:
@@ -207,7 +213,7 @@ class Zfs:
     async def make_parents(self, dataset: str) -> None:
         """Make the filesystems above ``dataset`` that are not there, never mounted, marked as placeholders.
 
-        Raises VaultFull, or ToolFailed.
+        Raises VaultFull, PoolSuspended, or ToolFailed.
         """
         parts = dataset.split("/")[:-1]
         for depth in range(2, len(parts) + 1):
@@ -220,6 +226,8 @@ class Zfs:
                 )
                 # Another stream below the same parent may have made it meanwhile.
                 if result.returncode != 0 and "already exists" not in result.stderr:
+                    if SUSPENDED in result.stderr:
+                        raise suspended(parts[0])
                     kind = VaultFull if "out of space" in result.stderr else ToolFailed
                     advice = "make room on the vault: prune more, or grow its device"
                     raise kind(
@@ -227,11 +235,16 @@ class Zfs:
                     )
 
     async def exists(self, dataset: str) -> bool:
-        """Whether a dataset or snapshot exists."""
+        """Whether a dataset or snapshot exists. Raises PoolSuspended, ToolFailed where that cannot be known."""
         result = await self.host.run(
             ["zfs", "list", "-H", "-o", "name", dataset], deadline=LIST_DEADLINE, check=False
         )
-        return result.returncode == 0
+        if result.returncode == 0:
+            return True
+        failure = _list_failure(dataset, result)
+        if isinstance(failure, NotFound):
+            return False
+        raise failure
 
     async def abort_receive(self, dataset: str) -> None:
         """Give up an interrupted receive's partial state (``zfs receive -A``).
@@ -265,8 +278,10 @@ class Zfs:
 
 def _list_failure(name: str, result: Result) -> Exception:
     complaint = result.complaint()
+    pool = name.split("/", maxsplit=1)[0].split("@", maxsplit=1)[0]
+    if SUSPENDED in complaint:
+        return suspended(pool)
     if "does not exist" in complaint or "no such pool" in complaint:
-        pool = name.split("/", maxsplit=1)[0].split("@", maxsplit=1)[0]
         return NotFound(
             f"there is no dataset '{name}'",
             complaint,

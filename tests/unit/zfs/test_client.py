@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zvault.core.address import Address
-from zvault.core.errors import NotFound, ToolFailed, VaultFull
+from zvault.core.errors import NotFound, PoolSuspended, ToolFailed, VaultFull
 from zvault.core.flags import SentFlags
 from zvault.core.model import Snapshot
 from zvault.core.replication import Action, Step
@@ -129,9 +129,40 @@ async def test_a_listing_that_fails_says_whether_it_is_missing_or_broken(words: 
 async def test_what_is_not_there_is_an_empty_tree_only_where_that_is_meant() -> None:
     client, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': dataset does not exist\n"))
     assert len(await client.tree_or_none("cold/a")) == 0
-    broken, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': pool I/O is currently suspended\n"))
+    broken, _ = zfs(lambda _: (1, "", "cannot iterate filesystems: I/O error\n"))
     with pytest.raises(ToolFailed):
         await broken.tree_or_none("cold/a")
+    stuck, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': pool I/O is currently suspended\n"))
+    with pytest.raises(PoolSuspended, match="'cold'"):
+        await stuck.tree_or_none("cold/a")
+
+
+async def test_a_tree_of_which_a_part_goes_while_it_is_listed_is_not_taken_for_an_empty_one() -> None:
+    lists = 0
+
+    def answer(argv: list[str]) -> Answer:
+        nonlocal lists
+        if "-r" not in argv:
+            return 0, "cold/a\n", ""
+        lists += 1
+        return 1, "", "cannot open 'cold/a/b': dataset does not exist\n"
+
+    client, _ = zfs(answer)
+    with pytest.raises(NotFound, match="cold/a"):
+        await client.tree_or_none("cold/a")
+    assert lists == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [("pool I/O is currently suspended", PoolSuspended), ("permission denied", ToolFailed)],
+)
+async def test_what_cannot_be_known_is_not_taken_for_absent(words: str, kind: type) -> None:
+    client, _ = zfs(lambda _: (1, "", f"cannot open 'cold/a': {words}\n"))
+    with pytest.raises(kind):
+        await client.exists("cold/a")
+    absent, _ = zfs(lambda _: (1, "", "cannot open 'cold/a': dataset does not exist\n"))
+    assert not await absent.exists("cold/a")
 
 
 async def test_holds_by_snapshot() -> None:
@@ -189,7 +220,7 @@ async def test_a_listing_that_cannot_be_completed_fails() -> None:
         return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-\n", ""
 
     client, _ = zfs(answer)
-    with pytest.raises(ToolFailed, match="suspended"):
+    with pytest.raises(PoolSuspended):
         await client.tree("tank")
 
 
@@ -340,10 +371,24 @@ async def test_only_missing_parents_are_made_and_marked() -> None:
 
 @pytest.mark.parametrize(("words", "kind"), [("out of space", VaultFull), ("pool is read-only", ToolFailed)])
 async def test_parents_that_cannot_be_made(words: str, kind: type) -> None:
-    client, _ = zfs(lambda argv: (1, "", f"cannot {argv[1]} 'cold/host': {words}\n"))
+    def answer(argv: list[str]) -> Answer:
+        return (
+            1,
+            "",
+            f"cannot {argv[1]} 'cold/host': {words if argv[1] == 'create' else 'dataset does not exist'}\n",
+        )
+
+    client, _ = zfs(answer)
     with pytest.raises(kind, match="cannot make 'cold/host'") as failure:
         await client.make_parents("cold/host/tank")
     assert words in failure.value.why
+
+
+async def test_parents_in_a_pool_that_is_suspended_meanwhile() -> None:
+    absent, stuck = "dataset does not exist", "pool I/O is currently suspended"
+    client, _ = zfs(lambda argv: (1, "", f"cannot do it: {absent if argv[1] == 'list' else stuck}\n"))
+    with pytest.raises(PoolSuspended, match="'cold'"):
+        await client.make_parents("cold/host/tank")
 
 
 async def test_properties_may_hold_tabs() -> None:
