@@ -1,5 +1,7 @@
 """What a guest does that is shut down in the middle: see what the last shutdown left, then run into the next.
 
+A reboot begins it anew within the same guest, a poweroff ends that.
+
 Its pools lie on the disks that outlive it. Of the host's own files nothing does, so each boot begins with the
 configuration alone. ``/share`` keeps what the tests know.
 """
@@ -8,7 +10,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ SLOW, LATE = 120, 150
 """MiB of what is sent slowly, and of what a pool has to write out before its export, at 6 MB/s."""
 
 KNOWN = Path("/share/moment")
-"""Where the last boot was shut down."""
+"""At what the last boot was when it was shut down."""
 
 RULE = """polkit.addRule(function(action, subject) {
     if (/^org.freedesktop.login1.*-ignore-inhibit$/.test(action.id)) return polkit.Result.YES;
@@ -164,11 +165,11 @@ def after_export_and_scrub() -> None:
     same("cold", "tank/slow")
 
 
-INTO: dict[str, Callable[[], bool]] = {
-    "receive and flush": into_receive_and_flush,
-    "export and scrub": into_export_and_scrub,
+INTO: dict[str, tuple[Callable[[], bool], str]] = {
+    "receive and flush": (into_receive_and_flush, "reboot"),
+    "export and scrub": (into_export_and_scrub, "poweroff"),
 }
-"""The result: whether a shutdown is refused then."""
+"""Moments in their order: how to get there, which tells whether a shutdown is refused then; and the shutdown."""
 
 AFTER = {
     "receive and flush": after_receive_and_flush,
@@ -177,23 +178,27 @@ AFTER = {
 
 
 def main() -> None:
-    """One boot: with where it is to be shut down, or only to see what was left."""
+    """One boot: see what the last shutdown left, then go down in the next moment, if there is one."""
     Path("/etc/polkit-1/rules.d/10-lab.rules").write_text(RULE)
-    into = sys.argv[1]
-    if KNOWN.exists():
+    moments = list(INTO)
+    last = KNOWN.read_text() if KNOWN.exists() else None
+    if last is not None:
+        print(f"up after {last}", flush=True)
         sh("zpool", "import", "-d", "/dev/ubda", "tank")
-        AFTER[KNOWN.read_text()]()
-    if not into:
+        AFTER[last]()
+        del moments[: moments.index(last) + 1]
+    if not moments:
         return
-    is_refused = INTO[into]()
-    KNOWN.write_text(into)
+    get_there, shutdown = INTO[moments[0]]
+    is_refused = get_there()
+    KNOWN.write_text(moments[0])
     sh("sync", "-f", "/share")
     if is_refused:
-        done = subprocess.run(["systemctl", "poweroff"], capture_output=True, text=True, timeout=240)
+        done = subprocess.run(["systemctl", shutdown], capture_output=True, text=True, timeout=240)
         print("refused:", done.returncode, done.stderr.strip())
         assert done.returncode != 0
-    print(f"going down during {into}", flush=True)
-    sh("systemctl", "poweroff", "-i")
+    print(f"{shutdown} during {moments[0]}", flush=True)
+    sh("systemctl", shutdown, "-i")
     time.sleep(900)
 
 
