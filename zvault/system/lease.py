@@ -16,12 +16,16 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zvault.core.errors import Busy, ZvaultError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 LOCK_POLL = 0.05
+FOLDER_TRIES = 100
+
+T = TypeVar("T")
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*(/[A-Za-z0-9][A-Za-z0-9_.:-]*)*")
 
 
@@ -56,19 +60,8 @@ class LeaseStore:
         ``data`` must be JSON. Raises OSError when it cannot be kept.
         """
         path = self._path(name)
-        self._make_directory(path.parent)
         text = json.dumps({"boot_id": self.boot_id, "time": self._clock(), "data": dict(data)}, indent=1)
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with os.fdopen(_private(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(path)
-        except BaseException:
-            scratch.unlink(missing_ok=True)
-            raise
-        _sync_directory(path.parent)
+        self._in_folder(path, lambda: _write(path, text + "\n"))
 
     def get(self, name: str) -> dict[str, Any] | None:
         """A lease's data, or None where there is none.
@@ -95,9 +88,9 @@ class LeaseStore:
         path = self._path(name)
         try:
             path.unlink()
+            _sync_directory(path.parent)
         except FileNotFoundError:
             return
-        _sync_directory(path.parent)
         for folder in path.parents:
             if folder == self.directory or not folder.is_relative_to(self.directory):
                 break
@@ -108,10 +101,11 @@ class LeaseStore:
 
     def names(self, prefix: str = "") -> list[str]:
         """The names of all leases that start with ``prefix``, sorted."""
+        # Folders may go meanwhile, which this takes for empty.
         found = (
-            path.relative_to(self.directory).as_posix()
-            for path in self.directory.rglob("*")
-            if path.is_file() and not path.name.startswith(".")
+            (Path(folder) / name).relative_to(self.directory).as_posix()
+            for folder, _, files in os.walk(self.directory)
+            for name in files
         )
         return sorted(name for name in found if _NAME.fullmatch(name) and name.startswith(prefix))
 
@@ -123,8 +117,7 @@ class LeaseStore:
         """
         path = self._path(name)
         path = path.with_name(f".{path.name}.lock")
-        self._make_directory(path.parent)
-        fd = _private(path, os.O_RDWR | os.O_CREAT)
+        fd = self._in_folder(path, lambda: _private(path, os.O_RDWR | os.O_CREAT))
         try:
             give_up = time.monotonic() + deadline
             while not _try_lock(fd):
@@ -144,12 +137,36 @@ class LeaseStore:
             raise ValueError(f"{name!r} is no name for a lease")
         return self.directory / name
 
+    def _in_folder(self, path: Path, do: Callable[[], T]) -> T:
+        """Make a file's folder, and do what needs it; again where somebody dropped the last lease in it meanwhile."""
+        for _ in range(FOLDER_TRIES - 1):
+            with contextlib.suppress(FileNotFoundError):
+                self._make_directory(path.parent)
+                return do()
+        self._make_directory(path.parent)
+        return do()
+
     def _make_directory(self, folder: Path) -> None:
         missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
         for parent in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 parent.mkdir(mode=0o700 if parent.is_relative_to(self.directory) else 0o755)
             _sync_directory(parent.parent)
+
+
+def _write(path: Path, text: str) -> None:
+    """Have a file with this text, whole or not at all, on disk. Raises OSError."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(_private(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
 
 
 def _private(path: Path, flags: int) -> int:

@@ -19,6 +19,26 @@ def store(tmp_path: Path) -> LeaseStore:
     return LeaseStore(tmp_path / "run" / "lease", boot_id="this", clock=lambda: 1234.5)
 
 
+def come_and_go(directory: Path, name: str) -> None:
+    leases = LeaseStore(directory, boot_id="this")
+    for _ in range(300):
+        leases.put(name, {})
+        assert name in leases.names()
+        leases.drop(name)
+
+
+def test_one_process_may_drop_the_last_of_a_folder_while_another_puts_the_next(tmp_path: Path):
+    others = [
+        multiprocessing.Process(target=come_and_go, args=(tmp_path, f"look/deep/{n}")) for n in range(3)
+    ]
+    for one in others:
+        one.start()
+    for one in others:
+        one.join()
+    assert [one.exitcode for one in others] == [0, 0, 0]
+    assert LeaseStore(tmp_path).names() == []
+
+
 def test_what_was_put_is_got_until_it_is_dropped(store: LeaseStore):
     assert store.get("vault/cold") is None
     store.put("vault/cold", {"nbd": 3, "queue": {"scheduler": "none"}, "path": "/ü x"})
