@@ -55,8 +55,8 @@ class Small(World):
         world.fill(Path("/tank/home"), 1, count=5)
 
 
-@pytest.fixture
-def tank() -> Iterator[Small]:
+def let_it_sleep() -> None:
+    """Have the host sleep when it is told to, and the clock wake it."""
     Path("/etc/polkit-1/rules.d/10-lab.rules").write_text(RULE)
     # Or it would try its other ways to sleep, from which the clock does not wake it any more.
     SLEEP_CONF.parent.mkdir(exist_ok=True)
@@ -64,6 +64,11 @@ def tank() -> Iterator[Small]:
     HOOK.parent.mkdir(exist_ok=True)
     HOOK.write_text(WAKE)
     HOOK.chmod(0o755)
+
+
+@pytest.fixture
+def tank() -> Iterator[Small]:
+    let_it_sleep()
     it = Small(delay=SLOWLY, size="2G", backup_extra='limit = "4M"')
     it.clean()
     it.source()

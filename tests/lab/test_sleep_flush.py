@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import world
 from reboot_guest import dirty, flushing
-from test_sleep import HOOK, RULE, SLEEP_CONF, WAKE, locks, sleep_through, slept, suspend
+from test_sleep import let_it_sleep, locks, sleep_through, slept, suspend
 from world import World, answer, ask, ctl, eventually, make_tank, ok, sh, snapshots
 
 LAB = {"mem": "4G", "timeout": 1500}
@@ -38,12 +38,7 @@ class Cached(World):
 
 @pytest.fixture
 def tank() -> Iterator[Cached]:
-    Path("/etc/polkit-1/rules.d/10-lab.rules").write_text(RULE)
-    SLEEP_CONF.parent.mkdir(exist_ok=True)
-    SLEEP_CONF.write_text("[Sleep]\nSuspendState=mem\n")
-    HOOK.parent.mkdir(exist_ok=True)
-    HOOK.write_text(WAKE)
-    HOOK.chmod(0o755)
+    let_it_sleep()
     # Not a whole number of stripes: of the end of such a device the log of bcache never ceases to complain.
     it = Cached(delay="filter=rate rate=48M", size="1048584K")
     it.clean()
