@@ -36,11 +36,14 @@ class Doubts:
         self.places: dict[str, Location] = {}
         self.unsteady: list[str] = []
         self.second = False
+        self.told: set[str] = set()
+        """Those whose second run ended."""
 
     def takes(self, name: str, reports: list[pytest.TestReport]) -> bool:
         """Whether a test's reports are kept back."""
         failed = any(report.failed for report in reports)
         if self.second:
+            self.told.add(name)
             if not failed:
                 self.unsteady.append(name)
             return False
@@ -60,9 +63,9 @@ class Doubts:
         return self
 
     def tell(self, session: pytest.Session) -> None:
-        """Have those count that were not run again."""
-        if not self.second:
-            for reports in self.reports.values():
+        """Have those count that were not run again, for whatever reason."""
+        for name, reports in self.reports.items():
+            if name not in self.told:
                 forward(session, reports)
 
     def summary(self, terminal: pytest.TerminalReporter) -> None:

@@ -70,10 +70,10 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(suite: Path, *options: str, shaky: int, bad: bool) -> tuple[int, str]:
-    """How pytest ends and what it says, of one module of six tests."""
+def run(suite: Path, *options: str, shaky: int, bad: bool, more: str = "") -> tuple[int, str]:
+    """How pytest ends and what it says, of one module of six tests, which has ``more`` at its end."""
     module = suite / "tests" / "lab" / "test_it.py"
-    module.write_text(TESTS.replace("SHAKY", str(shaky)).replace("BAD", str(bad)))
+    module.write_text(TESTS.replace("SHAKY", str(shaky)).replace("BAD", str(bad)) + more)
     environment = {
         name: text for name, text in os.environ.items() if not name.startswith(("PYTEST", "ZVAULT"))
     }
@@ -110,6 +110,14 @@ def test_one_that_fails_twice_has_failed(suite: Path) -> None:
     assert "FAILED tests/lab/test_it.py::test_bad" in out
     assert "unsteady: 1 failed" in out
     assert seen(suite)["bad"] == 2
+
+
+def test_one_whose_second_run_never_came_has_failed(suite: Path) -> None:
+    once = "if SEEN.joinpath('good').exists():\n    pytest.skip('not again', allow_module_level=True)\n"
+    code, out = run(suite, "--unsteady=3", shaky=1, bad=False, more=once)
+    assert code == 1
+    assert "FAILED tests/lab/test_it.py::test_shaky[1]" in out
+    assert seen(suite)["shaky1"] == 1
 
 
 def test_where_many_fail_all_have_failed(suite: Path) -> None:
