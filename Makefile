@@ -8,13 +8,17 @@ PYTHON := /usr/bin/python3
 # Where setup keeps the host's tools; empty until it ran.
 VENV = $(shell $(PYTHON) -B $(LAB)/cache.py venv)
 TOOL = PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. $(VENV)/bin
-LINTED = zvault tests docs $(LAB)/run
+LINTED = zvault tests docs $(LAB)/run $(LAB)/soak
 NAME ?= pipeline
 # make lab T="tests/lab/test_prune.py -k held": these tests only
 T ?=
+# make soak N=3: so many runs
+N ?= 10
+# Unit tests at once: some measure, so each has a CPU.
+WORKERS := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab demo bench format install clean
+.PHONY: help setup ready test lint types unit lab soak demo bench format install clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -40,10 +44,13 @@ types: ## static types
 	@$(TOOL)/mypy
 
 unit: ## tests that need nothing; T="FILE -k NAME" for some
-	@$(TOOL)/python -m pytest $(or $(T),tests/unit)
+	@$(TOOL)/python -m pytest -n $(WORKERS) --dist worksteal $(or $(T),tests/unit)
 
 lab: ## tests in a real kernel with real OpenZFS; T= as well
-	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=3)
+	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
+
+soak: setup ## run the whole lab N=10 times in random order, and the unit tests with 20 times the random cases
+	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
 
 demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
@@ -81,4 +88,4 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 
 clean: ## remove what setup and the tests left
 	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \
-	rm -rf --one-file-system "$$cache"/{guest,kernel,venv,peers}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache
+	rm -rf --one-file-system "$$cache"/{guest,kernel,layer,venv,peers}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache

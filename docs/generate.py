@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the reference pages that come from the code, or, with ``--check``, say which are out of date."""
+"""Write the pages that come from the code, or, with ``--check``, say which are out of date."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from generator import cli, configuration, metrics  # noqa: E402 - they import zvault, found only by the line above
+# They import zvault, found only by the line above.
+from generator import api, cli, configuration, metrics, vault_life  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/configuration.md": configuration.configuration,
     "docs/reference/cli.md": cli.cli,
     "docs/reference/metrics.md": metrics.metrics,
+    "docs/reference/api.md": api.api,
+    "docs/explanation/vaults.md": vault_life.vaults,
 }
 
 

@@ -1,1 +1,1 @@
-"""The reference pages that come from the code: one file a page."""
+"""The pages, and parts of pages, that come from the code: one file a page."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import typer
 
-from zvault.cli import backups, holds, vaults
 from zvault.cli.app import app
-from zvault.cli.render import Column
+from zvault.cli.tables import Column
+from zvault.cli.verbs import backups, holds, vaults
 
 INTRO = """\
 <!-- Made by docs/generate.py from zvault/cli. Do not edit. -->
@@ -35,7 +35,9 @@ and the progress bar to standard error. Colour and the bar appear only on a term
 | `NO_COLOR` | if set, no colour |
 
 With `-j` every command prints one JSON document. It begins with `output_version`, whose `vers_major` grows when
-something is renamed or removed.
+something is renamed or removed. A command that fails prints its error so, besides the words on standard error:
+`error` has `reason` (one of [these](metrics.md#reasons)), `what`, `why` and `next`. Only of wrong usage there are words
+alone.
 
 """
 

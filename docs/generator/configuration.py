@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from zvault.config.fields import Text
+from zvault.config.introspection import Shape, field_shape
 from zvault.config.profile import Profile
 from zvault.config.schema import Config
-from zvault.config.tables import Shape, field_shape
-from zvault.config.toml import literal
+from zvault.config.toml_lines import literal
 
 INTRO = """\
 <!-- Made by docs/generate.py from zvault/config. Do not edit. -->

@@ -11,13 +11,13 @@ from prometheus_client.core import Metric
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
+from zvault.core.diagnosis.stalls import KINDS
 from zvault.core.errors import ZvaultError
-from zvault.core.stalls import KINDS
 from zvault.daemon.app import Daemon
-from zvault.daemon.metrics import HEALTH
+from zvault.daemon.metrics.exporter import HEALTH
 
 INTRO = """\
-<!-- Made by docs/generate.py from zvault/daemon/metrics.py. Do not edit. -->
+<!-- Made by docs/generate.py from zvault/daemon/metrics/exporter.py. Do not edit. -->
 
 # Metrics
 

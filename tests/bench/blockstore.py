@@ -37,8 +37,8 @@ from far import ENTER, HERE, away, place
 from report import say
 from world import sh
 
-from zvault.blockstore.s3 import S3Store
-from zvault.blockstore.s3_client import S3Settings
+from zvault.object_store.s3 import S3Store
+from zvault.object_store.s3_client import S3Settings
 
 SECONDS = float(os.environ.get("SECONDS", "8"))
 FILES = int(os.environ.get("FILES", "100000"))
@@ -184,7 +184,7 @@ def writing(bucket: Bucket) -> dict[str, Any]:
 
 def opening(bucket: Bucket) -> dict[str, Any]:
     """What a large store takes to open, and 100 GiB of it to discard."""
-    settings = S3Settings(BUCKET, bucket.s3.endpoint, region="default", credential=str(bucket.keys_file()))
+    settings = S3Settings(BUCKET, bucket.s3.endpoint, region="default", keys=str(bucket.keys_file()))
     began = time.monotonic()
     stored = large.make(S3Store(settings), "large", TIB, FOLDER / "large-made")
     say(

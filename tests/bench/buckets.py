@@ -13,8 +13,8 @@ from blockstore_lab import BUCKET, FOLDER, Bucket, Disk
 from far import ENTER
 from world import eventually, sh
 
-from zvault.config.s3backer import parse_s3backer
-from zvault.devices.s3backer import FILE, command
+from zvault.config.device_specs.s3backer import parse_s3backer
+from zvault.devices.nbd.s3backer import FILE, command
 
 OBJECT = "128k"
 """Of both peers: the record size of ZFS."""

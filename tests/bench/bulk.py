@@ -30,7 +30,7 @@ def contender(send: Callable[[], float]) -> Callable[[int], float]:
         sh("zfs", "create", "-p", TARGET.rpartition("/")[0])
         field.settle()
         took = send()
-        field.newest_everywhere(TARGET, field.tag(0))
+        field.newest_everywhere(TARGET, field.snapname(0))
         sh("zfs", "destroy", "-r", f"cold/{INTO}")
         return took
 
@@ -40,7 +40,7 @@ def contender(send: Callable[[], float]) -> Callable[[int], float]:
 def bare(between: str = "") -> float:
     """The pipeline as an administrator would type it."""
     line = (
-        f"zfs send {' '.join(FLAGS)} {ROOT}@{field.tag(0)} {between}"
+        f"zfs send {' '.join(FLAGS)} {ROOT}@{field.snapname(0)} {between}"
         f" | zfs receive -s -u -o readonly=on -o canmount=noauto -x mountpoint {TARGET}"
     )
     started = time.monotonic()
@@ -52,8 +52,8 @@ def zvault() -> float:
     """A whole run; afterwards the source forgets that there was one."""
     took = field.zvault()
     streams.append(field.stream_seconds())
-    for line in sh("zfs", "holds", "-H", f"{ROOT}@{field.tag(0)}").splitlines():
-        sh("zfs", "release", line.split("\t")[1], f"{ROOT}@{field.tag(0)}")
+    for line in sh("zfs", "holds", "-H", f"{ROOT}@{field.snapname(0)}").splitlines():
+        sh("zfs", "release", line.split("\t")[1], f"{ROOT}@{field.snapname(0)}")
     for mark in sh("zfs", "list", "-Ho", "name", "-t", "bookmark", ROOT).split():
         sh("zfs", "destroy", mark)
     sh("systemctl", "restart", "zvaultd")  # what was changed behind its back it need not know

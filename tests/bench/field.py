@@ -45,15 +45,15 @@ def datasets(count: int) -> list[str]:
     return [ROOT, *children]
 
 
-def tag(number: int) -> str:
+def snapname(number: int) -> str:
     """The name of the snapshot ``number``, in the form of zvault's own: only those it sends."""
     return f"zvault_2026-01-01T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z"
 
 
 def snapshot(number: int) -> str:
     """A snapshot of every dataset; its name."""
-    sh("zfs", "snapshot", "-r", f"{ROOT}@{tag(number)}")
-    return tag(number)
+    sh("zfs", "snapshot", "-r", f"{ROOT}@{snapname(number)}")
+    return snapname(number)
 
 
 def copy_to(pool: str, target: str) -> None:

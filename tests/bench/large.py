@@ -21,12 +21,12 @@ import numpy as np
 from zvault.blockstore.attach import attach
 from zvault.blockstore.checkpoint import _MapWriter
 from zvault.blockstore.format import BLOCK, SLOT, SLOTS, TABLE
-from zvault.blockstore.objects import ObjectStore
+from zvault.blockstore.map.map_part import PART, RUNS, Part
 from zvault.blockstore.options import Options
-from zvault.blockstore.parts import PART, RUNS, Part
 from zvault.blockstore.recovery import create
-from zvault.blockstore.s3 import S3Store
-from zvault.blockstore.s3_client import S3Settings
+from zvault.object_store.interface import ObjectStore
+from zvault.object_store.s3 import S3Store
+from zvault.object_store.s3_client import S3Settings
 
 RECORD = 32
 """Blocks of a record."""
@@ -72,7 +72,7 @@ def resident() -> int:
 def main() -> None:
     """Open the store of the command line: endpoint, bucket, prefix, a folder for its journal, parts to load."""
     endpoint, bucket, prefix, journal, parts = sys.argv[1:]
-    store = S3Store(S3Settings(bucket, endpoint, region="default", credential="/run/blockstore-lab/keys"))
+    store = S3Store(S3Settings(bucket, endpoint, region="default", keys="/run/blockstore-lab/keys"))
     store.read(f"{prefix}/store")  # boto3 itself takes its time to begin with
     before, began = resident(), time.monotonic()
     engine = attach(store, prefix, Options(Path(journal)), "bench")

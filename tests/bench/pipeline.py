@@ -32,9 +32,9 @@ def settle() -> None:
 def bare(number: int) -> float:
     """The pipeline as an administrator would type it."""
     settle()
-    tag = world.snapshots("tank/data")[-1]
+    snapname = world.snapshots("tank/data")[-1]
     command = (
-        f"zfs send {' '.join(FLAGS)} tank/data@{tag} 2>/dev/null | mbuffer -q -s 128k -m 128M"
+        f"zfs send {' '.join(FLAGS)} tank/data@{snapname} 2>/dev/null | mbuffer -q -s 128k -m 128M"
         f" | zfs receive -s -u -o readonly=on -o canmount=noauto -x mountpoint cold/bare{number}"
     )
     started = time.monotonic()
@@ -55,13 +55,13 @@ def zvault(_: int) -> float:
     whole.append(time.monotonic() - started)
     took = transfer_seconds()
     sh("zfs", "destroy", "-r", "cold/lab")
-    for tag in world.snapshots("tank/data"):
-        for line in sh("zfs", "holds", "-H", f"tank/data@{tag}").splitlines():
-            sh("zfs", "release", line.split("\t")[1], f"tank/data@{tag}")
+    for snapname in world.snapshots("tank/data"):
+        for line in sh("zfs", "holds", "-H", f"tank/data@{snapname}").splitlines():
+            sh("zfs", "release", line.split("\t")[1], f"tank/data@{snapname}")
     for mark in sh("zfs", "list", "-Ho", "name", "-t", "bookmark", "tank/data").split():
         sh("zfs", "destroy", mark)
-    for tag in world.snapshots("tank/data")[1:]:
-        sh("zfs", "destroy", f"tank/data@{tag}")
+    for snapname in world.snapshots("tank/data")[1:]:
+        sh("zfs", "destroy", f"tank/data@{snapname}")
     return took
 
 

@@ -22,7 +22,7 @@ from world import eventually, sh
 
 import zvault
 
-PLUGIN = Path(zvault.__file__).parent / "blockstore" / "plugin.py"
+PLUGIN = Path(zvault.__file__).parent / "blockstore" / "nbdkit_plugin.py"
 FOLDER = Path("/run/blockstore-lab")
 BUCKET = "zvault"
 BLOCK = 4096

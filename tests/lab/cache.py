@@ -13,6 +13,7 @@ PROJECT = LAB.parent.parent
 GUEST_SOURCES = (LAB / "packages.txt", LAB / "build-guest")
 KERNEL_SOURCES = (LAB / "kernel.config", LAB / "build-kernel")
 VENV_SOURCES = (LAB / "build-venv",)
+INSTALLED = ("Makefile", "README.md", "CHANGELOG.md", "zvault", "systemd", "config", "docs/runbooks")
 PEERS_SOURCES = (PROJECT / "tests" / "bench" / "peers.txt", PROJECT / "tests" / "bench" / "get-peers")
 
 
@@ -53,6 +54,14 @@ def kernel() -> Path:
     return _named("kernel", (prebuilt,) if prebuilt else KERNEL_SOURCES)
 
 
+def layer() -> Path:
+    """This checkout as `make install` installs it in the guest."""
+    found = [path for name in INSTALLED for path in sorted((PROJECT / name).rglob("*")) or [PROJECT / name]]
+    files = tuple(path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    names = [path.relative_to(PROJECT).as_posix() for path in files]
+    return _named("layer", (*GUEST_SOURCES, *files), *names)
+
+
 def venv() -> Path:
     """The host's Python with the linters, the type checker and pytest."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
@@ -71,6 +80,7 @@ if __name__ == "__main__":
             "root": root,
             "archive": archive,
             "guest": guest,
+            "layer": layer,
             "kernel": kernel,
             "venv": venv,
             "peers": peers,

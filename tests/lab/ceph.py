@@ -73,6 +73,13 @@ class S3:
     access_key: str
     secret_key: str
 
+    def bucket(self, name: str) -> Any:
+        """A bucket, as S3 itself tells of it: boto3's, which need not be there yet."""
+        import boto3  # here: a benchmark's ``requests`` may be in the way of the library of that name
+
+        keys = {"aws_access_key_id": self.access_key, "aws_secret_access_key": self.secret_key}
+        return boto3.resource("s3", endpoint_url=self.endpoint, region_name="default", **keys).Bucket(name)
+
 
 @dataclass
 class Cluster:

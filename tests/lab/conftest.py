@@ -4,12 +4,12 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # the bridge's two halves, whatever pytest's import mode
+sys.path.insert(0, str(Path(__file__).parent))  # the modules beside this one, whatever pytest's import mode
 
 if os.environ.get("ZVAULT_LAB"):
     # What is installed is what is tested, not the checkout beside it.
     sys.path[:] = [folder for folder in sys.path if folder != str(Path(__file__).parents[2])]
-    from bridge_guest import (  # noqa: F401
+    from report_to_host import (  # noqa: F401
         pytest_collection_finish,
         pytest_collectreport,
         pytest_runtest_logreport,
@@ -17,7 +17,7 @@ if os.environ.get("ZVAULT_LAB"):
         pytest_runtest_protocol,
     )
 else:
-    from bridge_host import (  # noqa: F401
+    from run_modules import (  # noqa: F401
         pytest_addoption,
         pytest_configure,
         pytest_pycollect_makemodule,

@@ -150,17 +150,16 @@ def asking(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
 
 def wrap() -> None:
     """Put a boundary at every place where the daemon touches the world outside."""
-    from zvault.system import process
+    from zvault.system.process import runner
 
-    process.spawn = spawning(process.spawn)  # before anybody imports it from there
+    runner.spawn = spawning(runner.spawn)  # before anybody imports it from there
 
     from zvault.daemon.app import Daemon
     from zvault.daemon.history import History
     from zvault.daemon.runs import Runs
-    from zvault.ops import watch
-    from zvault.system import logind
-    from zvault.system.conversation import Conversation
-    from zvault.system.lease import LeaseStore
+    from zvault.system import logind, tasks
+    from zvault.system.process.json_child import Conversation
+    from zvault.system.state_files import LeaseStore
 
     Conversation.ask = asking(Conversation.ask)
     LeaseStore.put = before(lambda _, name, data: f"lease put {name}", LeaseStore.put)
@@ -171,7 +170,7 @@ def wrap() -> None:
     Runs._conduct = enters("run", Runs._conduct)
     Daemon.reconcile = enters("start", Daemon.reconcile)
     # It looks every two seconds: how often within a run would depend on how fast that is.
-    watch.WATCH_EVERY = 3600.0
+    tasks.WATCH_EVERY = 3600.0
 
 
 def main() -> None:

@@ -102,8 +102,8 @@ def remember() -> None:
     """Note what both sides have, to be compared after the cut."""
     known = {}
     for name, one in points("tank").items():
-        for guid, tag in one.snapshots.items():
-            known[guid] = world.snapshot_hashes(f"{name}@{tag}")
+        for guid, snapname in one.snapshots.items():
+            known[guid] = world.snapshot_hashes(f"{name}@{snapname}")
     KNOWN.write_text(json.dumps(known))
     sh("sync", "-f", "/share")
 
@@ -113,9 +113,9 @@ def unharmed() -> int:
     known, seen = json.loads(KNOWN.read_text()), 0
     for root in ("tank", "cold/lab/tank"):
         for name, one in points(root).items():
-            for guid, tag in one.snapshots.items():
+            for guid, snapname in one.snapshots.items():
                 if guid in known:
-                    assert world.snapshot_hashes(f"{name}@{tag}") == known[guid], f"{name}@{tag}"
+                    assert world.snapshot_hashes(f"{name}@{snapname}") == known[guid], f"{name}@{snapname}"
                     seen += 1
     return seen
 
@@ -177,7 +177,7 @@ def main() -> None:
     else:
         begin(mains)
     assert api("POST", "/v1/vaults/cold/up")
-    crash_world.settled()
+    crash_world.bases_advanced()
     crash_world.same_files()
     for pool in ("tank", "cold"):
         sh("zpool", "scrub", "-w", pool)

@@ -30,7 +30,7 @@ def drop_in() -> None:
 
 @dataclass
 class Points:
-    """One dataset's snapshots by GUID (oldest first, tag and hold tags) and its bookmarks' names by GUID."""
+    """One dataset's snapshots by GUID (oldest first, with snapname and hold tags) and its bookmarks' names by GUID."""
 
     snapshots: dict[str, str] = field(default_factory=dict)
     holds: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -46,20 +46,20 @@ def points(root: str) -> dict[str, Points]:
     listing = sh("zfs", "list", "-Hpr", "-t", kinds, "-o", columns, "-s", "createtxg", root, check=False)
     held = []
     for name, guid, references, token in (line.split("\t") for line in listing.splitlines()):
-        dataset, _, tag = name.replace("#", "@").partition("@")
+        dataset, _, snapname = name.replace("#", "@").partition("@")
         one = found.setdefault(dataset, Points())
         if "#" in name:
-            one.marks[guid].append(tag)
-        elif tag:
-            one.snapshots[guid] = tag
+            one.marks[guid].append(snapname)
+        elif snapname:
+            one.snapshots[guid] = snapname
             held += [name] if references not in {"-", "0"} else []
         else:
             one.partial = token != "-"
     for name, hold, *_ in (
         line.split("\t") for line in (sh("zfs", "holds", "-H", *held) if held else "").splitlines()
     ):
-        dataset, _, tag = name.partition("@")
-        guid = next(guid for guid, other in found[dataset].snapshots.items() if other == tag)
+        dataset, _, snapname = name.partition("@")
+        guid = next(guid for guid, other in found[dataset].snapshots.items() if other == snapname)
         found[dataset].holds[guid].add(hold)
     return found
 
@@ -90,7 +90,7 @@ def bases(source: str = "tank", vault: str = "cold/lab/tank", *, protected: bool
     return found
 
 
-def settled(source: str = "tank", vault: str = "cold/lab/tank") -> None:
+def bases_advanced(source: str = "tank", vault: str = "cold/lab/tank") -> None:
     """Each dataset's newest snapshot is on the vault, and one hold and one bookmark are there: for that one."""
     guid, here, there = vault_guid(vault.partition("/")[0]), points(source), points(vault)
     assert set(there) == {vault + name.removeprefix(source) for name in here}
@@ -121,9 +121,9 @@ def same_files(source: str = "tank", vault: str = "cold/lab/tank") -> None:
     there = points(vault)
     for name, one in points(source).items():
         live = live_hashes(Path("/") / name)
-        guid, tag = list(one.snapshots.items())[-1]
+        guid, snapname = list(one.snapshots.items())[-1]
         target = vault + name.removeprefix(source)
-        assert world.snapshot_hashes(f"{name}@{tag}") == live, f"{name}@{tag}"
+        assert world.snapshot_hashes(f"{name}@{snapname}") == live, f"{name}@{snapname}"
         assert world.snapshot_hashes(f"{target}@{there[target].snapshots[guid]}") == live, target
 
 
@@ -213,5 +213,5 @@ keep = {self.keep}
 
 def converged() -> None:
     """After a good run: all is on both sides, nothing is left behind, the pools have no fault."""
-    settled()
+    bases_advanced()
     same_files()

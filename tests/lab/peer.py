@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bridge_guest import PEER, PEER_SSH
+from report_to_host import PEER, PEER_SSH
 from world import CONFIG, sh
 
 SSH = Path("/root/.ssh")
@@ -49,7 +49,7 @@ def peer_pool(name: str, size: str = "1G", options: str = "") -> None:
 
 
 def peer_snapshots(dataset: str) -> list[str]:
-    """The tags of a dataset's snapshots on the peer, oldest first."""
+    """The snapnames of a dataset on the peer, oldest first."""
     out = peer(f"zfs list -Hp -t snapshot -o name -s createtxg -d 1 {shlex.quote(dataset)}")
     return [line.partition("@")[2] for line in out.splitlines()]
 

@@ -33,8 +33,8 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.devices.stack import Stack
-from zvault.system.lease import LeaseStore
-from zvault.system.process import HostRunner
+from zvault.system.process.runner import HostRunner
+from zvault.system.state_files import LeaseStore
 
 LAB = {"mem": "4G", "timeout": 1000}
 
@@ -52,7 +52,7 @@ def all_left() -> dict[str, object]:
 
 
 def cleared(what: object = "nothing is left") -> None:
-    """Nothing is left; the kernel lets go of a cache a little later."""
+    """Nothing is left; the kernel releases a cache a little later."""
     eventually(lambda: f"{what}: {all_left()}", lambda: not all_left(), seconds=20)
 
 
@@ -343,9 +343,9 @@ def converges() -> None:
     ok("run", "tank")
     ok("vault", "up", "cold")
     for dataset in ("tank/home", "tank/big"):
-        tag = snapshots(dataset)[-1]
-        there = world.snapshot_hashes(f"cold/lab/{dataset}@{tag}")
-        assert there == world.snapshot_hashes(f"{dataset}@{tag}")
+        snapname = snapshots(dataset)[-1]
+        there = world.snapshot_hashes(f"cold/lab/{dataset}@{snapname}")
+        assert there == world.snapshot_hashes(f"{dataset}@{snapname}")
         assert there
     sh("zpool scrub -w cold")
     assert "errors: No known data errors" in sh("zpool status cold")

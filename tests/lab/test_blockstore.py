@@ -24,12 +24,12 @@ from blockstore_lab import (  # fixtures among them
 from world import eventually, sh
 
 from zvault.blockstore.attach import attach
-from zvault.blockstore.collect import SLACK
-from zvault.blockstore.counts import Counted
+from zvault.blockstore.garbage import SLACK
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
-from zvault.blockstore.s3 import S3Store
-from zvault.blockstore.s3_client import S3Settings
+from zvault.object_store.metered import Counted
+from zvault.object_store.s3 import S3Store
+from zvault.object_store.s3_client import S3Settings
 
 LAB = {"mem": "4G", "timeout": 1500}
 

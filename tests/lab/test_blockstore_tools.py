@@ -1,4 +1,4 @@
-"""zvaultctl blockstore on the S3 of a real Ceph cluster: made, filled, damaged, mended, copied, and looked at."""
+"""zvaultctl blockstore on the S3 of a real Ceph cluster: made, filled, damaged, repaired, copied, and looked at."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from blockstore_lab import BUCKET, FOLDER, MIB, Bucket, Direct, Disk, nothing_left, store
 from world import eventually, sh, tree_hashes
 
 from zvault.blockstore.attach import attach
 from zvault.blockstore.format import BLOCK
+from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
-from zvault.blockstore.repair import quiet
-from zvault.cli import places
+from zvault.cli.verbs import blockstore_place
 
 LAB = {"mem": "4G", "timeout": 900}
 
@@ -39,11 +38,6 @@ def words(bucket: Bucket) -> str:
     return f"endpoint={bucket.s3.endpoint} style=path region=default keys={bucket.keys_file()}"
 
 
-def objects_of(bucket: Bucket) -> Any:
-    keys = {"aws_access_key_id": bucket.s3.access_key, "aws_secret_access_key": bucket.s3.secret_key}
-    return boto3.resource("s3", endpoint_url=bucket.s3.endpoint, region_name="default", **keys).Bucket(BUCKET)
-
-
 def ctl(*words: str, status: int = 0) -> Any:
     done = sh("sh", "-c", 'zvaultctl blockstore "$@"; echo "status $?"', "sh", *words, "-j")
     text, _, code = done.rpartition("status ")
@@ -52,12 +46,17 @@ def ctl(*words: str, status: int = 0) -> Any:
 
 
 def test_a_life(bucket: Bucket, tmp_path: Path):
-    objects, more = objects_of(bucket), words(bucket)
+    objects, more = bucket.s3.bucket(BUCKET), words(bucket)
     place, other = f"zvault:{BUCKET}/cold {more}", f"zvault:{BUCKET}/warm/copy {more}"
     assert ctl("create", place, "--size", "1G")["size"] == 1 << 30
     ctl("create", place, "--size", "1G", status=2)
 
-    engine = attach(places.reach(places.find(place)), "cold", quiet(Options(tmp_path / "journal")), "lab")
+    engine = attach(
+        blockstore_place.reach(blockstore_place.find(place)),
+        "cold",
+        quiet(Options(tmp_path / "journal")),
+        "lab",
+    )
     for tag in range(1, 5):
         engine.write(0, bytes([tag]) * (3000 * BLOCK))
         engine.write(1000 * tag * BLOCK, b"k" * (900 * BLOCK))
@@ -94,7 +93,9 @@ def test_a_life(bucket: Bucket, tmp_path: Path):
     found = ctl("check", place, "--all")
     assert (found["well"], found["strays"]) == (True, [])
     for where, key in ((place, "cold"), (other, "warm/copy")):
-        engine = attach(places.reach(places.find(where)), key, quiet(Options(tmp_path / key)), "lab")
+        engine = attach(
+            blockstore_place.reach(blockstore_place.find(where)), key, quiet(Options(tmp_path / key)), "lab"
+        )
         assert engine.read(0, 5000 * BLOCK) == truth
         engine.close()
 
@@ -225,8 +226,8 @@ def refused_to_write(device: str) -> None:
 
 def clear(place: str, folder: Path) -> None:
     """Have a writer discard everything, and take checkpoints until the segments are gone."""
-    found = places.find(place)
-    engine = attach(places.reach(found), found.spec.key, quiet(Options(folder / "journal")), "lab")
+    found = blockstore_place.find(place)
+    engine = attach(blockstore_place.reach(found), found.spec.key, quiet(Options(folder / "journal")), "lab")
     engine.discard(0, engine.size)
     engine.flush()
     for _ in range(4):

@@ -35,7 +35,7 @@ from world import (
     tree_hashes,
 )
 
-from zvault.devices.s3_lease import Place, Store
+from zvault.devices.s3_lease.lease import Place, Store
 
 LAB = {"mem": "4G", "timeout": 1200}
 
@@ -137,7 +137,7 @@ def gone() -> None:
 def no_secret_is_shown(it: Vault) -> None:
     """The server runs, and nobody sees the keys in the list of processes."""
     said = command_lines()
-    assert "plugin.py" in said
+    assert "nbdkit_plugin.py" in said
     assert it.s3.secret_key not in said
     assert it.s3.access_key not in said
 

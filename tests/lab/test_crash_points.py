@@ -32,7 +32,7 @@ HOOKED = Path("/run/hooked")
 
 PREPARE = r"""
 set -eu
-tag=zvault_$(date -u -d '1 hour ago' +%FT%TZ)
+snapname=zvault_$(date -u -d '1 hour ago' +%FT%TZ)
 
 # One dataset is new: it goes in full.
 if zfs list 'tank/my new' >/dev/null 2>&1; then
@@ -48,11 +48,11 @@ zfs create 'tank/my new'
 for name in half stale; do
     head -c 300000 /dev/urandom >/tank/$name/file
     base=$(zfs list -Ht snapshot -s createtxg -o name tank/$name | tail -n 1)
-    zfs snapshot tank/$name@$tag
-    zfs send -i "$base" tank/$name@$tag | head -c 150000 | zfs receive -s -u cold/lab/tank/$name 2>/dev/null || :
+    zfs snapshot tank/$name@$snapname
+    zfs send -i "$base" tank/$name@$snapname | head -c 150000 | zfs receive -s -u cold/lab/tank/$name 2>/dev/null || :
     [ "$(zfs get -Ho value receive_resume_token cold/lab/tank/$name)" != - ]
 done
-zfs destroy tank/stale@$tag
+zfs destroy tank/stale@$snapname
 
 for name in home 'my new'; do
     head -c 20000 /dev/urandom >"/tank/$name/file"
@@ -146,7 +146,7 @@ class Crashing(Pair):
 
     def is_right(self) -> None:
         """After a good run all is on both sides, and nothing is left behind."""
-        crash_world.settled()
+        crash_world.bases_advanced()
         crash_world.same_files()
         assert world.leases() == ["/run/zvault/lease/vault/cold"]
         self.no_hook_is_left()
@@ -222,7 +222,7 @@ class OnDevice(Crashing):
         world.nothing_left()
         self.no_hook_is_left()
         assert api("POST", "/v1/vaults/cold/up")
-        crash_world.settled()
+        crash_world.bases_advanced()
         crash_world.same_files()
         self.guid = crash_world.vault_guid()
         assert api("POST", "/v1/vaults/cold/down")

@@ -23,10 +23,11 @@ from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing
-from zvault.devices import queue, sockets, target
+from zvault.devices import queue
+from zvault.devices.nbd import sockets, target
 from zvault.devices.stack import DeviceState, Stack
-from zvault.system.lease import LeaseStore
-from zvault.system.process import HostRunner, Result
+from zvault.system.process.runner import HostRunner, Result
+from zvault.system.state_files import LeaseStore
 
 GIB = 1 << 30
 PATHS = Paths()
@@ -41,14 +42,14 @@ def connected() -> dict[int, int]:
     """Connected NBD devices and the processes that connected them."""
     found = {}
     for path in Path("/sys/block").glob("nbd*/pid"):
-        # The kernel may let go of one at any time.
+        # The kernel may release one at any time.
         with contextlib.suppress(OSError):
             found[int(path.parent.name[3:])] = int(path.read_text())
     return found
 
 
 def connect(server: str, index: int) -> None:
-    """As somebody else does. udev may still look at a device that the kernel let go of, and keeps it busy."""
+    """As somebody else does. udev may still look at a device that the kernel released, and keeps it busy."""
     argv = f"nbd-client {server} /dev/nbd{index} -timeout 5"
     eventually(f"{server} on nbd{index}", lambda: sh(f"{argv} && echo done", check=False).endswith("done"))
 
@@ -682,7 +683,7 @@ async def test_a_suspended_pool_resumes_on_a_new_server(tmp_path: Path):
             await call(quiet)
     await becomes(stack, "gone")
 
-    sh("zpool clear zvt", check=False)  # fails, but lets go of the dead device
+    sh("zpool clear zvt", check=False)  # fails, but releases the dead device
     assert (await stack.up(quiet))[0] == device
     sh("zpool clear zvt")
     assert writer.wait(120) == 0

@@ -305,7 +305,7 @@ def test_a_pool_that_is_suspended(it: Sick):
     RATE.write_text("16M")
     it.begin()
     (unit,) = re.findall(r"zvault-device@\S+", sh("systemctl", "list-units", "--plain", "zvault-device@*"))
-    sh("systemctl", "mask", "--runtime", unit)  # so that zvault does not mend it at once
+    sh("systemctl", "mask", "--runtime", unit)  # so that zvault does not repair it at once
     try:
         sh("systemctl", "kill", "-s", "KILL", unit)
         found = eventually(
@@ -318,7 +318,7 @@ def test_a_pool_that_is_suspended(it: Sick):
         sh("systemctl", "unmask", "--runtime", unit)
     RATE.write_text("100G")
     # Each try that failed meanwhile has made it wait longer until the next.
-    eventually("zvault mends it", lambda: health("cold") in {"ONLINE", ""}, seconds=240)
+    eventually("zvault repairs it", lambda: health("cold") in {"ONLINE", ""}, seconds=240)
     it.over()
 
 

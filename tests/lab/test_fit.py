@@ -9,7 +9,7 @@ import pytest
 import world
 from world import World, ctl, noise, ok, sh
 
-from zvault.core.alignment import units
+from zvault.core.tuning.alignment import units
 
 LAB = {"mem": "3G", "timeout": 800}
 
@@ -136,7 +136,7 @@ def test_a_vault_in_a_bucket_before_its_first_byte(tank):
     found = fitted("cloud")
     assert not told(found, "take larger objects")
     assert found["of"]["tank/big"]["cost"] < costly / 2
-    assert not any(f"@{tag}" for tag in world.snapshots("tank/big")), "nothing was changed"
+    assert not any(f"@{snapname}" for snapname in world.snapshots("tank/big")), "nothing was changed"
     world.nothing_left()
 
 

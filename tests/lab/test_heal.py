@@ -140,13 +140,13 @@ def same_files(snapshot: str, other: str) -> None:
 
 @pytest.mark.timeout(600)
 def test_what_a_scrub_finds_is_healed(sick: Sick):
-    tags = snapshots("tank/home")
-    secret, zstd = (f"{name}@{tags[0]}" for name in (SECRET, ZSTD))
+    snapnames = snapshots("tank/home")
+    secret, zstd = (f"{name}@{snapnames[0]}" for name in (SECRET, ZSTD))
     wounds = [
-        (f"{HOME}@{tags[0]}", sick.old, 0, 0),  # in the oldest snapshot only
-        (f"{HOME}@{tags[1]}", sick.old, 0, 0),  # in the middle one only
-        (f"{HOME}@{tags[2]}", sick.old, 0, 0),  # in the newest only
-        (f"{HOME}@{tags[0]}", sick.kept, 0, 3),  # in all three
+        (f"{HOME}@{snapnames[0]}", sick.old, 0, 0),  # in the oldest snapshot only
+        (f"{HOME}@{snapnames[1]}", sick.old, 0, 0),  # in the middle one only
+        (f"{HOME}@{snapnames[2]}", sick.old, 0, 0),  # in the newest only
+        (f"{HOME}@{snapnames[0]}", sick.kept, 0, 3),  # in all three
         (secret, number(Path("/tank/secret/s")), 0, 2),
         (zstd, number(Path("/tank/zstd/words")), 0, 1),
     ]
@@ -156,7 +156,7 @@ def test_what_a_scrub_finds_is_healed(sick: Sick):
     scrubbed = time.monotonic()
     assert found.code == 1, found.out + found.err
     names = damaged()
-    assert {f"{HOME}@{tag}:/{name}" for tag in tags for name in ("old", "kept")} <= names, names
+    assert {f"{HOME}@{one}:/{name}" for one in snapnames for name in ("old", "kept")} <= names, names
     assert {f"{secret}:<0x{wounds[-2][1]:x}>", f"{zstd}:/words"} <= names, names
     assert "damaged" in ctl("status").out
     eventually("it is counted", lambda: metrics()['zvault_damaged_files{vault="cold"}'] == 4, seconds=20)
@@ -170,8 +170,8 @@ def test_what_a_scrub_finds_is_healed(sick: Sick):
     assert damaged() == set()
     ok("status")
     ok("vault", "up", "cold")
-    for tag in tags:
-        same_files(f"{HOME}@{tag}", f"tank/home@{tag}")
+    for snapname in snapnames:
+        same_files(f"{HOME}@{snapname}", f"tank/home@{snapname}")
     same_files(secret, secret.removeprefix("cold/lab/"))
     same_files(zstd, zstd.removeprefix("cold/lab/"))
     print(
@@ -185,10 +185,10 @@ def test_damage_done_during_a_receive_of_what_memory_has_sound(sick: Sick):
     sick.backup_extra = 'limit = "3M"'
     sick.configure()
     sh("systemctl", "reload", "zvaultd")
-    tags = snapshots("tank/home")
+    snapnames = snapshots("tank/home")
     ok("vault", "up", "cold")
-    assert snapshot_hashes(f"{HOME}@{tags[-1]}")
-    found = places((f"{HOME}@{tags[0]}", sick.kept, 0, 4))
+    assert snapshot_hashes(f"{HOME}@{snapnames[-1]}")
+    found = places((f"{HOME}@{snapnames[0]}", sick.kept, 0, 4))
     noise(Path("/tank/big/noise"), 24)
     sh("zpool", "sync", "tank")
     assert ctl("run", "tank", "--no-wait").code == 0
@@ -197,7 +197,7 @@ def test_damage_done_during_a_receive_of_what_memory_has_sound(sick: Sick):
     assert "zfs receive" in sh("ps", "-eo", "args"), "too late"
     eventually("it has ended", lambda: not vault()["users"], seconds=240)
     # Whoever reads it does not see the damage, and neither would a stream received over it.
-    assert snapshot_hashes(f"{HOME}@{tags[-1]}") == snapshot_hashes(f"tank/home@{tags[-1]}")
+    assert snapshot_hashes(f"{HOME}@{snapnames[-1]}") == snapshot_hashes(f"tank/home@{snapnames[-1]}")
     assert ctl("scrub", "cold").code == 1
     assert "healed 1 of 1 files" in ok("heal", "cold").out
     eventually("it is up", lambda: vault()["state"] == "up", seconds=20)
@@ -226,9 +226,9 @@ def test_bits_that_are_stuck_are_not_said_to_be_healed(sick: Sick):
 
 @pytest.mark.timeout(600)
 def test_by_itself_where_that_is_wanted_and_from_another_vault(sick: Sick):
-    tags = snapshots("tank/home")
-    hurt(sick.image, (f"{HOME}@{tags[0]}", sick.old, 0, 0))
-    destroy(f"tank/home@{tags[0]}")
+    snapnames = snapshots("tank/home")
+    hurt(sick.image, (f"{HOME}@{snapnames[0]}", sick.old, 0, 0))
+    destroy(f"tank/home@{snapnames[0]}")
     sick.let_heal("auto", 'schedule = "* * * * *"')
     sh("systemctl", "reload", "zvaultd")
     began, done = time.monotonic(), heals("healed")
@@ -239,35 +239,35 @@ def test_by_itself_where_that_is_wanted_and_from_another_vault(sick: Sick):
     print(f"from a scrub that was due to healed {time.monotonic() - began:.1f} s")
     told = journal()
     assert "a scrub is due: the last one ended" in told
-    assert f"damaged: {HOME}@{tags[0]}:/old" in told
+    assert f"damaged: {HOME}@{snapnames[0]}:/old" in told
     assert "vault attic has" in told
     assert "errors: 0" in ok("scrub", "cold").out
     assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] < 100
     ok("vault", "up", "cold")
-    same_files(f"{HOME}@{tags[0]}", f"attic/lab/tank/home@{tags[0]}")
+    same_files(f"{HOME}@{snapnames[0]}", f"attic/lab/tank/home@{snapnames[0]}")
 
 
 def test_what_cannot_be_healed_is_told_file_by_file(sick: Sick):
     ok("vault", "up", "cold")
-    tags = snapshots(HOME)
+    snapnames = snapshots(HOME)
     sick.let_heal("by-hand")
     sh("systemctl", "reload", "zvaultd")
     hurt(
         sick.image,
-        (f"{HOME}@{tags[0]}", sick.old, 0, 0),  # in the oldest snapshot only, which nobody else will have
-        (f"{HOME}@{tags[0]}", sick.old, 0, 4),  # in all three: another snapshot heals it
-        (f"{HOME}@{tags[0]}", sick.kept, 1, 0),  # an indirect block
+        (f"{HOME}@{snapnames[0]}", sick.old, 0, 0),  # in the oldest only, which nobody else will have
+        (f"{HOME}@{snapnames[0]}", sick.old, 0, 4),  # in all three: another snapshot heals it
+        (f"{HOME}@{snapnames[0]}", sick.kept, 1, 0),  # an indirect block
     )
-    destroy(f"attic/lab/tank/home@{tags[0]}")
+    destroy(f"attic/lab/tank/home@{snapnames[0]}")
     assert ctl("scrub", "cold").code == 1
     done = ctl("heal", "cold", "-j")
     assert done.code == 1
     left = done.json()["healed"]["left"]
     why = {(one["dataset"], one["snapshot"], one["file"]): one for one in left}
     print("\n".join(f"{place}: {one['why']}" for place, one in why.items()))
-    assert set(why) == {(HOME, tags[0], "/old"), *((HOME, tag, "/kept") for tag in tags)}
-    assert why[HOME, tags[0], "/old"]["lost"]
-    assert "nobody" in why[HOME, tags[0], "/old"]["why"]
-    assert "an indirect block" in why[HOME, tags[1], "/kept"]["why"]
+    assert set(why) == {(HOME, snapnames[0], "/old"), *((HOME, snapname, "/kept") for snapname in snapnames)}
+    assert why[HOME, snapnames[0], "/old"]["lost"]
+    assert "nobody" in why[HOME, snapnames[0], "/old"]["why"]
+    assert "an indirect block" in why[HOME, snapnames[1], "/kept"]["why"]
     assert ctl("status").code == 1
-    assert f"{HOME}@{tags[0]}:/old" in damaged()
+    assert f"{HOME}@{snapnames[0]}:/old" in damaged()

@@ -52,13 +52,14 @@ snapshot = {{ hooks = {hooks([see("2"), f"echo there are $({count})"], [see("3")
 """
     tank.start()
     done = ok("run", "tank")
-    (tag,) = snapshots("tank/home")
+    (snapname,) = snapshots("tank/home")
     run = ok("history", "-j").json()["runs"][0]
     common = {"BACKUP": "tank", "RUN": run["id"], "SOURCE": "tank/home", "VAULT": "cold"}
     assert told("1") == {**common, "HOOK": "before-run", "SNAPSHOT": ""}
     assert told("2") == {**common, "HOOK": "before-snapshot", "SNAPSHOT": ""}
-    assert told("3") == {**common, "HOOK": "after-snapshot", "SNAPSHOT": tag, "RESULT": "ok", "ERROR": ""}
-    assert told("4") == {**common, "HOOK": "after-run", "SNAPSHOT": tag, "RESULT": "ok", "ERROR": ""}
+    ended = {**common, "SNAPSHOT": snapname, "RESULT": "ok", "ERROR": ""}
+    assert told("3") == {**ended, "HOOK": "after-snapshot"}
+    assert told("4") == {**ended, "HOOK": "after-run"}
     assert "sh: there are 0" in done.out + done.err
     found = world.journal("HOOK=before-snapshot", "BACKUP=tank", f"RUN={run['id']}").splitlines()
     assert "tank: before-snapshot sh: there are 0" in found

@@ -96,8 +96,10 @@ def planned() -> dict[str, dict]:
 def same(*datasets: str) -> None:
     """Every file of every snapshot on the vault is that of the source."""
     for dataset in datasets:
-        for tag in snapshots(f"cold/lab/{dataset}"):
-            assert snapshot_hashes(f"cold/lab/{dataset}@{tag}") == snapshot_hashes(f"{dataset}@{tag}")
+        for snapname in snapshots(f"cold/lab/{dataset}"):
+            assert snapshot_hashes(f"cold/lab/{dataset}@{snapname}") == snapshot_hashes(
+                f"{dataset}@{snapname}"
+            )
 
 
 def piped(send: list[str], receive: list[str]) -> str:
@@ -195,11 +197,13 @@ def test_large_blocks_cannot_be_turned_off_nor_on(tank):
 def test_raw_and_other_streams_do_not_follow_on_each_other(tank):
     # Somebody sent this one once without -w: what is encrypted on the source is not on the vault.
     tank.start()
-    tag = "zvault_2026-01-01T00:00:00Z"
-    sh("zfs", "snapshot", f"{SECRET}@{tag}")
+    snapname = "zvault_2026-01-01T00:00:00Z"
+    sh("zfs", "snapshot", f"{SECRET}@{snapname}")
     sh("zfs", "create", "-p", "cold/lab/tank")
     sh("zfs", "set", "readonly=on", "cold/lab/tank")
-    assert piped(["zfs", "send", f"{SECRET}@{tag}"], ["zfs", "receive", "-u", f"cold/lab/{SECRET}"]) == ""
+    assert (
+        piped(["zfs", "send", f"{SECRET}@{snapname}"], ["zfs", "receive", "-u", f"cold/lab/{SECRET}"]) == ""
+    )
     sh("zfs", "destroy", "cold/lab/tank@x", check=False)
     assert get(f"cold/lab/{SECRET}", "encryption") == "off"
     change(SECRET)
@@ -207,7 +211,7 @@ def test_raw_and_other_streams_do_not_follow_on_each_other(tank):
     # So it is: ZFS would not take it.
     sh("zfs", "snapshot", f"{SECRET}@next")
     said = piped(
-        ["zfs", "send", "-w", "-i", f"@{tag}", f"{SECRET}@next"],
+        ["zfs", "send", "-w", "-i", f"@{snapname}", f"{SECRET}@next"],
         ["zfs", "receive", "-u", f"cold/lab/{SECRET}"],
     )
     assert "raw receive on top of existing unencrypted" in said

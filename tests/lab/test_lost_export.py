@@ -15,7 +15,7 @@ from test_vanishing import PORT, PROMPT, Server, Vault, cut, nbd
 from watcher import Watcher
 from world import DISK, ctl, eventually, main_pid, ok
 
-from zvault.zfs.zpool import exporting
+from zvault.zfs.pool.pool import exporting
 
 LAB = {"mem": "4G", "timeout": 2000}
 

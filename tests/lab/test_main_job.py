@@ -31,22 +31,22 @@ def tank():
     it.clean()
 
 
-def same_on_both_sides(tag: str) -> None:
+def same_on_both_sides(snapname: str) -> None:
     """Every dataset of one snapshot: same GUID, same files by hash; the volume by its bytes."""
     for dataset in DATASETS:
-        assert get(f"{dataset}@{tag}", "guid") == get(f"{target(dataset)}@{tag}", "guid")
+        assert get(f"{dataset}@{snapname}", "guid") == get(f"{target(dataset)}@{snapname}", "guid")
         if dataset != "tank/vol":
-            here = world.snapshot_hashes(f"{dataset}@{tag}")
-            assert here == world.snapshot_hashes(f"{target(dataset)}@{tag}")
+            here = world.snapshot_hashes(f"{dataset}@{snapname}")
+            assert here == world.snapshot_hashes(f"{target(dataset)}@{snapname}")
             assert here or dataset == "tank"
-    assert volume_hash("tank", tag) == volume_hash("cold/lab/tank", tag)
+    assert volume_hash("tank", snapname) == volume_hash("cold/lab/tank", snapname)
 
 
-def volume_hash(root: str, tag: str) -> str:
+def volume_hash(root: str, snapname: str) -> str:
     pool = root.partition("/")[0]
     clone = f"{pool}/clone-of-vol"
     path = Path("/dev/zvol") / clone
-    sh("zfs", "clone", "-o", "volmode=full", "-o", "readonly=on", f"{root}/vol@{tag}", clone)
+    sh("zfs", "clone", "-o", "volmode=full", "-o", "readonly=on", f"{root}/vol@{snapname}", clone)
     try:
         eventually("the clone's device", path.exists)
         return sh("sha256sum", str(path)).split()[0]
@@ -72,20 +72,20 @@ def test_three_backups_then_restore(tank):
     print(first.out, first.err)
     world.nothing_left()
     ok("vault", "up", "cold")
-    (tag,) = snapshots("tank/home")
+    (snapname,) = snapshots("tank/home")
     for dataset in DATASETS:
-        assert snapshots(dataset) == snapshots(target(dataset)) == [tag]
+        assert snapshots(dataset) == snapshots(target(dataset)) == [snapname]
         assert get(target(dataset), "readonly") == "on"
     assert snapshots("tank/scratch") == []
     assert sh("zfs", "list", "-Ho", "name", target("tank/scratch"), check=False) == ""
     assert get(target("tank/home"), "mounted") == "no"
     assert get(target("tank/big"), "recordsize") == str(1 << 20)
-    same_on_both_sides(tag)
+    same_on_both_sides(snapname)
     full = ok("history", "-j").json()["runs"][0]
     assert (full["result"], full["sent"], full["datasets"]) == ("ok", 5, 5)
     assert full["bytes"] > 24 << 20
 
-    tags = [tag]
+    snapnames = [snapname]
     for seed in (2, 3):
         time.sleep(1.1)
         change(tank, seed)
@@ -94,17 +94,17 @@ def test_three_backups_then_restore(tank):
         assert run["result"] == "ok", done.err
         # What changed, not the 24 MiB that did not.
         assert 4 << 20 < run["bytes"] < 12 << 20
-        tags.append(snapshots("tank/home")[-1])
-        same_on_both_sides(tags[-1])
+        snapnames.append(snapshots("tank/home")[-1])
+        same_on_both_sides(snapnames[-1])
     for dataset in DATASETS:
-        assert snapshots(dataset) == tags[-2:], "the source keeps its last two"
-        assert snapshots(target(dataset)) == tags, "the vault keeps its last three"
+        assert snapshots(dataset) == snapnames[-2:], "the source keeps its last two"
+        assert snapshots(target(dataset)) == snapnames, "the vault keeps its last three"
 
     time.sleep(1.1)
     ok("run", "tank")
     newest = snapshots("tank/home")[-1]
     for dataset in DATASETS:
-        assert snapshots(target(dataset)) == [*tags[1:], newest]
+        assert snapshots(target(dataset)) == [*snapnames[1:], newest]
         base = [
             mark
             for mark in sh("zfs", "list", "-Ht", "bookmark", "-o", "name", "-d", "1", dataset).split("\n")
@@ -112,18 +112,17 @@ def test_three_backups_then_restore(tank):
         ]
         assert len(base) == 1, "the base, and nothing else, is bookmarked"
         assert get(base[0], "guid") == get(f"{dataset}@{newest}", "guid")
-        held = sh("zfs", "holds", "-H", *[f"{dataset}@{tag}" for tag in snapshots(dataset)]).splitlines()
+        held = sh("zfs", "holds", "-H", *[f"{dataset}@{one}" for one in snapshots(dataset)]).splitlines()
         assert [line.split("\t")[0] for line in held] == [f"{dataset}@{newest}"], (
             "the base, and nothing else, is held"
         )
 
-    restored = ok("restore", "tank", f"tank/home@{tags[1]}", "tank/back")
+    restored = ok("restore", "tank", f"tank/home@{snapnames[1]}", "tank/back")
     assert "/tank/back" in restored.out + restored.err
     assert get("tank/back", "mounted") == "yes"
     assert get("tank/back", "readonly") == "off"
-    assert world.tree_hashes(Path("/tank/back")) == world.snapshot_hashes(
-        f"tank/home@{tags[1]}" if tags[1] in snapshots("tank/home") else f"{target('tank/home')}@{tags[1]}"
-    )
+    kept = "tank/home" if snapnames[1] in snapshots("tank/home") else target("tank/home")
+    assert world.tree_hashes(Path("/tank/back")) == world.snapshot_hashes(f"{kept}@{snapnames[1]}")
     ok("restore", "tank", "tank/vol", "tank/vol-back")
     assert get("tank/vol-back", "volsize") == str(16 << 20)
     again = ctl("restore", "tank", "tank/home", "tank/back")

@@ -29,16 +29,16 @@ def tank() -> Iterator[None]:
     it.clean()
 
 
-def protected(tag: str) -> None:
+def protected(snapname: str) -> None:
     """Every dataset's snapshot of that name is on the vault, held and bookmarked; nothing else is."""
     guid = sh("zpool", "get", "-Hpo", "value", "guid", "cold").strip()
     hold = f"zvault:{int(guid):x}"
     for name in NAMES:
-        assert get(f"cold/lab/{name}@{tag}", "guid") == get(f"{name}@{tag}", "guid")
+        assert get(f"cold/lab/{name}@{snapname}", "guid") == get(f"{name}@{snapname}", "guid")
         held = sh("zfs", "holds", "-H", *(f"{name}@{one}" for one in snapshots(name)))
-        assert [line.split("\t")[:2] for line in held.splitlines()] == [[f"{name}@{tag}", hold]]
+        assert [line.split("\t")[:2] for line in held.splitlines()] == [[f"{name}@{snapname}", hold]]
         (mark,) = sh("zfs", "list", "-Ho", "name", "-t", "bookmark", name).split()
-        assert get(mark, "guid") == get(f"{name}@{tag}", "guid")
+        assert get(mark, "guid") == get(f"{name}@{snapname}", "guid")
 
 
 def test_it_sends_the_snapshots_that_are_there_and_makes_none(tank: None) -> None:

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import boto3
 import ceph
 import pytest
-from bridge_guest import PEER_SSH
 from peer import FILES, daemon, install_zvault, introduce, peer, peer_daemon
+from report_to_host import PEER_SSH
 from world import ctl, eventually, journal, ok, sh
 
-from zvault.devices.s3_lease import Place, Store
+from zvault.devices.s3_lease.lease import Place, Store
 
 LAB = {"mem": "4G", "timeout": 900, "peer": True}
 
@@ -44,7 +43,7 @@ table inet cut {{
 }}
 END
 """
-MEND = "nft delete table inet cut"
+RECONNECT = "nft delete table inet cut"
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +55,7 @@ def cluster() -> Iterator[ceph.Cluster]:
     with ceph.cluster(rgw=True, address=ADDRESS["lab"]) as it:
         keyring = it.client("zvault", mon="profile rbd", osd="profile rbd")
         s3 = it.s3()
-        keys = {"aws_access_key_id": s3.access_key, "aws_secret_access_key": s3.secret_key}
-        boto3.client("s3", endpoint_url=s3.endpoint, **keys).create_bucket(Bucket=BUCKET)
+        s3.bucket(BUCKET).create()
         KEY.write_text(s3.secret_key)
         shutil.copy(keyring, ceph.ETC / "ceph.client.zvault.keyring")
         subprocess.run(
@@ -206,7 +204,7 @@ def test_an_image_has_one_writer_and_a_host_cut_off_is_shut_out(cluster: ceph.Cl
     assert "cold" not in sh("zpool", "list", "-Ho", "name").split()
     ok("vault", "take", "cold", "--yes")
     assert well("lab", "cold") == written
-    peer(MEND)
+    peer(RECONNECT)
     eventually("the late writes refused", lambda: pool_state("peer", "cold") == "SUSPENDED", seconds=60)
     peer("zpool clear cold & sleep 3")
     assert pool_state("peer", "cold") == "SUSPENDED"
@@ -280,7 +278,7 @@ def test_a_lease_has_one_holder_and_a_frozen_one_is_dead_before_it_ends(lease: S
 def guard(verb: str, cluster: ceph.Cluster, key: str, bound: int) -> str:
     """A guard as a unit runs it, of a server that does nothing."""
     server = f"sh -c 'exec tail -f /dev/null' sh {params(cluster.s3(), key)}"
-    return f"python3 -P -m zvault.devices.s3_guard {verb} --bound={bound} -- {server}"
+    return f"python3 -P -m zvault.devices.s3_lease.guard {verb} --bound={bound} -- {server}"
 
 
 def servers() -> int:
@@ -314,7 +312,7 @@ def test_who_is_shut_out_says_when_it_has_stopped_and_who_is_cut_off_stops(clust
             seconds=5,
         )
     finally:
-        peer(MEND)
+        peer(RECONNECT)
 
 
 @contextmanager
@@ -353,7 +351,7 @@ def test_where_nothing_shuts_a_host_out_somebody_must_say_he_did(cluster: ceph.C
         ok("vault", "down", "attic")
         # It is let in again once its kernel has given the device up, and may still not go on where it was.
         peer("until grep -q SUSPENDED /proc/spl/kstat/zfs/attic/state; do sleep 0.5; done")
-        peer(MEND)
+        peer(RECONNECT)
         refused = peer("zvaultctl vault up attic 2>&1; true")
         assert "was another host's meanwhile" in " ".join(refused.split()), refused
         ok("vault", "up", "attic")

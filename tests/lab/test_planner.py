@@ -104,9 +104,9 @@ def said() -> str:
 def alike(name: str, target: str = "") -> None:
     """The newest state of a filesystem is on the vault, file by file, under the same GUID."""
     target = target or f"cold/lab/{name}"
-    tag = [one for one in snapshots(name) if one.startswith("zvault_")][-1]
-    assert get(f"{name}@{tag}", "guid") == get(f"{target}@{tag}", "guid")
-    assert snapshot_hashes(f"{name}@{tag}") == snapshot_hashes(f"{target}@{tag}")
+    snapname = [one for one in snapshots(name) if one.startswith("zvault_")][-1]
+    assert get(f"{name}@{snapname}", "guid") == get(f"{target}@{snapname}", "guid")
+    assert snapshot_hashes(f"{name}@{snapname}") == snapshot_hashes(f"{target}@{snapname}")
 
 
 def guid(name: str) -> str:
@@ -130,8 +130,8 @@ def test_what_was_renamed_is_renamed_on_the_vault(tank):
     sh("zfs", "rename", "tank/t", "tank/b")
     make("tank/new")
     sh("zfs", "rename", "tank/deep", "tank/new/deep")
-    tag = snapshots("tank/b/kid")[-1]
-    sh("zfs", "rename", f"tank/b/kid@{tag}", "tank/b/kid@renamed by hand")
+    snapname = snapshots("tank/b/kid")[-1]
+    sh("zfs", "rename", f"tank/b/kid@{snapname}", "tank/b/kid@renamed by hand")
     shown = plan()
     assert shown["tank/a"]["changes"] == [
         f"rename {VAULT}/a to {VAULT}/a_zvault-moving: it follows tank/b",
@@ -381,12 +381,12 @@ def test_snapshots_that_zvault_did_not_make_and_a_backlog(tank):
     tank.backup_extra = 'also = ["manual-*"]'
     tank.start()
     run()
-    for tag in ("manual-1", "auto-1", "manual-2"):
-        sh("zfs", "snapshot", f"tank/a@{tag}")
-        write("tank/a", tag)
+    for snapname in ("manual-1", "auto-1", "manual-2"):
+        sh("zfs", "snapshot", f"tank/a@{snapname}")
+        write("tank/a", snapname)
     run()
     there = snapshots(f"{VAULT}/a")
-    assert [tag for tag in there if not tag.startswith("zvault_")] == ["manual-1", "manual-2"]
+    assert [snapname for snapname in there if not snapname.startswith("zvault_")] == ["manual-1", "manual-2"]
     assert get("tank/a@manual-1", "guid") == get(f"{VAULT}/a@manual-1", "guid")
     # They are nobody's to prune, on neither side.
     tank.reload(
@@ -400,6 +400,6 @@ def test_snapshots_that_zvault_did_not_make_and_a_backlog(tank):
     run()
     alike("tank/a")
     there = snapshots(f"{VAULT}/a")
-    assert [tag for tag in there if not tag.startswith("zvault_")] == ["manual-1", "manual-2"]
+    assert [snapname for snapname in there if not snapname.startswith("zvault_")] == ["manual-1", "manual-2"]
     assert len(there) == 3, there
     assert {"manual-1", "auto-1", "manual-2", "extra-0", "extra-2"} <= set(snapshots("tank/a"))

@@ -186,17 +186,17 @@ def test_one_atomic_snapshot_of_data_and_wal(tank):
         tank.configure()
         sh("systemctl", "reload", "zvaultd")
 
-    tags = back_up_under_load(live, halfway=without_the_hook)
-    assert len(tags) == BACKUPS
+    snapnames = back_up_under_load(live, halfway=without_the_hook)
+    assert len(snapnames) == BACKUPS
     assert world.journal("HOOK=before-snapshot").count("ended well") == BACKUPS // 2
     transactions = int(live.sql("SELECT count(*) FROM pgbench_history"))
 
     ok("vault", "up", "cold")
     seen = []
-    for number, tag in enumerate(tags, 1):
+    for number, snapname in enumerate(snapnames, 1):
         sh("zfs", "create", f"tank/back-{number}")
         for part in ("data", "wal"):
-            ok("restore", "tank", f"tank/pg/{part}@{tag}", f"tank/back-{number}/{part}")
+            ok("restore", "tank", f"tank/pg/{part}@{snapname}", f"tank/back-{number}/{part}")
         restored = Cluster(Path(f"/tank/back-{number}/data/main"), 5440 + number)
         (restored.data / "postmaster.pid").unlink()
         wal = restored.data / "pg_wal"
@@ -233,12 +233,12 @@ def test_a_base_backup_where_the_wal_lies_elsewhere(tank):
     hook = f'{{ run = {json.dumps(["sh", "-ec", copy])}, timeout = "10m" }}'
     tank.backup_extra = f"snapshot = {{ hooks = {{ before = [{hook}] }} }}"
     tank.start()
-    tags = back_up_under_load(live)
+    snapnames = back_up_under_load(live)
 
     ok("vault", "up", "cold")
     seen = []
     for number in (1, BACKUPS):
-        ok("restore", "tank", f"tank/pg/base@{tags[number - 1]}", f"tank/back-{number}")
+        ok("restore", "tank", f"tank/pg/base@{snapnames[number - 1]}", f"tank/back-{number}")
         restored = Cluster(Path(f"/tank/back-{number}/main"), 5440 + number)
         seen.append(checked(restored, number))
         assert "starting backup recovery" in restored.log()

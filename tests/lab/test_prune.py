@@ -82,12 +82,12 @@ def rows(*argv: str, code: int = 0) -> dict[tuple[str, str], dict]:
 def test_held_cloned_mounted_and_matching_stay_and_the_limit(tank):  # noqa: PLR0915 - a story
     tank.backup_extra = 'prune_limit = "40%"'
     tank.start()
-    tags = history(9)
-    assert snapshots(VAULTED) == tags
+    snapnames = history(9)
+    assert snapshots(VAULTED) == snapnames
     assert ctl("prune", "tank").out.startswith("to prune: nothing")
 
     # One on the vault is held by a user, one is cloned, one matches a pattern; the rules are made shorter.
-    held, cloned, matching = tags[:3]
+    held, cloned, matching = snapnames[:3]
     sh("zfs", "hold", "keep-me", f"{VAULTED}@{held}")
     sh("zfs", "clone", f"{VAULTED}@{cloned}", "cold/work")
     tank.keep = f'{{ source = {{ last = 7 }}, vault = {{ last = 2, matching = ["*{matching[-6:]}"] }} }}'
@@ -95,8 +95,8 @@ def test_held_cloned_mounted_and_matching_stay_and_the_limit(tank):  # noqa: PLR
 
     before = rows(code=1)
     assert before["vault", f"{VAULTED}@{matching}"]["reason"] == f"matches *{matching[-6:]}"
-    assert before["vault", f"{VAULTED}@{tags[5]}"]["reason"].startswith("over prune_limit: ")
-    assert [tag for tag in tags if not before["source", f"{HOME}@{tag}"]["keep"]] == tags[:2]
+    assert before["vault", f"{VAULTED}@{snapnames[5]}"]["reason"].startswith("over prune_limit: ")
+    assert [one for one in snapnames if not before["source", f"{HOME}@{one}"]["keep"]] == snapnames[:2]
 
     # A run prunes what is within the limit, and says why it leaves the rest.
     said = ok("run", "tank")
@@ -107,7 +107,7 @@ def test_held_cloned_mounted_and_matching_stay_and_the_limit(tank):  # noqa: PLR
     assert "zvaultctl prune tank -n --over-limit" in said.err
     now = snapshots(HOME)
     assert len(now) == 7
-    assert snapshots(VAULTED) == [*tags, now[-1]]
+    assert snapshots(VAULTED) == [*snapnames, now[-1]]
 
     # Shown, refused without --yes, done with it; what was said to be freed is.
     asked = ctl("prune", "tank", "--over-limit")
@@ -117,7 +117,7 @@ def test_held_cloned_mounted_and_matching_stay_and_the_limit(tank):  # noqa: PLR
     assert len(snapshots(VAULTED)) == 10
     shown = ctl("prune", "tank", "-n", "--over-limit", "-j").json()
     gone = [row["snapshot"] for row in shown["prune"] if row["snapshot"].startswith(f"{VAULTED}@")]
-    assert gone == [f"{VAULTED}@{tag}" for tag in tags[3:8]]
+    assert gone == [f"{VAULTED}@{snapname}" for snapname in snapnames[3:8]]
     later = rows("--over-limit")
     assert later["vault", f"{VAULTED}@{held}"]["reason"].startswith("held by keep-me ")
     assert later["vault", f"{VAULTED}@{cloned}"]["reason"].startswith("cloned as cold/work ")
@@ -126,15 +126,15 @@ def test_held_cloned_mounted_and_matching_stay_and_the_limit(tank):  # noqa: PLR
     sh("zpool", "sync", "cold")
     used = int(get("cold/lab", "used"))
     # Held after the plan was made is found out by the kernel: it says who, and the others go.
-    with world.mounted(f"{VAULTED}@{tags[4]}"):
+    with world.mounted(f"{VAULTED}@{snapnames[4]}"):
         did = ctl("prune", "tank", "--yes", "--over-limit")
     print(did.out, did.err)
     assert did.code == 1, "not all went"
-    assert f"kept {VAULTED}@{tags[4]}: it is mounted at /mnt/check" in did.err
-    assert snapshots(VAULTED) == [held, cloned, matching, tags[4], tags[8], now[-1]]
+    assert f"kept {VAULTED}@{snapnames[4]}: it is mounted at /mnt/check" in did.err
+    assert snapshots(VAULTED) == [held, cloned, matching, snapnames[4], snapnames[8], now[-1]]
     ended = ok("prune", "tank", "--yes", "--over-limit")
     print(ended.out, ended.err)
-    assert snapshots(VAULTED) == [held, cloned, matching, tags[8], now[-1]]
+    assert snapshots(VAULTED) == [held, cloned, matching, snapnames[8], now[-1]]
     sh("zpool", "sync", "cold")
     freed = used - int(get("cold/lab", "used"))
     print("said", shown["freed"]["vault"], "freed", freed, sizes)
@@ -252,9 +252,9 @@ def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults
     assert usb in {key[2] for key in kept()}
     gone = ok("holds", "--reap", "--yes")
     print(gone.out)
-    assert "let go: 2 hold, 2 bookmark" in gone.out
+    assert "released: 2 hold, 2 bookmark" in gone.out
     assert {key[2]: state for key, state in kept().items()} == {cold: "in use"}
-    assert usb not in sh("zfs", "holds", "-H", *[f"{HOME}@{tag}" for tag in snapshots(HOME)])
+    assert usb not in sh("zfs", "holds", "-H", *[f"{HOME}@{snapname}" for snapname in snapshots(HOME)])
     ok("run", "tank")
 
 
@@ -273,7 +273,7 @@ def test_the_holds_of_a_vault_on_devices_of_its_own(tank):
     book = Path("/var/lib/zvault/pools")
     (book / "deadbeef").write_text((book / pool_guids()[0]).read_text().replace("cold", "given-up"))
     assert {key[2] for key, state in kept().items() if state == "orphan"} == {"deadbeef"}
-    assert "let go: 1 hold" in ok("holds", "--reap", "--yes").out
+    assert "released: 1 hold" in ok("holds", "--reap", "--yes").out
     # The book may be lost: then nothing of a vault that is down has a name, and nothing is an orphan.
     shutil.rmtree(book)
     assert {one["vault"] for one in ok("holds", "-j").json()["holds"]} == {None}

@@ -17,12 +17,14 @@ import ceph
 import pytest
 from world import World, ctl, eventually, main_pid, ok, sh, snapshot_hashes, snapshots, tree_hashes
 
-from zvault.config.rbd import parse_rbd
+from zvault.config.device_specs.rbd import parse_rbd
 from zvault.core.errors import DeviceGone, NotFound, Refused, ToolFailed
-from zvault.devices import rbd, rbd_map, rbd_owner
-from zvault.devices.ceph import MONITOR_TIMEOUT, Cluster
-from zvault.devices.rbd import Shape
-from zvault.system.process import HostRunner
+from zvault.devices.rbd import holder as rbd_owner
+from zvault.devices.rbd import image as rbd
+from zvault.devices.rbd import mapping as rbd_map
+from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
+from zvault.devices.rbd.image import Shape
+from zvault.system.process.runner import HostRunner
 
 LAB = {"mem": "4G", "timeout": 2500}
 
@@ -82,7 +84,7 @@ ceph = {{ user = "zvault", keyring = "{ceph.FOLDER}/client.zvault.keyring" }}
         sh("rbd", "rm", IMAGE, check=False)
 
     def unmap(self) -> None:
-        """Let go of the image, whoever has it here."""
+        """Release the image, whoever has it here."""
         for mapping in mappings():
             sh("rbd", "device", "unmap", "-o", "force", mapping["device"], check=False)
         for unit in re.findall(r"zvault-rbd@\S+", sh("systemctl", "list-units", "--plain", "zvault-rbd@*")):
@@ -127,12 +129,13 @@ def nothing_left() -> None:
 
 
 def suspensions() -> int:
-    """How often the vault's pool was suspended: zvault lets it go on again, maybe before anybody looks."""
+    """How often the vault's pool was suspended: zvault resumes it, maybe before anybody looks."""
     return sh("zpool", "events", "-H", "cold").count("ereport.fs.zfs.io_failure")
 
 
 def scrubbed() -> str:
     """The vault's pool read back as a whole: what ``zpool status`` says of it."""
+    sh("zpool", "wait", "-t", "resilver", "cold")  # what it missed meanwhile
     sh("zpool", "scrub", "-w", "cold")
     return sh("zpool", "status", "cold")
 

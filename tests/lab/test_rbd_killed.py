@@ -1,4 +1,4 @@
-"""zvault killed while it maps an image or lets go of it, at one step after the other."""
+"""zvault killed while it maps or unmaps an image, at one step after the other."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from world import eventually, sh
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.devices.stack import Stack
-from zvault.system.lease import LeaseStore
-from zvault.system.process import HostRunner
+from zvault.system.process.runner import HostRunner
+from zvault.system.state_files import LeaseStore
 
 LAB = {"mem": "4G", "timeout": 2000}
 

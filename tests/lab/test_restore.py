@@ -41,7 +41,7 @@ def tank() -> Iterator[World]:
 
 
 def run() -> str:
-    """Run the backup; the tag of its snapshot."""
+    """Run the backup; the snapname of its snapshot."""
     time.sleep(1.1)  # names hold whole seconds
     ok("run", "tank")
     return snapshots("tank/home")[-1]
@@ -64,20 +64,20 @@ def test_find_folds_versions_and_files_come_back_as_they_were(tank: World) -> No
     thesis = docs / "the\nthesis.pdf"
     thesis.write_text("first")
     tank.start()
-    tags = [run()]
+    snapnames = [run()]
     ok("vault", "up", "cold")
     (HOME / "other").write_text("so that the dataset changes")
-    tags.append(run())
+    snapnames.append(run())
     make_special(thesis)
-    tags.append(run())
+    snapnames.append(run())
     when = time.time()
     thesis.unlink()
-    tags.append(run())
+    snapnames.append(run())
 
     found = ok("find", "tank", "*thesis*", "-j").json()["versions"]
     assert [(one["size"], one["snapshots"], one["first"], one["last"]) for one in found] == [
-        (10, 1, tags[2], tags[2]),
-        (5, 2, tags[0], tags[1]),
+        (10, 1, snapnames[2], snapnames[2]),
+        (5, 2, snapnames[0], snapnames[1]),
     ]
     assert {one["path"] for one in found} == {r"docs/the\nthesis.pdf"}
     assert {one["dataset"] for one in found} == {"tank/home"}
@@ -86,29 +86,31 @@ def test_find_folds_versions_and_files_come_back_as_they_were(tank: World) -> No
     assert ctl("find", "tank", "nothing like it").code == 1
 
     RESCUE.mkdir()
-    wish = ["restore", "tank", f"tank/home@{tags[2]}", str(RESCUE), "--file", "docs/the\nthesis.pdf"]
-    ok(*wish)
+    request = ["restore", "tank", f"tank/home@{snapnames[2]}", str(RESCUE), "--file", "docs/the\nthesis.pdf"]
+    ok(*request)
     back = RESCUE / "the\nthesis.pdf"
     there = back.stat()
     assert back.read_text() == "second one"
     assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (1000, 1001, 0o640)
     assert os.getxattr(back, "user.note") == b"mine"
     back.write_text("mine, newer")
-    refused = ctl(*wish)
+    refused = ctl(*request)
     assert refused.code == 1
     assert "in /rescue already" in refused.err
     assert back.read_text() == "mine, newer"
-    assert r"is there already: ./the\nthesis.pdf" in ok(*wish, "-n").out
-    assert r"overwriting ./the\nthesis.pdf" in ok(*wish, "--overwrite").out
+    assert r"is there already: ./the\nthesis.pdf" in ok(*request, "-n").out
+    assert r"overwriting ./the\nthesis.pdf" in ok(*request, "--overwrite").out
     assert back.read_text() == "second one"
 
-    ok("restore", "tank", f"tank/home@{tags[2]}", str(RESCUE), "--file", "docs")
+    ok("restore", "tank", f"tank/home@{snapnames[2]}", str(RESCUE), "--file", "docs")
     assert (RESCUE / "docs" / "link").readlink() == Path("the\nthesis.pdf")
     assert (RESCUE / "docs" / "sparse").stat().st_blocks < 1000
     (RESCUE / "all").mkdir()
-    ok("restore", "tank", f"tank/home@{tags[0]}", str(RESCUE / "all"))
-    assert tree_hashes(RESCUE / "all") == snapshot_hashes(f"tank/home@{tags[0]}")
-    missing = ctl("restore", "tank", f"tank/home@{tags[3]}", str(RESCUE), "--file", "docs/the\nthesis.pdf")
+    ok("restore", "tank", f"tank/home@{snapnames[0]}", str(RESCUE / "all"))
+    assert tree_hashes(RESCUE / "all") == snapshot_hashes(f"tank/home@{snapnames[0]}")
+    missing = ctl(
+        "restore", "tank", f"tank/home@{snapnames[3]}", str(RESCUE), "--file", "docs/the\nthesis.pdf"
+    )
     assert missing.code == 1
     assert "zvaultctl find" in missing.err
     ok("vault", "down", "cold")
@@ -145,9 +147,9 @@ def test_a_dataset_takes_its_old_place_and_nothing_is_lost(tank: World) -> None:
     sh("umount", "/mnt")
     assert get("tank/home", "org.zvault:restoring") == "-"
     (data / "again").write_text("goes on")
-    tag = run()
+    snapname = run()
     assert len(snapshots("cold/lab/tank/home")) == 2
-    assert snapshot_hashes(f"cold/lab/tank/home@{tag}") == snapshot_hashes(f"tank/home@{tag}")
+    assert snapshot_hashes(f"cold/lab/tank/home@{snapname}") == snapshot_hashes(f"tank/home@{snapname}")
     ok("vault", "down", "cold")
 
 
@@ -166,24 +168,24 @@ def test_everything_comes_back_in_order_killed_on_the_way(tank: World) -> None:
     noise(Path("/tank/big/more"), 24)
     tank.backup_extra = 'also = ["manual-*"]'
     tank.start()
-    tag = run()
+    snapname = run()
     names = ["tank", "tank/ark", "tank/big", "tank/home", "tank/my files", "tank/zoo"]
-    wanted = {name: snapshot_hashes(f"{name}@{tag}") for name in names}
+    wanted = {name: snapshot_hashes(f"{name}@{snapname}") for name in names}
     volume = sh("sh", "-c", "sha256sum </dev/zvol/tank/vol")
     sh("truncate", "-s", "1G", "/var/lib/zvault-lab/new.img")
     sh("zpool", "create", "new", "/var/lib/zvault-lab/new.img")
 
-    wish = ["restore", "tank", "tank", "new/tank", "-r"]
-    plan = ok(*wish, "-n").out
+    request = ["restore", "tank", "tank", "new/tank", "-r"]
+    plan = ok(*request, "-n").out
     assert plan.index("new/tank/zoo ") < plan.index("new/tank/ark ")
-    started = [*wish, "--no-wait"]
+    started = [*request, "--no-wait"]
     ok(*started)
     eventually("a large one is under way", lambda: written_out("new/tank/big", 8 << 20), every=0.05)
     os.kill(main_pid(), signal.SIGKILL)
     eventually("a new daemon", lambda: ctl("status").code != 2)
     eventually("the receive has ended", lambda: len(get("new/tank/big", "receive_resume_token")) > 10)
-    assert "resume" in ok(*wish, "-n").out
-    done = ok(*wish)
+    assert "resume" in ok(*request, "-n").out
+    done = ok(*request)
     assert "is restored already" in done.out
     for name in names:
         assert tree_hashes(Path(f"/new/{name}")) | {} == {**wanted[name], **below(name, wanted)}, name
@@ -192,7 +194,7 @@ def test_everything_comes_back_in_order_killed_on_the_way(tank: World) -> None:
     sh("zfs", "load-key", "-L", f"file://{key}", "new/tank/secret")
     sh("zfs", "mount", "new/tank/secret")
     assert Path("/new/tank/secret/diary").read_bytes() == Path("/tank/secret/diary").read_bytes()
-    assert ctl(*wish).code == 1, "it exists now"
+    assert ctl(*request).code == 1, "it exists now"
     nothing_left()
 
 

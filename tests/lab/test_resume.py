@@ -83,14 +83,14 @@ def bytes_done() -> int:
     return told["backups"][0]["bytes_done"]
 
 
-def tag(number: int) -> str:
+def snapname(number: int) -> str:
     return f"zvault_2026-01-0{number}T00:00:00Z"
 
 
 def snapshot(number: int, dataset: str = HOME) -> str:
     """A snapshot as zvault makes them, in the past."""
-    sh("zfs", "snapshot", f"{dataset}@{tag(number)}")
-    return f"{dataset}@{tag(number)}"
+    sh("zfs", "snapshot", f"{dataset}@{snapname(number)}")
+    return f"{dataset}@{snapname(number)}"
 
 
 def cut(send: list[str], mib: int, target: str = VAULTED) -> None:
@@ -144,7 +144,7 @@ def given_up(told: list[dict]) -> list[str]:
     return reasons
 
 
-def settled(*datasets: str) -> None:
+def arrived(*datasets: str) -> None:
     """Nothing is left of an interruption, and every file is there."""
     for dataset in datasets or (HOME,):
         there = f"cold/lab/{dataset}"
@@ -173,7 +173,7 @@ def test_a_stream_that_was_killed_goes_on_and_says_how_far_it_was(tank):
     assert given_up(told) == []
     resumed = next(one for one in told if one["event"] == "transfer-finished" and one["dataset"] == HOME)
     assert resumed["bytes"] < 9 << 20, "only the rest"
-    settled()
+    arrived()
 
 
 def test_what_the_token_was_for_is_gone_or_another(tank):
@@ -186,7 +186,7 @@ def test_what_the_token_was_for_is_gone_or_another(tank):
     assert "no longer exists" in plan()["changes"][0]
     told = run()
     assert (given_up(told), kinds(told)) == (["snapshot-gone"], ["full", "incremental"])
-    settled()
+    arrived()
 
     # An increment, and a snapshot of the same name: only the GUID tells them apart.
     base = snapshots(HOME)[-1]
@@ -198,7 +198,7 @@ def test_what_the_token_was_for_is_gone_or_another(tank):
     snapshot(2)
     told = run()
     assert (given_up(told), kinds(told)) == (["replaced"], ["incremental"])
-    settled()
+    arrived()
     counted = {name: n for name, n in metrics().items() if name.startswith("zvault_resume_aborted") and n}
     assert counted == {
         'zvault_resume_aborted_total{backup="tank",reason="snapshot-gone"}': 1,
@@ -210,12 +210,12 @@ def test_what_the_token_was_for_is_gone_or_another(tank):
     for number in (3, 4, 5):
         noise(Path(f"/{HOME}/file {number}"), 4)
         snapshot(number)
-    cut(["-L", "-c", "-e", "-I", f"@{base}", f"{HOME}@{tag(5)}"], 6)
-    assert snapshots(VAULTED)[-1] == tag(3)
+    cut(["-L", "-c", "-e", "-I", f"@{base}", f"{HOME}@{snapname(5)}"], 6)
+    assert snapshots(VAULTED)[-1] == snapname(3)
     told = run()
     assert (given_up(told), kinds(told)) == ([], ["resume", "incremental"])
-    assert snapshots(VAULTED)[-4:-1] == [tag(3), tag(4), tag(5)]
-    settled()
+    assert snapshots(VAULTED)[-4:-1] == [snapname(3), snapname(4), snapname(5)]
+    arrived()
 
 
 def test_flags_that_changed_since(tank):
@@ -231,7 +231,7 @@ def test_flags_that_changed_since(tank):
     told = run()
     assert (given_up(told), kinds(told)[0]) == (["flags"], "full")
     assert get(VAULTED, "org.zvault:sent").endswith(":ce")
-    settled()
+    arrived()
 
     # What follows on something stays until the flags are set back, for without them nothing can follow.
     sh("zfs", "destroy", "-r", "cold/lab")
@@ -249,7 +249,7 @@ def test_flags_that_changed_since(tank):
     tank.reload("send = { compressed = false, embedded = false }")
     told = run()
     assert (given_up(told), kinds(told)[0]) == ([], "resume")
-    settled()
+    arrived()
 
 
 def test_a_token_without_w_for_what_is_encrypted(tank):
@@ -303,8 +303,8 @@ def test_a_token_that_zfs_does_not_take_after_all(tank, spoil):
     assert kinds(told)[0] == "resume"
     assert set(kinds(told)[1:]) == {"incremental"}
     assert [one for one in told if one["event"] == "dataset-failed"] == []
-    settled()
-    settled("tank/slow")
+    arrived()
+    arrived("tank/slow")
 
 
 def test_what_a_waiting_receive_keeps_is_told(tank):
@@ -313,8 +313,8 @@ def test_what_a_waiting_receive_keeps_is_told(tank):
     noise(Path(f"/{HOME}/second"), 8)
     base = snapshots(VAULTED)[-1]
     cut(["-L", "-c", "-e", "-i", f"@{base}", snapshot(2)], 4)
-    from zvault.ops.prune import Explainer
-    from zvault.system.process import HostRunner
+    from zvault.ops.retention.prune import Explainer
+    from zvault.system.process.runner import HostRunner
     from zvault.zfs.client import Zfs
 
     name = f"{VAULTED}@{base}"

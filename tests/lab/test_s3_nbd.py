@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import ceph
 import pytest
 from world import (
-    DISK,
     World,
     command_lines,
     eventually,
     fill,
     main_pid,
+    make_tank,
     nothing_left,
     ok,
     sh,
@@ -45,9 +44,7 @@ class Vault(World):
 
     def source(self) -> None:
         """Little: each write of less than an object is a read and a write of one, at 20 ms of this guest's CPU."""
-        DISK.mkdir(exist_ok=True)
-        sh("truncate", "-s", "256M", str(DISK / "tank.img"))
-        sh("zpool", "create", "-O", "mountpoint=/tank", "tank", str(DISK / "tank.img"))
+        make_tank("256M")
         sh("zfs", "create", "tank/home")
         fill(Path("/tank/home"), 1, count=10)
 
@@ -73,8 +70,7 @@ def world(cluster: ceph.Cluster) -> Iterator[Vault]:
 
 def bucket(s3: ceph.S3) -> Any:
     """The bucket, as S3 itself tells of it."""
-    keys = {"aws_access_key_id": s3.access_key, "aws_secret_access_key": s3.secret_key}
-    return boto3.resource("s3", endpoint_url=s3.endpoint, region_name="default", **keys).Bucket(BUCKET)
+    return s3.bucket(BUCKET)
 
 
 def scrubbed() -> str:

@@ -74,7 +74,7 @@ def test_one_that_is_due_gives_way_to_a_backup_and_goes_on(tank: Scrubbed):
     eventually("it ends", lambda: state() == "finished")
     eventually("that to be told", lambda: "errors: 0" in journal())
     assert metrics()['zvault_scrub_age_seconds{vault="cold"}'] < 120
-    eventually("the scrub lets go of the vault", lambda: ctl("vault", "down", "cold").code == 0)
+    eventually("the scrub releases the vault", lambda: ctl("vault", "down", "cold").code == 0)
     eventually("the vault goes down", lambda: vault()["state"] == "down")
     ok("status")
 
@@ -85,7 +85,7 @@ def test_by_hand_it_is_paused_stopped_and_wanted_again(tank: Scrubbed):
     assert ctl("scrub", "cold", "--no-wait").code == 0
     eventually("it goes", lambda: state() == "scanning")
     assert "paused" in ok("scrub", "cold", "--pause").out
-    eventually("the vault is let go", lambda: vault()["state"] == "down")
+    eventually("the vault is released", lambda: vault()["state"] == "down")
     # It stays so over an export and another daemon.
     sh("systemctl", "restart", "zvaultd")
     ok("vault", "up", "cold")

@@ -19,7 +19,7 @@ import pytest
 import world
 from world import DISK, World, ctl, events, eventually, get, ok, sh, snapshots, status
 
-from zvault.core.limit import BURST
+from zvault.core.replication.bandwidth import BURST
 from zvault.daemon.shutdown import DRAIN_SECONDS
 
 LAB = {"mem": "4G", "timeout": 2500}
@@ -95,10 +95,10 @@ def same_everywhere(*datasets: str) -> None:
     ok("vault", "up", "cold")
     for dataset in datasets:
         copy = f"cold/lab/{dataset}"
-        tag = [tag for tag in snapshots(dataset) if tag.startswith("zvault_")][-1]
-        assert snapshots(copy)[-1] == tag, dataset
-        assert get(f"{copy}@{tag}", "guid") == get(f"{dataset}@{tag}", "guid")
-        assert world.snapshot_hashes(f"{copy}@{tag}") == world.snapshot_hashes(f"{dataset}@{tag}")
+        snapname = [snapname for snapname in snapshots(dataset) if snapname.startswith("zvault_")][-1]
+        assert snapshots(copy)[-1] == snapname, dataset
+        assert get(f"{copy}@{snapname}", "guid") == get(f"{dataset}@{snapname}", "guid")
+        assert world.snapshot_hashes(f"{copy}@{snapname}") == world.snapshot_hashes(f"{dataset}@{snapname}")
     ok("vault", "down", "cold")
 
 
@@ -261,7 +261,7 @@ def test_what_fails_stops_what_is_below_it_and_the_run_says_which(tank):
         "tank/new": "vault-full",
         "tank/new/below": "refused",
     }
-    assert seen(told, "retry") == [], "no wait mends it"
+    assert seen(told, "retry") == [], "waiting does not help"
     assert order(told, "transfer-finished"), "the others went on"
     shown = status()["backups"][0]
     assert shown["last_result"] == "partial"

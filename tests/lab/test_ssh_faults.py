@@ -104,13 +104,13 @@ def quiet() -> bool:
 
 
 def pulled() -> None:
-    tag = peer_snapshots("tank/big")[-1]
-    assert hashes(f"cold/peer/tank/big@{tag}") == peer_hashes(f"tank/big@{tag}")
+    snapname = peer_snapshots("tank/big")[-1]
+    assert hashes(f"cold/peer/tank/big@{snapname}") == peer_hashes(f"tank/big@{snapname}")
 
 
 def pushed() -> None:
-    tag = snapshots("cold/src")[-1]
-    assert peer_hashes(f"attic/lab/cold/src@{tag}") == hashes(f"cold/src@{tag}")
+    snapname = snapshots("cold/src")[-1]
+    assert peer_hashes(f"attic/lab/cold/src@{snapname}") == hashes(f"cold/src@{snapname}")
 
 
 def test_a_host_key_that_is_not_known_or_not_the_same(pools: None) -> None:

@@ -57,13 +57,13 @@ def tank() -> Iterator[None]:
 def same_on_both_sides() -> None:
     """Every dataset's newest snapshot on the vault holds what it holds on the peer."""
     for name in ("tank", "tank/home", "tank/my files"):
-        tag = peer_snapshots(name)[-1]
-        there = peer_hashes(f"{name}@{tag}")
-        assert hashes(f"cold/peer/{name}@{tag}") == there
+        snapname = peer_snapshots(name)[-1]
+        there = peer_hashes(f"{name}@{snapname}")
+        assert hashes(f"cold/peer/{name}@{snapname}") == there
         assert there or name == "tank"
-    tag = peer_snapshots("tank/vol")[-1]
-    guid = peer(f"zfs get -Hpo value guid tank/vol@{tag}").strip()
-    assert get(f"cold/peer/tank/vol@{tag}", "guid") == guid
+    snapname = peer_snapshots("tank/vol")[-1]
+    guid = peer(f"zfs get -Hpo value guid tank/vol@{snapname}").strip()
+    assert get(f"cold/peer/tank/vol@{snapname}", "guid") == guid
 
 
 def write_more() -> None:

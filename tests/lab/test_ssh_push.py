@@ -48,13 +48,13 @@ def desk() -> Iterator[None]:
 
 def same_on_both_sides(host: str = "lab") -> None:
     for name in ("desk/home", "desk/my files"):
-        tag = snapshots(name)[-1]
-        here = hashes(f"{name}@{tag}")
+        snapname = snapshots(name)[-1]
+        here = hashes(f"{name}@{snapname}")
         assert here
-        assert peer_hashes(f"attic/{host}/{name}@{tag}") == here
-    tag = snapshots("desk/vol")[-1]
-    there = peer(f"zfs get -Hpo value guid attic/{host}/desk/vol@{tag}").strip()
-    assert get(f"desk/vol@{tag}", "guid") == there
+        assert peer_hashes(f"attic/{host}/{name}@{snapname}") == here
+    snapname = snapshots("desk/vol")[-1]
+    there = peer(f"zfs get -Hpo value guid attic/{host}/desk/vol@{snapname}").strip()
+    assert get(f"desk/vol@{snapname}", "guid") == there
 
 
 def test_root_pushes_and_prunes_over_there(desk: None) -> None:
@@ -100,10 +100,10 @@ def test_a_restore_comes_back_from_there(desk: None) -> None:
     daemon(config())
     ok("run", "home")
     ok("restore", "home", "desk/home", "desk/back")
-    tag = snapshots("desk/home")[-1]
-    assert hashes(f"desk/back@{tag}") == hashes(f"desk/home@{tag}")
+    snapname = snapshots("desk/home")[-1]
+    assert hashes(f"desk/back@{snapname}") == hashes(f"desk/home@{snapname}")
     ok("restore", "home", "desk/my files", "ssh://root@peer/attic/back")
-    assert peer_hashes(f"attic/back@{tag}") == hashes(f"desk/my files@{tag}")
+    assert peer_hashes(f"attic/back@{snapname}") == hashes(f"desk/my files@{snapname}")
     again = ctl("restore", "home", "desk/my files", "ssh://root@peer/attic/back")
     assert again.code == 1
     assert "exists already" in again.out + again.err
@@ -127,5 +127,5 @@ def test_from_host_to_host_through_this_one(desk: None) -> None:
     peer("zfs create tank/home; head -c 3000000 /dev/urandom >/tank/home/noise")
     daemon(config(source="ssh://root@peer/tank"))
     ok("run", "home")
-    tag = peer_snapshots("tank/home")[-1]
-    assert peer_hashes(f"attic/peer/tank/home@{tag}") == peer_hashes(f"tank/home@{tag}")
+    snapname = peer_snapshots("tank/home")[-1]
+    assert peer_hashes(f"attic/peer/tank/home@{snapname}") == peer_hashes(f"tank/home@{snapname}")

@@ -27,7 +27,7 @@ from test_s3_nbd import bucket
 from watcher import Watcher
 from world import DISK, answer, ask, ctl, eventually, main_pid, ok, sh
 
-from zvault.daemon.lookout import LOOK_EVERY
+from zvault.daemon.monitors.vault_monitor import LOOK_EVERY
 
 LAB = {"mem": "4G", "timeout": 3600}
 
@@ -379,7 +379,7 @@ def state(wanted: str, why: str = "") -> bool:
     return vault["state"] == wanted and why in (vault["error"] or {}).get("why", "")
 
 
-def test_what_somebody_wants_so_is_not_mended(stage: Stage):
+def test_what_somebody_wants_so_is_not_repaired(stage: Stage):
     """A vault is to be up, and somebody exports its pool while its storage is well."""
     vault = stage.vault("nbd")
     stage.spoilt = True
@@ -421,11 +421,11 @@ def test_storage_that_vanishes(stage: Stage, storage: str, fault: str, operation
 def unharmed() -> None:
     """Everything is there, byte by byte, and the pool has no fault."""
     ok("vault", "up", "cold")
-    tag = world.snapshots("tank/home")[-1]
-    assert world.snapshots("cold/lab/tank/home")[-1] == tag
-    here = world.snapshot_hashes(f"tank/home@{tag}")
+    snapname = world.snapshots("tank/home")[-1]
+    assert world.snapshots("cold/lab/tank/home")[-1] == snapname
+    here = world.snapshot_hashes(f"tank/home@{snapname}")
     assert here
-    assert world.snapshot_hashes(f"cold/lab/tank/home@{tag}") == here
+    assert world.snapshot_hashes(f"cold/lab/tank/home@{snapname}") == here
     sh("zpool", "scrub", "-w", "cold")
     assert "errors: No known data errors" in sh("zpool", "status", "cold")
     ok("vault", "down", "cold")

@@ -154,9 +154,9 @@ def test_a_vault_of_mirrors_is_used_and_survives_half_of_each(tank: Several):
     print(grew)
     assert 11 < grew["mirror-1"] < 20, "the blocks of 16K"
     assert grew["mirror-0"] > 23, "the larger ones"
-    tag = snapshots("tank/home")[-1]
-    there = world.snapshot_hashes(f"cold/lab/tank/home@{tag}")
-    assert there == world.snapshot_hashes(f"tank/home@{tag}")
+    snapname = snapshots("tank/home")[-1]
+    there = world.snapshot_hashes(f"cold/lab/tank/home@{snapname}")
+    assert there == world.snapshot_hashes(f"tank/home@{snapname}")
 
     # One side of each mirror is lost while the vault is down: the pool has all that it had.
     ok("vault", "down", "cold")
@@ -165,7 +165,7 @@ def test_a_vault_of_mirrors_is_used_and_survives_half_of_each(tank: Several):
         sh("truncate", "-s", "0", str(DISK / name))
     assert ctl("vault", "up", "cold").code == 1, "it is up, and not well"
     eventually("it to be told", lambda: world.status()["vaults"][0]["health"] == "DEGRADED")
-    assert world.snapshot_hashes(f"cold/lab/tank/home@{tag}") == there
+    assert world.snapshot_hashes(f"cold/lab/tank/home@{snapname}") == there
     time.sleep(1.1)
     ok("vault", "down", "cold")
     world.nothing_left()

@@ -121,11 +121,11 @@ def converges(*datasets: str) -> None:
     ok("run", "tank")
     ok("vault", "up", "cold")
     for dataset in datasets or DATASETS:
-        tag = snapshots(dataset)[-1]
-        assert snapshots(f"cold/lab/{dataset}")[-1] == tag
-        assert get(f"{dataset}@{tag}", "guid") == get(f"cold/lab/{dataset}@{tag}", "guid")
-        here = world.snapshot_hashes(f"{dataset}@{tag}")
-        assert here == world.snapshot_hashes(f"cold/lab/{dataset}@{tag}")
+        snapname = snapshots(dataset)[-1]
+        assert snapshots(f"cold/lab/{dataset}")[-1] == snapname
+        assert get(f"{dataset}@{snapname}", "guid") == get(f"cold/lab/{dataset}@{snapname}", "guid")
+        here = world.snapshot_hashes(f"{dataset}@{snapname}")
+        assert here == world.snapshot_hashes(f"cold/lab/{dataset}@{snapname}")
         assert here or dataset == "tank"
     sh("zpool", "scrub", "-w", "cold")
     assert "errors: No known data errors" in sh("zpool", "status", "cold")
@@ -331,7 +331,7 @@ def test_a_server_that_cannot_come_back_at_once(tank):
 def test_a_server_killed_while_its_vault_is_idle(tank):
     tank.start()
     ok("vault", "up", "cold")
-    with without("nbdkit"):  # or zvault would have mended it by itself
+    with without("nbdkit"):  # or zvault would have repaired it by itself
         kill_server()
         eventually("it to be seen", lambda: status()["vaults"][0]["state"] == "gone")
         assert ctl("vault", "status").code == 1

@@ -62,13 +62,13 @@ def test_a_file_that_differs_is_found_and_named_with_both_hashes(tank: World) ->
     tank.exclude = '["tank/scratch", "tank/big"]'
     tank.start()
     ok("run", "tank")
-    same = ok("verify", "tank", "--rung", "full")
+    same = ok("verify", "tank", "--level", "full")
     assert "the same on both sides" in same.out
     nothing_left()
     proofs = status()["backups"][0]["proofs"]
     assert proofs["full"]["result"] == proofs["guids"]["result"] == "ok"
     assert (
-        metrics()['zvault_verified_timestamp_seconds{backup="tank",rung="full"}'] == proofs["full"]["proven"]
+        metrics()['zvault_verified_timestamp_seconds{backup="tank",level="full"}'] == proofs["full"]["proven"]
     )
 
     at = place(tank.image, mark)
@@ -80,7 +80,7 @@ def test_a_file_that_differs_is_found_and_named_with_both_hashes(tank: World) ->
     hashes = re.findall(r"source ([0-9a-f]{64}), vault ([0-9a-f]{64})", told)
     assert hashes
     assert all(mine != its for mine, its in hashes)
-    assert metrics()['zvault_verify_failures_total{backup="tank",rung="sample"}'] == 1
+    assert metrics()['zvault_verify_failures_total{backup="tank",level="sample"}'] == 1
     health = ctl("status")
     assert health.code == 1
     assert "tank differs" in health.out
@@ -97,7 +97,7 @@ def test_a_file_that_differs_is_found_and_named_with_both_hashes(tank: World) ->
     flip(tank.image, at)
     ok("verify", "tank")
     assert ctl("status").code == 0
-    assert ctl("verify", "tank", "--rung", "half").code == 2
+    assert ctl("verify", "tank", "--level", "half").code == 2
     nothing_left()
 
 
@@ -120,14 +120,14 @@ def test_drills_go_round_and_a_key_lets_them_compare_what_is_encrypted(tank: Wor
     tank.start()
     ok("run", "tank")
     ok("vault", "up", "cold")
-    full = ctl("verify", "tank", "--rung", "full")
+    full = ctl("verify", "tank", "--level", "full")
     assert full.code == 1, "not everything was proven"
     assert "tank/secret is not proven" in full.err
     assert "its key is not loaded" in full.err
     assert "tank/my files is not proven" not in full.err
     drilled = set()
     for _ in range(4):
-        done = ok("verify", "tank", "--rung", "drill")
+        done = ok("verify", "tank", "--level", "drill")
         drilled |= set(re.findall(r"drill: (.+) came back as", done.out))
         assert "the same on both sides" in done.out
     assert drilled == {"tank", "tank/my files", "tank/vol", "tank/secret"}
@@ -142,7 +142,7 @@ def test_what_a_killed_daemon_was_reading_is_closed(tank: World) -> None:
     tank.start()
     ok("run", "tank")
     for kind in ("mount", "dataset"):
-        ok("verify", "tank", "--rung", "full", "--no-wait")
+        ok("verify", "tank", "--level", "full", "--no-wait")
         eventually(f"a {kind} is written down", partial(looks, kind), every=0.02)
         os.kill(main_pid(), signal.SIGKILL)
         eventually("a new daemon", lambda: sh("systemctl", "is-active", "zvaultd", check=False) == "active\n")
@@ -184,7 +184,7 @@ def test_over_ssh_each_side_hashes_its_own(tank: World) -> None:
     daemon('[vault.cold]\npool = "cold"\n[backup.filer]\nsource = "ssh://root@peer/tank"\nvault = "cold"\n')
     ok("run", "filer")
     before = peer("cat /proc/net/dev | awk '/vec0/ {print $10}'").strip()
-    run = ok("verify", "filer", "--rung", "full", "--no-wait", "-j").json()["run"]["id"]
+    run = ok("verify", "filer", "--level", "full", "--no-wait", "-j").json()["run"]["id"]
     ok("follow", run)
     verified = next(event for event in events(run) if event["event"] == "verified")
     assert (verified["result"], verified["datasets"], verified["unproven"]) == ("ok", 3, {})

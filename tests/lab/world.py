@@ -58,7 +58,7 @@ def eventually(
 
 
 def snapshots(dataset: str) -> list[str]:
-    """The tags of a dataset's snapshots, oldest first."""
+    """The snapnames of a dataset, oldest first."""
     out = sh("zfs", "list", "-Hp", "-t", "snapshot", "-o", "name", "-s", "createtxg", "-d", "1", dataset)
     return [line.partition("@")[2] for line in out.splitlines()]
 

@@ -10,17 +10,17 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 
-from zvault.blockstore.blockmap import BlockMap, fetched
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import SLOT_BITS, ZERO, Damaged, Segment
-from zvault.blockstore.journal import Frame, Journal
-from zvault.blockstore.objects import ObjectStore, StoreError
+from zvault.blockstore.log.journal import Frame, Journal
+from zvault.blockstore.map.blockmap import BlockMap, fetched
+from zvault.blockstore.map.root import Reign, Root
+from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import Epoch, newest_root, superblock, tail
-from zvault.blockstore.root import Reign, Root
-from zvault.blockstore.usage import Usage
 from zvault.core.errors import Busy, Refused
 from zvault.core.units import format_size
+from zvault.object_store.interface import ObjectStore, StoreError
 
 Say = Callable[[str], None]
 TEND = 0.5

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import xxhash
 
-from zvault.blockstore.blockmap import BlockMap
 from zvault.blockstore.format import ZERO, Segment, checkpoint_key, map_key, segment_key
-from zvault.blockstore.log import Log
-from zvault.blockstore.objects import ObjectStore
-from zvault.blockstore.parts import PART, PART_BITS, Change
-from zvault.blockstore.root import REF, Reign, Root
-from zvault.blockstore.usage import Usage
+from zvault.blockstore.log.log import Log
+from zvault.blockstore.map.blockmap import BlockMap
+from zvault.blockstore.map.map_part import PART, PART_BITS, Change
+from zvault.blockstore.map.root import REF, Reign, Root
+from zvault.blockstore.map.usage import Usage
+from zvault.object_store.interface import ObjectStore
 
 MAP_BYTES = 8 << 20
 """An object of the map is put when it has so many."""

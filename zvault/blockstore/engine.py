@@ -10,23 +10,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from zvault.blockstore.blockmap import BlockMap
-from zvault.blockstore.cache import Cache
+from zvault.api.blockstore import EngineStatus
 from zvault.blockstore.checkpoint import Checkpoints
-from zvault.blockstore.collect import LAGGING, SLACK, Collector, chosen
-from zvault.blockstore.fetch import Fetcher
+from zvault.blockstore.fence import Fenced, Tenure
 from zvault.blockstore.format import BLOCK, SLOTS, Superblock
-from zvault.blockstore.journal import Full, Journal, NoRoom
-from zvault.blockstore.log import Log
-from zvault.blockstore.objects import Buffer, ObjectStore, StoreError
+from zvault.blockstore.garbage import LAGGING, SLACK, Collector, chosen
+from zvault.blockstore.log.journal import Full, Journal, NoRoom
+from zvault.blockstore.log.log import Log
+from zvault.blockstore.map.blockmap import BlockMap
+from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.options import Options
-from zvault.blockstore.reading import Reader
+from zvault.blockstore.read.cache import Cache
+from zvault.blockstore.read.fetcher import Fetcher
+from zvault.blockstore.read.reader import Reader
 from zvault.blockstore.recovery import Epoch
-from zvault.blockstore.root import Root
-from zvault.blockstore.tenure import Fenced, Tenure
-from zvault.blockstore.usage import Usage
+from zvault.object_store.interface import Buffer, ObjectStore, StoreError
 
 PIECE = SLOTS // 3 * BLOCK
 """A longer write is several frames of so many bytes: three fill a segment."""
@@ -274,7 +274,7 @@ class Engine:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of files and threads without doing anything more; the journal keeps what is not in the store."""
+        """Close files and end threads without doing anything more; the journal keeps what is not in the store."""
         self.journal.close()
         if self.cache is not None:
             self.cache.close()
@@ -307,7 +307,7 @@ class Engine:
         if offset < 0 or length < 0 or offset + length > self.size:
             raise StoreError(f"{length} bytes at {offset} lie outside of a device of {self.size} bytes")
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> EngineStatus:
         """What there is to tell, as JSON: sizes in bytes."""
         with self.changed:
             done = sum(segment.size for segment in self.log.done.values())

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import xxhash
 
-from zvault.blockstore.objects import Buffer, StoreError
+from zvault.object_store.interface import Buffer, StoreError
 
 VERSION = 1
 BLOCK = 4096

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
+from zvault.api.blockstore import EngineStatus
 from zvault.blockstore import view
-from zvault.blockstore.cache import Cache
 from zvault.blockstore.format import Damaged, Superblock
-from zvault.blockstore.objects import Missing, ObjectStore, StoreError
 from zvault.blockstore.options import ReadOptions
+from zvault.blockstore.read.cache import Cache
+from zvault.object_store.interface import Missing, ObjectStore, StoreError
 
 
 class Passed(StoreError):
@@ -99,12 +99,12 @@ class ReadOnly:
         raise Passed(passed.what, passed.why, passed.next) from error
 
     def close(self) -> None:
-        """Let go of files and threads."""
+        """Close files and end threads."""
         self.view.close()
         if self.cache is not None:
             self.cache.close()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> EngineStatus:
         """As Engine.status has it; ``checkpoint``: the number of the one that is seen; ``as_of``: since when."""
         cache = self.cache
         return {

@@ -20,9 +20,9 @@ from zvault.blockstore.format import (
     numbers_of,
     segment_key,
 )
-from zvault.blockstore.objects import NEW, Missing, ObjectStore, Overtaken
-from zvault.blockstore.root import Root
+from zvault.blockstore.map.root import Root
 from zvault.core.errors import Busy, NotFound, Refused
+from zvault.object_store.interface import NEW, Missing, ObjectStore, Overtaken
 
 MAX_SIZE = 1 << 50
 """Bytes: 1 PiB, far from what 32 bits of segments can hold."""

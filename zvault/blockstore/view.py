@@ -6,13 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from zvault.blockstore.attach import take_in
-from zvault.blockstore.blockmap import BlockMap
-from zvault.blockstore.fetch import ChunkCache, Fetcher
 from zvault.blockstore.format import numbers_of
-from zvault.blockstore.objects import Missing, ObjectStore
-from zvault.blockstore.reading import Reader
+from zvault.blockstore.map.blockmap import BlockMap
+from zvault.blockstore.read.fetcher import ChunkCache, Fetcher
+from zvault.blockstore.read.reader import Reader
 from zvault.blockstore.recovery import newest_root, superblock, tail
 from zvault.core.errors import Busy
+from zvault.object_store.interface import Missing, ObjectStore
 
 MEMORY = 128 << 20
 TRIES = 5
@@ -65,7 +65,7 @@ class View:
         return epoch - self.root.epoch, number - self.root.number
 
     def close(self) -> None:
-        """Let go of its threads."""
+        """End its threads."""
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
 

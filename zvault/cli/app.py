@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -9,7 +10,8 @@ from typing import Annotated
 import typer
 
 from zvault import __version__
-from zvault.cli import (
+from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, expect_document, report, say, tell
+from zvault.cli.verbs import (
     backups,
     blockstore,
     check,
@@ -27,7 +29,6 @@ from zvault.cli import (
     vaults,
     verify,
 )
-from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, say, tell
 from zvault.core.errors import ZvaultError
 
 app = typer.Typer(
@@ -79,7 +80,7 @@ app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
 app.add_typer(tune.app, name="tune", help="Show what is tuned for vaults, and why.")
 app.add_typer(
-    blockstore.app, name="blockstore", help="Make, check, mend, clean up or copy block stores in buckets."
+    blockstore.app, name="blockstore", help="Make, check, repair, clean up or copy block stores in buckets."
 )
 app.command("check-config")(check.check_config)
 
@@ -90,6 +91,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             # A name the terminal's character set lacks shall not end a listing.
             stream.reconfigure(errors="replace")
+    expect_document(None)
     try:
         try:
             app(prog_name="zvaultctl")
@@ -101,14 +103,22 @@ def main() -> None:
         sys.exit(130)
     except ZvaultError as error:
         complain(error)
+        _report(error)
         sys.exit(exit_status(error))
     except OSError as error:
         # A full disk under the output, say: not a defect of ours.
-        complain(ZvaultError("zvaultctl could not go on", str(error)))
+        stopped = ZvaultError("zvaultctl could not go on", str(error))
+        complain(stopped)
+        _report(stopped)
         _leave_pipe()
     except Exception as error:
         _complain_of_defect(error)
         sys.exit(USAGE)
+
+
+def _report(error: ZvaultError) -> None:
+    with contextlib.suppress(OSError):  # stdout itself may be what failed
+        report(error)
 
 
 def _leave_pipe() -> None:
@@ -124,5 +134,10 @@ def _complain_of_defect(error: Exception) -> None:
 
         traceback.print_exception(error)
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    tell(f"zvaultctl: unexpected error: {text}")
-    tell("This is a defect in zvault. Run it again with ZVAULT_DEBUG=1 in the environment for the details.")
+    what, advice = (
+        f"unexpected error: {text}",
+        "Run it again with ZVAULT_DEBUG=1 in the environment for the details.",
+    )
+    tell(f"zvaultctl: {what}")
+    tell(f"This is a defect in zvault. {advice}")
+    _report(ZvaultError(what, "this is a defect in zvault", advice))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import http.client
 import json
 import os
-import socket
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
-from urllib.parse import urlencode
+from typing import Any, Protocol, TypeVar, cast
 
-from zvault.cli.documents import Document, Event, RunId
+from zvault.api import routes
+from zvault.api.events import Event
+from zvault.api.routes import Route
+from zvault.cli import http
 from zvault.core.errors import HostUnreachable, ZvaultError
 
 READ_DEADLINE = 120.0
@@ -24,8 +24,7 @@ ACT_DEADLINE = 900.0
 FOLLOW_DEADLINE = 60.0
 """Seconds: who tells how something goes says at least every few that it is there."""
 
-CONNECT_DEADLINE = 10.0
-"""Seconds until the daemon has to take a connection."""
+A = TypeVar("A")
 
 _LOOK = "see 'systemctl status zvaultd' and 'journalctl -u zvaultd'"
 _REASONS = {cls.reason: cls for cls in ZvaultError.__subclasses__()}
@@ -43,59 +42,54 @@ def socket_path() -> Path:
 class Source(Protocol):
     """Where the verbs that only read find their documents."""
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
-        """The API's document at ``path``. Raises ZvaultError."""
+    def get(self, route: Route[A], arguments: Mapping[str, object]) -> A:
+        """The document that a route answers. Raises ZvaultError."""
         ...
 
 
-def read(path: str, **query: object) -> Document:
+def read(route: Route[A], **arguments: object) -> A:
     """One document, for a verb that only reads: from the daemon or, where none runs, from the pools themselves.
 
     Arguments that are None are left out of the query.
     """
-    wanted = {key: str(value) for key, value in query.items() if value is not None}
-
     try:
-        return Client(socket_path()).get(path, wanted)
+        return Client(socket_path()).get(route, arguments)
     except NotRunning as error:
         if "ZVAULT_SOCKET" in os.environ:
             raise  # asked of that daemon, not of this host's pools
         from zvault.cli.offline import Offline
 
         source: Source = Offline(error)
-        return source.get(path, wanted)
+        return source.get(route, arguments)
 
 
-def act(path: str, body: Mapping[str, Any] | None = None) -> Document:
+def act(route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
     """Have the daemon do one thing, and return what it answers."""
-    return Client(socket_path()).post(path, body)
+    return Client(socket_path()).post(route, body, **arguments)
 
 
 class Client:
-    """Asks the daemon, each time over a connection of its own.
-
-    By the standard library's HTTP: aiohttp and asyncio take longer to import than most verbs to answer.
-    """
+    """Asks the daemon, each time over a connection of its own."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
+    def get(self, route: Route[A], arguments: Mapping[str, object]) -> A:
         """See Source.get."""
-        return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, READ_DEADLINE)
+        return self._ask(route, arguments, None, READ_DEADLINE)
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Document:
-        """POST and return the answer. Raises ZvaultError."""
-        return self._ask("POST", path, ACT_DEADLINE, json.dumps(body or {}))
+    def post(self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
+        """Have something done and return the answer. Raises ZvaultError."""
+        return self._ask(route, arguments, body or {}, ACT_DEADLINE)
 
-    def events(self, run: RunId) -> Generator[Event, None, None]:
+    def events(self, run: str) -> Generator[Event, None, None]:
         """A run's events from its beginning, to its ``run-finished``.
 
         Raises HostUnreachable when the stream ends before that.
         """
         # No deadline on reading: a run may wait for hours. Whoever follows can leave with Ctrl-C.
-        with self._answer("GET", f"/v1/events?{urlencode({'run': run})}", None) as lines:
-            for line in lines:
+        with self._answer(routes.EVENTS, {"run": run}, None, None) as answer:
+            for line in answer.body:
                 if line.strip():
                     event = cast(Event, json.loads(line))
                     yield event
@@ -103,55 +97,52 @@ class Client:
                         return
         raise _broken_off(f"the daemon ended the stream before run {run} did")
 
-    def followed(self, path: str) -> Generator[str, None, Document]:
-        """POST what takes long: yields what the daemon tells as it goes, and returns its answer. Raises ZvaultError.
+    def followed(self, route: Route[A], **arguments: object) -> Generator[str, None, A]:
+        """Have done what takes long: yields what the daemon tells as it goes, and returns its answer.
 
-        Who stops listening, say with Ctrl-C, ends it there too.
+        Who stops listening, say with Ctrl-C, ends it there too. Raises ZvaultError.
         """
-        with self._answer("POST", path, FOLLOW_DEADLINE, "{}") as lines:
-            for line in lines:
+        with self._answer(route, arguments, {}, FOLLOW_DEADLINE) as answer:
+            for line in answer.body:
                 told = json.loads(line)
                 if "error" in told:
                     raise _sent(told["error"])
                 if "answer" in told:
-                    return cast(Document, told["answer"])
+                    return cast(A, told["answer"])
                 if told.get("text"):
                     yield told["text"]
         raise _broken_off("the daemon ended its answer in the middle")
 
-    def _ask(self, method: str, path: str, deadline: float, body: str | None = None) -> Document:
-        with self._answer(method, path, deadline, body) as answer:
-            return cast(Document, json.load(answer))
+    def _ask(
+        self,
+        route: Route[A],
+        arguments: Mapping[str, object],
+        body: Mapping[str, object] | None,
+        deadline: float,
+    ) -> A:
+        with self._answer(route, arguments, body, deadline) as answer:
+            return cast(A, json.loads(answer.read()))
 
     @contextlib.contextmanager
     def _answer(
-        self, method: str, path: str, deadline: float | None, body: str | None = None
-    ) -> Iterator[http.client.HTTPResponse]:
+        self,
+        route: Route[Any],
+        arguments: Mapping[str, object],
+        body: Mapping[str, object] | None,
+        deadline: float | None,
+    ) -> Iterator[http.Answer]:
         """What the daemon answers; it may be silent for ``deadline`` seconds. Raises the error it tells of."""
-        link = _Link(self.path, deadline)
-        with _explained(self.path, deadline or CONNECT_DEADLINE), contextlib.closing(link):
-            link.request(method, path, body, {"Content-Type": "application/json"} if body else {})
-            answer = link.getresponse()
-            _check(answer, f"{method} {path.partition('?')[0]}")
+        target = route.target(arguments)
+        sent = None if body is None else json.dumps(body).encode()
+        with (
+            _explained(self.path, deadline or http.CONNECT_DEADLINE),
+            http.ask(self.path, route.method, target, sent, deadline) as answer,
+        ):
+            _check(answer, f"{route.method} {target.partition('?')[0]}")
             yield answer
 
 
-class _Link(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
-
-    def __init__(self, path: Path, deadline: float | None) -> None:
-        super().__init__("zvaultd")
-        self.path, self.deadline = path, deadline
-
-    def connect(self) -> None:
-        """Connect to the socket. Raises OSError."""
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(CONNECT_DEADLINE)
-        self.sock.connect(str(self.path))
-        self.sock.settimeout(self.deadline)
-
-
-def _check(answer: http.client.HTTPResponse, asked: str) -> None:
+def _check(answer: http.Answer, asked: str) -> None:
     """Raise what the daemon answered as the error it was, by its ``reason``."""
     if answer.status < 400:
         return
@@ -186,7 +177,7 @@ def _explained(path: Path, deadline: float) -> Iterator[None]:
         raise HostUnreachable(
             "zvaultd does not answer", f"it was silent for {deadline:g} s", _LOOK
         ) from error
-    except (http.client.HTTPException, ConnectionResetError, BrokenPipeError, json.JSONDecodeError) as error:
+    except (http.BrokenOff, ConnectionResetError, BrokenPipeError, json.JSONDecodeError) as error:
         raise _broken_off(str(error) or type(error).__name__) from error
     except OSError as error:
         raise _no_daemon(path, error) from error

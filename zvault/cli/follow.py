@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
+from zvault.api.events import Compared, Event, Healed, Restored, RunFinished
+from zvault.api.restore import DifferenceDocument
 from zvault.cli.client import Client, socket_path
-from zvault.cli.documents import Event, RunId
-from zvault.cli.narrate import narrated, summary
+from zvault.cli.event_text import difference, narrated, summary
 from zvault.cli.output import OK, RED, TROUBLE, YELLOW, clean, complain, document, say, tell
 from zvault.cli.progress import bar
-from zvault.core.errors import HostUnreachable
+from zvault.core.errors import ErrorDocument, HostUnreachable
+
+NAMED = 20
+"""Differences of a restore that are shown on a terminal."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it: 128 + SIGINT."""
 
-Start = Callable[[Client], RunId]
+Start = Callable[[Client], str]
 """Starts a run, or finds the one to follow."""
+
+
+class Failure(TypedDict):
+    """A dataset that failed."""
+
+    dataset: str
+    error: ErrorDocument
 
 
 @dataclass(slots=True)
@@ -31,17 +42,19 @@ class Follower:
     verb: str
     quiet: bool = False
     json: bool = False
-    run: RunId | None = None
-    end: Event | None = None
-    restored: Event | None = None
-    healed: Event | None = None
-    failed: list[dict[str, Any]] = field(default_factory=list)
+    run: str | None = None
+    end: RunFinished | None = None
+    restored: Restored | None = None
+    compared: Compared | None = None
+    differences: list[DifferenceDocument] = field(default_factory=list)
+    healed: Healed | None = None
+    failed: list[Failure] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def see(self, event: Event) -> None:
         """Take an event in and show it."""
         match event["event"]:
-            case "dataset-failed" if event.get("again"):
+            case "dataset-failed" if event["again"]:
                 tell(f"failed for now: {event['dataset']}: {clean(event['error']['what'])}", YELLOW)
             case "dataset-failed":
                 self.failed.append({"dataset": event["dataset"], "error": event["error"]})
@@ -53,11 +66,31 @@ class Follower:
                 self.end = event
             case "restored":
                 self.restored = self.restored or event
+            case "differs":
+                self._differ(event["differences"])
+            case "compared":
+                self.compared = event
             case "healed":
                 self.healed = event
         line = narrated(event)
         if line is not None and not self.quiet:
             (tell if self.json else say)(clean(line))
+
+    def _differ(self, differences: Sequence[DifferenceDocument]) -> None:
+        """Show the first differences of a restore; the document has all of them."""
+        room = max(0, NAMED - len(self.differences))
+        self.differences += differences
+        for one in differences[:room]:
+            tell(f"differs: {clean(difference(one))}", YELLOW)
+
+    def _what_is_left(self) -> None:
+        """After the differences: how many were not shown, and what puts them right."""
+        if len(self.differences) > NAMED:
+            tell(f"and {len(self.differences) - NAMED} differences more: -j shows all of them")
+        if self.compared is not None and self.compared["commands"]:
+            tell("these commands put it right:")
+            for command in self.compared["commands"]:
+                tell(f"  {clean(command)}")
 
     def finish(self) -> int:
         """Say how the run ended, and return the exit status."""
@@ -65,6 +98,7 @@ class Follower:
         if end is None:
             raise HostUnreachable(f"run {self.run} ended without a result", "", "see 'zvaultctl history'")
         good = end["result"] == "ok"
+        self._what_is_left()
         if self.json:
             document(self.verb, self._document(end))
         elif good and not self.quiet:
@@ -76,20 +110,45 @@ class Follower:
             complain(end["error"], "  ")
         return OK if good else TROUBLE
 
-    def _document(self, end: Event) -> dict[str, Any]:
+    def _document(self, end: RunFinished) -> dict[str, object]:
         run = {
             "id": end["run"],
-            **{key: end[key] for key in ("backup", "result", "bytes", "seconds", "error")},
+            "backup": end["backup"],
+            "result": end["result"],
+            "bytes": end["bytes"],
+            "seconds": end["seconds"],
+            "error": end["error"],
         }
-        body: dict[str, Any] = {"run": run, "failed": self.failed, "warnings": self.warnings}
-        if self.restored is not None:
-            body["restored"] = {key: self.restored[key] for key in ("dataset", "mountpoint", "snapshot")}
-        if self.healed is not None:
-            body["healed"] = {key: self.healed[key] for key in ("vault", "result", "found", "healed", "left")}
+        body: dict[str, object] = {"run": run, "failed": self.failed, "warnings": self.warnings}
+        if (restored := self.restored) is not None:
+            body["restored"] = {
+                "dataset": restored["dataset"],
+                "mountpoint": restored["mountpoint"],
+                "why": restored["why"],
+                "snapshot": restored["snapshot"],
+            }
+        if (compared := self.compared) is not None:
+            body["compared"] = {
+                "result": compared["result"],
+                "datasets": compared["datasets"],
+                "files": compared["files"],
+                "bytes": compared["bytes"],
+                "unread": compared["unread"],
+            }
+            body["differences"] = self.differences
+            body["commands"] = compared["commands"]
+        if (healed := self.healed) is not None:
+            body["healed"] = {
+                "vault": healed["vault"],
+                "result": healed["result"],
+                "found": healed["found"],
+                "healed": healed["healed"],
+                "left": healed["left"],
+            }
         return body
 
 
-def follow(start: Start, follower: Follower, how_again: Callable[[RunId], str]) -> int:
+def follow(start: Start, follower: Follower, how_again: Callable[[str], str]) -> int:
     """Start a run and follow it to its end; returns the exit status.
 
     Ctrl-C leaves the run to the daemon; ``how_again`` gives the command that follows it again.

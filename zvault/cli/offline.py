@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-from collections.abc import Mapping
-from urllib.parse import unquote
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar, cast
 
-from zvault.cli.documents import Document
+from zvault.api import routes
+from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
+from zvault.api.diagnosis import DoctorDocument, FitDocument
+from zvault.api.routes import Route
+from zvault.api.tuning import TuningDocument
+from zvault.api.vaults import VaultsAnswer
 from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.core.errors import HostUnreachable
 from zvault.ops.context import Context
-from zvault.ops.doctor import doctor_document, watched_for
-from zvault.ops.fit import fit_document
-from zvault.ops.holds import find_keepsakes
-from zvault.ops.preview import prune_document
+from zvault.ops.diagnosis.doctor import doctor_document, watched_for
+from zvault.ops.diagnosis.fit import fit_document
 from zvault.ops.report import list_document, plan_document, vault_document
-from zvault.ops.tune_show import tuning_document
-from zvault.ops.vault import Vaults
-from zvault.system.process import HostRunner
+from zvault.ops.retention.holds import find_keepsakes
+from zvault.ops.retention.prune_report import prune_document
+from zvault.ops.state.environment import Environment
+from zvault.ops.tuning.report import tuning_document
+from zvault.ops.vaults.vault import Vaults
+from zvault.system.process.runner import HostRunner
 
-_OFFLINE = (
-    "/v1/list",
-    "/v1/plan/",
-    "/v1/prune/",
-    "/v1/holds",
-    "/v1/fit/",
-    "/v1/doctor/",
-    "/v1/vaults",
-    "/v1/tuning",
-)
+A = TypeVar("A")
+Arguments = Mapping[str, object]
+Made = Callable[[Context, Vaults, Arguments], Awaitable[object]]
 
 
 class Offline:
@@ -40,38 +38,77 @@ class Offline:
     def __init__(self, daemon: HostUnreachable) -> None:
         self.daemon = daemon
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Document:
-        """The document at ``path``; what only a daemon can tell raises the reason why none was asked."""
-        if os.geteuid() != 0 or not path.startswith(_OFFLINE):
+    def get(self, route: Route[A], arguments: Arguments) -> A:
+        """The document that a route answers; what only a daemon can tell raises the reason why none was asked."""
+        if os.geteuid() != 0 or route not in _MADE:
             raise self.daemon
-        return asyncio.run(_document(path, query or {}))
+        return cast(A, asyncio.run(_document(_MADE[route], arguments)))
 
 
-async def _document(path: str, wanted: Mapping[str, str]) -> Document:
+async def _document(made: Made, arguments: Arguments) -> object:
     paths = Paths()
     config = load(paths)
-    context = Context(config, paths, HostRunner(), config.daemon.host or socket.gethostname())
-    vaults = Vaults(context)
+    context = Context.of(Environment.of(config, paths, HostRunner()))
     try:
-        if path == "/v1/list":
-            snapshots = wanted.get("snapshots") == "1"
-            found = await list_document(context, vaults, wanted.get("backup"), snapshots=snapshots)
-        elif path == "/v1/vaults":
-            found = {"vaults": [await vault_document(keeper) for keeper in vaults.all()]}
-        elif path == "/v1/tuning":
-            found = await tuning_document(context)
-        elif path == "/v1/holds":
-            found = {"holds": [one.document() for one in await find_keepsakes(context, vaults)]}
-        elif path.startswith("/v1/fit/"):
-            found = await fit_document(context, vaults, unquote(path.removeprefix("/v1/fit/")))
-        elif path.startswith("/v1/doctor/"):
-            name, watch = unquote(path.removeprefix("/v1/doctor/")), watched_for(wanted.get("seconds"))
-            found = await doctor_document(context, vaults, name, watch)
-        elif path.startswith("/v1/prune/"):
-            name, over = unquote(path.removeprefix("/v1/prune/")), wanted.get("over_limit") == "1"
-            found = await prune_document(context, vaults, name, bring_up=False, over_limit=over)
-        else:
-            found = await plan_document(context, vaults, path.removeprefix("/v1/plan/"), bring_up=False)
+        return await made(context, Vaults(context), arguments)
     finally:
-        await context.close()
-    return found
+        await context.clients.close()
+
+
+async def _list(context: Context, vaults: Vaults, wanted: Arguments) -> ListAnswer:
+    only = wanted.get("backup")
+    return await list_document(
+        context, vaults, None if only is None else str(only), snapshots=bool(wanted.get("snapshots"))
+    )
+
+
+async def _vaults(_: Context, vaults: Vaults, __: Arguments) -> VaultsAnswer:
+    return {"vaults": [await vault_document(keeper) for keeper in vaults.all()]}
+
+
+async def _tuning(context: Context, _: Vaults, __: Arguments) -> TuningDocument:
+    return await tuning_document(context)
+
+
+async def _holds(context: Context, vaults: Vaults, _: Arguments) -> HoldsAnswer:
+    return {"holds": [one.document() for one in await find_keepsakes(context, vaults)]}
+
+
+async def _fit(context: Context, vaults: Vaults, wanted: Arguments) -> FitDocument:
+    return await fit_document(context, vaults, context.env.backup(str(wanted["backup"])))
+
+
+async def _doctor(context: Context, vaults: Vaults, wanted: Arguments) -> DoctorDocument:
+    vault, seconds = context.env.vault(str(wanted["vault"])), wanted.get("seconds")
+    watch = watched_for(None if seconds is None else str(seconds))
+    return await doctor_document(context, vaults, vault, watch)
+
+
+async def _prune(context: Context, vaults: Vaults, wanted: Arguments) -> PruneDocument:
+    backup, over_limit = context.env.backup(str(wanted["backup"])), bool(wanted.get("over_limit"))
+    return await prune_document(context, vaults, backup, bring_up=False, over_limit=over_limit)
+
+
+async def _plan(context: Context, vaults: Vaults, wanted: Arguments) -> PlanDocument:
+    return await plan_document(context, vaults, context.env.backup(str(wanted["backup"])), bring_up=False)
+
+
+def _made(
+    route: Route[A], made: Callable[[Context, Vaults, Arguments], Awaitable[A]]
+) -> tuple[Route[Any], Made]:
+    return route, made
+
+
+_MADE = dict(
+    [
+        _made(routes.LIST, _list),
+        _made(routes.VAULTS, _vaults),
+        _made(routes.TUNING, _tuning),
+        _made(routes.HOLDS, _holds),
+        _made(routes.FIT, _fit),
+        _made(routes.DOCTOR, _doctor),
+        _made(routes.PRUNE_PLAN, _prune),
+        _made(routes.PLAN, _plan),
+    ]
+)
+"""What makes the document of each route that is answered without a daemon."""

@@ -7,13 +7,26 @@ from typing import Annotated
 
 import typer
 
+from zvault.cli.output import expect_document
+
 Tabs = Annotated[
     bool, typer.Option("-H", "--scripted", help="For scripts: no header, columns separated by one tab.")
 ]
 Exact = Annotated[
     bool, typer.Option("-p", "--parsable", help="Exact numbers: bytes, seconds, times in epoch seconds.")
 ]
-AsJson = Annotated[bool, typer.Option("-j", "--json", help="One JSON document with an output_version.")]
+
+
+def _expect_document(context: typer.Context, wanted: bool) -> bool:
+    if wanted:
+        expect_document(context.command_path.partition(" ")[2])
+    return wanted
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option("-j", "--json", callback=_expect_document, help="One JSON document with an output_version."),
+]
 Chosen = Annotated[
     str | None,
     typer.Option("-o", metavar="COL[,COL]", help="Columns to print, or 'all'.", show_default=False),

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any, cast
+from typing import IO
 
-from zvault.cli.documents import Trouble
-from zvault.core.errors import ConfigError, HostUnreachable, NotFound, Refused, ZvaultError
+from zvault.core.errors import ConfigError, ErrorDocument, HostUnreachable, NotFound, Refused, ZvaultError
 
 OK = 0
 TROUBLE = 1
@@ -57,7 +54,11 @@ def clean(text: str) -> str:
 
 def width(stream: IO[str]) -> int | None:
     """Columns to wrap at, None where nothing shall be wrapped: a file, a pipe."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    if not stream.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def wrapped(text: str, indent: str, columns: int | None, later: str | None = None) -> Iterator[str]:
@@ -69,6 +70,8 @@ def wrapped(text: str, indent: str, columns: int | None, later: str | None = Non
     if columns is None or columns - len(indent) < 20:
         yield indent + text
         return
+    import textwrap
+
     yield from textwrap.wrap(
         text,
         columns,
@@ -112,18 +115,35 @@ def tell(text: str, colour: str | None = None) -> None:
     sys.stderr.flush()
 
 
-def complain(error: Trouble | ZvaultError, prefix: str = "zvaultctl: ", colour: str = RED) -> None:
+_expected: list[str] = []
+"""The verb that is to print a document and has not yet; empty if none is."""
+
+
+def expect_document(verb: str | None) -> None:
+    """A verb is to print a document: if it fails instead, its error is one. None: nothing is to be printed."""
+    _expected[:] = [] if verb is None else [verb]
+
+
+def report(error: ZvaultError) -> None:
+    """The error that ended a verb, as a document on stdout where that is expected. Raises OSError."""
+    if _expected:
+        document(_expected[0], {"error": error.as_dict()})
+        sys.stdout.flush()
+
+
+def complain(error: ErrorDocument | ZvaultError, prefix: str = "zvaultctl: ") -> None:
     """An error on stderr: what failed, why, and what to do next."""
-    trouble = cast(Trouble, error.as_dict()) if isinstance(error, ZvaultError) else error
+    trouble = error.as_dict() if isinstance(error, ZvaultError) else error
     columns = width(sys.stderr)
     for line in wrapped(clean(trouble["what"]), prefix, columns, "  "):
-        tell(line, colour)
+        tell(line, RED)
     for line in labelled([("why", trouble["why"]), ("next", trouble["next"])], columns):
         tell(line)
 
 
-def document(verb: str, body: Mapping[str, Any]) -> None:
+def document(verb: str, body: Mapping[str, object]) -> None:
     """A JSON document on stdout, led by the version that OpenZFS ≥ 2.3 prints in every ``-j`` output."""
+    expect_document(None)
     major, minor = OUTPUT_VERSION
     head = {"command": f"zvaultctl {verb}", "vers_major": major, "vers_minor": minor}
     say(json.dumps({"output_version": head, **body}, indent=2, ensure_ascii=False))

@@ -10,17 +10,18 @@ import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PrivateAttr
 from pydantic_core import CoreSchema, core_schema
 
-from zvault.config.blockstore import BlockstoreServer
-from zvault.config.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer, parse_nbd
-from zvault.config.rbd import RbdImage, parse_rbd
-from zvault.config.s3backer import S3backerServer
-from zvault.core import names, schedule, units
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, TcpServer, UnixServer, parse_nbd
+from zvault.config.device_specs.rbd import RbdImage, parse_rbd
+from zvault.config.device_specs.s3backer import S3backerServer
+from zvault.core import name_rules, names, units
 from zvault.core.address import Address, Source, parse_address, parse_source
+from zvault.core.policy import schedule
 
 
 class Table(BaseModel):
@@ -30,6 +31,22 @@ class Table(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+
+class NamedTable(Table):
+    """A table among others of its kind, as ``[vault.NAME]``. Its name is no key of it: the table around it gives it."""
+
+    _name: str = PrivateAttr(default="")
+
+    @property
+    def name(self) -> str:
+        """The NAME in ``[vault.NAME]``; empty for a table that stands in no configuration."""
+        return self._name
+
+    def named(self, name: str) -> Self:
+        """The same table, which knows its name from now on."""
+        self._name = name
+        return self
 
 
 def written(text: str) -> Any:
@@ -85,9 +102,9 @@ def describe(value: object) -> str:
     return text
 
 
-def quote(text: str, limit: int = 60) -> str:
-    """A string in quotes on one line, shortened to ``limit`` characters."""
-    return json.dumps(text if len(text) <= limit else text[: limit - 1] + "…", ensure_ascii=False)
+def quote(text: str) -> str:
+    """A string in quotes on one line, shortened to 60 characters."""
+    return json.dumps(text if len(text) <= 60 else text[:59] + "…", ensure_ascii=False)
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -111,8 +128,8 @@ _RESERVED_POOLS = re.compile(r"(?:mirror|raidz|draid|spare).*|log")
 
 def _check_pool(text: str) -> None:
     if "/" in text:
-        raise ValueError(f"is the name of a pool, without a path: {quote(text.split('/', 1)[0])}")
-    names.check_dataset_name(text)
+        raise ValueError(f"is the name of a pool, without a path: {quote(names.DatasetName(text).pool)}")
+    name_rules.check_dataset_name(text)
     if _RESERVED_POOLS.fullmatch(text):
         raise ValueError(f"{quote(text)} is no name for a pool: ZFS keeps it for a kind of vdev")
 
@@ -120,7 +137,7 @@ def _check_pool(text: str) -> None:
 def _check_host(text: str) -> None:
     if "/" in text:
         raise ValueError('must be one name without "/"')
-    names.check_dataset_name(f"pool/{text}")
+    name_rules.check_dataset_name(f"pool/{text}")
 
 
 def _check_zone(text: str) -> None:
@@ -169,7 +186,7 @@ def _parse_share(text: str) -> float:
     return percent / 100
 
 
-def _check_tag_pattern(text: str) -> None:
+def _check_snapname_pattern(text: str) -> None:
     if not text:
         raise ValueError("an empty pattern matches no snapshot")
     for sign in "@/":
@@ -203,14 +220,14 @@ Size = Annotated[
     int, Text("size", "a number with `K`, `M`, `G`, `T` or `P`, in powers of 1024", "128M", _parse_size)
 ]
 Share = Annotated[float, Text("share", "a percentage, from `1%` to `100%`", "50%", _parse_share)]
-TagPattern = Annotated[
+SnapnamePattern = Annotated[
     str,
     Text(
         "snapshot pattern",
         "the name of a snapshot after `@`, in which `*` stands for anything, `?` for one character and "
         "`[ab]` for one of these",
         "*-12-31T*",
-        _checked(_check_tag_pattern),
+        _checked(_check_snapname_pattern),
     ),
 ]
 Word = Annotated[
@@ -219,7 +236,7 @@ Word = Annotated[
         "name",
         "letters, digits, `_`, `.` and `-`, at most 64, the first a letter or digit",
         "cold",
-        _checked(names.check_word),
+        _checked(name_rules.check_word),
     ),
 ]
 BlockPath = Annotated[
@@ -251,7 +268,7 @@ Pattern = Annotated[
         "pattern",
         "a dataset's full name, in which `*` stands for anything within one component and `**` for any depth",
         "tank/scratch/**",
-        _checked(names.check_pattern),
+        _checked(name_rules.check_pattern),
     ),
 ]
 Template = Annotated[
@@ -260,7 +277,7 @@ Template = Annotated[
         "template",
         "a dataset's path in which `{host}`, `{dataset}` and `{pool}` are filled in",
         "{host}/{dataset}",
-        _checked(names.check_into),
+        _checked(name_rules.check_into),
     ),
 ]
 TimeZone = Annotated[

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from zvault.config import checks
+from zvault.config import cross_checks
 from zvault.config.fields import Table, nearest, quote
 from zvault.config.paths import Paths
-from zvault.config.positions import KeyPath, locate, show
 from zvault.config.problems import Finding, Problem, findings
 from zvault.config.profile import Profile
-from zvault.config.read import Document, read_document
 from zvault.config.schema import Backup, Config, Vault
+from zvault.config.toml_file import Document, read_document
+from zvault.config.toml_lines import KeyPath, locate, show
 from zvault.core.errors import ConfigError
-from zvault.core.names import check_word
+from zvault.core.name_rules import check_word
 
 NAMED = ("host", "vault", "backup")
 """Tables of tables: what conf.d adds to, one name in one file."""
@@ -148,15 +148,15 @@ def _cross_check(data: Mapping[str, Any], config: Config | None) -> Iterator[Fin
         for name, table in vaults.items()
         if isinstance(table.get("pool"), str)
     }
-    yield from checks.unknown_vaults(named, vaults)
-    yield from checks.shared_pools(pools)
+    yield from cross_checks.unknown_vaults(named, vaults)
+    yield from cross_checks.shared_pools(pools)
     right_vaults = config.vault if config else dict(_right(vaults, Vault))
     right_backups = config.backup if config else dict(_right(backups, Backup))
-    yield from checks.shared_devices(right_vaults)
-    yield from checks.shared_folders(right_vaults)
-    yield from checks.long_flushes(right_vaults)
+    yield from cross_checks.shared_devices(right_vaults)
+    yield from cross_checks.shared_folders(right_vaults)
+    yield from cross_checks.long_flushes(right_vaults)
     host = config.daemon.host if config else None
-    yield from checks.overlaps(right_backups, right_vaults, host or platform.node() or "localhost")
+    yield from cross_checks.overlaps(right_backups, right_vaults, host or platform.node() or "localhost")
 
 
 def _tables(data: Mapping[str, Any], key: str) -> dict[str, dict[str, Any]]:
@@ -179,7 +179,7 @@ def _right(tables: Mapping[str, Any], model: type[AnyTable]) -> Iterator[tuple[s
 def _late_timeouts(paths: Paths, config: Config) -> Iterator[tuple[Finding, bool]]:
     names = {vault.profile for vault in config.vault.values()}
     profiles = {name: found for name in names if isinstance(found := _read_profile(paths, name), Profile)}
-    return checks.late_timeouts(config.vault, profiles)
+    return cross_checks.late_timeouts(config.vault, profiles)
 
 
 def _profile_problems(paths: Paths, merged: _Merged) -> list[Problem]:

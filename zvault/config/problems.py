@@ -11,9 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from zvault.config.fields import describe, nearest, quote
-from zvault.config.positions import KeyPath, show
-from zvault.config.tables import field_at, shape_at, table_at
-from zvault.config.toml import literal
+from zvault.config.introspection import field_at, shape_at, table_at
+from zvault.config.toml_lines import KeyPath, literal, show
 
 _WANTED = {
     "string_type": "a string",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from zvault.config.backup import Backup, Send, SnapshotConfig
-from zvault.config.device import Device
 from zvault.config.fields import HostName, Listen, Size, Table, TimeZone, Word
-from zvault.config.vault import Vault
+from zvault.config.tables.backup import Backup, Send, SnapshotConfig
+from zvault.config.tables.device import Device
+from zvault.config.tables.vault import Vault
 
 __all__ = ["Backup", "Config", "Daemon", "Device", "Host", "Send", "SnapshotConfig", "Vault"]
 
@@ -67,3 +67,12 @@ class Config(Table):
     host: dict[HostName, Host] = Field(default_factory=dict, description="Other hosts by name.")
     vault: dict[Word, Vault] = Field(default_factory=dict, description="The vaults by name.")
     backup: dict[Word, Backup] = Field(default_factory=dict, description="The backups by name.")
+
+    @model_validator(mode="after")
+    def _name_the_tables(self) -> Self:
+        """Tell each vault and backup its name."""
+        for name, vault in self.vault.items():
+            vault.named(name)
+        for name, backup in self.backup.items():
+            backup.named(name)
+        return self

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from zvault.core.names import check_dataset_name
+from zvault.core.name_rules import check_dataset_name
+from zvault.core.names import DatasetName
 
 SCHEME = "ssh://"
 
@@ -32,7 +33,7 @@ class Address:
 class Source:
     """A dataset to back up, with all below it; ``host`` is None where it is on this host."""
 
-    dataset: str
+    dataset: DatasetName
     host: Address | None = None
 
     def __str__(self) -> str:
@@ -40,9 +41,9 @@ class Source:
         return f"{self.host}/{self.dataset}" if self.host else self.dataset
 
     @property
-    def pool(self) -> str:
+    def pool(self) -> DatasetName:
         """The pool it is in."""
-        return self.dataset.split("/", 1)[0]
+        return self.dataset.pool
 
 
 def parse_address(text: str) -> Address:
@@ -64,7 +65,7 @@ def parse_source(text: str) -> Source:
     scheme, separator, rest = text.partition("://")
     if not separator:
         check_dataset_name(text)
-        return Source(text)
+        return Source(DatasetName(text))
     if scheme != "ssh":
         raise ValueError(
             f'{scheme}:// is not supported: other hosts are reached by "ssh://user@host/pool/data"'
@@ -73,4 +74,4 @@ def parse_source(text: str) -> Source:
     if not slash:
         raise ValueError(f'names no dataset, as in "{text}/tank"')
     check_dataset_name(dataset)
-    return Source(dataset, parse_address(SCHEME + host))
+    return Source(DatasetName(dataset), parse_address(SCHEME + host))

@@ -6,6 +6,17 @@ short word that metrics use as a label, so the set of classes bounds the label's
 
 from __future__ import annotations
 
+from typing import TypedDict
+
+
+class ErrorDocument(TypedDict):
+    """An error as the API sends it."""
+
+    reason: str
+    what: str
+    why: str
+    next: str
+
 
 class ZvaultError(Exception):
     """A failure a person can act on.
@@ -27,7 +38,7 @@ class ZvaultError(Exception):
         text = self.what if not self.why else f"{self.what}: {self.why}"
         return text if not self.next else f"{text}. Next: {self.next}"
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> ErrorDocument:
         """The error as the API sends it."""
         return {"reason": self.reason, "what": self.what, "why": self.why, "next": self.next}
 

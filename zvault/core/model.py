@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from zvault.core.names import BookmarkName, DatasetName, SnapshotName, split_snapshot
+
 DatasetType = Literal["filesystem", "volume"]
 
 
@@ -16,36 +18,46 @@ DatasetType = Literal["filesystem", "volume"]
 class Snapshot:
     """One snapshot. ``createtxg`` orders snapshots in one pool; ``creation`` is in seconds since the epoch.
 
-    Where the tag has zvault's form, ``creation`` is the time in it: that is told by a listing of names. Who holds a
-    snapshot is not, and must be asked.
+    ``creation`` is the time in the snapname where that has zvault's form: a listing of names is enough for it. The
+    holds of a snapshot are not in a listing and must be asked for.
     """
 
-    dataset: str
-    tag: str
+    dataset: DatasetName
+    snapname: str
     guid: int
     createtxg: int
     creation: int
 
     @property
-    def name(self) -> str:
-        """The full name, ``pool/data@tag``."""
-        return f"{self.dataset}@{self.tag}"
+    def name(self) -> SnapshotName:
+        """The full name, ``pool/data@snapname``."""
+        return self.dataset.snapshot(self.snapname)
+
+    @property
+    def shortname(self) -> str:
+        """What follows the ``@``, for code that takes a snapshot or a bookmark."""
+        return self.snapname
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
     """One bookmark; its ``guid`` and ``creation`` are those of the snapshot it was made from."""
 
-    dataset: str
-    tag: str
+    dataset: DatasetName
+    markname: str
     guid: int
     createtxg: int
     creation: int
 
     @property
-    def name(self) -> str:
-        """The full name, ``pool/data#tag``."""
-        return f"{self.dataset}#{self.tag}"
+    def name(self) -> BookmarkName:
+        """The full name, ``pool/data#markname``."""
+        return self.dataset.bookmark(self.markname)
+
+    @property
+    def shortname(self) -> str:
+        """What follows the ``#``, for code that takes a snapshot or a bookmark."""
+        return self.markname
 
 
 Base = Snapshot | Bookmark
@@ -61,7 +73,7 @@ class Dataset:
     sent with (core/ledger.py), its own or inherited.
     """
 
-    name: str
+    name: DatasetName
     guid: int
     type: DatasetType
     used: int = 0
@@ -70,7 +82,7 @@ class Dataset:
     encrypted: bool = False
     snapshots: tuple[Snapshot, ...] = ()
     bookmarks: tuple[Bookmark, ...] = ()
-    origin: str | None = None
+    origin: SnapshotName | None = None
     placeholder: bool = False
     sent: str = ""
 
@@ -97,13 +109,13 @@ class Tree:
 
     def snapshot(self, name: str) -> Snapshot | None:
         """The snapshot of that full name, or None."""
-        dataset, _, tag = name.partition("@")
+        dataset, snapname = split_snapshot(name)
         there = self.datasets.get(dataset)
-        return next((snap for snap in there.snapshots if snap.tag == tag), None) if there else None
+        return next((snap for snap in there.snapshots if snap.snapname == snapname), None) if there else None
 
-    def clones(self) -> dict[str, str]:
+    def clones(self) -> dict[SnapshotName, DatasetName]:
         """By the full name of each snapshot that has clones here, the first of them."""
-        found: dict[str, str] = {}
+        found: dict[SnapshotName, DatasetName] = {}
         for dataset in self:
             if dataset.origin is not None:
                 found.setdefault(dataset.origin, dataset.name)

@@ -1,30 +1,139 @@
-"""Names: of snapshots that zvault makes, of datasets, and of where a dataset goes on a vault.
+"""Names of datasets, snapshots and bookmarks, as small types, and the names of snapshots that zvault makes.
 
-The rules for datasets are those of OpenZFS (zfs_namecheck.c), so that a name is refused while the
-configuration is read and not in the middle of a run. Checks raise ValueError.
+What ZFS and the configuration say becomes one of these types where it is read. Nothing else takes a name apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import MAXYEAR, UTC, datetime
 from functools import lru_cache
-from string import Formatter
 
-MAX_DATASET_NAME = 255
-"""Bytes in the longest dataset name (ZFS_MAX_DATASET_NAME_LEN less its final zero)."""
-
-INTO_KEYS = ("host", "dataset", "pool")
-"""What ``into`` may hold: this host, the source dataset's full name, and the pool it is in."""
-
+_POOL = re.compile(r"[^/@#]*")
 _STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_BAD_CHARACTER = re.compile(r"[^A-Za-z0-9\-_.: /]")
-_BAD_IN_PATTERN = re.compile(r"[^A-Za-z0-9\-_.: /*?]")
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
-def snapshot_tag(prefix: str, when: datetime) -> str:
+class _Name(str):
+    """A full name. It is a plain str to JSON, dicts and the command line, and is not checked when it is built."""
+
+    __slots__ = ()
+
+    @property
+    def pool(self) -> DatasetName:
+        """The pool it is in, which is the name of the pool's own dataset too."""
+        match = _POOL.match(self)
+        return DatasetName(match[0] if match else "")
+
+
+class DatasetName(_Name):
+    """The name of a filesystem or volume: ``pool/data``."""
+
+    __slots__ = ()
+
+    @property
+    def parts(self) -> list[str]:
+        """Its components, the pool's first. As a sort key they put a dataset right before what is below it."""
+        return self.split("/")
+
+    @property
+    def parent(self) -> DatasetName | None:
+        """The dataset that it lies in; None for a pool's own dataset."""
+        above, slash, _ = self.rpartition("/")
+        return DatasetName(above) if slash else None
+
+    @property
+    def name(self) -> str:
+        """The last component."""
+        return self.rpartition("/")[2]
+
+    @property
+    def ancestors(self) -> Iterator[DatasetName]:
+        """The datasets that it lies in, the pool's own first."""
+        ends = (at for at, char in enumerate(self) if char == "/")
+        return (DatasetName(self[:end]) for end in ends)
+
+    def is_below(self, root: str) -> bool:
+        """Whether it lies below another."""
+        return self.startswith(root) and self[len(root) : len(root) + 1] == "/"
+
+    def is_within(self, root: str) -> bool:
+        """Whether it is another, or lies below it."""
+        return self == root or self.is_below(root)
+
+    def relative_to(self, root: str) -> str:
+        """Its path below another, empty for that one itself. Raises ValueError where it does not lie within it."""
+        if not self.is_within(root):
+            raise ValueError(f"{self} does not lie within {root}")
+        return self[len(root) + 1 :]
+
+    def child(self, path: str) -> DatasetName:
+        """What lies below it by that path; itself where that is empty."""
+        return DatasetName(f"{self}/{path}") if path else self
+
+    def moved(self, old_root: str, new_root: DatasetName) -> DatasetName:
+        """Its name once a dataset in which it lies, or it itself, was renamed. Raises ValueError as relative_to."""
+        return new_root.child(self.relative_to(old_root))
+
+    def suffixed(self, ending: str) -> DatasetName:
+        """The name beside it that goes on with ``ending``."""
+        return DatasetName(f"{self}{ending}")
+
+    def snapshot(self, snapname: str) -> SnapshotName:
+        """The name of a snapshot of it."""
+        return SnapshotName(f"{self}@{snapname}")
+
+    def bookmark(self, markname: str) -> BookmarkName:
+        """The name of a bookmark of it."""
+        return BookmarkName(f"{self}#{markname}")
+
+
+class SnapshotName(_Name):
+    """The name of a snapshot: ``pool/data@snapname``."""
+
+    __slots__ = ()
+
+    @property
+    def dataset(self) -> DatasetName:
+        """The dataset that it is a snapshot of."""
+        return DatasetName(self.partition("@")[0])
+
+    @property
+    def snapname(self) -> str:
+        """What follows the ``@``."""
+        return self.partition("@")[2]
+
+
+class BookmarkName(_Name):
+    """The name of a bookmark: ``pool/data#markname``."""
+
+    __slots__ = ()
+
+    @property
+    def dataset(self) -> DatasetName:
+        """The dataset that it is a bookmark of."""
+        return DatasetName(self.partition("#")[0])
+
+    @property
+    def markname(self) -> str:
+        """What follows the ``#``."""
+        return self.partition("#")[2]
+
+
+def parse_name(text: str) -> DatasetName | SnapshotName | BookmarkName:
+    """A name that ZFS printed, by its sign; where that is missing it is a dataset's."""
+    if "@" in text:
+        return SnapshotName(text)
+    return BookmarkName(text) if "#" in text else DatasetName(text)
+
+
+def split_snapshot(text: str) -> tuple[DatasetName, str | None]:
+    """The dataset and the snapname in the name of a dataset or snapshot; None where it names no snapshot."""
+    dataset, at, snapname = text.partition("@")
+    return DatasetName(dataset), snapname if at else None
+
+
+def make_snapname(prefix: str, when: datetime) -> str:
     """A snapshot's part after ``@``, with ``when`` (aware) in UTC: ``zvault_2026-11-21T09:00:00Z``."""
     if when.utcoffset() is None:
         raise ValueError("the time of a snapshot needs a time zone")
@@ -33,19 +142,19 @@ def snapshot_tag(prefix: str, when: datetime) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def parse_tag(prefix: str, tag: str) -> datetime | None:
-    """When a snapshot of that prefix was made, in UTC; None unless the tag has exactly the form we write."""
-    stamp = tag.removeprefix(f"{prefix}_")
-    return _stamped(stamp) if len(stamp) < len(tag) else None
+def parse_snapname(prefix: str, snapname: str) -> datetime | None:
+    """When a snapshot of that prefix was made, in UTC; None unless the snapname has exactly the form we write."""
+    stamp = snapname.removeprefix(f"{prefix}_")
+    return _stamped(stamp) if len(stamp) < len(snapname) else None
 
 
 @lru_cache(maxsize=1 << 16)
-def time_in_tag(tag: str) -> int | None:
-    """The time in a tag that has the form we write, whatever its prefix, in seconds since the epoch; else None.
+def time_in_snapname(snapname: str) -> int | None:
+    """The time in a snapname that has the form we write, whatever its prefix, in seconds since the epoch; else None.
 
     Years in which a time zone could lead out of the calendar are taken for no time.
     """
-    prefix, _, stamp = tag.rpartition("_")
+    prefix, _, stamp = snapname.rpartition("_")
     when = _stamped(stamp) if prefix else None
     return int(when.timestamp()) if when is not None and 1970 <= when.year < MAXYEAR else None
 
@@ -57,134 +166,3 @@ def _stamped(stamp: str) -> datetime | None:
         return datetime.fromisoformat(stamp)
     except ValueError:  # the form is right, the date is not: 2026-02-30
         return None
-
-
-def check_word(word: str, what: str = "name") -> None:
-    """Check the name of a vault or backup, or a snapshot prefix; ``what`` says which in the error."""
-    if _WORD.fullmatch(word):
-        return
-    if not word:
-        raise ValueError(f"a {what} cannot be empty")
-    if len(word) > 64:
-        raise ValueError(f"the {what} {word!r} has {len(word)} characters; 64 are allowed")
-    raise ValueError(
-        f"the {what} {word!r} is not allowed: it has A-Z a-z 0-9 _ . and - and begins with a letter or digit"
-    )
-
-
-def check_dataset_name(name: str) -> None:
-    """Check a full dataset name, such as ``tank/my data``, against ZFS's rules; a snapshot is not one."""
-    _check_characters(name, f"the dataset name {name!r}", _BAD_CHARACTER)
-    if len(name) > MAX_DATASET_NAME:
-        raise ValueError(
-            f"the dataset name {name!r} has {len(name)} characters; ZFS allows {MAX_DATASET_NAME}"
-        )
-    _check_components(name, f"the dataset name {name!r}")
-    if not name[0].isalpha():
-        raise ValueError(
-            f"the dataset name {name!r} begins with {name[0]!r}; a pool's name begins with a letter"
-        )
-
-
-def _check_characters(name: str, label: str, bad: re.Pattern[str]) -> None:
-    match = bad.search(name)
-    if match is None:
-        return
-    char, place = match.group(), match.start() + 1
-    if char in "@#":
-        kind = "snapshot" if char == "@" else "bookmark"
-        raise ValueError(f"{label} has {char!r} at character {place}: that names a {kind}, not a dataset")
-    raise ValueError(
-        f"{label} has {char!r} at character {place}; ZFS allows A-Z a-z 0-9 - _ . : space and / between"
-    )
-
-
-def _check_components(name: str, label: str) -> None:
-    if not name:
-        raise ValueError(f"{label} is empty")
-    if name.startswith("/"):
-        raise ValueError(
-            f"{label} begins with '/'; a dataset is named like pool/data, not like the path it is mounted at"
-        )
-    if name.endswith("/"):
-        raise ValueError(f"{label} ends with '/'")
-    place = 1
-    for part in name.split("/"):
-        if part in {"", ".", ".."}:
-            shown = f"the part {part!r}" if part else "an empty part"
-            raise ValueError(f"{label} has {shown} at character {place}, which ZFS does not allow")
-        place += len(part) + 1
-
-
-def check_into(template: str) -> None:
-    """Check ``into``, the path below a vault's pool: text and ``{host}``, ``{dataset}``, ``{pool}``.
-
-    It ends with its only ``{dataset}``: only so do the datasets of a tree stay apart, and children come below
-    their parents, as ``zfs receive`` needs it.
-    """
-    label = f"into = {template!r}"
-    try:
-        parts = list(Formatter().parse(template))
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}") from None
-    for _, key, spec, conversion in parts:
-        if key is None:
-            continue
-        if key not in INTO_KEYS or spec or conversion:
-            known = ", ".join(f"{{{known}}}" for known in INTO_KEYS)
-            raise ValueError(f"{label} has {_field(key, spec, conversion)}; known are {known}")
-    if not template.endswith("{dataset}") or [key for _, key, _, _ in parts].count("dataset") != 1:
-        raise ValueError(f"{label} must end with its only {{dataset}}, or datasets of one tree would collide")
-    sample = template.format(host="h", dataset="d", pool="p")
-    _check_characters(sample, label, _BAD_CHARACTER)
-    _check_components(sample, label)
-
-
-def _field(key: str, spec: str | None, conversion: str | None) -> str:
-    return "{" + key + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
-
-
-def vault_dataset(into: str, pool: str, host: str, dataset: str) -> str:
-    """Where on the vault's ``pool`` a source ``dataset`` goes, such as ``cold/filer1/tank/a``.
-
-    ``into`` has passed check_into; its ``{pool}`` is the source's pool. Raises ValueError when the outcome is
-    no valid dataset name, for instance because it is too long.
-    """
-    if "/" in host:
-        raise ValueError(f"the host name {host!r} has '/', which would add a level on the vault")
-    source_pool = dataset.partition("/")[0]
-    name = f"{pool}/{into.format(host=host, dataset=dataset, pool=source_pool)}"
-    check_dataset_name(name)
-    return name
-
-
-def check_pattern(pattern: str) -> None:
-    """Check a pattern of ``exclude``: a dataset's full name with ``*``, ``?`` or whole parts of ``**``."""
-    label = f"the pattern {pattern!r}"
-    _check_characters(pattern, label, _BAD_IN_PATTERN)
-    _check_components(pattern, label)
-    for part in pattern.split("/"):
-        if "**" in part and part != "**":
-            raise ValueError(
-                f"{label} has '**' within {part!r}; '**' stands alone between slashes, as in tank/**/tmp"
-            )
-
-
-def excluded(dataset: str, patterns: Iterable[str]) -> str | None:
-    """The first pattern that matches a dataset's full name, or None.
-
-    ``*`` is any text within one part, ``?`` one character and ``**`` any number of parts. ``tank/a`` is that
-    dataset alone, ``tank/a/**`` all below it but not itself, ``**/tmp`` all whose last part is ``tmp``.
-    """
-    return next((pattern for pattern in patterns if _compiled(pattern).fullmatch(dataset)), None)
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    *front, last = pattern.split("/")
-    regex = "".join("(?:[^/]+/)*" if part == "**" else f"{_part_regex(part)}/" for part in front)
-    return re.compile(regex + (".+" if last == "**" else _part_regex(last)))
-
-
-def _part_regex(part: str) -> str:
-    return "".join({"*": "[^/]*", "?": "[^/]"}.get(char) or re.escape(char) for char in part)

@@ -5,37 +5,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import zvault
+from zvault.api.emit import Emit
+from zvault.api.events import Event
 from zvault.config.load import load
 from zvault.config.paths import Paths
-from zvault.config.schema import Config
+from zvault.config.schema import Backup, Config
 from zvault.core.errors import Busy, ConfigError, ZvaultError
-from zvault.daemon import journal
-from zvault.daemon.api import Api
-from zvault.daemon.caretaker import Caretaker
+from zvault.daemon import journald
+from zvault.daemon.api.server import Api
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
-from zvault.daemon.journal import log
-from zvault.daemon.lookout import LOOK_EVERY, Lookout
-from zvault.daemon.metrics import Metrics, MetricsServer
-from zvault.daemon.proving import LOOK_EVERY as PROVE_EVERY
-from zvault.daemon.proving import Proving
+from zvault.daemon.journald import log
+from zvault.daemon.metrics.exporter import Metrics, MetricsServer
+from zvault.daemon.monitors.scrub_scheduler import Caretaker
+from zvault.daemon.monitors.sleep_monitor import Sleeper
+from zvault.daemon.monitors.stall_monitor import AGAIN, StallWatch
+from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, Lookout
+from zvault.daemon.monitors.verify_scheduler import LOOK_EVERY as PROVE_EVERY
+from zvault.daemon.monitors.verify_scheduler import Proving
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
-from zvault.daemon.shutdown import end_runs, let_go
-from zvault.daemon.sleeper import Sleeper
-from zvault.daemon.stalls import AGAIN, StallWatch
+from zvault.daemon.shutdown import end_runs, release_vaults
 from zvault.daemon.status import Status
-from zvault.ops import hooks, reading
-from zvault.ops.context import Context, Emit
-from zvault.ops.tune import reconcile_tuning
-from zvault.ops.vault import Keeper, Vaults
-from zvault.system import notify
-from zvault.system.process import HostRunner
+from zvault.ops import hooks
+from zvault.ops.context import Context
+from zvault.ops.restore import snapshot_reader
+from zvault.ops.state.environment import Environment
+from zvault.ops.tuning.parameters import reconcile_tuning
+from zvault.ops.vaults.vault import ManagedVault, Vaults
+from zvault.system import sd_notify
+from zvault.system.process.runner import HostRunner
 
 OBSERVE_EVERY = 15.0
 """Seconds between looks at lags for the metrics."""
@@ -60,16 +63,16 @@ class Daemon:
 
     def __init__(self, config: Config, paths: Paths) -> None:
         self.paths = paths
-        self.context = Context(config, paths, HostRunner(), config.daemon.host or socket.gethostname())
+        self.context = Context.of(Environment.of(config, paths, HostRunner()))
         self.events = Events()
-        self.events.hooks.append(journal.write)
+        self.events.hooks.append(journald.write)
         self.history = History(paths.history)
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start)
         self.lookout = Lookout(self.vaults)
         self.status = Status(
-            self.context, self.lookout, self.runs, self.history, self.scheduler, self.context.clock.time()
+            self.context, self.lookout, self.runs, self.history, self.scheduler, self.context.env.clock.time()
         )
         self.metrics = Metrics(self.status)
         self.metrics_server = MetricsServer(self.metrics)
@@ -102,8 +105,8 @@ class Daemon:
         self._background(self._again_and_again("stalls", self.stall_watch.watch, AGAIN))
         self._background(self._tell_status())
         self._background(self.sleeper.watch())
-        log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.config.backup))
-        notify.ready(self.status.line())
+        log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
+        sd_notify.ready(self.status.line())
         await self._stop.wait()
         async with _patience():
             await self._drain()
@@ -113,21 +116,21 @@ class Daemon:
 
         Returns the backups whose last run did not end.
         """
-        for name in self.history.interrupt_unfinished(self.context.clock.time(), CUT_OFF.as_dict()):
-            log.warning("%s: %s", name, CUT_OFF, extra={"fields": {"BACKUP": name}})
+        for name in self.history.interrupt_unfinished(self.context.env.clock.time(), CUT_OFF.as_dict()):
+            log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
         interrupted = {
             name
-            for name in self.context.config.backup
+            for name in self.context.env.config.backup
             if (last := self.history.last(name)) and last["result"] == "interrupted"
         }
         await self._run_pending_hooks("snapshot")
-        for text in await reading.sweep(self.context):
+        for text in await snapshot_reader.sweep(self.context):
             log.warning("%s", text)
         # What a hook after a run takes away, the vault may stand on: then it goes down first.
-        ended = hooks.cut_off(self.context)
-        needed = {self.context.backup(name).vault for name in interrupted - ended}
-        for keeper in self.vaults.all():
-            await self._adopt(keeper, keep=keeper.name in needed)
+        ended = hooks.cut_off(self.context.records.hooks)
+        needed = {self.context.env.backup(name).vault for name in interrupted - ended}
+        for vault in self.vaults.all():
+            await self._adopt(vault, needed=vault.name in needed)
         await reconcile_tuning(self.context, log.info)
         await self._run_pending_hooks("run")
         return interrupted
@@ -137,20 +140,21 @@ class Daemon:
 
         def emitter(run: str, backup: str) -> Emit:
             def emit(event: str, **fields: Any) -> None:
-                journal.write({"event": event, "run": run, "backup": backup, **fields})
+                head = {"event": event, "run": run, "backup": backup, "time": self.context.env.clock.time()}
+                journald.write(cast(Event, {**head, **fields}))
 
             return emit
 
-        for error in await hooks.recover(self.context, emitter, scope, notify.extend):
+        for error in await hooks.recover(self.context.records.hooks, emitter, scope, sd_notify.extend):
             self.status.warnings[f"hooks {scope}"] = str(error)
             log.error("%s", error)
 
-    async def _adopt(self, keeper: Keeper, *, keep: bool) -> None:
+    async def _adopt(self, vault: ManagedVault, *, needed: bool) -> None:
         try:
-            await keeper.adopt(journal.about(keeper.name), keep=keep)
+            await vault.adopt(journald.about(vault.name), needed=needed)
         except ZvaultError as error:
-            keeper.error = error
-            log.error("vault %s: %s", keeper.name, error, extra={"fields": {"VAULT": keeper.name}})
+            vault.error = error
+            log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})
 
     def _wake(self, stopped: set[str]) -> None:
         self._resume(stopped)
@@ -168,14 +172,14 @@ class Daemon:
 
     async def _feed_watchdog(self) -> None:
         """From the loop itself: when it hangs, systemd shall know."""
-        interval = notify.watchdog_interval()
+        interval = sd_notify.watchdog_interval()
         while interval is not None:
-            notify.watchdog()
+            sd_notify.watchdog()
             await asyncio.sleep(interval)
 
     async def _tell_status(self) -> None:
         while True:
-            notify.status(self.status.line())
+            sd_notify.status(self.status.line())
             await asyncio.sleep(STATUS_EVERY)
 
     async def _again_and_again(self, what: str, look: Callable[[], Awaitable[None]], every: float) -> None:
@@ -200,21 +204,22 @@ class Daemon:
 
     async def _look_at_lags(self) -> None:
         # Side by side: a host that does not answer must not keep the others' lags from being known.
-        await asyncio.gather(*(self._look_at(name) for name in self.context.config.backup))
+        await asyncio.gather(*map(self._look_at, self.context.env.config.backup.values()))
         if self.metrics_server.address is None:
             await self._serve_metrics()
 
-    async def _look_at(self, backup: str) -> None:
+    async def _look_at(self, backup: Backup) -> None:
+        name = backup.name
         try:
             await self.runs.refresh_lag(backup)
         except ZvaultError as error:
-            self.status.warnings[f"lag {backup}"] = f"the lag of {backup} is not known: {error}"
+            self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
         else:
-            self.status.warnings.pop(f"lag {backup}", None)
+            self.status.warnings.pop(f"lag {name}", None)
 
     async def _serve_metrics(self) -> None:
         """Serve metrics, or say why not and try again later: no backup is left undone for want of a port."""
-        listen = self.context.config.daemon.metrics
+        listen = self.context.env.config.daemon.metrics
         if listen is None:
             return
         host, _, port = listen.rpartition(":")
@@ -232,7 +237,7 @@ class Daemon:
 
     async def reload(self) -> None:
         """Take over a new configuration; a bad one leaves the old in force and is told."""
-        notify.reloading("reloading")
+        sd_notify.reloading("reloading")
         try:
             config = load(self.paths)
             self._refuse_loss(config)
@@ -241,9 +246,8 @@ class Daemon:
             self.status.warnings["config"] = f"the new configuration is not in force: {error}"
             log.error("the old configuration stays in force: %s", error)
         else:
-            moved = config.daemon.metrics != self.context.config.daemon.metrics
-            self.context.config = config
-            self.context.host = config.daemon.host or socket.gethostname()
+            moved = config.daemon.metrics != self.context.env.config.daemon.metrics
+            self.context.env.reconfigure(config)
             self.metrics.reload_ok = True
             self.status.warnings.pop("config", None)
             await self.scheduler.reschedule()
@@ -251,12 +255,12 @@ class Daemon:
                 await self.metrics_server.close()
                 await self._serve_metrics()
             log.info("configuration reloaded; backups: %d", len(config.backup))
-        notify.ready(self.status.line())
+        sd_notify.ready(self.status.line())
 
     def _refuse_loss(self, config: Config) -> None:
         """A vault that is up here cannot vanish from the configuration: nobody could take it down any more."""
-        gone = [name for name in self.context.config.vault if name not in config.vault]
-        left = [name for name in gone if self.context.leases.get(self.vaults[name].lease) is not None]
+        gone = [name for name in self.context.env.config.vault if name not in config.vault]
+        left = [name for name in gone if self.vaults[name].lease.exists]
         if left:
             raise ConfigError(
                 f"vault {', '.join(left)} is gone from the configuration but still up",
@@ -267,7 +271,7 @@ class Daemon:
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
         log.info("stopping: %d runs to end", len(self.runs.current))
-        notify.stopping("draining")
+        sd_notify.stopping("draining")
         self.scheduler.stop()
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):
@@ -276,8 +280,8 @@ class Daemon:
         await self.lookout.close()
         await self.api.close()
         await self.metrics_server.close()
-        await let_go(self.context, self.vaults)
-        await self.context.close()
+        await release_vaults(self.context, self.vaults)
+        await self.context.clients.close()
         self.history.close()
         log.info("stopped")
 
@@ -291,7 +295,7 @@ async def _patience() -> AsyncIterator[None]:
 
     async def ask() -> None:
         for _ in range(int(PATIENCE / PATIENCE_STEP)):
-            notify.extend(3 * PATIENCE_STEP)
+            sd_notify.extend(3 * PATIENCE_STEP)
             await asyncio.sleep(PATIENCE_STEP)
 
     asking = asyncio.create_task(ask())

@@ -6,9 +6,8 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
-Event = dict[str, Any]
+from zvault.api.events import Event
 
 REMEMBERED_RUNS = 20
 """Runs whose events can still be replayed to one who comes late."""

@@ -8,7 +8,9 @@ import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from zvault.api.runs import Result, RunDocument
+from zvault.core.errors import ErrorDocument
 
 SCHEMA = """
 create table if not exists run (
@@ -113,9 +115,9 @@ class History:
         self,
         run: str,
         ended: float,
-        result: str,
+        result: Result,
         figures: Mapping[str, int],
-        error: object,
+        error: ErrorDocument | None,
         warning: str | None = None,
     ) -> None:
         """Write down how a run ended. ``figures``: bytes, datasets, sent, pruned."""
@@ -135,7 +137,7 @@ class History:
             ),
         )
 
-    def interrupt_unfinished(self, now: float, error: object = None) -> list[str]:
+    def interrupt_unfinished(self, now: float, error: ErrorDocument | None = None) -> list[str]:
         """Mark runs that never ended, as after a crash, with the ``error`` that tells why, and name their backups."""
         rows = self._do("select distinct backup from run where ended is null")
         self._do(
@@ -144,7 +146,7 @@ class History:
         )
         return [row["backup"] for row in rows]
 
-    def runs(self, backup: str | None, limit: int) -> list[dict[str, Any]]:
+    def runs(self, backup: str | None, limit: int) -> list[RunDocument]:
         """The newest runs first."""
         rows = self._do(
             "select * from run where ? is null or backup=? order by rowid desc limit ?",
@@ -152,7 +154,7 @@ class History:
         )
         return [_document(row) for row in rows]
 
-    def last(self, backup: str, result: str | None = None) -> dict[str, Any] | None:
+    def last(self, backup: str, result: Result | None = None) -> RunDocument | None:
         """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it."""
         rows = self._do(
             f"select * from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
@@ -189,9 +191,20 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def _document(row: sqlite3.Row) -> dict[str, Any]:
-    document = dict(row)
-    document["error"] = json.loads(row["error"]) if row["error"] else None
-    # The clock may have been set back meanwhile.
-    document["seconds"] = max(0.0, row["ended"] - row["started"]) if row["ended"] else None
-    return document
+def _document(row: sqlite3.Row) -> RunDocument:
+    return {
+        "id": row["id"],
+        "backup": row["backup"],
+        "trigger": row["trigger"],
+        "started": row["started"],
+        "ended": row["ended"],
+        "result": row["result"],
+        "bytes": row["bytes"],
+        "datasets": row["datasets"],
+        "sent": row["sent"],
+        "pruned": row["pruned"],
+        "error": json.loads(row["error"]) if row["error"] else None,
+        "warning": row["warning"],
+        # The clock may have been set back meanwhile.
+        "seconds": max(0.0, row["ended"] - row["started"]) if row["ended"] else None,
+    }

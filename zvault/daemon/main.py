@@ -16,9 +16,9 @@ from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, ZvaultError
-from zvault.daemon import journal
+from zvault.daemon import journald
 from zvault.daemon.app import Daemon
-from zvault.daemon.journal import log
+from zvault.daemon.journald import log
 
 
 @contextlib.contextmanager
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Paths().state, help="history (default: %(default)s)")
     arguments = parser.parse_args()
     paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
-    journal.set_up()
+    journald.set_up()
     try:
         if os.geteuid() != 0:
             raise ZvaultError(

@@ -7,26 +7,29 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from zvault.api.emit import Emit
+from zvault.api.events import Event
+from zvault.config.schema import Backup
+from zvault.core.diagnosis.observations import LastRun
 from zvault.core.errors import Busy, Refused, ZvaultError
-from zvault.core.lag import DatasetLag
-from zvault.core.verify import Proof, Rung
-from zvault.core.vitals import LastRun
-from zvault.daemon.current import Current
+from zvault.core.integrity.verification import Level, Proof
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.active_run import Current
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
-from zvault.daemon.tallies import Tallies
-from zvault.ops.backup import Run
+from zvault.daemon.run_counters import Tallies
 from zvault.ops.context import Context
-from zvault.ops.holds import Keepsake, reap
-from zvault.ops.lag import lags
 from zvault.ops.outcome import Outcome
-from zvault.ops.plan import look
-from zvault.ops.proofs import read_proofs
-from zvault.ops.prune import prune_backup
-from zvault.ops.restore import Request, restore
-from zvault.ops.vault import Vaults
+from zvault.ops.replication.lag import lags
+from zvault.ops.replication.sides_and_plan import look
+from zvault.ops.restore.datasets import Request, restore
+from zvault.ops.retention.holds import Keepsake, reap
+from zvault.ops.retention.prune import prune_backup
+from zvault.ops.run import Run
+from zvault.ops.vaults.vault import Vaults
+from zvault.ops.verification.proofs import read_proofs
 
 SIDES = ("source", "vault")
 
@@ -44,7 +47,7 @@ class Runs:
         self.events = events
         self.current: dict[str, Current] = {}
         self.lags: dict[str, dict[str, DatasetLag]] = {}
-        self.proofs: dict[str, Mapping[Rung, Proof]] = {}
+        self.proofs: dict[str, Mapping[Level, Proof]] = {}
         self.tallies = Tallies()
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
@@ -57,7 +60,7 @@ class Runs:
         One that only waits to try again gives way: the new one does all that it would have done. Without
         ``snapshot`` it sends the snapshots that are there and makes none.
         """
-        self.context.backup(backup)
+        self.context.env.backup(backup)
         if (running := self.running(backup)) is not None:
             if running.waiting is not None:
                 return self._take_over(running, trigger, snapshot=snapshot)
@@ -77,7 +80,7 @@ class Runs:
     async def _pause(self, run: str, seconds: float) -> bool:
         """Wait to try again, if nothing else comes: False when another run took over. A drain ends it at once."""
         current = self.current[run]
-        current.waiting = self.context.clock.time() + seconds
+        current.waiting = self.context.env.clock.time() + seconds
         try:
             if self.closed is not None:
                 current.task.cancel()
@@ -91,18 +94,19 @@ class Runs:
 
     def restore(self, request: Request) -> str:
         """Start a restore and return its id, to be followed like a run."""
-        self.context.backup(request.backup)
+        self.context.env.backup(request.backup)
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
             done = await restore(self.context, self.vaults, request, self.emitter(run, backup))
             outcome.bytes = done.bytes
             outcome.datasets = outcome.sent = done.datasets
+            outcome.fall_short(done.error)
 
         return self.launch(request.backup, "restore", work)
 
     def prune(self, backup: str, *, over_limit: bool) -> str:
         """Start to prune a backup and return the run's id. Raises NotFound, Busy, Refused as ``start`` does."""
-        self.context.backup(backup)
+        self.context.env.backup(backup)
         busy = self.running(backup) or self._pruning(backup)
         if busy is not None:
             raise Busy(
@@ -112,15 +116,16 @@ class Runs:
             )
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
-            outcome.pruned, doomed = await prune_backup(
-                self.context, self.vaults, backup, self.emitter(run, backup), over_limit=over_limit
+            emit, config = self.emitter(run, backup), self.context.env.backup(backup)
+            outcome.pruned, selected = await prune_backup(
+                self.context, self.vaults, config, emit, over_limit=over_limit
             )
-            outcome.result = "ok" if outcome.pruned == doomed else "partial"
+            outcome.result = "ok" if outcome.pruned == selected else "partial"
 
         return self.launch(backup, "prune", work)
 
     async def reap(self, vault_guid: int | None) -> list[Keepsake]:
-        """Let go of orphaned holds and bookmarks. Raises Busy while anything runs: it may be about to need them."""
+        """Release orphaned holds and bookmarks. Raises Busy while anything runs: it may be about to need them."""
         busy = {run.backup for run in self.current.values() if run.trigger != "scrub"}
         if busy or self._reaping.locked():
             names = ", ".join(sorted(busy)) or "another reaping"
@@ -130,13 +135,13 @@ class Runs:
 
     def last_into(self, vault: str) -> LastRun | None:
         """The newest run that ended, of all backups into a vault."""
-        backups = [name for name, backup in self.context.config.backup.items() if backup.vault == vault]
+        backups = [name for name, backup in self.context.env.config.backup.items() if backup.vault == vault]
         ended = [run for name in backups if (run := self.history.last(name)) is not None]
-        last = max(ended, key=lambda run: float(run["ended"]), default=None)
+        last = max(ended, key=lambda run: run["ended"] or 0.0, default=None)
         return (
             None
             if last is None
-            else LastRun(last["backup"], last["bytes"], last["seconds"], last["warning"] or "")
+            else LastRun(last["backup"], last["bytes"], last["seconds"] or 0.0, last["warning"] or "")
         )
 
     def running(self, backup: str) -> Current | None:
@@ -159,7 +164,7 @@ class Runs:
         """Start what is followed as a run is, and return its id. Raises Refused while nothing may start."""
         if self.closed is not None:
             raise Refused("no run can start", self.closed, "it is made up for once zvaultd goes on")
-        now = self.context.clock.now()
+        now = self.context.env.clock.now()
         run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         task = asyncio.create_task(self._conduct(run, backup, trigger, work), name=f"run {run}")
         self.current[run] = Current(run, backup, trigger, task)
@@ -189,7 +194,7 @@ class Runs:
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
         emit = self.emitter(run, backup)
-        started = self.context.clock.time()
+        started = self.context.env.clock.time()
         outcome = Outcome()
         with contextlib.suppress(Exception):
             self.history.begin(run, backup, trigger, started)
@@ -213,7 +218,7 @@ class Runs:
             outcome.blame(unexpected(error))
             raise
         finally:
-            ended = self.context.clock.time()
+            ended = self.context.env.clock.time()
             self._finish(run, backup, trigger, outcome, started, ended)
 
     def _finish(
@@ -244,35 +249,34 @@ class Runs:
             error=error,
         )
 
-    def emitter(self, run: str, backup: str) -> Callable[..., None]:
+    def emitter(self, run: str, backup: str) -> Emit:
         """Tells what happens in a run."""
 
         def emit(event: str, **fields: Any) -> None:
-            self.events.publish(
-                {"event": event, "run": run, "backup": backup, "time": self.context.clock.time(), **fields}
-            )
+            head = {"event": event, "run": run, "backup": backup, "time": self.context.env.clock.time()}
+            self.events.publish(cast(Event, {**head, **fields}))
 
         return emit
 
-    def _count(self, event: dict[str, Any]) -> None:
+    def _count(self, event: Event) -> None:
         """Keep the live figures of its run, and the counters."""
         self.tallies.count(event)
         if (current := self.current.get(event["run"])) is not None:
             current.note(event)
 
-    async def refresh_lag(self, backup: str) -> None:
+    async def refresh_lag(self, backup: Backup) -> None:
         """Read a backup's lag from the pools: from the vault where it is up, else from the source's bookmarks."""
-        if self._at_work(backup):
+        name, clients = backup.name, self.context.clients
+        if self._at_work(name):
             return
-        config = self.context.backup(backup)
-        up = await self.context.pool_is_up(config.vault)
-        if not up and backup in self.lags:
+        up = await clients.pool_is_up(self.context.env.vault(backup.vault))
+        if not up and name in self.lags:
             return
-        sides = await look(self.context, config, self.context.vault_zfs(config.vault) if up else None)
-        if not self._at_work(backup):
-            self.lags[backup] = lags(self.context, config, sides)
-        if up and backup not in self.proofs:
-            self.proofs[backup] = await read_proofs(self.context.vault_zfs(config.vault), sides)
+        sides = await look(self.context, backup, clients.vault_of(backup) if up else None)
+        if not self._at_work(name):
+            self.lags[name] = lags(self.context, backup, sides)
+        if up and name not in self.proofs:
+            self.proofs[name] = await read_proofs(clients.vault_of(backup), sides)
 
     def _at_work(self, backup: str) -> bool:
         running = self.running(backup)

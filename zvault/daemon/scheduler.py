@@ -14,10 +14,9 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.core.names import parse_tag
-from zvault.core.schedule import Cron
+from zvault.core.names import parse_snapname
+from zvault.core.policy.schedule import Cron, next_time
 from zvault.core.units import format_duration
-from zvault.core.upcoming import next_time
 from zvault.ops.context import Context
 
 TICK = 15.0
@@ -64,14 +63,14 @@ class Scheduler:
     async def reschedule(self) -> None:
         """Take over the schedules of the present configuration."""
         self._scheduler.remove_all_jobs()
-        timed = {name: b for name, b in self.context.config.backup.items() if b.every or b.schedule}
+        timed = {name: b for name, b in self.context.env.config.backup.items() if b.every or b.schedule}
         # All at once: each may be on a host that does not answer for a while.
         lasts = await asyncio.gather(*(self._last_snapshot(backup) for backup in timed.values()))
         for (name, backup), last in zip(timed.items(), lasts, strict=True):
             trigger = self._trigger(backup, last)
             if trigger is None:
                 continue
-            if late := missed(trigger, last, self.context.clock.now()):
+            if late := missed(trigger, last, self.context.env.clock.now()):
                 trigger = (
                     self._trigger(backup, None) or trigger
                 )  # an interval counts from the run that catches up
@@ -89,11 +88,11 @@ class Scheduler:
 
     def _trigger(self, backup: Backup, last: datetime | None) -> BaseTrigger | None:
         if backup.every is not None:
-            start = (last or self.context.clock.now()) + timedelta(seconds=backup.every.seconds)
+            start = (last or self.context.env.clock.now()) + timedelta(seconds=backup.every.seconds)
             return IntervalTrigger(seconds=backup.every.seconds, start_date=start, timezone=UTC)
         if backup.schedule is None:
             return None
-        return CalendarTrigger(backup.schedule, self.context.zone)
+        return CalendarTrigger(backup.schedule, self.context.env.zone)
 
     async def _last_snapshot(self, backup: Backup) -> datetime | None:
         """When the backup last made its snapshot: the pool knows, whoever ran it. Never a time to come.
@@ -102,13 +101,14 @@ class Scheduler:
         could be to wait for years, so it counts as made now.
         """
         try:
-            tree = await self.context.source_of(backup).tree(backup.source.dataset)
+            tree = await self.context.clients.source_of(backup).tree(backup.source.dataset)
         except ZvaultError as error:
             log.warning("cannot tell when %s was last snapshotted: %s", backup.source, error)
             return None
-        tags = (parse_tag(backup.snapshot.prefix, snap.tag) for dataset in tree for snap in dataset.snapshots)
-        newest = max((tag for tag in tags if tag is not None), default=None)
-        return min(newest, self.context.clock.now()) if newest is not None else None
+        prefix = backup.snapshot.prefix
+        times = (parse_snapname(prefix, snap.snapname) for dataset in tree for snap in dataset.snapshots)
+        newest = max((one for one in times if one is not None), default=None)
+        return min(newest, self.context.env.clock.now()) if newest is not None else None
 
     async def _on_time(self, name: str) -> None:
         # A coroutine, because APScheduler runs plain functions in threads.
@@ -118,7 +118,7 @@ class Scheduler:
         try:
             self.due(name, trigger)
         except ZvaultError as error:
-            log.warning("%s", error, extra={"fields": {"BACKUP": name}})
+            log.warning("%s", error, extra={"BACKUP": name})
 
     async def _watch_the_clock(self) -> None:
         while True:
@@ -134,7 +134,7 @@ class Scheduler:
 
     def _ahead(self) -> float:
         """The wall clock less the monotonic one: it grows with each suspend, and shrinks only when it is set back."""
-        return self.context.clock.time() - time.monotonic()
+        return self.context.env.clock.time() - time.monotonic()
 
     def next_run(self, name: str) -> float | None:
         """When a backup is due next, in seconds since the epoch; None when it runs only by hand."""

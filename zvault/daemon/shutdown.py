@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 
 from zvault.core.errors import ZvaultError
-from zvault.daemon import journal
-from zvault.daemon.journal import log
+from zvault.daemon import journald
+from zvault.daemon.journald import log
 from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
-from zvault.ops.vault import Keeper, Vaults
-from zvault.system.units import Units
+from zvault.ops.vaults.vault import ManagedVault, Vaults
+from zvault.system.systemd_units import Units
 
 DRAIN_SECONDS = 20.0
 """How long a daemon that stops alone lets runs end by themselves before it stops their streams, resumably."""
@@ -23,30 +23,30 @@ DRAIN_SECONDS = 20.0
 async def end_runs(context: Context, runs: Runs) -> None:
     """Have all runs end: where the host goes down too at once, else after some patience."""
     try:
-        context.awake.set()  # where a sleep was announced, this is what comes of it
-        context.going_down = await Units(context.runner).host_goes_down()
+        context.activity.awake.set()  # where a sleep was announced, this is what comes of it
+        context.activity.going_down = await Units(context.env.runner).host_goes_down()
     except ZvaultError as error:
         log.warning("whether the host goes down as well is not known: %s", error)
-    if context.going_down:
+    if context.activity.going_down:
         await runs.drain("the host is going down", 0.0)
     else:
         await runs.drain("the daemon is stopping", DRAIN_SECONDS)
 
 
-async def let_go(context: Context, vaults: Vaults) -> None:
+async def release_vaults(context: Context, vaults: Vaults) -> None:
     """Wait for what moves a vault; where the host goes down, take down all that are up, side by side."""
-    await asyncio.gather(*(_let_go(context, keeper) for keeper in vaults.all()))
+    await asyncio.gather(*(_let_go(context, vault) for vault in vaults.all()))
 
 
-async def _let_go(context: Context, keeper: Keeper) -> None:
-    async with keeper.turn:
-        if not (context.going_down and keeper.config.device and context.leases.get(keeper.lease)):
-            return
-    say, pool = journal.about(keeper.name), keeper.config.pool
+async def _let_go(context: Context, vault: ManagedVault) -> None:
+    await vault.settled()
+    if not (context.activity.going_down and vault.config.device and vault.lease.exists):
+        return
+    say, pool = journald.about(vault.name), vault.config.pool
     try:
-        if await keeper.assembly().zpool.kernel_state(pool) == "SUSPENDED":
+        if await vault.assembly().zpool.kernel_state(pool) == "SUSPENDED":
             say(f"pool {pool} is suspended, and stays imported: nothing more can be written to it")
         else:
-            await keeper.down(say)
+            await vault.down(say)
     except ZvaultError as error:
-        log.error("vault %s: %s", keeper.name, error, extra={"fields": {"VAULT": keeper.name}})
+        log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
 
 import zvault
-from zvault.core.lag import DatasetLag
-from zvault.core.stalls import Stalls
-from zvault.daemon.current import Current
+from zvault.api.status import BackupDocument, StatusDocument
+from zvault.config.schema import Backup
+from zvault.core.diagnosis.stalls import Stalls
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.active_run import Current
 from zvault.daemon.history import ASIDE, History
-from zvault.daemon.lookout import Lookout
-from zvault.daemon.proofs import proofs_document
+from zvault.daemon.monitors.proof_report import proofs_document
+from zvault.daemon.monitors.vault_monitor import Lookout
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
-from zvault.ops.lag import age
-from zvault.ops.tune import complaints
-
-Document = dict[str, Any]
+from zvault.ops.replication.lag import age
+from zvault.ops.tuning.parameters import complaints
 
 
 @dataclass
@@ -35,7 +34,7 @@ class Status:
     warnings: dict[str, str] = field(default_factory=dict)
     stalls: Stalls = field(default_factory=Stalls)
 
-    async def document(self) -> Document:
+    async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
         return {
             "daemon": {
@@ -44,18 +43,18 @@ class Status:
                 "started": self.started,
                 "warnings": [
                     *self.warnings.values(),
-                    *self.context.drifts.values(),
-                    *self.stalls.warnings(self.context.clock.time()),
-                    *complaints(self.context.leases),
+                    *self.context.activity.writes.drifts.values(),
+                    *self.stalls.warnings(self.context.env.clock.time()),
+                    *complaints(self.context.records.leases),
                 ],
             },
-            "backups": [self.backup(name) for name in self.context.config.backup],
+            "backups": [self.backup(backup) for backup in self.context.env.config.backup.values()],
             "vaults": await self.lookout.documents(),
         }
 
-    def backup(self, name: str) -> Document:
+    def backup(self, backup: Backup) -> BackupDocument:
         """One backup, from what is in memory and in the history."""
-        config = self.context.backup(name)
+        name = backup.name
         run = self.runs.running(name)
         last = self.history.last(name)
         success = self.history.last(name, "ok")
@@ -63,13 +62,13 @@ class Status:
         lags = self.runs.lags.get(name)
         return {
             "name": name,
-            "source": str(config.source),
-            "vault": config.vault,
-            "into": config.into,
+            "source": str(backup.source),
+            "vault": backup.vault,
+            "into": backup.into,
             "state": "idle" if run is None else "running" if run.waiting is None else "waiting",
             "lag_seconds": lag,
-            "max_lag_seconds": config.max_lag,
-            "late": self.late(name),
+            "max_lag_seconds": backup.max_lag,
+            "late": self.late(backup),
             "last_success": success["ended"] if success else None,
             "last_run": last["started"] if last else None,
             "last_result": last["result"] if last else None,
@@ -79,7 +78,7 @@ class Status:
             "retry_at": run.waiting if run else None,
             "datasets": len(lags) if lags is not None else None,
             "proofs": proofs_document(
-                config.verify, self.runs.proofs.get(name, {}), self.context.clock.time()
+                backup.verify, self.runs.proofs.get(name, {}), self.context.env.clock.time()
             ),
             "pending": sum(lag.pending for lag in lags.values()) if lags is not None else None,
             "bytes_done": run.bytes_done if run else 0,
@@ -88,30 +87,29 @@ class Status:
 
     def lag(self, name: str) -> float | None:
         """A backup's lag now: its worst dataset's; None while any is unknown."""
-        seconds = [age(lag, self.context.clock.time()) for lag in self.runs.lags.get(name, {}).values()]
+        seconds = [age(lag, self.context.env.clock.time()) for lag in self.runs.lags.get(name, {}).values()]
         known = [value for value in seconds if value is not None]
         return max(known) if known and len(known) == len(seconds) else None
 
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
         """Each dataset's lag as last read, and its seconds now."""
-        now = self.context.clock.time()
+        now = self.context.env.clock.time()
         return {dataset: (lag, age(lag, now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
 
-    def late(self, name: str) -> bool:
+    def late(self, backup: Backup) -> bool:
         """Whether the vault lies further behind than the user tolerates. Unknown is late: silence is no success."""
-        limit = self.context.backup(name).max_lag
-        if limit is None:
+        if backup.max_lag is None:
             return False
-        lag = self.lag(name)
-        return lag is None or lag > limit
+        lag = self.lag(backup.name)
+        return lag is None or lag > backup.max_lag
 
     def line(self) -> str:
         """One line for ``systemctl status``."""
         running = [run for run in self.runs.current.values() if run.trigger not in ASIDE]
         if running:
             return "; ".join(_running(run) for run in running)
-        late = [name for name in self.context.config.backup if self.late(name)]
-        return f"late: {', '.join(late)}" if late else f"idle; backups: {len(self.context.config.backup)}"
+        late = [name for name, backup in self.context.env.config.backup.items() if self.late(backup)]
+        return f"late: {', '.join(late)}" if late else f"idle; backups: {len(self.context.env.config.backup)}"
 
 
 def _running(run: Current) -> str:

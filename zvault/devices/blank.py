@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process import Runner
+from zvault.system.process.runner import Runner
 
 EDGE = 1 << 20
 """Bytes looked at on either end. ZFS keeps its four labels within the first and last 512 KiB."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from zvault.core.errors import ToolFailed
-from zvault.core.measure import Point, Way
-from zvault.system.process import Runner
+from zvault.core.tuning.measurement import Point, Way
+from zvault.system.process.runner import Runner
 
 SECONDS = 2
 """How long one point is measured."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zvault.config.device import Device
+from zvault.config.tables.device import Device
 from zvault.devices.layer import Data, Layer, Slot
 from zvault.devices.record import Level, Record, Seen
-from zvault.system.lease import LeaseStore
-from zvault.system.units import Units, UnitState
+from zvault.system.state_files import LeaseStore
+from zvault.system.systemd_units import Units, UnitState
 
 PartOf = tuple[str, Data | None, str | None]
 """A layer's kind, what its lease says (None: there is no lease), its unit."""

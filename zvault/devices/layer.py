@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from zvault.config.device import Device
+from zvault.config.tables.device import Device
 from zvault.core.errors import Busy
-from zvault.devices.nbdkit import Server
-from zvault.system.units import UnitState
+from zvault.devices.server_unit import Server
+from zvault.system.systemd_units import UnitState
 
 Say = Callable[[str], None]
 Data = dict[str, Any]
@@ -68,7 +68,7 @@ class Found:
 
     ``path`` is its block device while that is there and ours, ``size`` in bytes. ``present``: there is something
     to take down, with or without a record of it. ``busy``: why it cannot be, where no open block device tells.
-    ``told``: what a server of zvault's own says of itself (zvault/devices/blockstore.py).
+    ``told``: what a server of zvault's own says of itself (zvault/devices/nbd/blockstore_server.py).
     """
 
     state: State = "down"

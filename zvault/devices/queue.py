@@ -13,7 +13,7 @@ from pathlib import Path
 
 from zvault.config.profile import QueueSettings
 from zvault.core.errors import DeadlineExceeded
-from zvault.system.process import Runner
+from zvault.system.process.runner import Runner
 
 SYS_BLOCK = Path("/sys/block")
 SYS_CLASS = Path("/sys/class/block")
@@ -139,10 +139,10 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.strip().isdecimal() else None
 
 
-def capacity(path: str, sys_class: Path = SYS_CLASS) -> int | None:
+def capacity(path: str) -> int | None:
     """Bytes of the block device at a path, as the kernel knows it; None for what is none. Asks no device."""
     try:
-        text = (sys_class / Path(path).resolve().name / "size").read_text(encoding="ascii")
+        text = (SYS_CLASS / Path(path).resolve().name / "size").read_text(encoding="ascii")
     except OSError:
         return None
     return int(text) * 512

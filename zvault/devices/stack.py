@@ -7,9 +7,8 @@ What a layer is and does is in layer.py; here they are put in order.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,17 +17,18 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, Refused, ZvaultError
 from zvault.devices import queue as request_queue
-from zvault.devices.bcache import Bcache
+from zvault.devices.bcache.layer import Bcache
 from zvault.devices.blank import blank
 from zvault.devices.inventory import Inventory
 from zvault.devices.layer import Data, Job, Layer, Say, Slot, State, Step
-from zvault.devices.nbd import held
-from zvault.devices.nbd_source import NbdSource
-from zvault.devices.rbd_source import RbdSource
+from zvault.devices.nbd.connection import held
+from zvault.devices.nbd.source import NbdSource
+from zvault.devices.rbd.source import RbdSource
 from zvault.devices.record import Part, Record, Seen
-from zvault.system.lease import LeaseStore
-from zvault.system.process import Runner
-from zvault.system.units import Units
+from zvault.system.process.runner import Runner
+from zvault.system.state_files import LeaseStore
+from zvault.system.systemd_units import Units
+from zvault.system.tasks import to_its_end
 
 __all__ = ["BlockDevice", "DeviceState", "Say", "Stack"]
 
@@ -96,7 +96,7 @@ class Stack:
         """Bring every device up, or join what is up already; in the order of the configuration.
 
         A device whose server died comes back under its number, so that a pool suspended on it can resume
-        ('zpool clear' once before, to let go of the dead device, and once after).
+        ('zpool clear' once before, to release the dead device, and once after).
         On a failure what this call brought up is taken down again. Raises ToolMissing before anything is
         started; DeviceGone when a server is not there; Busy when something in the way is in use; Refused when a
         device is up that the configuration no longer means.
@@ -118,13 +118,13 @@ class Stack:
                     await self._tune(found.slot, say)
                 return await self._verified()
             except BaseException:
-                await _to_its_end(self._undo(made, say))
+                await to_its_end(self._undo(made, say))
                 raise
 
     async def down(self, say: Say) -> None:
         """Take down whatever of this vault is up, last first. Nothing need be.
 
-        Raises Busy, with nothing changed, while a device is in use; DeviceGone for what could not be let go of,
+        Raises Busy, with nothing changed, while a device is in use; DeviceGone for what could not be released,
         after all the rest is down.
         """
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
@@ -293,7 +293,7 @@ class Stack:
         raise Busy(
             f"{path} of vault {self.vault} cannot be taken down",
             f"{why}; {detail}" if detail else why,
-            "export the pool first; if its device is gone, 'zpool clear' lets go of it",
+            "export the pool first; if its device is gone, 'zpool clear' releases it",
         )
 
     async def _take_all_down(self, seen: Sequence[Seen], say: Say) -> None:
@@ -320,11 +320,3 @@ class Stack:
             if record is not None and (name := kind.leftover(data)) is not None:
                 await request_queue.restore(name, record.queue.get(name, {}), self.runner)
         self.leases.drop(slot.lease)
-
-
-async def _to_its_end(work: Awaitable[None]) -> None:
-    """Do what must be done even while this task is being cancelled. Everything in it has a deadline."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(task)

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from zvault.config.hooks import OURS, Hook, Hooks
+from zvault.api.emit import Emit
+from zvault.config.tables.hooks import OURS, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.units import format_duration
-from zvault.ops.context import Context, Emit
-from zvault.system.attended import attend
-from zvault.system.lease import LeaseStore
-from zvault.system.process import describe_exit
+from zvault.system.process.runner import describe_exit
+from zvault.system.process.user_program import attend
+from zvault.system.state_files import LeaseStore
+from zvault.system.tasks import to_its_end
 
 Scope = Literal["run", "snapshot"]
 """What hooks stand around."""
@@ -48,13 +49,16 @@ class About:
 
 @dataclass
 class RunHooks:
-    """The hooks of one run. ``blame`` is told of failures that count for the run; ``tag`` is set once it is made."""
+    """The hooks of one run. ``blame`` is told of failures that count for the run; ``tag`` is set once it is made.
 
-    context: Context
+    ``store`` keeps the pending ones, also after a boot: what a hook did may outlive it, or be on another host.
+    """
+
+    store: LeaseStore
     about: About
     emit: Emit
     blame: Callable[[ZvaultError], None]
-    tag: str = ""
+    snapname: str = ""
 
     @contextlib.asynccontextmanager
     async def around(
@@ -64,7 +68,7 @@ class RunHooks:
 
         ``ending`` says how it went if it raised nothing, its result and its error; the hooks after it are told.
         """
-        pending = _Pending(leases(self.context), self.about, scope, list(hooks.after))
+        pending = _Pending(self.store, self.about, scope, list(hooks.after))
         pending.save(before=True)
         end, why = "interrupted", "it was stopped"
         try:
@@ -76,7 +80,7 @@ class RunHooks:
             end, why = "failed", str(error)
             raise
         finally:
-            await _to_the_end(self._after(pending, end, why))
+            await to_its_end(self._after(pending, end, why))
 
     async def _before(self, hook: Hook, scope: Scope, among: Sequence[Hook]) -> None:
         try:
@@ -109,7 +113,7 @@ class RunHooks:
             f"{OURS}RUN": self.about.run,
             f"{OURS}SOURCE": self.about.source,
             f"{OURS}VAULT": self.about.vault,
-            f"{OURS}SNAPSHOT": self.tag,
+            f"{OURS}SNAPSHOT": self.snapname,
         }
         name = f"the hook '{said.program}' {moment.replace('-', ' the ')}{place}"
         began = asyncio.get_running_loop().time()
@@ -166,11 +170,6 @@ class _Said:
         return f"{why}; it said: {' / '.join(self.last)}" if self.last else f"{why}, without a word"
 
 
-def leases(context: Context) -> LeaseStore:
-    """Where pending hooks are kept: unlike a device, what a hook did may outlive this boot, or be on another host."""
-    return LeaseStore(context.paths.state / "lease")
-
-
 @dataclass
 class _Pending:
     """The hooks that still have to be run after something, in memory and as a lease."""
@@ -202,13 +201,13 @@ class _Pending:
                 ) from error
 
 
-def cut_off(context: Context) -> set[str]:
+def cut_off(store: LeaseStore) -> set[str]:
     """The backups whose last run was cut off before its hooks after the run."""
-    return {name.split("/")[2] for name in leases(context).names("hooks/run/")}
+    return {name.split("/")[2] for name in store.names("hooks/run/")}
 
 
 async def recover(
-    context: Context,
+    store: LeaseStore,
     emitter: Callable[[str, str], Emit],
     scope: Scope,
     patience: Callable[[float], None] = lambda seconds: None,
@@ -220,7 +219,6 @@ async def recover(
     tried again. One that the crash itself cut short is run again, from its start.
     """
     wrong: list[ZvaultError] = []
-    store = leases(context)
     for name in store.names(f"hooks/{scope}/"):
         try:
             data = store.get(name) or {}
@@ -236,23 +234,7 @@ async def recover(
             text=f"run {about.run} was cut off before its hooks after the {scope}: running them now",
             hook=f"after-{scope}",
         )
-        await RunHooks(context, about, emit, wrong.append)._after(
+        await RunHooks(store, about, emit, wrong.append)._after(
             pending, "interrupted", "the daemon was cut off"
         )
     return wrong
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Do something whole, also when cancelled meanwhile; the cancellation comes after it."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = not task.cancelled()
-        except Exception:
-            break
-    task.result()
-    if cancelled:
-        raise asyncio.CancelledError

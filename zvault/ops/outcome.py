@@ -1,31 +1,67 @@
-"""What a run did, filled in as it goes, so that it can be told also of a run that was cut short."""
+"""What a run did, in all and by dataset, filled in as it goes: so it can be told also of one that was cut short."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from zvault.api.runs import Result
 from zvault.core.errors import ZvaultError
-from zvault.core.lag import DatasetLag
-from zvault.core.verify import Proof, Rung
+from zvault.core.integrity.verification import Level, Proof
+from zvault.core.replication.lag import DatasetLag
 
 
 @dataclass
 class Outcome:
     """What a run did. ``result`` is ok, partial or failed; ``error`` the first thing that went wrong."""
 
-    result: str = "ok"
+    result: Result = "ok"
     bytes: int = 0
     datasets: int = 0
     sent: int = 0
     pruned: int = 0
     error: ZvaultError | None = None
     lags: dict[str, DatasetLag] = field(default_factory=dict)
-    proofs: Mapping[Rung, Proof] = field(default_factory=dict)
+    proofs: Mapping[Level, Proof] = field(default_factory=dict)
 
     def blame(self, error: ZvaultError) -> None:
         """Note a failure; the first one is the run's."""
         self.error = self.error or error
+
+    def fall_short(self, error: ZvaultError | None) -> None:
+        """Note that it came to its end, but not all of it is as it should be; None where it is."""
+        if error is not None:
+            self.blame(error)
+            self.result = "partial"
+
+
+@dataclass
+class Results:
+    """How each dataset of a run fared, over all its tries.
+
+    ``failed`` says why, by dataset; ``settled`` need no further try: they went well, or none would help.
+    """
+
+    failed: dict[str, ZvaultError] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+
+    def begin_try(self) -> None:
+        """Another try begins: forget the failures that it may put right."""
+        self.failed = {name: error for name, error in self.failed.items() if name in self.settled}
+
+    def note(self, dataset: str, error: ZvaultError | None) -> None:
+        """One was tried; what is noted last counts."""
+        if error is not None:
+            self.failed[dataset] = error
+        if error is None or not error.retryable:
+            self.settled.add(dataset)
+        else:
+            self.settled.discard(dataset)
+
+    @property
+    def retryable(self) -> ZvaultError | None:
+        """Why to try again: the first failure that another try may put right."""
+        return next((error for error in self.failed.values() if error.retryable), None)
 
 
 NAMED = 10

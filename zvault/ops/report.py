@@ -3,101 +3,107 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import Literal
 
+from zvault.api.backups import (
+    DatasetDocument,
+    GoneDocument,
+    ListAnswer,
+    PlanDocument,
+    PlannedDocument,
+    SnapshotDocument,
+)
+from zvault.api.vaults import DeviceDocument, UseDocument, VaultDocument, VaultState
+from zvault.config.schema import Backup
 from zvault.core.errors import HostUnreachable, NotFound, ZvaultError
-from zvault.core.lag import DatasetLag
-from zvault.core.lineage import find_base
 from zvault.core.model import Dataset
-from zvault.core.names import excluded
-from zvault.core.replication import TransferPlan
-from zvault.devices.blockstore import document as document_of
+from zvault.core.name_rules import excluded
+from zvault.core.replication.lag import DatasetLag
+from zvault.core.replication.lineage import find_base
+from zvault.core.replication.plan_model import TransferPlan
+from zvault.devices.nbd.blockstore_server import document as store_document
+from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
-from zvault.ops.lag import lags
-from zvault.ops.plan import Sides, look, plan_all
-from zvault.ops.preview import prune_part, vault_is_down
-from zvault.ops.vault import Keeper, Vaults
+from zvault.ops.replication.lag import lags
+from zvault.ops.replication.sides_and_plan import Sides, look, plan_all
+from zvault.ops.retention.prune_report import prune_part, vault_is_down
+from zvault.ops.vaults.vault import ManagedVault, Vaults
+from zvault.zfs.pool.pool import Exporting
 from zvault.zfs.stream import Flags
-from zvault.zfs.zpool import Exporting
-
-Document = dict[str, Any]
-
 
 REMOTE_PATIENCE = 10.0
 """Seconds to wait for the host that a vault is on, when it is only looked at."""
 
 
-def unknown_document(keeper: Keeper) -> Document:
+def unknown_document(managed: ManagedVault) -> VaultDocument:
     """One vault of which nothing is known but what zvault itself does with it."""
     return {
-        "name": keeper.name,
-        "pool": keeper.config.pool,
+        "name": managed.name,
+        "pool": managed.config.pool,
         "state": "down",
         "health": None,
         "size": None,
         "allocated": None,
         "free": None,
         "devices": [],
-        "error": None,
-    } | own_document(keeper)
-
-
-def own_document(keeper: Keeper) -> Document:
-    """The part of a vault's document that needs no look: what zvault itself does with it; ``error`` if there is one."""
-    error = {"error": keeper.error.as_dict()} if keeper.error is not None else {}
-    condition = keeper.context.conditions.get(keeper.name)
-    return {
-        "users": sorted(keeper.users),
-        "pinned": keeper.pinned,
-        "inhibitor": keeper.awake.held,
-        "inhibitor_since": keeper.awake.since,
-        "scrub": condition.document() if condition is not None else None,
-        **error,
+        "error": managed.error.as_dict() if managed.error is not None else None,
+        **own_document(managed),
     }
 
 
-async def vault_document(keeper: Keeper) -> Document:
+def own_document(managed: ManagedVault) -> UseDocument:
+    """The part of a vault's document that needs no look: what zvault itself does with it."""
+    condition = managed.context.records.conditions.get(managed.name)
+    return {
+        "users": sorted(managed.users),
+        "pinned": managed.pinned,
+        "inhibitor": managed.awake.held,
+        "inhibitor_since": managed.awake.since,
+        "scrub": condition.document() if condition is not None else None,
+    }
+
+
+async def vault_document(managed: ManagedVault) -> VaultDocument:
     """One vault: its devices, pool and users. Never waits long, also when the pool hangs."""
-    document = unknown_document(keeper)
+    document = unknown_document(managed)
     try:
-        devices = await keeper.devices()
-        async with asyncio.timeout(REMOTE_PATIENCE if keeper.config.host is not None else None):
-            pool = await keeper.imported()
+        devices = await managed.devices()
+        async with asyncio.timeout(REMOTE_PATIENCE if managed.config.host is not None else None):
+            pool = await managed.imported()
     except TimeoutError:
-        late = HostUnreachable(f"{keeper.config.host} does not answer", "it was given 10 s")
+        late = HostUnreachable(f"{managed.config.host} does not answer", "it was given 10 s")
         return {**document, "state": "gone", "error": late.as_dict()}
     except Exporting as error:
-        stuck = await keeper.context.zpool.kernel_state(keeper.config.pool) == "SUSPENDED"
-        found = {"state": "gone", "health": "SUSPENDED"} if stuck else {"state": "partial"}
-        return {**document, **found, "error": document["error"] or error.as_dict()}
+        stuck = await managed.context.clients.zpool.kernel_state(managed.config.pool) == "SUSPENDED"
+        document["error"] = document["error"] or error.as_dict()
+        if not stuck:
+            return {**document, "state": "partial"}
+        return {**document, "state": "gone", "health": "SUSPENDED"}
     except ZvaultError as error:
         return {**document, "state": "gone", "error": error.as_dict()}
-    document["devices"] = [
-        {
-            "name": device.name,
-            "spec": device.spec,
-            "path": device.path,
-            "state": device.state,
-            "detail": device.detail,
-            "size": device.size,
-            "store": document_of(device.told, keeper.context.clock.time())
-            if device.told is not None
-            else None,
-        }
-        for device in devices
-    ]
+    document["devices"] = [device_document(device, managed.context.env.clock.time()) for device in devices]
     if pool is not None:
-        document |= {
-            "health": pool.health,
-            "size": pool.size,
-            "allocated": pool.allocated,
-            "free": pool.free,
-        }
+        document["health"] = pool.health
+        document["size"], document["allocated"], document["free"] = pool.size, pool.allocated, pool.free
     document["state"] = _overall([device.state for device in devices], pool is not None)
     return document
 
 
-def _overall(devices: list[str], imported: bool) -> str:
+def device_document(device: DeviceState, now: float) -> DeviceDocument:
+    """One device of a vault as the API sends it."""
+    return {
+        "name": device.name,
+        "spec": device.spec,
+        "path": device.path,
+        "state": device.state,
+        "detail": device.detail,
+        "size": device.size,
+        "store": store_document(device.told, now) if device.told is not None else None,
+    }
+
+
+def _overall(devices: Sequence[str], imported: bool) -> VaultState:
     if "gone" in devices:
         return "gone"
     if imported and all(state == "up" for state in devices):
@@ -107,37 +113,40 @@ def _overall(devices: list[str], imported: bool) -> str:
 
 async def list_document(
     context: Context, vaults: Vaults, only: str | None, *, snapshots: bool = False
-) -> Document:
+) -> ListAnswer:
     """Every dataset of every backup (or of one), and their snapshots where asked for.
 
     A vault that is down is not brought up for this: its columns are null then.
     """
-    names = [only] if only else list(context.config.backup)
-    document: Document = {"datasets": [], "gone": []}
-    if snapshots:
-        document["snapshots"] = []
-    for name in names:
-        backup = context.backup(name)
-        up = await context.pool_is_up(backup.vault)
+    backups = [context.env.backup(only)] if only else list(context.env.config.backup.values())
+    document: ListAnswer = {"datasets": [], "gone": []}
+    both_sides: list[SnapshotDocument] = []
+    for backup in backups:
+        up = await context.clients.pool_is_up(context.env.vault(backup.vault))
         try:
-            sides = await look(context, backup, context.vault_zfs(backup.vault) if up else None)
+            sides = await look(context, backup, context.clients.vault_of(backup) if up else None)
         except (NotFound, HostUnreachable):
             if only:
                 raise
             continue
         found = lags(context, backup, sides)
-        document["gone"] += _gone_rows(name, sides)
+        document["gone"] += _gone_rows(backup.name, sides)
         for dataset, target in sides.pairs:
             there = sides.counterparts.get(dataset.name)
-            document["datasets"].append(_row(name, dataset, target, there, found[dataset.name], up))
+            document["datasets"].append(
+                dataset_document(backup.name, dataset, target, there, found[dataset.name], up)
+            )
             if snapshots:
-                document["snapshots"] += _snapshot_rows(name, dataset, there, up)
+                both_sides += snapshot_documents(backup.name, dataset, there, up)
+    if snapshots:
+        document["snapshots"] = both_sides
     return document
 
 
-def _row(
+def dataset_document(
     backup: str, dataset: Dataset, target: str, there: Dataset | None, lag: DatasetLag, up: bool
-) -> Document:
+) -> DatasetDocument:
+    """A dataset of a backup; ``there`` is what the vault has of it, ``up`` whether that could be seen."""
     base = find_base(dataset, there) if there is not None else None
     return {
         "backup": backup,
@@ -147,14 +156,17 @@ def _row(
         "used": dataset.used,
         "snapshots_source": len(dataset.snapshots),
         "snapshots_vault": len(there.snapshots if there else ()) if up else None,
-        "base": base[1].tag if base else None,
+        "base": base[1].snapname if base else None,
         "lag_seconds": lag.seconds,
         "pending": lag.pending,
         "resumable": bool(there and there.resume_token),
     }
 
 
-def _snapshot_rows(backup: str, dataset: Dataset, there: Dataset | None, up: bool) -> list[Document]:
+def snapshot_documents(
+    backup: str, dataset: Dataset, there: Dataset | None, up: bool
+) -> list[SnapshotDocument]:
+    """The snapshots of a dataset on both sides, oldest first; see ``dataset_document``."""
     on_source = {snap.guid: snap for snap in dataset.snapshots}
     on_vault = {snap.guid: snap for snap in (there.snapshots if there else ())}
     base = find_base(dataset, there) if there is not None else None
@@ -163,7 +175,7 @@ def _snapshot_rows(backup: str, dataset: Dataset, there: Dataset | None, up: boo
         {
             "backup": backup,
             "dataset": dataset.name,
-            "tag": snap.tag,
+            "snapname": snap.snapname,
             "guid": str(snap.guid),
             "creation": snap.creation,
             "on_source": snap.guid in on_source,
@@ -174,62 +186,72 @@ def _snapshot_rows(backup: str, dataset: Dataset, there: Dataset | None, up: boo
     ]
 
 
-async def plan_document(context: Context, vaults: Vaults, name: str, *, bring_up: bool) -> Document:
+async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool) -> PlanDocument:
     """What a run would do now. ``bring_up`` lets an on-demand vault be brought up to look at it."""
-    backup = context.backup(name)
     if bring_up:
-        async with vaults[backup.vault].use(f"plan {name}", lambda _: None) as vault:
+        async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
             sides = await look(context, backup, vault.zfs)
-            return await _planned(context, name, sides)
-    if not await context.pool_is_up(backup.vault):
+            return await _planned(context, backup, sides)
+    if not await context.clients.pool_is_up(context.env.vault(backup.vault)):
         raise vault_is_down(backup.vault)
-    return await _planned(context, name, await look(context, backup, context.vault_zfs(backup.vault)))
+    return await _planned(context, backup, await look(context, backup, context.clients.vault_of(backup)))
 
 
-async def _planned(context: Context, name: str, sides: Sides) -> Document:
-    backup = context.backup(name)
+async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocument:
     plans = await plan_all(context, backup, sides)
     return {
-        **await prune_part(context, name, sides),
-        "datasets": [await _plan_row(context, name, plan, sides) for plan in plans],
+        **await prune_part(context, backup, sides),
+        "datasets": [await _plan_row(context, backup, plan, sides) for plan in plans],
         "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
-        "gone": _gone_rows(name, sides),
+        "gone": _gone_rows(backup.name, sides),
     }
 
 
-def _gone_rows(backup: str, sides: Sides) -> list[Document]:
+def _gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
     """What the vault keeps of datasets that are no longer on the source, and what was set aside there."""
     pairing = sides.pairing
-    rows = [(one, "gone") for one in pairing.gone] + [(one, "set aside") for one in pairing.aside]
     return [
-        {
-            "backup": backup,
-            "vault_dataset": one.name,
-            "state": state,
-            "used": one.used,
-            "snapshots_vault": len(one.snapshots),
-            "newest": newest.creation if (newest := one.newest()) is not None else None,
-        }
-        for one, state in rows
+        *(gone_document(backup, one, "gone") for one in pairing.gone),
+        *(gone_document(backup, one, "set aside") for one in pairing.aside),
     ]
 
 
-async def _plan_row(context: Context, name: str, plan: TransferPlan, sides: Sides) -> Document:
-    flags = Flags.of(context.backup(name).send, sides.source.datasets[plan.dataset])
+def gone_document(backup: str, there: Dataset, state: Literal["gone", "set aside"]) -> GoneDocument:
+    """What a vault has of a dataset that the source does not have."""
+    newest = there.newest()
+    return {
+        "backup": backup,
+        "vault_dataset": there.name,
+        "state": state,
+        "used": there.used,
+        "snapshots_vault": len(there.snapshots),
+        "newest": newest.creation if newest is not None else None,
+    }
+
+
+async def _plan_row(context: Context, backup: Backup, plan: TransferPlan, sides: Sides) -> PlannedDocument:
+    dataset = sides.source.datasets[plan.dataset]
+    flags = Flags.of(backup.send, dataset)
+    sizes = [await context.clients.source_of(backup).estimate(step, flags) for step in plan.steps]
+    return planned_document(plan, dataset.written, sizes)
+
+
+def planned_document(plan: TransferPlan, written: int, sizes: Sequence[int | None]) -> PlannedDocument:
+    """What a run would do with one dataset; ``sizes`` are those of the plan's steps."""
     return {
         "dataset": plan.dataset,
         "vault_dataset": plan.target,
         "action": str(plan.action),
-        "written": sides.source.datasets[plan.dataset].written,
+        "written": written,
         "steps": [
             {
                 "kind": str(step.kind),
-                "from": step.base.tag if step.base else None,
-                "to": step.to.tag,
-                "bytes": await context.source_of(context.backup(name)).estimate(step, flags),
+                "from": step.base.shortname if step.base else None,
+                "to": step.to.snapname,
+                "bytes": size,
                 "reason": step.reason,
             }
-            for step in plan.steps
+            for step, size in zip(plan.steps, sizes, strict=True)
         ],
         "changes": [str(change) for change in plan.changes],
         "reason": plan.reason,

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from zvault.core.errors import NotFound
 
 STORES = tuple(Path(folder, "credstore") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 """Where systemd finds those that are not encrypted; in its order."""
+
+
+def keys_file(words: Mapping[str, str]) -> str | None:
+    """The file with the keys to an object store, by a server's parameters ``credential`` or ``keys``; None: neither.
+
+    Raises NotFound for a credential that is not there.
+    """
+    if credential := words.get("credential"):
+        return str(credential_file(credential))
+    return words.get("keys") or None
 
 
 def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:

@@ -24,6 +24,8 @@ PROPERTIES = "org.freedesktop.DBus.Properties"
 DEADLINE = 5.0
 """Seconds for one conversation with logind."""
 
+WHO = "zvault"
+
 _LISTEN = Message(
     destination="org.freedesktop.DBus",
     path="/org/freedesktop/DBus",
@@ -45,24 +47,11 @@ class Inhibitor:
     problem: ZvaultError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One lock that somebody holds, as ``systemd-inhibit --list`` shows it."""
-
-    what: str
-    who: str
-    why: str
-    mode: str
-    uid: int
-    pid: int
-
-
 @contextlib.asynccontextmanager
 async def inhibit(
     *,
     why: str,
     what: str = "sleep:shutdown",
-    who: str = "zvault",
     mode: Literal["block", "delay"] = "block",
     deadline: float = DEADLINE,
 ) -> AsyncIterator[Inhibitor]:
@@ -70,7 +59,7 @@ async def inhibit(
     lock, fd = Inhibitor(), -1
     try:
         try:
-            reply = await _call("Inhibit", "ssss", [what, who, why, mode], deadline)
+            reply = await _call("Inhibit", "ssss", [what, WHO, why, mode], deadline)
             fd = reply.unix_fds[reply.body[0]]
             lock.held = True
         except ZvaultError as error:
@@ -82,15 +71,9 @@ async def inhibit(
             os.close(fd)
 
 
-async def inhibitors(*, deadline: float = DEADLINE) -> list[Held]:
-    """All locks held on this host. Raises ZvaultError when logind does not answer."""
-    reply = await _call("ListInhibitors", "", [], deadline)
-    return [Held(*entry) for entry in reply.body[0]]
-
-
-async def longest_delay(*, deadline: float = DEADLINE) -> float:
+async def longest_delay() -> float:
     """Seconds a lock of mode ``delay`` puts a sleep off: InhibitDelayMaxSec of logind.conf(5). Raises ZvaultError."""
-    reply = await _call("Get", "ss", [MANAGER, "InhibitDelayMaxUSec"], deadline, interface=PROPERTIES)
+    reply = await _call("Get", "ss", [MANAGER, "InhibitDelayMaxUSec"], DEADLINE, interface=PROPERTIES)
     return float(reply.body[0].value) / 1e6
 
 
@@ -136,16 +119,16 @@ async def _call(
         raise _no_logind(str(error) or type(error).__name__) from error
     except asyncio.CancelledError:
         if task.done():
-            _let_go(task)
+            _close_lock(task)
         raise
     finally:
         if not task.done():
             _ending.add(task)
-            task.add_done_callback(_let_go)
+            task.add_done_callback(_close_lock)
             task.cancel()
 
 
-def _let_go(task: asyncio.Future[Message]) -> None:
+def _close_lock(task: asyncio.Future[Message]) -> None:
     """Close what came with an answer nobody waits for any more: open, it would hold its lock for ever."""
     _ending.discard(task)
     if not task.cancelled() and task.exception() is None:

@@ -57,8 +57,16 @@ class Changes(Protocol):
         """
         ...
 
+    async def inherit_key(self, dataset: str) -> None:
+        """Have an encrypted dataset inherit its parent's wrapping key, which has to be the same already.
+
+        Neither key is needed: this is what ``zfs receive`` does for a tree that was sent with ``-R``. Of another key
+        nothing would be lost, but the dataset could not be unlocked. Raises ToolFailed where it cannot be done there.
+        """
+        ...
+
     async def close(self) -> None:
-        """Let go what it holds of the host."""
+        """Release what it holds of the host."""
         ...
 
 

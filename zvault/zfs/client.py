@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull
-from zvault.core.ledger import fault
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.replication import Action, Interrupted, Step
-from zvault.system.process import Result, Runner
+from zvault.core.names import DatasetName, SnapshotName, parse_name
+from zvault.core.replication.plan_model import Action, Interrupted, Step
+from zvault.core.replication.send_record import fault
+from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
 from zvault.zfs.changes import Changes
 from zvault.zfs.host import Host, LocalHost, SshHost
-from zvault.zfs.listing import FEW, Cache, Points
+from zvault.zfs.listing_cache import FEW, Cache, Points
 from zvault.zfs.lzc import Lzc
+from zvault.zfs.pool.pool import suspended
 from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
-from zvault.zfs.zpool import suspended
 
 LIST_DEADLINE = 300.0
 """Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (zrepl issues 354 and 480)."""
@@ -50,7 +52,7 @@ class Zfs:
         On this host, snapshots of datasets that did not change since the last listing are not listed again. Who
         comes while another lists the same pool waits, and then lists but what has changed since.
         """
-        async with self._turns[root.partition("/")[0]]:
+        async with self._turns[DatasetName(root).pool]:
             return await self._tree(root)
 
     async def _tree(self, root: str) -> Tree:
@@ -131,19 +133,19 @@ class Zfs:
                 held[name].add(tag)
         return dict(held)
 
-    async def held_below(self, root: str) -> list[str]:
+    async def held_below(self, root: str) -> list[SnapshotName]:
         """Every snapshot below a dataset that anybody holds. Raises NotFound.
 
         This column makes a listing twice as long, and is still a third of asking every snapshot for its holds.
         """
         lines = await self._list([root], "-r", "snapshot", ("name", "userrefs"))
         rows = (line.split("\t") for line in lines)
-        return [name for name, count in rows if parse.number(count)]
+        return [SnapshotName(name) for name, count in rows if parse.number(count)]
 
     async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
         """The hold tags of some of the snapshots of each of these datasets, as of when they were last listed."""
         found: dict[str, set[str]] = {}
-        unknown: list[tuple[Dataset, list[str]]] = []
+        unknown: list[tuple[Dataset, list[SnapshotName]]] = []
         for dataset, snapshots in asked:
             known = self._cache.holds(dataset.name, dataset.snapshots)
             found |= {snap.name: known[snap.name] for snap in snapshots if snap.name in known}
@@ -151,14 +153,14 @@ class Zfs:
                 unknown.append((dataset, names))
         told = await self.holds([name for _, names in unknown for name in names])
         for dataset, names in unknown:
-            tags = {name: told.get(name, set()) for name in names}
+            tags: dict[str, set[str]] = {name: told.get(name, set()) for name in names}
             self._cache.keep_holds(dataset.name, dataset.snapshots, tags)
             found |= tags
         return found
 
-    async def clones(self, snapshots: Sequence[str]) -> dict[str, list[str]]:
+    async def clones(self, snapshots: Sequence[str]) -> dict[str, list[DatasetName]]:
         """The clones of each snapshot named that has any. A receive that waits to be resumed is one too."""
-        found: dict[str, list[str]] = {}
+        found: dict[str, list[DatasetName]] = {}
         for start in range(0, len(snapshots), NAMES_IN_ARGV):
             names = snapshots[start : start + NAMES_IN_ARGV]
             result = await self.host.run(
@@ -169,7 +171,7 @@ class Zfs:
             for line in result.stdout.splitlines():
                 name, _, clones = line.partition("\t")
                 if clones not in {"", "-"}:
-                    found[name] = clones.split(",")
+                    found[name] = [DatasetName(clone) for clone in clones.split(",")]
         return found
 
     async def interrupted(self, token: str) -> Interrupted:
@@ -215,23 +217,30 @@ class Zfs:
 
         Raises VaultFull, PoolSuspended, or ToolFailed.
         """
-        parts = dataset.split("/")[:-1]
-        for depth in range(2, len(parts) + 1):
-            name = "/".join(parts[:depth])
-            if not await self.exists(name):
+        for above in itertools.islice(DatasetName(dataset).ancestors, 1, None):
+            if not await self.exists(above):
                 result = await self.host.run(
-                    ["zfs", "create", "-u", "-o", "canmount=off", "-o", f"{parse.PLACEHOLDER}={name}", name],
+                    [
+                        "zfs",
+                        "create",
+                        "-u",
+                        "-o",
+                        "canmount=off",
+                        "-o",
+                        f"{parse.PLACEHOLDER}={above}",
+                        above,
+                    ],
                     deadline=LIST_DEADLINE,
                     check=False,
                 )
                 # Another stream below the same parent may have made it meanwhile.
                 if result.returncode != 0 and "already exists" not in result.stderr:
                     if SUSPENDED in result.stderr:
-                        raise suspended(parts[0])
+                        raise suspended(above.pool)
                     kind = VaultFull if "out of space" in result.stderr else ToolFailed
                     advice = "make room on the vault: prune more, or grow its device"
                     raise kind(
-                        f"cannot make '{name}'", result.complaint(), advice if kind is VaultFull else ""
+                        f"cannot make '{above}'", result.complaint(), advice if kind is VaultFull else ""
                     )
 
     async def exists(self, dataset: str) -> bool:
@@ -278,7 +287,7 @@ class Zfs:
 
 def _list_failure(name: str, result: Result) -> Exception:
     complaint = result.complaint()
-    pool = name.split("/", maxsplit=1)[0].split("@", maxsplit=1)[0]
+    pool = parse_name(name).pool
     if SUSPENDED in complaint:
         return suspended(pool)
     if "does not exist" in complaint or "no such pool" in complaint:

@@ -7,7 +7,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -22,7 +22,7 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.system import ssh
-from zvault.system.process import Result, Runner, ToolRunner
+from zvault.system.process.runner import Result, Runner, ToolRunner
 from zvault.zfs.stream import HELPERS, End
 
 TOOLS_LAST = 3600.0
@@ -78,7 +78,7 @@ class LocalHost:
         return End(HERE, self._tools)
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Nothing to release."""
 
 
 class SshHost:
@@ -126,10 +126,9 @@ class SshHost:
         *,
         deadline: float = 60.0,
         stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> Result:
-        """See Host.run. It takes no standard input and no environment along."""
+        """See Host.run. It takes no standard input along."""
         return await self._run(argv, ssh.one(self._dressed(argv)), deadline, check)
 
     async def run_all(self, commands: Sequence[Sequence[str]], *, deadline: float) -> Result:

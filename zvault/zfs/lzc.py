@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
-from zvault.system.conversation import Conversation
+from zvault.system.process.json_child import Conversation
 from zvault.zfs.changes import LzcFailure, Trouble, refusal, some
 
 __all__ = ["Lzc", "LzcFailure"]
@@ -66,6 +66,10 @@ class Lzc:
             return []
         value = await self._call(f"size {ranges[0][0]}", "range_space", ranges=[list(one) for one in ranges])
         return [int(size) for size in value]
+
+    async def inherit_key(self, dataset: str) -> None:
+        """See Changes.inherit_key."""
+        await self._call(f"let {dataset} inherit its key", "inherit_key", name=dataset)
 
     async def close(self) -> None:
         """End the child."""

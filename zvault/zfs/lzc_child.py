@@ -79,9 +79,24 @@ def range_space(ranges: list[list[str]]) -> list[int]:
     return [int(lzc.lzc_snaprange_space(first.encode(), last.encode())) for first, last in ranges]
 
 
+def inherit_key(name: str) -> None:
+    """Mark a dataset's wrapping key as inherited from its parent's encryption root; nothing is wrapped anew."""
+    lzc.lzc_change_key(name.encode(), "force_inherit")
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     call.__name__: call
-    for call in (snapshot, destroy, hold, release, bookmark, destroy_bookmarks, send_space, range_space)
+    for call in (
+        snapshot,
+        destroy,
+        hold,
+        release,
+        bookmark,
+        destroy_bookmarks,
+        send_space,
+        range_space,
+        inherit_key,
+    )
 }
 
 

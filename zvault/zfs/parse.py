@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
-from zvault.core.flags import SentFlags
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
-from zvault.core.names import time_in_tag
-from zvault.zfs.listing import NONE, Points
-from zvault.zfs.scratch import MARK
+from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
+from zvault.core.replication.stream_flags import SentFlags
+from zvault.zfs.listing_cache import NONE, Points
+from zvault.zfs.trial_dataset import MARK
 
 PLACEHOLDER = "org.zvault:placeholder"
 """User property of a filesystem that zvault made only to hold others. Its value is that one's own name: what is
@@ -70,26 +70,26 @@ def number(text: str) -> int:
 def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
     """When the points of a listing were made, by name, as far as it tells; and the names of those to be asked.
 
-    A tag of zvault's form tells it, and of a bookmark the snapshot beside it that it was made from.
+    A snapname of zvault's form tells it, and of a bookmark the snapshot beside it that it was made from.
     """
     known: dict[str, int] = {}
     by_guid: dict[tuple[str, str], int] = {}
     unknown: list[str] = []
-    marks: list[tuple[str, str]] = []
+    marks: list[tuple[BookmarkName, str]] = []
     for line in lines:
-        name, guid, _ = line.split("\t")
-        dataset, at, tag = name.partition("@")
-        if not at:
+        text, guid, _ = line.split("\t")
+        name = parse_name(text)
+        if isinstance(name, BookmarkName):
             marks.append((name, guid))
-        elif (when := time_in_tag(tag)) is not None:
-            known[name] = by_guid[dataset, guid] = when
+        elif isinstance(name, SnapshotName) and (when := time_in_snapname(name.snapname)) is not None:
+            known[name] = by_guid[name.dataset, guid] = when
         else:
             unknown.append(name)
-    for name, guid in marks:
-        if (made := by_guid.get((name.partition("#")[0], guid))) is not None:
-            known[name] = made
+    for mark, guid in marks:
+        if (made := by_guid.get((mark.dataset, guid))) is not None:
+            known[mark] = made
         else:
-            unknown.append(name)
+            unknown.append(mark)
     return known, unknown
 
 
@@ -101,15 +101,14 @@ def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, Points]:
     snapshots: dict[str, list[Snapshot]] = defaultdict(list)
     bookmarks: dict[str, list[Bookmark]] = defaultdict(list)
     for line in lines:
-        name, guid, createtxg = line.split("\t")
-        if name not in made:
+        text, guid, createtxg = line.split("\t")
+        if text not in made:
             continue
-        dataset, at, tag = name.partition("@")
-        if at:
-            snapshots[dataset].append(Snapshot(dataset, tag, int(guid), int(createtxg), made[name]))
-        else:
-            dataset, _, tag = name.partition("#")
-            bookmarks[dataset].append(Bookmark(dataset, tag, int(guid), int(createtxg), made[name]))
+        name, rest = parse_name(text), (int(guid), int(createtxg), made[text])
+        if isinstance(name, SnapshotName):
+            snapshots[name.dataset].append(Snapshot(name.dataset, name.snapname, *rest))
+        elif isinstance(name, BookmarkName):
+            bookmarks[name.dataset].append(Bookmark(name.dataset, name.markname, *rest))
     return {
         name: Points(_oldest_first(snapshots[name]), _oldest_first(bookmarks[name]))
         for name in {**snapshots, **bookmarks}
@@ -134,7 +133,7 @@ def tree(dataset_lines: Iterable[str], of_each: Mapping[str, Points]) -> Tree:
             continue
         has = of_each.get(name, NONE)
         datasets[name] = Dataset(
-            name=name,
+            name=DatasetName(name),
             guid=int(guid),
             type=cast(DatasetType, kind),
             used=number(used),
@@ -143,11 +142,11 @@ def tree(dataset_lines: Iterable[str], of_each: Mapping[str, Points]) -> Tree:
             encrypted=encryption not in {"off", "-", ""},
             snapshots=has.snapshots,
             bookmarks=has.bookmarks,
-            origin=None if origin in {"-", ""} else origin,
+            origin=None if origin in {"-", ""} else SnapshotName(origin),
             placeholder=placeholder == name and not has.snapshots,
             sent="" if sent == "-" else sent,
         )
-    return Tree(dict(sorted(datasets.items(), key=lambda item: item[0].split("/"))))
+    return Tree(dict(sorted(datasets.items(), key=lambda item: item[1].name.parts)))
 
 
 def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:

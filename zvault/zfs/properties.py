@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process import ToolRunner
+from zvault.core.names import SnapshotName
+from zvault.system.process.runner import ToolRunner
 
 DEADLINE = 300.0
 
@@ -56,6 +57,49 @@ async def local(host: ToolRunner, dataset: str, *names: str) -> dict[str, str]:
     return dict(line.split("\t", 1) for line in result.stdout.splitlines())
 
 
+async def exact(host: ToolRunner, datasets: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """By dataset, the exact values of some properties, wherever they come from; without datasets that do not exist.
+
+    Raises ToolFailed where nothing can be read.
+    """
+    return await _table(host, datasets, ",".join(names), "value")
+
+
+async def own(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str, str]:
+    """By dataset, a property as it is set on the dataset itself. Raises ToolFailed where nothing can be read."""
+    found = await _table(host, datasets, name, "value", "-s", "local,received")
+    return {dataset: values[name] for dataset, values in found.items() if name in values}
+
+
+async def received(host: ToolRunner, dataset: str) -> dict[str, str]:
+    """What the last stream brought of properties, also of those that have another value here. Raises ToolFailed."""
+    return (await _table(host, [dataset], "all", "received")).get(dataset, {})
+
+
+async def _table(
+    host: ToolRunner, datasets: Sequence[str], names: str, column: str, *options: str
+) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for start in range(0, len(datasets), NAMES_IN_ARGV):
+        some = datasets[start : start + NAMES_IN_ARGV]
+        result = await host.run(
+            ["zfs", "get", "-Hp", *options, "-o", f"name,property,{column}", names, *some],
+            deadline=DEADLINE,
+            check=False,
+        )
+        # A dataset that does not exist is told of, and the others are listed all the same.
+        if result.returncode != 0 and not all(
+            "does not exist" in line for line in result.stderr.splitlines()
+        ):
+            raise ToolFailed("cannot read the properties of datasets", result.complaint())
+        for line in result.stdout.splitlines():
+            # A user property may hold a newline: what follows it is no line of its own.
+            words = line.split("\t", 2)
+            if len(words) == 3 and words[0] in some:
+                found[words[0]].setdefault(words[1], words[2])
+    return dict(found)
+
+
 async def put(host: ToolRunner, dataset: str, properties: Mapping[str, str]) -> None:
     """Set properties of one dataset, in one transaction. Raises ToolFailed."""
     words = [f"{key}={value}" for key, value in properties.items()]
@@ -67,11 +111,16 @@ async def inherit(host: ToolRunner, dataset: str, name: str) -> None:
     await host.run(["zfs", "inherit", name, dataset], deadline=DEADLINE)
 
 
+async def inherit_key(host: ToolRunner, dataset: str) -> None:
+    """Have an encrypted dataset inherit its parent's key; both must be loaded. Raises ToolFailed."""
+    await host.run(["zfs", "change-key", "-i", dataset], deadline=DEADLINE)
+
+
 async def written(host: ToolRunner, dataset: str) -> dict[str, int]:
-    """By tag, what was written between each snapshot and the one before it, in bytes. Raises ToolFailed."""
+    """By snapname, what was written between each snapshot and the one before it, in bytes. Raises ToolFailed."""
     result = await host.run(
         ["zfs", "get", "-Hp", "-d1", "-t", "snapshot", "-o", "name,value", "written", dataset],
         deadline=DEADLINE,
     )
     rows = (line.split("\t") for line in result.stdout.splitlines())
-    return {name.partition("@")[2]: int(value) for name, value in rows if value.isdecimal()}
+    return {SnapshotName(name).snapname: int(value) for name, value in rows if value.isdecimal()}

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from zvault.core.errors import Refused, ToolFailed
-from zvault.system.process import Result
+from zvault.core.names import SnapshotName
+from zvault.system.process.runner import Result
 from zvault.zfs import parse
 from zvault.zfs.changes import Trouble, refusal, some
 from zvault.zfs.host import SshHost
@@ -63,11 +64,13 @@ class Remote:
 
     async def destroy(self, names: Sequence[str]) -> None:
         """See Changes.destroy."""
-        tags: dict[str, list[str]] = defaultdict(list)
+        snapnames: dict[str, list[str]] = defaultdict(list)
         for name in names:
-            dataset, _, tag = name.partition("@")
-            tags[dataset].append(tag)
-        commands = [["zfs", "destroy", f"{dataset}@{','.join(of_it)}"] for dataset, of_it in tags.items()]
+            snapshot = SnapshotName(name)
+            snapnames[snapshot.dataset].append(snapshot.snapname)
+        commands = [
+            ["zfs", "destroy", f"{dataset}@{','.join(of_it)}"] for dataset, of_it in snapnames.items()
+        ]
         await self._do(f"destroy {some(names)}", commands, harmless={"SnapshotNotFound"})
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
@@ -112,12 +115,17 @@ class Remote:
         """See Changes.range_space."""
         if not ranges:
             return []
-        commands = [["zfs", "destroy", "-nvp", f"{first}%{last.partition('@')[2]}"] for first, last in ranges]
+        spans = [f"{first}%{SnapshotName(last).snapname}" for first, last in ranges]
+        commands = [["zfs", "destroy", "-nvp", span] for span in spans]
         result = await self._do(f"size {ranges[0][0]}", commands)
         sizes = [int(size) for size in re.findall(r"^reclaim\t(\d+)$", result.stdout, re.MULTILINE)]
         if len(sizes) != len(ranges):
             raise ToolFailed(f"cannot size {ranges[0][0]}", "zfs told no size")
         return sizes
+
+    async def inherit_key(self, dataset: str) -> None:
+        """See Changes.inherit_key: no command does it."""
+        raise ToolFailed(f"{dataset} cannot inherit its key on {self.host.address}", "its key is not loaded")
 
     async def close(self) -> None:
         """See Changes.close. The connection is the host's, and others use it too."""

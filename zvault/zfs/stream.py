@@ -9,13 +9,16 @@ from typing import Literal
 
 from zvault.config.profile import MIN_BLOCKS
 from zvault.config.schema import Send
+from zvault.core.integrity.verification import DRILLED, LEVELS, VERIFIED
 from zvault.core.model import Dataset
-from zvault.core.replication import Action, Step
-from zvault.core.verify import DRILLED, RUNGS, VERIFIED
+from zvault.core.replication.plan_model import Action, Step
+from zvault.core.replication.source_properties import PROPERTY as SOURCE_PROPERTIES
 from zvault.zfs.parse import SENT
 
 KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", "quota", "refquota", "reservation", "refreservation")
-"""Received but not in force on a vault: they would mount, share or fill it. ``zfs send -b`` gives them back."""
+"""Not in force on a vault: they would mount, share or fill it. ``zfs send -b`` gives back what is inheritable of these;
+of the limits nothing is kept, so that they go on record (core/replication/source_properties.py).
+"""
 
 VOLUME_KEEP_OUT = ("reservation", "refreservation")
 
@@ -69,8 +72,12 @@ def send_argv(step: Step, flags: Flags) -> list[str]:
     return [*argv, step.to.name]
 
 
-def receive_argv(target: str, kind: str, step: Step | None = None, *, sent: str = "") -> list[str]:
-    """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3). ``sent`` is put on record there.
+def receive_argv(
+    target: str, kind: str, step: Step | None = None, *, sent: str = "", record: str = ""
+) -> list[str]:
+    """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3).
+
+    ``sent``, the flags, and ``record``, the source's properties that it cannot have, are put on record there.
 
     A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
     empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
@@ -83,6 +90,8 @@ def receive_argv(target: str, kind: str, step: Step | None = None, *, sent: str 
     argv = ["zfs", "receive", "-s", "-u"]
     if sent:
         own[SENT] = sent
+    if record:
+        own[SOURCE_PROPERTIES] = record
     for key, value in own.items():
         argv += ["-o", f"{key}={value}"]
     for key in VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT:
@@ -116,10 +125,12 @@ def restore_receive_argv(
     With ``raw`` the vault's own settings come along and are left out here; its record of the flags is in any case.
     ``mark`` tells that the restore has not ended (RESTORING).
     """
-    keep_out = [SENT] if kind == "volume" else [SENT, "mountpoint", "sharenfs", "sharesmb"]
+    keep_out = [SENT, SOURCE_PROPERTIES]
+    if kind != "volume":
+        keep_out += ["mountpoint", "sharenfs", "sharesmb"]
     if raw:
         keep_out += ["readonly", "volmode" if kind == "volume" else "canmount"]
-        keep_out += [DRILLED, *(VERIFIED + rung for rung in RUNGS)]
+        keep_out += [DRILLED, *(VERIFIED + level for level in LEVELS)]
     own = [f"{RESTORING}={mark}"] if mark else []
     if origin is not None:
         own.append(f"origin={origin}")

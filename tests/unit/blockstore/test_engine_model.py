@@ -14,19 +14,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.blockstore.faulty_store import WRONG, Crash, Fault, FaultyStore
-from tests.unit.blockstore.memory_store import MemoryStore
+from tests.unit.object_store.faulty_store import WRONG, Crash, Fault, FaultyStore
+from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
+from zvault.blockstore.fence import Fenced
 from zvault.blockstore.format import BLOCK, numbers_of
-from zvault.blockstore.journal import NoRoom
-from zvault.blockstore.objects import Buffer, Listed, StoreError
+from zvault.blockstore.log.journal import NoRoom
+from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Mode, Options
-from zvault.blockstore.parts import PART
 from zvault.blockstore.recovery import create
-from zvault.blockstore.tenure import Fenced
 from zvault.blockstore.view import View
 from zvault.core.errors import Refused, ZvaultError
+from zvault.object_store.interface import Buffer, Listed, StoreError
 
 EXAMPLES = int(os.environ.get("ZVAULT_EXAMPLES", "1"))
 STRIDE = 1 if EXAMPLES > 1 else 4

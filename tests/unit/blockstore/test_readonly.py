@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.blockstore.memory_store import MemoryStore
+from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import BLOCK, Damaged, numbers_of
-from zvault.blockstore.objects import Missing, StoreError
+from zvault.blockstore.maintenance.repair import quiet
+from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Options, ReadOptions
-from zvault.blockstore.parts import PART
 from zvault.blockstore.readonly import Passed, ReadOnly
 from zvault.blockstore.recovery import create, superblock
-from zvault.blockstore.repair import quiet
 from zvault.blockstore.view import View, now
 from zvault.core.errors import Busy, NotFound
+from zvault.object_store.interface import Missing, StoreError
 
 BLOCKS = 2 * PART + 5
 SPOTS = [0, 1, 5, 60, PART - 2, PART, 2 * PART - 30, 2 * PART + 4]

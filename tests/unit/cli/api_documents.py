@@ -1,147 +1,225 @@
-"""Documents of the daemon's API, as tests of zvaultctl serve them. Each takes changes to its fields."""
+"""Documents as the daemon makes them, for tests of zvaultctl: by its own functions, from small inputs.
+
+Each takes changes to its fields. What a test changes or writes by hand is checked by FakeDaemon when it is served.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 import time
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from zvault.api.blockstore import EngineStatus
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.model import Snapshot
+from zvault.core.names import DatasetName
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.runs import Runs
+from zvault.daemon.status import Status
+from zvault.devices.nbd import blockstore_server
+from zvault.devices.stack import DeviceState
+from zvault.object_store.metered import BOUNDS
+from zvault.ops import report
+from zvault.ops.context import Context
+from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.vaults.vault import Vaults
+from zvault.system.process.runner import HostRunner
+from zvault.zfs.pool.pool import PoolState
 
 HOUR = 3600.0
 
+ENDED = 1_790_000_000.25
+"""When the backup's last run began and ended."""
+
+NOW = 1_790_000_723.5
+
 SINCE = time.time() - 73.5 * HOUR
 """When a vault's inhibitor was taken: no test takes half an hour."""
+
+CONFIG = Config.model_validate(
+    {
+        "vault": {"cold": {"pool": "coldpool"}},
+        "backup": {"home": {"source": "tank/home", "vault": "cold", "max_lag": "3h"}},
+    }
+)
+
+
+FOLDER = tempfile.TemporaryDirectory(prefix="zvault-test-")
+
+
+class StoppedClock(Clock):
+    def time(self) -> float:
+        return NOW
 
 
 def trouble(reason="transfer", what="the stream broke", why="zfs receive: out of space", next="make room"):
     return {"reason": reason, "what": what, "why": why, "next": next}
 
 
+@cache
+def daemon() -> Status:
+    """A daemon's state, of one backup that ran well 12 minutes ago."""
+    folder = Path(FOLDER.name)
+    paths = Paths(folder, folder, folder, folder)
+    context = Context.of(Environment(CONFIG, paths, HostRunner(), "host", StoppedClock()))
+    history = History(folder / "history.sqlite")
+    history.begin("r1", "home", "schedule", ENDED)
+    history.end("r1", ENDED, "ok", {"bytes": 0, "datasets": 3, "sent": 0, "pruned": 0}, None)
+    runs = Runs(context, Vaults(context), history, Events())
+    newest = Snapshot(DatasetName("tank/home"), "a", 1, 1, int(NOW - 723))
+    runs.lags["home"] = {name: DatasetLag(name, None, newest, 0) for name in ("tank/home", "a", "b")}
+    parts: Any = (
+        SimpleNamespace(documents=_seen),
+        runs,
+        history,
+        SimpleNamespace(next_run=lambda _: 1_790_003_600.0),
+    )
+    return Status(context, *parts, started=1_789_000_000.0)
+
+
+async def _seen() -> list[Any]:
+    return []
+
+
 def backup(name="home", **changes):
-    return {
-        "name": name,
-        "source": "tank/home",
-        "vault": "cold",
-        "into": "{host}/{dataset}",
-        "state": "idle",
-        "lag_seconds": 723.5,
-        "max_lag_seconds": 3 * HOUR,
-        "late": False,
-        "last_success": 1_790_000_000.25,
-        "last_run": 1_790_000_000.25,
-        "last_result": "ok",
-        "last_error": None,
-        "next_run": 1_790_003_600.0,
-        "run": None,
-        "datasets": 3,
-        "pending": 0,
-        "bytes_done": 0,
-        "bytes_total": None,
-        "proofs": {},
-    } | changes
+    return daemon().backup(CONFIG.backup["home"]) | {"name": name} | changes
 
 
 def device(**changes):
-    return {
-        "name": "cold-0",
-        "spec": "nbdkit:file /srv/cold.img",
-        "path": "/dev/nbd0",
-        "state": "up",
-        "detail": "",
-        "size": 1 << 40,
-    } | changes
+    found = DeviceState("cold-0", "nbdkit:file /srv/cold.img", "/dev/nbd0", "up", "", 1 << 40)
+    return report.device_document(found, NOW) | changes
 
 
 def vault(name="cold", **changes):
-    return {
-        "name": name,
-        "pool": "coldpool",
-        "state": "up",
-        "health": "ONLINE",
-        "size": 1 << 40,
-        "allocated": 1 << 38,
-        "free": 3 << 38,
-        "devices": [device()],
-        "users": ["home"],
-        "pinned": False,
-        "inhibitor": True,
-        "inhibitor_since": SINCE,
-        "error": None,
-        "scrub": None,
-    } | changes
+    async def devices() -> list[DeviceState]:
+        return [DeviceState("cold-0", "nbdkit:file /srv/cold.img", "/dev/nbd0", "up", "", 1 << 40)]
+
+    async def imported() -> PoolState:
+        return PoolState("coldpool", 1, 1 << 40, 1 << 38, 3 << 38, "ONLINE")
+
+    keeper: Any = SimpleNamespace(
+        name="cold",
+        config=CONFIG.vault["cold"],
+        users={"home": 1},
+        pinned=False,
+        awake=SimpleNamespace(held=True, since=SINCE),
+        error=None,
+        context=SimpleNamespace(
+            env=SimpleNamespace(clock=StoppedClock()),
+            records=SimpleNamespace(conditions=SimpleNamespace(get=lambda _: None)),
+        ),
+        devices=devices,
+        imported=imported,
+    )
+    return asyncio.run(report.vault_document(keeper)) | {"name": name} | changes
 
 
 def status(*backups, vaults=None, warnings=()):
-    return {
-        "daemon": {"version": "0.1.0", "pid": 4711, "started": 1_789_000_000.0, "warnings": list(warnings)},
-        "backups": list(backups),
-        "vaults": [vault()] if vaults is None else vaults,
+    found = daemon()
+    found.warnings = {str(number): text for number, text in enumerate(warnings)}
+    document = asyncio.run(found.document())
+    return document | {"backups": list(backups), "vaults": [vault()] if vaults is None else vaults}
+
+
+def event(kind, /, *, run="42", **fields):
+    """An event as a run's emitter publishes it."""
+    heard = []
+    runs = daemon().runs
+    runs.events.hooks.append(heard.append)
+    try:
+        runs.emitter(run, "home")(kind, **fields)
+    finally:
+        runs.events.hooks.remove(heard.append)
+    return heard[0]
+
+
+def finished(result="ok", /, *, run="42", **changes):
+    """The end of a run that sent two of three datasets."""
+    fields = {
+        "trigger": "hand",
+        "result": result,
+        "bytes": 2 << 30,
+        "datasets": 3,
+        "sent": 2,
+        "pruned": 2,
+        "seconds": 20.48,
+        "error": None,
     }
-
-
-def event(kind, /, **fields):
-    return {"event": kind, "run": 42, "backup": "home", "time": 1_790_000_000.0} | fields
+    return event("run-finished", run=run, **fields | changes)
 
 
 def run_events(result="ok", error=None, middle=()):
+    rows = [
+        ("tank/home", "incremental", 1 << 30),
+        ("tank/home/a", "full", 1 << 30),
+        ("tank/home/b", "nothing", 0),
+    ]
     return [
         event("run-started", trigger="hand"),
         event("vault-up", vault="cold", message="pool coldpool imported from /dev/nbd0"),
         event("inhibitor", held=True, message="sleep and shutdown wait for the run"),
-        event("snapshot", tag="zvault_2026-11-21T09:00:00Z", datasets=3),
+        event("snapshot", snapname="zvault_2026-11-21T09:00:00Z", datasets=3),
         event(
             "plan",
             datasets=[
-                {
-                    "dataset": "tank/home",
-                    "action": "incremental",
-                    "written": 0,
-                    "bytes": 1 << 30,
-                    "reason": "shares a base",
-                },
-                {"dataset": "tank/home/a", "action": "full", "bytes": 1 << 30, "reason": "new"},
-                {"dataset": "tank/home/b", "action": "nothing", "bytes": 0, "reason": "unchanged"},
+                {"dataset": name, "action": action, "bytes": size, "reason": "shares a base"}
+                for name, action, size in rows
             ],
             bytes_total=2 << 30,
         ),
-        *[
-            e
-            for i, name in enumerate(("tank/home", "tank/home/a"))
-            for e in (
-                event(
-                    "transfer-started",
-                    dataset=name,
-                    kind="incremental",
-                    **{"from": "a", "to": "b", "bytes": 1 << 30},
-                ),
-                event(
-                    "progress",
-                    dataset=name,
-                    bytes=1 << 29,
-                    total=1 << 30,
-                    rate=float(100 << 20),
-                    buffer=[3, 97],
-                    run_bytes=(i << 30) + (1 << 29),
-                    run_total=2 << 30,
-                ),
-                event("transfer-finished", dataset=name, bytes=1 << 30, seconds=10.24),
-            )
-        ],
+        *[one for number, (name, _, _) in enumerate(rows[:2]) for one in transfer(name, number << 30)],
         *middle,
         event("pruned", side="source", count=2, snapshots=["tank/home@x", "tank/home@y"]),
         event("pruned", side="vault", count=0, snapshots=[]),
-        event("run-finished", result=result, bytes=2 << 30, seconds=20.48, error=error),
+        finished(result, error=error),
     ]
 
 
+def transfer(dataset, before):
+    """The events of one stream of 1G, of two in the run; ``before`` bytes were sent before it."""
+    step = {"kind": "incremental", "from": "a", "to": "b", "bytes": 1 << 30, "reason": "shares a base"}
+    return [
+        event("transfer-started", dataset=dataset, **step),
+        event(
+            "progress",
+            dataset=dataset,
+            bytes=1 << 29,
+            total=1 << 30,
+            rate=float(100 << 20),
+            buffer=(3, 97),
+            run_bytes=before + (1 << 29),
+            run_total=2 << 30,
+        ),
+        event(
+            "transfer-finished",
+            dataset=dataset,
+            bytes=1 << 30,
+            seconds=10.24,
+            run_bytes=before + (1 << 30),
+            run_total=2 << 30,
+        ),
+    ]
+
+
+FIGURES: EngineStatus = {
+    "mode": "writeback",
+    "journal_used": 3 << 28,
+    "journal_capacity": 8 << 30,
+    "live_bytes": 280 << 30,
+    "stored_bytes": 312 << 30,
+    "fenced": False,
+    "trouble": None,
+}
+
+
 def store(**changes):
-    """What a block store's server said last; ``changes`` of its figures."""
-    return {
-        "mode": "writeback",
-        "journal_used": 3 << 28,
-        "journal_capacity": 8 << 30,
-        "live_bytes": 280 << 30,
-        "stored_bytes": 312 << 30,
-        "fenced": False,
-        "ready": True,
-        "closed": False,
-        "trouble": None,
-        "requests": None,
-    } | changes
+    """What a block store's server said last."""
+    said = {"at": NOW, "ready": True, "closed": False, "engine": FIGURES, "bounds": list(BOUNDS)}
+    return dict(blockstore_server.document(said, NOW)) | changes

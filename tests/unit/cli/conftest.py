@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from aiohttp import web
-from api_documents import trouble
 
+from tests.unit.api.conforms import wrong, wrong_answer
+from tests.unit.cli.api_documents import trouble
+from zvault.api.answers import ErrorAnswer, Line
+from zvault.api.events import Event
+from zvault.api.routes import ROUTES, Route
 from zvault.cli import app
 
 
 @dataclass
 class FakeDaemon:
-    """Serves ``documents`` by ``METHOD /path``; a run's ``events`` end the stream, finished or not."""
+    """Serves ``documents`` by ``METHOD /path``; a run's ``events`` end the stream, finished or not.
+
+    ``lines`` are the long answers, by the same. What is served and what is asked for is checked against the table of
+    routes, unless it is wrong on purpose: ``unchecked``. What was wrong fails the test in the end.
+    """
 
     socket: Path
     documents: dict[str, Any] = field(default_factory=dict)
     events: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     hang_events: bool = False
+    unchecked: bool = False
+    wrong: list[str] = field(default_factory=list)
 
     def refuse(self, asked: str, status: int, /, **error: str) -> None:
         """Answer ``METHOD /path`` with an error."""
@@ -34,14 +46,44 @@ class FakeDaemon:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         body = await request.json() if request.can_read_body else None
-        self.asked.append((f"{request.method} {request.path}", dict(request.query), body))
+        asked = f"{request.method} {request.path}"
+        self.asked.append((asked, dict(request.query), body))
+        self._check_request(request, body)
         if request.path == "/v1/events":
             return await self._stream(request)
-        found = self.documents.get(f"{request.method} {request.path}")
+        if asked in self.lines:
+            for line in self.lines[asked]:
+                self._check(asked, line, Line)
+                if "answer" in line:
+                    self._check_answer(request, line["answer"])
+            return web.Response(text="".join(json.dumps(line) + "\n" for line in self.lines[asked]))
+        found = self.documents.get(asked)
         if found is None:
             return web.Response(status=404, text="404: Not Found")
-        code, document = found if isinstance(found, tuple) else (200, found)
-        return web.json_response(document, status=code)
+        if isinstance(found, tuple):
+            self._check(asked, found[1], ErrorAnswer)
+            return web.json_response(found[1], status=found[0])
+        self._check_answer(request, found)
+        return web.json_response(found)
+
+    def _check_request(self, request: web.Request, body: Any) -> None:
+        if (route := route_of(request)) is None:
+            self.wrong.append(f"there is no route {request.method} {request.path}")
+            return
+        if unknown := request.query.keys() - route.query.keys():
+            self.wrong.append(f"{request.path} knows no {unknown}")
+        if route.body is not None and body is not None:
+            self._check(f"the body of {request.path}", body, route.body)
+        elif body:
+            self.wrong.append(f"{request.path} takes no body: {body}")
+
+    def _check_answer(self, request: web.Request, document: Any) -> None:
+        route = route_of(request)
+        if route is not None and not self.unchecked:
+            self.wrong += [f"{request.path}: {text}" for text in wrong_answer(document, route)]
+
+    def _check(self, what: str, value: Any, kind: Any) -> None:
+        self.wrong += [f"{what}: {text}" for text in wrong(value, kind)]
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         events = self.events.get(request.query["run"])
@@ -49,6 +91,9 @@ class FakeDaemon:
             return web.json_response(
                 {"error": trouble("not-found", "there is no such run", "", "")}, status=404
             )
+        for event in events:
+            kind = EVENTS[event["event"]]
+            self._check(f"event {event['event']}", event, kind)
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         text = "".join(json.dumps(event) + "\n" for event in events).encode()
@@ -59,6 +104,19 @@ class FakeDaemon:
             await asyncio.sleep(0.02)
         await response.write_eof()
         return response
+
+
+EVENTS = {get_args(get_type_hints(kind)["event"])[0]: kind for kind in get_args(Event)}
+"""The events by their kind."""
+
+
+def route_of(request: web.Request) -> Route[Any] | None:
+    """The route that is asked for."""
+    for route in ROUTES:
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(route.path))
+        if request.method == route.method and re.fullmatch(pattern, request.raw_path.partition("?")[0]):
+            return route
+    return None
 
 
 @pytest.fixture
@@ -83,6 +141,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDaem
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)
     loop.close()
+    assert fake.wrong == []
 
 
 @dataclass(frozen=True)

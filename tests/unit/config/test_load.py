@@ -5,21 +5,30 @@ from pathlib import Path
 
 import pytest
 
+from zvault.config.device_specs.nbd import NbdkitServer, TcpServer
 from zvault.config.load import load
-from zvault.config.nbd import NbdkitServer, TcpServer
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.address import Address, Source
 from zvault.core.errors import ConfigError
-from zvault.core.limit import Limit, Window
-from zvault.core.retention import KeepRules
-from zvault.core.schedule import Every, parse_schedule
+from zvault.core.policy.retention import KeepRules
+from zvault.core.policy.schedule import Every, parse_schedule
+from zvault.core.replication.bandwidth import Limit, Window
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
 
 VAULT = '[vault.cold]\npool = "cold"\n'
 BACKUP = '[backup.tank]\nsource = "tank"\nvault = "cold"\n'
+
+
+def test_a_table_among_others_knows_its_name_and_has_no_key_for_it(good: Good, problems: Problems) -> None:
+    config = good(VAULT + BACKUP)
+    assert (config.vault["cold"].name, config.backup["tank"].name) == ("cold", "tank")
+    assert config.backup["tank"].model_copy(update={"retries": 1}).name == "tank"
+    assert "name" not in config.vault["cold"].model_dump()
+    (problem,) = problems(VAULT + 'name = "other"\n')
+    assert "name" in problem
 
 
 def test_everything(good: Good) -> None:

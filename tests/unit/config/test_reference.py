@@ -14,13 +14,13 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from zvault.config.blockstore import SETTINGS, BlockstoreServer
+from zvault.config.device_specs.blockstore import SETTINGS, BlockstoreServer
+from zvault.config.introspection import field_shape
 from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.config.profile import Profile
 from zvault.config.schema import Config
-from zvault.config.tables import field_shape
-from zvault.config.toml import literal
+from zvault.config.toml_lines import literal
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "config" / "zvault.toml"

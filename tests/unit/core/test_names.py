@@ -6,17 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.names import (
+from zvault.core.name_rules import (
     check_dataset_name,
     check_into,
     check_pattern,
     check_word,
     excluded,
-    parse_tag,
-    snapshot_tag,
-    time_in_tag,
     vault_dataset,
 )
+from zvault.core.names import DatasetName, make_snapname, parse_snapname, time_in_snapname
 
 words = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", fullmatch=True)
 parts = st.text(string.ascii_letters + string.digits + "-_.: ", min_size=1, max_size=8).filter(
@@ -27,18 +25,18 @@ datasets = st.tuples(st.sampled_from(["tank", "Pool-2"]), st.lists(parts, max_si
 )
 
 
-# Snapshot tags
+# Snapnames
 
 
-def test_a_tag_is_the_prefix_and_the_utc_time() -> None:
+def test_a_snapname_is_the_prefix_and_the_utc_time() -> None:
     berlin = ZoneInfo("Europe/Berlin")
-    assert snapshot_tag("zvault", datetime(2026, 11, 21, 10, tzinfo=berlin)) == "zvault_2026-11-21T09:00:00Z"
-    assert snapshot_tag("zv", datetime(2026, 11, 21, 9, 0, 1, 999999, UTC)) == "zv_2026-11-21T09:00:01Z"
+    assert make_snapname("zvault", datetime(2026, 11, 21, 10, tzinfo=berlin)) == "zvault_2026-11-21T09:00:00Z"
+    assert make_snapname("zv", datetime(2026, 11, 21, 9, 0, 1, 999999, UTC)) == "zv_2026-11-21T09:00:01Z"
 
 
-def test_a_tag_needs_to_know_the_time_zone() -> None:
+def test_a_snapname_needs_to_know_the_time_zone() -> None:
     with pytest.raises(ValueError, match="time zone"):
-        snapshot_tag("zvault", datetime(2026, 11, 21, 9))
+        make_snapname("zvault", datetime(2026, 11, 21, 9))
 
 
 @given(
@@ -49,23 +47,25 @@ def test_a_tag_needs_to_know_the_time_zone() -> None:
         timezones=st.integers(-14, 14).map(lambda hours: timezone(timedelta(hours=hours))),
     ),
 )
-def test_a_tag_reads_back_to_the_second(prefix: str, when: datetime) -> None:
-    tag = snapshot_tag(prefix, when)
-    back = parse_tag(prefix, tag)
+def test_a_snapname_reads_back_to_the_second(prefix: str, when: datetime) -> None:
+    snapname = make_snapname(prefix, when)
+    back = parse_snapname(prefix, snapname)
     assert back == when.replace(microsecond=0)
     assert back is not None
     assert back.utcoffset() == timedelta(0)
-    assert snapshot_tag(prefix, back) == tag
+    assert make_snapname(prefix, back) == snapname
 
 
-def test_both_hours_of_an_autumn_night_have_tags_of_their_own() -> None:
+def test_both_hours_of_an_autumn_night_have_snapnames_of_their_own() -> None:
     berlin = ZoneInfo("Europe/Berlin")
-    tags = [snapshot_tag("z", datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold)) for fold in (0, 1)]
-    assert tags == ["z_2026-10-25T00:30:00Z", "z_2026-10-25T01:30:00Z"]
+    snapnames = [
+        make_snapname("z", datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold)) for fold in (0, 1)
+    ]
+    assert snapnames == ["z_2026-10-25T00:30:00Z", "z_2026-10-25T01:30:00Z"]
 
 
 @pytest.mark.parametrize(
-    "tag",
+    "snapname",
     [
         "",
         "zvault",
@@ -91,22 +91,22 @@ def test_both_hours_of_an_autumn_night_have_tags_of_their_own() -> None:
         "zvault_zvault_2026-11-21T09:00:00Z",
     ],
 )
-def test_only_the_exact_form_is_ours(tag: str) -> None:
-    assert parse_tag("zvault", tag) is None
+def test_only_the_exact_form_is_ours(snapname: str) -> None:
+    assert parse_snapname("zvault", snapname) is None
 
 
 def test_a_prefix_that_begins_another_is_not_taken_for_it() -> None:
-    assert parse_tag("z", "z_daily_2026-11-21T09:00:00Z") is None
-    assert parse_tag("z_daily", "z_daily_2026-11-21T09:00:00Z") is not None
+    assert parse_snapname("z", "z_daily_2026-11-21T09:00:00Z") is None
+    assert parse_snapname("z_daily", "z_daily_2026-11-21T09:00:00Z") is not None
 
 
 @given(words, st.datetimes(datetime(1970, 1, 1), datetime(9998, 12, 31), timezones=st.just(UTC)))
-def test_the_time_in_a_tag_is_told_whatever_its_prefix(prefix: str, when: datetime) -> None:
-    assert time_in_tag(snapshot_tag(prefix, when)) == int(when.timestamp())
+def test_the_time_in_a_snapname_is_told_whatever_its_prefix(prefix: str, when: datetime) -> None:
+    assert time_in_snapname(make_snapname(prefix, when)) == int(when.timestamp())
 
 
 @pytest.mark.parametrize(
-    "tag",
+    "snapname",
     [
         "manual",
         "2026-11-21T09:00:00Z",
@@ -120,8 +120,8 @@ def test_the_time_in_a_tag_is_told_whatever_its_prefix(prefix: str, when: dateti
         "zvault_0000-01-01T00:00:00Z",
     ],
 )
-def test_a_tag_that_only_looks_like_a_time_tells_none(tag: str) -> None:
-    assert time_in_tag(tag) is None
+def test_a_snapname_that_only_looks_like_a_time_tells_none(snapname: str) -> None:
+    assert time_in_snapname(snapname) is None
 
 
 # Words and dataset names
@@ -188,7 +188,7 @@ def test_a_bad_dataset_name_is_refused_with_the_place(name: str, hint: str) -> N
 )
 def test_into(into: str, name: str) -> None:
     check_into(into)
-    assert vault_dataset(into, "cold", "filer1", "tank/a b") == name
+    assert vault_dataset(into, "cold", "filer1", DatasetName("tank/a b")) == name
 
 
 @pytest.mark.parametrize(
@@ -223,18 +223,18 @@ def test_a_bad_into_is_refused(into: str, hint: str) -> None:
 @given(datasets, datasets, st.sampled_from(["{host}/{dataset}", "{dataset}", "a/{pool}/{host}-{dataset}"]))
 def test_datasets_stay_apart_and_children_below_their_parents(one: str, other: str, into: str) -> None:
     check_into(into)
-    there, other_there = (vault_dataset(into, "cold", "h", name) for name in (one, other))
+    there, other_there = (vault_dataset(into, "cold", "h", DatasetName(name)) for name in (one, other))
     assert (there == other_there) == (one == other)
     assert there.startswith(f"{other_there}/") == one.startswith(f"{other}/")
 
 
 def test_a_name_that_does_not_fit_on_the_vault_is_refused() -> None:
     with pytest.raises(ValueError, match="261 characters"):
-        vault_dataset("{dataset}", "vault", "h", "t" * 255)
+        vault_dataset("{dataset}", "vault", "h", DatasetName("t" * 255))
     with pytest.raises(ValueError, match="host name 'a/b'"):
-        vault_dataset("{host}/{dataset}", "cold", "a/b", "tank")
+        vault_dataset("{host}/{dataset}", "cold", "a/b", DatasetName("tank"))
     with pytest.raises(ValueError, match="'ß'"):
-        vault_dataset("{host}/{dataset}", "cold", "straße", "tank")
+        vault_dataset("{host}/{dataset}", "cold", "straße", DatasetName("tank"))
 
 
 # Exclusion

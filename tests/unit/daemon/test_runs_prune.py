@@ -15,8 +15,9 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
-from zvault.ops.vault import Vaults
-from zvault.system.process import HostRunner
+from zvault.ops.state.environment import Environment
+from zvault.ops.vaults.vault import Vaults
+from zvault.system.process.runner import HostRunner
 
 CONFIG = {
     "vault": {"cold": {"pool": "cold"}},
@@ -65,9 +66,8 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 @pytest.fixture
 async def runs(tmp_path: Path, stage: Stage) -> AsyncIterator[Runs]:
-    context = Context(
-        Config.model_validate(CONFIG), Paths(tmp_path, tmp_path, tmp_path, tmp_path), HostRunner(), "host"
-    )
+    paths = Paths(tmp_path, tmp_path, tmp_path, tmp_path)
+    context = Context.of(Environment(Config.model_validate(CONFIG), paths, HostRunner(), "host"))
     history = History(tmp_path / "history.sqlite")
     yield Runs(context, Vaults(context), history, Events())
     history.close()

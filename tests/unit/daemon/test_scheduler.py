@@ -12,16 +12,18 @@ from apscheduler.triggers.interval import IntervalTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.ops.ops_world import with_source
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.names import snapshot_tag
-from zvault.core.schedule import parse_schedule
+from zvault.core.names import DatasetName, make_snapname
+from zvault.core.policy.schedule import parse_schedule
 from zvault.daemon import scheduler as module
 from zvault.daemon.scheduler import CalendarTrigger, Scheduler, missed
-from zvault.ops.context import Clock, Context
-from zvault.system.process import HostRunner
+from zvault.ops.context import Context
+from zvault.ops.state.environment import Clock, Environment
+from zvault.system.process.runner import HostRunner
 
 BERLIN = ZoneInfo("Europe/Berlin")  # forward on 2026-03-29 at 02:00, back on 2026-10-25 at 03:00
 
@@ -140,9 +142,10 @@ class FakeZfs:
         if root in self.missing:
             raise NotFound(f"there is no dataset '{root}'")
         points = tuple(
-            Snapshot(root, tag, 1 + n, 1 + n, 0) for n, tag in enumerate(self.snapshots.get(root, []))
+            Snapshot(DatasetName(root), snapname, 1 + n, 1 + n, 0)
+            for n, snapname in enumerate(self.snapshots.get(root, []))
         )
-        return Tree({root: Dataset(root, 1, "filesystem", snapshots=points)})
+        return Tree({root: Dataset(DatasetName(root), 1, "filesystem", snapshots=points)})
 
 
 Fired = list[tuple[str, str]]
@@ -172,10 +175,9 @@ async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
             }
         )
         nowhere = Path("/nowhere")
-        context = Context(
-            config, Paths(nowhere, nowhere, nowhere, nowhere), HostRunner(), "host", StoppedClock()
-        )
-        context.source = FakeZfs()  # type: ignore[assignment]
+        paths = Paths(nowhere, nowhere, nowhere, nowhere)
+        context = Context.of(Environment(config, paths, HostRunner(), "host", StoppedClock()))
+        with_source(context, FakeZfs())
         made.append(Scheduler(context, due or (lambda name, trigger: fired.append((name, trigger)))))
         return made[-1]
 
@@ -185,10 +187,10 @@ async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def snapshot_at(scheduler: Scheduler, name: str, when: datetime, prefix: str = "zvault") -> None:
-    scheduler.context.source.snapshots[f"tank/{name}"] = [  # type: ignore[attr-defined]
+    scheduler.context.clients.source_at(None).snapshots[f"tank/{name}"] = [  # type: ignore[attr-defined]
         "by-hand",
-        snapshot_tag(prefix, when - timedelta(days=3)),
-        snapshot_tag(prefix, when),
+        make_snapname(prefix, when - timedelta(days=3)),
+        make_snapname(prefix, when),
     ]
 
 
@@ -212,7 +214,7 @@ async def test_the_pool_tells_when_it_last_ran_and_only_in_our_own_words(build: 
 
 async def test_a_source_that_is_not_there_does_not_stop_the_others(build: Any, fired: Fired) -> None:
     scheduler = build({"gone": {"every": "1h"}, "here": {"every": "1h"}})
-    scheduler.context.source.missing.add("tank/gone")
+    scheduler.context.clients.source_at(None).missing.add("tank/gone")
     snapshot_at(scheduler, "here", at("2026-11-21 09:00", UTC))
     await scheduler.start()
     assert fired == [("gone", "catch-up")]
@@ -264,7 +266,7 @@ async def test_a_clock_that_is_set_back_has_schedules_counted_anew(
 async def test_a_snapshot_from_the_future_counts_as_made_now(build: Any) -> None:
     scheduler = build({"a": {"every": "1h"}})
     snapshot_at(scheduler, "a", at("2026-11-24 09:30", UTC))
-    assert await scheduler._last_snapshot(scheduler.context.backup("a")) == at("2026-11-21 09:30", UTC)
+    assert await scheduler._last_snapshot(scheduler.context.env.backup("a")) == at("2026-11-21 09:30", UTC)
 
 
 async def test_a_new_configuration_takes_the_place_of_the_old(build: Any, fired: Fired) -> None:
@@ -272,7 +274,7 @@ async def test_a_new_configuration_takes_the_place_of_the_old(build: Any, fired:
     for name in "ab":
         snapshot_at(scheduler, name, at("2026-11-21 09:00", UTC))
     await scheduler.start()
-    del scheduler.context.config.backup["b"]
+    del scheduler.context.env.config.backup["b"]
     await scheduler.reschedule()
     assert scheduler.next_run("a") is not None
     assert scheduler.next_run("b") is None

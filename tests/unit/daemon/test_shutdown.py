@@ -10,7 +10,8 @@ import pytest
 
 from zvault.core.errors import DeadlineExceeded, DeviceGone
 from zvault.daemon import shutdown
-from zvault.daemon.shutdown import DRAIN_SECONDS, end_runs, let_go
+from zvault.daemon.shutdown import DRAIN_SECONDS, end_runs, release_vaults
+from zvault.ops.state.activity import Activity
 
 
 class Host:
@@ -23,13 +24,14 @@ class Host:
         self.problem: DeviceGone | None = None
         self.leases = {"vault/cold": {"pinned": True}}
         self.context: Any = SimpleNamespace(
-            awake=asyncio.Event(), going_down=False, runner=None, leases=self.leases
+            env=SimpleNamespace(runner=None), records=SimpleNamespace(leases=self.leases), activity=Activity()
         )
-        self.keepers = [self.keeper("cold"), self.keeper("spare")]
-        self.vaults: Any = SimpleNamespace(all=lambda: self.keepers)
+        self.moves = asyncio.Lock()
+        managed = [self.vault("cold"), self.vault("spare")]
+        self.vaults: Any = SimpleNamespace(all=lambda: managed)
         self.runs: Any = SimpleNamespace(drain=self.drain)
 
-    def keeper(self, name: str) -> Any:
+    def vault(self, name: str) -> Any:
         async def down(say: object) -> None:
             self.log.append(f"{name} goes down")
             if self.problem is not None:
@@ -38,10 +40,14 @@ class Host:
         async def kernel_state(pool: str) -> str | None:
             return self.pool
 
+        async def settled() -> None:
+            async with self.moves:
+                return
+
         return SimpleNamespace(
             name=name,
-            lease=f"vault/{name}",
-            turn=asyncio.Lock(),
+            lease=SimpleNamespace(exists=f"vault/{name}" in self.leases),
+            settled=settled,
             config=SimpleNamespace(device=["nbd"], pool=name),
             assembly=lambda: SimpleNamespace(zpool=SimpleNamespace(kernel_state=kernel_state)),
             down=down,
@@ -57,7 +63,7 @@ class Host:
 
     async def stop(self) -> list[str]:
         await end_runs(self.context, self.runs)
-        await let_go(self.context, self.vaults)
+        await release_vaults(self.context, self.vaults)
         return self.log
 
 
@@ -70,15 +76,15 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 async def test_with_the_host_runs_end_at_once_and_every_vault_that_is_up_goes_down(host: Host):
     assert await host.stop() == ["the host is going down: 0 s", "cold goes down"]
-    assert host.context.going_down
-    assert host.context.awake.is_set()
+    assert host.context.activity.going_down
+    assert host.context.activity.awake.is_set()
 
 
 @pytest.mark.parametrize("stops", [False, DeadlineExceeded("systemctl did not answer", "", "")])
 async def test_alone_it_has_patience_and_leaves_vaults_up(host: Host, stops: bool | DeadlineExceeded):
     host.stops = stops
     assert await host.stop() == [f"the daemon is stopping: {DRAIN_SECONDS:g} s"]
-    assert not host.context.going_down
+    assert not host.context.activity.going_down
 
 
 async def test_a_suspended_pool_is_left_and_what_cannot_go_down_keeps_nothing_up(
@@ -94,7 +100,7 @@ async def test_a_suspended_pool_is_left_and_what_cannot_go_down_keeps_nothing_up
 
 async def test_it_waits_for_what_moves_a_vault(host: Host):
     host.stops = False
-    async with host.keepers[1].turn:
+    async with host.moves:
         stopping = asyncio.create_task(host.stop())
         await asyncio.sleep(0.05)
         assert not stopping.done()

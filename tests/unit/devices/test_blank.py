@@ -8,7 +8,7 @@ import pytest
 from zvault.core.errors import ToolFailed
 from zvault.devices.blank import blank as examine
 from zvault.devices.blank import describe
-from zvault.system.process import HostRunner
+from zvault.system.process.runner import HostRunner
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from zvault.core.errors import ToolFailed
-from zvault.core.measure import Point
+from zvault.core.tuning.measurement import Point
 from zvault.devices.fio import EDGE, REGION, parse_point, point_argv
 
 GIB = 1 << 30

@@ -15,7 +15,7 @@ from zvault.devices.queue import (
     rotational,
     write,
 )
-from zvault.system.process import HostRunner
+from zvault.system.process.runner import HostRunner
 
 # As Linux 7.2 has them for an nbd device.
 VALUES = {

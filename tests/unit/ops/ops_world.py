@@ -12,10 +12,11 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
-from zvault.core.names import snapshot_tag
-from zvault.ops.context import Clock, Context
-from zvault.ops.plan import Sides
-from zvault.system.process import HostRunner
+from zvault.core.names import DatasetName, make_snapname
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.state.environment import Clock, Environment
+from zvault.system.process.runner import HostRunner
 
 HOUR = 3600
 START = 1_795_000_000
@@ -29,8 +30,8 @@ class StoppedClock(Clock):
         return self.at
 
 
-def context(now: float = START, **backup: Any) -> Context:
-    """A context with one backup, ``b``, of ``tank`` into the vault ``cold``."""
+def context(now: float = START, *, folder: Path = Path("/nowhere"), **backup: Any) -> Context:
+    """A context with one backup, ``b``, of ``tank`` into the vault ``cold``; all its files are in ``folder``."""
     config = Config.model_validate(
         {
             "daemon": {"timezone": "UTC"},
@@ -38,25 +39,40 @@ def context(now: float = START, **backup: Any) -> Context:
             "backup": {"b": {"source": "tank", "vault": "cold", **backup}},
         }
     )
-    paths = Paths(Path("/nowhere"), Path("/nowhere"), Path("/nowhere"), Path("/nowhere"))
-    return Context(config, paths, HostRunner(), "host", StoppedClock(now))
+    return Context.of(
+        Environment(config, Paths(folder, folder, folder, folder), HostRunner(), "host", StoppedClock(now))
+    )
 
 
-def tag(number: int) -> str:
-    """The tag of the snapshot that zvault made in hour ``number``."""
+def with_source(where: Context, source: Any) -> Context:
+    """The same, where ``source`` is asked for what this host's datasets are."""
+    where.clients._sources[None] = source
+    return where
+
+
+def with_vault(where: Context, vault: Any) -> Context:
+    """The same, where ``vault`` is asked for what the vault ``cold`` has."""
+    where.clients._vaults["cold", None] = vault
+    return where
+
+
+def snapname(number: int) -> str:
+    """The snapname of the snapshot that zvault made in hour ``number``."""
     from datetime import UTC, datetime
 
-    return snapshot_tag("zvault", datetime.fromtimestamp(START + number * HOUR, UTC))
+    return make_snapname("zvault", datetime.fromtimestamp(START + number * HOUR, UTC))
 
 
 def snap(number: int, dataset: str = "tank", *, name: str | None = None) -> Snapshot:
     """The snapshot of hour ``number``; its GUID is 100 more, on either side."""
-    return Snapshot(dataset, name or tag(number), 100 + number, number, START + number * HOUR)
+    return Snapshot(
+        DatasetName(dataset), name or snapname(number), 100 + number, number, START + number * HOUR
+    )
 
 
 def dataset(name: str, *points: Snapshot | Bookmark, **fields: Any) -> Dataset:
     return Dataset(
-        name,
+        DatasetName(name),
         1,
         fields.pop("type", "filesystem"),
         snapshots=tuple(point for point in points if isinstance(point, Snapshot)),
@@ -71,7 +87,7 @@ def tree(*datasets: Dataset) -> Tree:
 
 def sides(source: Dataset, vault: Dataset | None) -> Sides:
     there = tree(vault) if vault is not None else Tree()
-    return Sides(tree(source), there, ((source, f"cold/host/{source.name}"),))
+    return Sides(tree(source), there, ((source, DatasetName(f"cold/host/{source.name}")),))
 
 
 class Crash(BaseException):
@@ -136,7 +152,7 @@ class Host:
 
     def source(self) -> Dataset:
         marks = [
-            Bookmark(self.name, name.split("#")[1], s.guid, s.createtxg, s.creation)
+            Bookmark(DatasetName(self.name), name.split("#")[1], s.guid, s.createtxg, s.creation)
             for name, s in self.marks.items()
         ]
         return dataset(self.name, *self.snapshots, *marks)
@@ -145,7 +161,10 @@ class Host:
         if self.vault is None:
             return None
         name = f"cold/host/{self.name}"
-        return dataset(name, *(Snapshot(name, s.tag, s.guid, s.createtxg, s.creation) for s in self.vault))
+        return dataset(
+            name,
+            *(Snapshot(DatasetName(name), s.snapname, s.guid, s.createtxg, s.creation) for s in self.vault),
+        )
 
     def sides(self) -> Sides:
         return sides(self.source(), self.target())

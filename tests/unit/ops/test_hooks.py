@@ -7,29 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ops_world import context as plain_context
 
-from zvault.config.hooks import Hook, Hooks
-from zvault.config.paths import Paths
+from zvault.config.tables.hooks import Hook, Hooks
 from zvault.core.errors import HookFailed, Refused, ZvaultError
 from zvault.ops import hooks as module
-from zvault.ops.context import Context
-from zvault.ops.hooks import About, RunHooks, cut_off, leases, recover
+from zvault.ops.hooks import About, RunHooks, cut_off, recover
+from zvault.system.state_files import LeaseStore
 
 
 class World:
     """A context with a folder, the events, what was blamed, and a log the hooks write to."""
 
     def __init__(self, folder: Path) -> None:
-        self.context: Context = plain_context()
-        self.context.paths = Paths(folder, folder, folder / "state", folder)
+        self.store = LeaseStore(folder / "state" / "lease")
         self.log = folder / "log"
         self.log.touch()
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.blamed: list[ZvaultError] = []
-        self.hooks = RunHooks(
-            self.context, About("b", "run-1", "tank", "cold"), self.emit, self.blamed.append
-        )
+        self.hooks = RunHooks(self.store, About("b", "run-1", "tank", "cold"), self.emit, self.blamed.append)
 
     def emit(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
@@ -48,7 +43,7 @@ class World:
 
     @property
     def leases(self) -> list[str]:
-        return leases(self.context).names()
+        return self.store.names()
 
 
 @pytest.fixture
@@ -64,7 +59,7 @@ async def test_order_and_environment(it: World) -> None:
     )
     async with it.hooks.around("snapshot", around):
         assert it.leases == ["hooks/snapshot/b/run-1"]
-        it.hooks.tag = "zvault_now"
+        it.hooks.snapname = "zvault_now"
         it.log.open("a").write("the snapshot\n")
     assert it.lines == [
         "before-snapshot b run-1 tank cold [] x",
@@ -80,9 +75,9 @@ async def test_order_and_environment(it: World) -> None:
 async def test_the_result_of_a_run_is_told(it: World) -> None:
     around = Hooks(after=[it.hook("log $ZVAULT_HOOK $ZVAULT_RESULT $ZVAULT_ERROR")])
     async with it.hooks.around("run", around, lambda: ("partial", "tank/a: full")):
-        assert cut_off(it.context) == {"b"}
+        assert cut_off(it.store) == {"b"}
     assert it.lines == ["after-run partial tank/a: full"]
-    assert cut_off(it.context) == set()
+    assert cut_off(it.store) == set()
 
 
 async def test_output_is_passed_on_with_its_hook(it: World) -> None:
@@ -216,7 +211,7 @@ async def test_nothing_is_started_that_cannot_be_written_down(it: World, tmp_pat
 
 async def crashed(it: World, *after: Hook) -> None:
     """Leave the lease as a crash would, between the hooks before and after."""
-    store = leases(it.context)
+    store = it.store
     kept: dict[str, Any] = {}
     async with it.hooks.around("snapshot", Hooks(after=list(after))):
         kept = store.get("hooks/snapshot/b/run-1") or {}
@@ -234,9 +229,9 @@ async def test_after_a_crash(it: World) -> None:
         it.hook("log third $MINE", environment={"MINE": "x"}),
     )
     patience: list[float] = []
-    assert await recover(it.context, lambda run, backup: it.emit, "run") == []
+    assert await recover(it.store, lambda run, backup: it.emit, "run") == []
     assert it.leases
-    wrong = await recover(it.context, lambda run, backup: it.emit, "snapshot", patience.append)
+    wrong = await recover(it.store, lambda run, backup: it.emit, "snapshot", patience.append)
     assert it.lines == ["after-snapshot run-1 tank interrupted", "third x"]
     assert [error.what for error in wrong] == ["the hook 'sh' after the snapshot (2 of 3) failed"]
     assert it.said("warning")[0] == (
@@ -244,13 +239,13 @@ async def test_after_a_crash(it: World) -> None:
     )
     assert patience == [180.0 + 30]
     assert it.leases == []
-    assert await recover(it.context, lambda run, backup: it.emit, "snapshot") == [], "once"
+    assert await recover(it.store, lambda run, backup: it.emit, "snapshot") == [], "once"
     assert len(it.lines) == 2
 
 
 async def test_a_crash_between_two_hooks_after(it: World) -> None:
     """Only what has not ended is run again."""
-    store = leases(it.context)
+    store = it.store
     left: list[int] = []
 
     async def look() -> None:
@@ -265,9 +260,9 @@ async def test_a_crash_between_two_hooks_after(it: World) -> None:
 
 
 async def test_a_lease_that_cannot_be_read_is_told(it: World) -> None:
-    folder = it.context.paths.state / "lease" / "hooks" / "snapshot" / "b"
+    folder = it.store.directory / "hooks" / "snapshot" / "b"
     folder.mkdir(parents=True)
     (folder / "run-0").write_text("{")
-    wrong = await recover(it.context, lambda run, backup: it.emit, "snapshot")
+    wrong = await recover(it.store, lambda run, backup: it.emit, "snapshot")
     assert len(wrong) == 1
     assert "cannot be read" in str(wrong[0])

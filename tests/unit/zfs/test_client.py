@@ -1,17 +1,18 @@
 """The zfs command as typed calls: what is asked for, and what is made of its answers and complaints."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from zvault.core.address import Address
 from zvault.core.errors import NotFound, PoolSuspended, ToolFailed, VaultFull
-from zvault.core.flags import SentFlags
 from zvault.core.model import Snapshot
-from zvault.core.replication import Action, Step
-from zvault.system.process import Hear, Pipeline, Result
+from zvault.core.names import DatasetName
+from zvault.core.replication.plan_model import Action, Step
+from zvault.core.replication.stream_flags import SentFlags
+from zvault.system.process.runner import Hear, Pipeline, Result
 from zvault.zfs.client import NAMES_IN_ARGV, Zfs
 from zvault.zfs.stream import Flags
 
@@ -34,7 +35,6 @@ class Tools:
         *,
         deadline: float = 60.0,
         stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> Result:
         self.asked.append(list(argv))
@@ -82,7 +82,7 @@ async def test_a_tree_is_two_listings() -> None:
     client, tools = zfs(answer)
     found = await client.tree("tank")
     assert found.datasets["tank/a b"].snapshots == (
-        Snapshot("tank/a b", "zvault_1970-01-01T00:01:40Z", 7, 3, 100),
+        Snapshot(DatasetName("tank/a b"), "zvault_1970-01-01T00:01:40Z", 7, 3, 100),
     )
     assert len(tools.asked) == 2
     assert all(argv[:4] == ["zfs", "list", "-Hp", "-r"] and argv[-1] == "tank" for argv in tools.asked)
@@ -344,7 +344,7 @@ async def test_an_interrupted_receive_that_cannot_be_given_up() -> None:
 
 async def test_the_size_of_what_is_left_of_an_interrupted_stream() -> None:
     client, tools = zfs(lambda _: (0, "size\t4195944\n", ""))
-    step = Step(Action.RESUME, Snapshot("tank/a", "s", 1, 1, 1), token="1-abc")
+    step = Step(Action.RESUME, Snapshot(DatasetName("tank/a"), "s", 1, 1, 1), token="1-abc")
     flags = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
     assert await client.estimate(step, flags) == 4195944
     assert tools.asked == [["zfs", "send", "-nvP", "-t", "1-abc"]]

@@ -8,7 +8,7 @@ import pytest
 
 from zvault.core.address import Address
 from zvault.core.errors import DeadlineExceeded, HostUnreachable, Refused, ToolFailed, ToolMissing
-from zvault.system.process import HostRunner
+from zvault.system.process.runner import HostRunner
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import LARGE, SESSIONS, SshHost
 from zvault.zfs.stream import HELPERS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zvault.core.errors import NotFound, ToolFailed, ToolMissing
-from zvault.system import conversation
+from zvault.system.process import json_child
 from zvault.zfs.lzc import Lzc, LzcFailure
 
 ROOT = Path(__file__).parents[3]
@@ -232,14 +232,14 @@ async def test_without_the_binding_one_is_told_what_to_install(
 
 
 async def test_a_cancelled_start_leaves_no_child(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[conversation.Conversation] = []
-    start = conversation.Conversation.start
+    started: list[json_child.Conversation] = []
+    start = json_child.Conversation.start
 
-    async def slow(argv: list[str]) -> conversation.Conversation:
+    async def slow(argv: list[str]) -> json_child.Conversation:
         started.append(await start([sys.executable, "-c", "import time; time.sleep(60)"]))
         return started[-1]
 
-    monkeypatch.setattr(conversation.Conversation, "start", slow)
+    monkeypatch.setattr(json_child.Conversation, "start", slow)
     asking = asyncio.create_task(Lzc().hold(["tank@s1"], "t"))
     while not started:
         await asyncio.sleep(0.01)

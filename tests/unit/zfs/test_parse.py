@@ -1,7 +1,8 @@
 """What zfs 2.3.9 printed, as it printed it."""
 
-from zvault.core.flags import SentFlags
 from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.core.names import DatasetName
+from zvault.core.replication.stream_flags import SentFlags
 from zvault.zfs.parse import (
     DATASET_COLUMNS,
     PLACEHOLDER,
@@ -52,19 +53,23 @@ MADE = {
 def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:
     found = tree(DATASETS, points(POINTS, MADE))
     assert found.get("tank/my data") == Dataset(
-        "tank/my data",
+        DatasetName("tank/my data"),
         265146441535123029,
         "filesystem",
         used=105017344,
         sent="1f:Lce",
         snapshots=(
-            Snapshot("tank/my data", "zv_2026-11-21T13:37:33Z", 14806802050577876531, 10, 1795268253),
-            Snapshot("tank/my data", "a tag: with.dots-and_more", 17260889467093802152, 11, 1795265054),
-            Snapshot("tank/my data", "s3", 6904132151611110387, 12, 1795265055),
+            Snapshot(
+                DatasetName("tank/my data"), "zv_2026-11-21T13:37:33Z", 14806802050577876531, 10, 1795268253
+            ),
+            Snapshot(
+                DatasetName("tank/my data"), "a tag: with.dots-and_more", 17260889467093802152, 11, 1795265054
+            ),
+            Snapshot(DatasetName("tank/my data"), "s3", 6904132151611110387, 12, 1795265055),
         ),
         bookmarks=(
-            Bookmark("tank/my data", "b1", 14806802050577876531, 10, 1795268253),
-            Bookmark("tank/my data", "zvault_1f_2", 17260889467093802152, 11, 1795265054),
+            Bookmark(DatasetName("tank/my data"), "b1", 14806802050577876531, 10, 1795268253),
+            Bookmark(DatasetName("tank/my data"), "zvault_1f_2", 17260889467093802152, 11, 1795265054),
         ),
     )
 

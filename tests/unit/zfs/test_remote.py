@@ -7,7 +7,7 @@ import pytest
 
 from zvault.core.address import Address
 from zvault.core.errors import NotFound, Refused, ToolFailed
-from zvault.system.process import Result
+from zvault.system.process.runner import Result
 from zvault.zfs.changes import LzcFailure
 from zvault.zfs.remote import Remote, troubles
 

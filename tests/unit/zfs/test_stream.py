@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from zvault.config.schema import Send
 from zvault.core.model import Bookmark, Dataset, Snapshot
-from zvault.core.replication import Action, Step
+from zvault.core.names import DatasetName
+from zvault.core.replication.plan_model import Action, Step
 from zvault.zfs.stream import (
     Flags,
     bytes_passed,
@@ -20,14 +21,14 @@ from zvault.zfs.stream import (
     send_argv,
 )
 
-FIRST = Snapshot("tank/my data", "s1", 1, 10, 100)
-SECOND = Snapshot("tank/my data", "s2", 2, 11, 200)
-MARK = Bookmark("tank/my data", "b1", 1, 10, 100)
+FIRST = Snapshot(DatasetName("tank/my data"), "s1", 1, 10, 100)
+SECOND = Snapshot(DatasetName("tank/my data"), "s2", 2, 11, 200)
+MARK = Bookmark(DatasetName("tank/my data"), "b1", 1, 10, 100)
 PLAIN = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
 
 
 def dataset(*, encrypted: bool) -> Dataset:
-    return Dataset("tank/a", 1, "filesystem", encrypted=encrypted)
+    return Dataset(DatasetName("tank/a"), 1, "filesystem", encrypted=encrypted)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +109,12 @@ def test_a_restore_brings_properties_back_but_neither_mounts_nor_shares() -> Non
         "-p",
         "cold/a@s1",
     ]
-    left_out = ["-x", "org.zvault:sent", "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb"]
+    own = ["-x", "org.zvault:sent", "-x", "org.zvault:source-properties"]
+    left_out = [*own, "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb"]
     filesystem = restore_receive_argv("tank/new", "filesystem", raw=False)
     assert filesystem == ["zfs", "receive", "-s", "-u", *left_out, "tank/new"]
     volume = restore_receive_argv("tank/new", "volume", raw=False)
-    assert volume == ["zfs", "receive", "-s", "-u", "-x", "org.zvault:sent", "tank/new"]
+    assert volume == ["zfs", "receive", "-s", "-u", *own, "tank/new"]
 
 
 def test_a_clone_is_restored_from_its_origin_and_marked_until_all_is_done() -> None:

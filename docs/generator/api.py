@@ -1,0 +1,52 @@
+"""The list of routes in docs/reference/api.md, from the table in zvault/api/routes.py; the rest of the page stays."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from zvault.api.routes import ROUTES, Route
+
+PAGE = Path(__file__).resolve().parents[1] / "reference" / "api.md"
+BEGIN = "<!-- The routes: made by docs/generate.py from zvault/api/routes.py. -->\n"
+END = "<!-- End of the routes. -->\n"
+
+HEAD = "| request | may | what it does | answer |\n|---|---|---|---|\n"
+
+
+def api() -> str:
+    """The page, with the list of routes made anew."""
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE} has lost the marks between which its routes stand")
+    return before + BEGIN + HEAD + "".join(map(row, ROUTES)) + END + after
+
+
+def row(route: Route[Any]) -> str:
+    """One route."""
+    return f"| {request(route)} | {route.may} | {route.does} | {answer(route)} |\n"
+
+
+def request(route: Route[Any]) -> str:
+    """``POST /v1/prune/BACKUP`` with the names in its body."""
+    path = re.sub(r"\{(\w+)\}", lambda name: name[1].upper(), route.path)
+    query = "&".join(f"{name}={example}" for name, example in route.query.items())
+    text = f"`{route.method} {path}{f'?{query}' if query else ''}`"
+    return text if route.body is None else f"{text} with {keys(route.body)}"
+
+
+def answer(route: Route[Any]) -> str:
+    """The names in the document that is answered."""
+    found = keys(route.answer)
+    if route.form == "events":
+        return f"lines: {found} and more"
+    if route.form == "lines":
+        return f"lines, the last with {found}"
+    return found if route.other is None else f"{found}, or {keys(route.other)}"
+
+
+def keys(document: type) -> str:
+    """The names in a document, as code."""
+    return ", ".join(f"`{name}`" for name in get_type_hints(document))

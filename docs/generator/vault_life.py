@@ -1,0 +1,63 @@
+"""The states of a vault in docs/explanation/vaults.md, drawn from the table in core/policy/vault_life.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from zvault.core.policy.vault_life import ANEW, BEEN_UP, TRANSITIONS, Life, Transition
+
+PAGE = Path(__file__).resolve().parent.parent / "explanation" / "vaults.md"
+BEGIN = "<!-- Made by docs/generate.py from zvault/core/policy/vault_life.py. Do not edit up to the end mark. -->\n"
+END = "<!-- The end of what docs/generate.py makes. -->\n"
+
+GROUPS = {"anew": ("comes up anew", ANEW), "been_up": ("has been up", BEEN_UP)}
+
+
+def vaults() -> str:
+    """The page, with its part between the two marks made again."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{_drawing()}\n{_states()}\n{_transitions()}\n{END}{after}"
+
+
+def _drawing() -> str:
+    lines = ["```mermaid", "flowchart TD"]
+    for name, (title, members) in GROUPS.items():
+        nodes = [f"        {_node(life)}" for life in members]
+        lines += [f'    subgraph {name}["{title}"]', *nodes, "    end"]
+    grouped = {*ANEW, *BEEN_UP}
+    lines += [f"    {_node(life)}" for life in Life if life not in grouped]
+    for row in TRANSITIONS:
+        target = row.target.name.lower()
+        lines += [f'    {source} -->|"{row.event.value}"| {target}' for source in _sources(row)]
+    return "\n".join([*lines, "```", ""])
+
+
+def _node(life: Life) -> str:
+    return f'{life.name.lower()}("{life.label}")'
+
+
+def _sources(row: Transition) -> Iterator[str]:
+    """The states an event starts from: a group where it starts from all of its states, else each by itself."""
+    left = list(row.sources)
+    for name, (_, members) in GROUPS.items():
+        if set(members) <= set(left):
+            yield name
+            left = [life for life in left if life not in members]
+    for life in left:
+        yield life.name.lower()
+
+
+def _states() -> str:
+    rows = [f"| {life.label} | {life.meaning} |" for life in Life]
+    return "\n".join(["| state | what it means |", "|---|---|", *rows, ""])
+
+
+def _transitions() -> str:
+    rows = [
+        f"| {row.event.value} | {', '.join(life.label for life in row.sources)} | {row.target.label}"
+        f" | {row.meaning} |"
+        for row in TRANSITIONS
+    ]
+    return "\n".join(["| event | from | to | when |", "|---|---|---|---|", *rows, ""])

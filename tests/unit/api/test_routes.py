@@ -1,0 +1,87 @@
+"""The table of routes: each has one handler, nobody but root acts, and a call is the path that the daemon serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from zvault.api import routes
+from zvault.api.routes import ROUTES, Route
+from zvault.daemon.api import access
+from zvault.daemon.api.server import Api
+
+
+def api() -> Api:
+    """It needs nothing to say what it serves."""
+    parts: list[Any] = [SimpleNamespace() for _ in range(7)]
+    return Api(*parts)
+
+
+def test_each_route_has_one_handler_and_each_handler_a_route():
+    served = [handler.route for handler in api().handlers()]
+    names = {route: name for name, route in vars(routes).items() if isinstance(route, Route)}
+    assert [names[route] for route in ROUTES if served.count(route) != 1] == []
+    assert set(served) <= set(ROUTES)
+
+
+def test_no_two_routes_are_one():
+    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES) == 27
+
+
+def test_who_posts_acts():
+    assert {(route.method, route.may) for route in ROUTES} == {("GET", "read"), ("POST", "act")}
+
+
+def test_what_has_a_body_is_posted():
+    assert [route.path for route in ROUTES if route.body is not None and route.method != "POST"] == []
+
+
+def test_arguments_go_into_path_and_query():
+    assert routes.STATUS.target({}) == "/v1/status"
+    assert routes.DOCTOR.target({"vault": "a/b c", "seconds": 2.5}) == "/v1/doctor/a%2Fb%20c?seconds=2.5"
+    assert routes.LIST.target({"backup": None, "snapshots": 1}) == "/v1/list?snapshots=1"
+
+
+@pytest.mark.parametrize("arguments", [{}, {"backup": "x"}, {"vault": "x", "second": 1}])
+def test_a_call_with_other_arguments_is_a_defect(arguments: dict[str, object]):
+    with pytest.raises(TypeError, match="/v1/doctor"):
+        routes.DOCTOR.target(arguments)
+
+
+async def asked(socket: Path, route: Route[Any]) -> tuple[int, dict[str, Any]]:
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
+        session.request(
+            route.method, f"http://zvaultd{route.path.format(backup='b', vault='v')}", json={}
+        ) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+async def test_only_root_acts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(access, "_peer_uid", lambda _: 1000)
+    served = api()
+    await served.listen(tmp_path / "s")
+    try:
+        for route in ROUTES:
+            if route.may == "act":
+                status, answer = await asked(tmp_path / "s", route)
+                assert (status, answer["error"]["reason"]) == (403, "refused"), route.path
+                assert "user 1000 asked" in answer["error"]["why"]
+    finally:
+        await served.close()
+
+
+async def test_what_is_no_route_is_told_as_such(tmp_path: Path):
+    served = api()
+    await served.listen(tmp_path / "s")
+    try:
+        nowhere: Route[Any] = Route("POST", "/v1/nothing", dict, "", "act")
+        status, answer = await asked(tmp_path / "s", nowhere)
+        assert (status, answer["error"]["what"]) == (404, "POST /v1/nothing: Not Found")
+    finally:
+        await served.close()

@@ -1,0 +1,190 @@
+"""Copying a store: the same bytes, only what is live, and no store where the copy was broken off."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.unit.object_store.faulty_store import Crash, Fault, FaultyStore
+from tests.unit.object_store.memory_store import MemoryStore
+from zvault.blockstore.attach import attach
+from zvault.blockstore.format import BLOCK, SLOT, numbers_of, segment_key
+from zvault.blockstore.maintenance.check import check
+from zvault.blockstore.maintenance.copy import Copied, copy
+from zvault.blockstore.maintenance.offline_gc import sweep
+from zvault.blockstore.maintenance.repair import quiet
+from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.options import Options
+from zvault.blockstore.recovery import create, superblock
+from zvault.blockstore.view import View
+from zvault.core.errors import Busy, NotFound, Refused
+from zvault.object_store.interface import StoreError
+
+BLOCKS = PART + 3000
+
+
+def options(folder: Path, uploads: int = 0) -> Options:
+    return quiet(Options(folder, uploads=uploads, memory=1 << 20))
+
+
+def content(tag: int, count: int) -> bytes:
+    return b"".join((tag * 100_000 + at).to_bytes(8, "little") * (BLOCK // 8) for at in range(count))
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(4) as it:
+        yield it
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> MemoryStore:
+    """Written over again and again; the last writes are in the log only."""
+    store = MemoryStore()
+    create(store, "a/b", BLOCKS * BLOCK)
+    engine = attach(store, "a/b", options(tmp_path / "journal"), "test")
+    for tag in range(4):
+        engine.write(10 * BLOCK, content(tag, 300))
+        engine.write((PART - 100) * BLOCK, content(9 - tag, 200))
+        engine.flush()
+        engine.checkpoint()
+    engine.zero(20 * BLOCK, 100 * BLOCK)
+    engine.flush()
+    engine.write((BLOCKS - 1) * BLOCK, content(7, 1))
+    engine.flush()
+    engine.abandon()
+    return store
+
+
+def whole(store: MemoryStore, prefix: str) -> bytes:
+    view = View(store, prefix)
+    try:
+        return b"".join(
+            view.read(at * BLOCK, 5000 * BLOCK) for at in range(0, BLOCKS - 5000, 5000)
+        ) + view.read((BLOCKS - 5000) * BLOCK, 5000 * BLOCK)
+    finally:
+        view.close()
+
+
+def copied(source: MemoryStore, to, folder: Path, pool, uploads: int = 4, **how) -> Copied:
+    view = View(source, "a/b")
+    try:
+        return copy(view, to, "c", options(folder / "copying", uploads), "test", pool, **how)
+    finally:
+        view.close()
+
+
+@pytest.mark.parametrize("uploads", [0, 4])
+def test_a_copy_has_the_same_bytes_and_only_live_ones(
+    source: MemoryStore, tmp_path: Path, pool, uploads: int
+):
+    seen: list[tuple[int, int]] = []
+    target = MemoryStore()
+    done = copied(source, target, tmp_path, pool, uploads, progress=lambda _, at, of: seen.append((at, of)))
+    assert whole(target, "c") == whole(source, "a/b")
+    assert done.size == BLOCKS * BLOCK
+    assert done.data == (300 - 100 + 200 + 1) * BLOCK
+    assert done.stored < 1.02 * done.data
+    assert seen[-1] == (BLOCKS, BLOCKS)
+    assert superblock(target, "c").uuid != superblock(source, "a/b").uuid
+    report = check(target, "c", share=1, pool=pool)
+    assert report.well
+    assert report.strays == []
+
+
+def test_a_copy_into_the_same_bucket(source: MemoryStore, tmp_path: Path, pool):
+    before = {key: data for key, data in source.objects.items() if key.startswith("a/b/")}
+    copied(source, source, tmp_path, pool)
+    assert {key: data for key, data in source.objects.items() if key.startswith("a/b/")} == before
+    assert whole(source, "c") == whole(source, "a/b")
+
+
+def test_nothing_is_copied_over_something(source: MemoryStore, tmp_path: Path, pool):
+    target = MemoryStore()
+    target.put("c/anything", b"x")
+    with pytest.raises(Refused, match="no new block store"):
+        copied(source, target, tmp_path, pool)
+    assert target.objects == {"c/anything": b"x"}
+
+
+@pytest.mark.parametrize("wrong", ["crash before", "crash after", "refused", "lost"])
+def test_a_copy_that_is_broken_off_is_no_store(source: MemoryStore, tmp_path: Path, pool, wrong):
+    calls = FaultyStore(MemoryStore())
+    copied(source, calls, tmp_path, pool, 0)
+    last = len(calls.calls) - 1
+    assert calls.calls[last].key == "c/store", "which makes it one"
+    first = next(call.number for call in calls.calls if call.name == "read")  # there is no such object yet
+    for at in set(range(last)) - {first}:
+        inner = MemoryStore()
+        with pytest.raises((Crash, StoreError)):
+            copied(source, FaultyStore(inner, [Fault(at, wrong)]), tmp_path / f"{at}", pool, 0)
+        with pytest.raises(NotFound):
+            superblock(inner, "c")
+        if not wrong.startswith("crash"):
+            assert inner.objects == {}, "what it had put is removed"
+
+
+def test_a_source_that_is_cleared_meanwhile_is_told(source: MemoryStore, tmp_path: Path, pool):
+    view = View(source, "a/b")
+    for key in [key for key in source.objects if "/segments/" in key]:
+        if numbers_of(key)[0] <= view.root.applied:
+            del source.objects[key]
+    target = MemoryStore()
+    with pytest.raises(Busy, match="single moment"):
+        copy(view, target, "c", options(tmp_path / "copying"), "test", pool)
+    assert target.objects == {}
+    view.close()
+
+
+def test_a_damaged_source_is_not_copied(source: MemoryStore, tmp_path: Path, pool):
+    for key in [key for key, data in source.objects.items() if "/segments/" in key and len(data) > 2 * SLOT]:
+        source.objects[key] = bytes(4096) + source.objects[key][4096:]
+    target = MemoryStore()
+    with pytest.raises(StoreError, match="cannot be read"):
+        copied(source, target, tmp_path, pool)
+    assert target.objects == {}
+
+
+def test_a_sweep_leaves_what_is_live(source: MemoryStore, tmp_path: Path, pool):
+    before = whole(source, "a/b")
+    source.put("a/b/maps/0000000001-00000000", b"stray")
+    done = sweep(source, "a/b", options(tmp_path / "sweeping"), "test", pool=pool)
+    assert whole(source, "a/b") == before
+    assert done.before > 1.5 * done.live
+    assert done.after <= 1.1 * done.live
+    assert (done.trouble, done.strays) == (None, 0), "a checkpoint had removed the stray by itself"
+    assert "a/b/maps/0000000001-00000000" not in source.objects
+    segments = sum(len(data) for key, data in source.objects.items() if "/segments/" in key)
+    assert segments == done.after
+    report = check(source, "a/b", share=1, pool=pool)
+    assert report.well
+    assert report.strays == []
+    again = sweep(source, "a/b", options(tmp_path / "sweeping"), "test", pool=pool)
+    assert (again.moved, again.cleared) == (0, 0)
+
+
+def test_a_sweep_of_nothing(tmp_path: Path, pool):
+    store = MemoryStore()
+    create(store, "a/b", BLOCKS * BLOCK)
+    done = sweep(store, "a/b", options(tmp_path / "sweeping"), "test", pool=pool)
+    assert (done.before, done.after, done.cleared) == (0, 0, 0)
+
+
+def test_a_sweep_with_a_damaged_segment_goes_on(source: MemoryStore, tmp_path: Path, pool):
+    live = [key for key in sorted(source.objects) if "/segments/" in key]
+    for key in live[-4:-3]:
+        source.objects[key] = source.objects[key][:-70] + b"x" + source.objects[key][-69:]
+    done = sweep(source, "a/b", options(tmp_path / "sweeping"), "test", pool=pool)
+    assert done.after >= done.live
+
+
+def test_a_sweep_with_a_missing_segment_goes_on(source: MemoryStore, tmp_path: Path, pool):
+    view = View(source, "a/b")
+    needed = next(one.sequence for one in view.blocks.locate(200, 1))
+    view.close()
+    (key,) = (key for key in source.objects if key.startswith(segment_key("a/b", needed, 1)))
+    del source.objects[key]
+    done = sweep(source, "a/b", options(tmp_path / "sweeping"), "test", pool=pool)
+    assert done.after >= done.live

@@ -1,0 +1,33 @@
+"""zvaultctl fit, on a document that the daemon's own arithmetic makes."""
+
+import json
+
+import pytest
+
+from zvault.core.tuning.alignment import Layout, Prices, Sent, Store
+from zvault.ops.diagnosis.fit import Below, told
+
+STORE = Store("nbdkit:S3 bucket=zv", 1280 << 10, 1 << 20, prices=Prices(0.005, 0.0004))
+LAYOUT = Layout(4096, 128 << 10, STORE)
+
+
+@pytest.fixture
+def fitted(daemon):
+    below = Below({"data": STORE}, unknown=["how cold-1 is laid out"])
+    daemon.documents["GET /v1/fit/home"] = told("home", "cold", below, LAYOUT, [Sent("tank/home", 128 << 10)])
+    return daemon
+
+
+def test_the_page_ends_with_advice_and_that_is_a_trouble(fitted, ctl):
+    said = ctl("fit", "home")
+    assert said.code == 1
+    assert said.lines[:2] == [
+        "    backup: home to vault cold",
+        "   devices: nbdkit:S3 bucket=zv (data, objects of 1M, requests up to 1.25M)",
+    ]
+    assert any(line.startswith("advice: ") for line in said.lines)
+
+
+def test_for_scripts(fitted, ctl):
+    assert ctl("fit", "home", "-Hp", "-o", "dataset,record,block").lines == ["tank/home\t131072\t131072"]
+    assert json.loads(ctl("fit", "home", "-j").out)["unknown"] == ["how cold-1 is laid out"]

@@ -1,0 +1,71 @@
+"""zvaultctl tune measure: what is told while it goes, and the tables at the end."""
+
+import json
+
+import pytest
+
+from zvault.core.tuning.candidates import Candidate, Choice, Try
+from zvault.core.tuning.measurement import Point
+from zvault.ops.tuning.measurements import Outcome, row
+from zvault.ops.tuning.report import measured_document
+
+WHY = "Little's law: 76.2M/s in requests of 1M that take 52.5 ms each are 4.0 at once"
+MEASURED = measured_document(
+    Outcome(
+        ("rbd:rbd_meta/cold",),
+        1,
+        "write",
+        (Point(1 << 20, 4, 79.9e6, 0.0525),),
+        (
+            Choice("zfs_dirty_data_max", "2147483648", "its end is a tenth of it"),
+            Choice("zfs_vdev_async_write_max_active", "4", WHY),
+        ),
+        "recordsize=1M at the source",
+        (
+            row(Try(Candidate("worked out"), 100 << 20), True),
+            row(Try(Candidate("OpenZFS's defaults"), 90 << 20, stopped=True), False),
+        ),
+        1.0,
+    )
+)
+ASKED = "POST /v1/vaults/cold/measure"
+
+
+@pytest.fixture
+def telling(daemon):
+    """The lines that the daemon answers."""
+    daemon.lines[ASKED] = [{"text": "measuring /dev/rbd0"}, {"text": ""}]
+    return daemon.lines[ASKED]
+
+
+def test_the_points_the_tries_and_why(telling, ctl):
+    telling.append({"answer": {"measured": MEASURED}})
+    said = ctl("tune", "measure", "cold")
+    assert (said.code, said.err) == (0, "measuring /dev/rbd0\n")
+    cells = [line.split() for line in said.lines]
+    assert ["1M", "4", "76.2M/s", "52.5ms"] in cells
+    assert ["worked", "out", "100M/s", "kept"] in cells
+    assert ["OpenZFS's", "defaults", "<90M/s", "stopped"] in cells
+    assert ["zfs_dirty_data_max", "2G"] in cells
+    assert WHY in said.out
+    assert "recordsize=1M" in said.lines[-1]
+
+
+def test_as_json(telling, ctl):
+    telling.append({"answer": {"measured": MEASURED}})
+    assert json.loads(ctl("tune", "measure", "cold", "-j").out)["measured"] == MEASURED
+
+
+def test_what_went_wrong(telling, ctl):
+    telling.append(
+        {"error": {"reason": "busy", "what": "vault 'cold' is in use", "why": "by a run", "next": ""}}
+    )
+    said = ctl("tune", "measure", "cold")
+    assert said.code == 1
+    assert "vault 'cold' is in use" in said.err
+
+
+def test_an_answer_that_breaks_off(telling, ctl):
+    said = ctl("tune", "measure", "cold")
+    assert said.code == 2
+    assert "broke off" in said.err

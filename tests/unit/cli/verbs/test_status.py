@@ -1,0 +1,189 @@
+"""zvaultctl status and vault: what a person sees at 3 a.m., and what a monitor reads."""
+
+import json
+
+import pytest
+
+from tests.unit.cli.api_documents import HOUR, backup, device, status, store, trouble, vault
+
+
+def test_status_when_all_is_well(daemon, ctl):
+    daemon.documents["GET /v1/status"] = status(
+        backup(), backup("lab", last_result=None, max_lag_seconds=None)
+    )
+    said = ctl("status")
+    assert said.code == 0
+    assert said.lines[0] == "all is well: 2 backups, 1 vault"
+    assert said.lines[3].split("  ")[0] == "BACKUP"
+    assert "next:" not in said.out
+
+
+def test_status_tells_what_is_wrong_why_and_what_next(daemon, ctl):
+    daemon.documents["GET /v1/status"] = status(
+        backup(),
+        backup("mail", late=True, lag_seconds=5 * HOUR, last_result="failed", last_error=trouble()),
+        backup(
+            "slow",
+            late=True,
+            lag_seconds=None,
+            last_success=None,
+            last_run=None,
+            last_result=None,
+            next_run=None,
+        ),
+        vaults=[vault(), vault("usb", health="DEGRADED", devices=[device(state="gone", detail="unplugged")])],
+        warnings=["the new configuration is not valid"],
+    )
+    said = ctl("status")
+    assert said.code == 1
+    assert said.lines[:2] == [
+        "2 of 3 backups need attention: mail failed, slow late",
+        "1 of 2 vaults needs attention: usb DEGRADED",
+    ]
+    assert "warning: the new configuration is not valid" in said.lines
+    mail = said.lines[said.lines.index("backup mail: failed") :]
+    assert mail[1] == "           lag: 5h, at most 3h is wanted"
+    assert "           why: zfs receive: out of space" in mail
+    assert "          next: make room" in mail
+    slow = said.lines[said.lines.index("backup slow: late") :]
+    assert slow[1:4] == [
+        "           lag: unknown, at most 3h is wanted",
+        "  last success: never",
+        "      last run: never",
+    ]
+    assert "          next: start it with 'zvaultctl run slow'; see 'zvaultctl history slow'" in slow
+    assert any("cold-0 gone (nbdkit:file /srv/cold.img): unplugged" in line for line in said.lines)
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (status(backup()), 0),
+        (status(backup(last_result=None)), 0),
+        (status(backup(late=True)), 1),
+        (status(backup(last_result="failed")), 1),
+        (status(backup(last_result="partial")), 1),
+        (status(backup(last_result="interrupted")), 1),
+        (status(backup(), warnings=["no logind"]), 1),
+        (status(vaults=[vault(state="down", health=None, size=None, allocated=None, free=None)]), 0),
+        (status(vaults=[vault(state="partial")]), 1),
+        (status(vaults=[vault(state="gone")]), 1),
+        (status(vaults=[vault(health="SUSPENDED")]), 1),
+        (status(vaults=[vault(error=trouble())]), 1),
+    ],
+)
+def test_the_exit_status_of_status(daemon, ctl, found, code):
+    daemon.documents["GET /v1/status"] = found
+    assert {ctl("status", *flags).code for flags in ((), ("-H",), ("-j",))} == {code}
+
+
+def test_status_of_some(daemon, ctl):
+    daemon.documents["GET /v1/status"] = status(backup(), backup("mail", late=True))
+    assert ctl("status", "home").code == 0
+    assert ctl("status", "mail", "cold").code == 1
+    said = ctl("status", "hom")
+    assert said.code == 2
+    assert "no backup or vault 'hom'" in said.err
+
+
+def test_status_for_scripts(daemon, ctl):
+    running = backup(state="running", bytes_done=1 << 20, bytes_total=1 << 21, last_error=trouble())
+    daemon.documents["GET /v1/status"] = status(running)
+    assert ctl("status", "-Hp").cells == [
+        [
+            *(
+                "backup",
+                "home",
+                "ok",
+                "running",
+                "723",
+                "10800",
+                "1790000000",
+                "1790000000",
+                "ok",
+                "1790003600",
+            ),
+            *("1048576", "2097152", "the stream broke"),
+        ],
+        [
+            *("vault", "cold", "ok", "up", "coldpool", "ONLINE"),
+            *(str(1 << 40), str(1 << 38), str(3 << 38), "home", "-"),
+        ],
+    ]
+    assert "running 50%" in ctl("status").out
+
+
+def test_vault_status(daemon, ctl):
+    daemon.documents["GET /v1/vaults"] = {
+        "vaults": [vault(), vault("usb", state="down", health=None, pinned=True)]
+    }
+    said = ctl("vault", "status", "cold")
+    assert said.code == 0
+    assert said.lines == [
+        "      vault: cold",
+        "       pool: coldpool",
+        "      state: up, pool ONLINE",
+        "       size: 1T, 256G allocated, 768G free",
+        "    used by: home",
+        "  inhibitor: taken 3d 1h ago: sleep and shutdown wait",
+        "",
+        "    DEVICE  STATE  SIZE  PATH       SPEC",
+        "    cold-0  up       1T  /dev/nbd0  nbdkit:file /srv/cold.img",
+    ]
+    assert ctl("vault", "status", "-H", "-o", "name,pinned").cells == [["cold", "no"], ["usb", "yes"]]
+    assert ctl("vault", "status", "hot").code == 2
+
+
+def test_vault_up_and_down(daemon, ctl):
+    daemon.documents["POST /v1/vaults/cold/up"] = {"vault": vault()}
+    daemon.documents["POST /v1/vaults/cold/down"] = {"vault": vault(state="down", health=None)}
+    assert (
+        ctl("vault", "up", "cold").out
+        == "vault cold is up: pool coldpool ONLINE, 1T, 256G allocated, 768G free\n"
+    )
+    assert ctl("vault", "down", "cold").out == "vault cold is down\n"
+    assert ctl("vault", "down", "cold", "-q").out == ""
+    assert json.loads(ctl("vault", "up", "cold", "-j").out)["vault"] == vault()
+
+
+def test_a_vault_that_did_not_come_up_is_a_failure(daemon, ctl):
+    daemon.documents["POST /v1/vaults/cold/up"] = {
+        "vault": vault(state="partial", error=trouble("device-gone"))
+    }
+    said = ctl("vault", "up", "cold")
+    assert said.code == 1
+    assert "next: make room" in said.err
+
+
+def test_how_a_block_store_fares(daemon, ctl):
+    daemon.documents["GET /v1/vaults"] = {"vaults": [vault(devices=[device(store=store())])]}
+    said = ctl("vault", "status", "cold")
+    assert said.code == 0
+    line = "        writeback; 768M of 8G in its journal; 280G live, 312G in the bucket"
+    assert line in said.lines
+    assert "trouble" not in said.out
+
+
+def test_a_block_store_in_trouble_needs_attention(daemon, ctl):
+    troubled = vault(devices=[device(store=store(trouble="the store answers 503, for 4m", fenced=True))])
+    daemon.documents["GET /v1/vaults"] = {"vaults": [troubled]}
+    said = ctl("vault", "status", "cold")
+    assert said.code == 1
+    assert "        trouble: the store answers 503, for 4m" in said.lines
+    assert "; another writer has it" in said.out
+    daemon.documents["GET /v1/status"] = status(vaults=[troubled])
+    said = ctl("status")
+    assert said.code == 1
+    assert said.lines[0] == "1 of 1 vault needs attention: cold troubled"
+    assert any(
+        "cold-0 up (nbdkit:file /srv/cold.img): the store answers 503, for 4m" in line for line in said.lines
+    )
+
+
+def test_what_a_block_store_could_not_put_away_is_told_of_a_vault_that_is_down(daemon, ctl):
+    left = store(ready=False, trouble="3G is not in the bucket, but in its journal")
+    down = vault(state="down", health=None, size=None, devices=[device(state="down", path=None, store=left)])
+    daemon.documents["GET /v1/vaults"] = {"vaults": [down]}
+    said = ctl("vault", "status", "cold")
+    assert said.code == 1
+    assert "        trouble: 3G is not in the bucket, but in its journal" in said.lines

@@ -1,0 +1,392 @@
+"""The verdict on a vault: known cases, figures as seen in the lab, and what holds for all of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.diagnosis.doctor import diagnose, holding_up
+from zvault.core.diagnosis.doctor_text import Bound
+from zvault.core.diagnosis.observations import Disk, Flow, Group, LastRun, Queue, Stage, Vitals, Way
+
+KIB, MIB = 1 << 10, 1 << 20
+MERGE = "zfs_vdev_aggregation_limit_non_rotating"
+LEAST, MOST = "zfs_vdev_async_write_min_active", "zfs_vdev_async_write_max_active"
+DEFAULTS = {MERGE: 128 * KIB, LEAST: 2, MOST: 10, "zio_dva_throttle_enabled": 1, "zfs_txg_timeout": 5}
+TUNED = {MERGE: 4 * MIB, LEAST: 4, MOST: 4, "zio_dva_throttle_enabled": 0, "zfs_txg_timeout": 5}
+
+
+def stages(*full: float, cpu: float = 0.1, first: str = "source") -> tuple[Stage, ...]:
+    kinds = {1: ["receive"], 2: ["buffer", "receive"], 3: ["limit", "buffer", "receive"]}[len(full)]
+    rest = [Stage(kind, kind, cpu, share) for kind, share in zip(kinds, full, strict=True)]  # type: ignore[arg-type]
+    return (Stage(first, first, cpu), *rest)  # type: ignore[arg-type]
+
+
+def pull(cpu: float = 0.1, way: Way | None = None) -> Flow:
+    """A stream that ssh brings from another host; nothing here has to wait for anything else."""
+    rest = stages(0.0, 0.0)[1:]
+    return Flow("tank", "tank/data", (Stage("ssh", "ssh", cpu, host="filer", way=way), *rest), 5e6)
+
+
+def push(way: Way | None = None) -> Flow:
+    """A stream that ssh takes to another host, and would take more."""
+    ends = (Stage("source", "zfs send", 0.1), Stage("ssh", "ssh", 0.1, 1.0, "attic", way))
+    return Flow("tank", "tank/data", ends, 5e6)
+
+
+def flow(*full: float, **changes: object) -> Flow:
+    return replace(Flow("tank", "tank/data", stages(*full), 11e6), **changes)  # type: ignore[arg-type]
+
+
+def disk(
+    flying: float, latency: float, size: int, *, seconds: float = 5.0, busy: float = 1.0, rounds: float = 0.0
+) -> Disk:
+    writes = round(flying * seconds / latency)
+    return Disk("nbd0", seconds, writes, writes * size, flying * seconds, busy=busy, rounds=rounds)
+
+
+def vault(**changes: object) -> Vitals:
+    """A stream that waits for the vault, which takes two requests of 128 KiB at a time."""
+    seen = Vitals(
+        "cold",
+        "cold",
+        "nbd-lan",
+        5.0,
+        "ONLINE",
+        flows=(flow(1.0, 1.0),),
+        disks=(disk(2, 0.022, 128 * KIB),),
+        queue=Queue(30, 2, 0.4, 0.022),
+        request=128.0 * KIB,
+        largest=32 * MIB,
+        parameters=DEFAULTS,
+    )
+    return replace(seen, **changes)  # type: ignore[arg-type]
+
+
+def test_a_stage_with_a_full_input_before_empty_ones_holds_all_up():
+    assert holding_up(flow(1.0, 1.0, 0.0)).kind == "buffer"
+    assert holding_up(flow(1.0, 0.0, 0.0)).kind == "limit"
+    assert holding_up(flow(0.0, 0.0, 0.1)).kind == "source"
+    assert holding_up(flow(0.0, 0.0, 0.9)).kind == "receive"
+    ended = flow(0.0, 0.0)
+    gone = replace(ended, stages=(replace(ended.stages[0], cpu=None), *ended.stages[1:]))
+    assert holding_up(gone).kind == "receive", "what is left is for the vault to do"
+
+
+def test_requests_of_128k_that_wait_to_be_merged():
+    """As seen of a device of 20 ms with OpenZFS's defaults."""
+    verdict = diagnose(vault())
+    assert verdict.bound == "request-size"
+    assert "2.0 in flight / 22ms x 128K = 11.4M/s" in verdict.sentence
+    assert verdict.knob is not None
+    assert (verdict.knob.name, verdict.knob.now, verdict.knob.value) == (MERGE, "128K", '"4M"')
+
+
+def test_what_the_kernel_cuts():
+    verdict = diagnose(vault(parameters=TUNED, largest=128 * KIB))
+    assert verdict.bound == "request-size"
+    assert verdict.knob is not None
+    assert (verdict.knob.name, verdict.knob.now) == ("max_sectors_kb", "128")
+
+
+def test_what_the_throttle_keeps_from_the_queue():
+    verdict = diagnose(vault(parameters={**TUNED, "zio_dva_throttle_enabled": 1}))
+    assert verdict.knob is not None
+    assert (verdict.knob.name, verdict.knob.value) == ("zio_dva_throttle_enabled", "0")
+
+
+def test_a_queue_that_lets_all_go_at_once():
+    """As report A's: 45 active, none pending."""
+    seen = vault(parameters=TUNED, queue=Queue(0, 45), disks=(disk(45, 0.44, 128 * KIB),))
+    verdict = diagnose(seen)
+    assert verdict.bound == "request-size"
+    assert verdict.knob is not None
+    assert (verdict.knob.name, verdict.knob.value) == (MOST, "11")
+
+
+def test_small_records_that_cannot_be_merged():
+    verdict = diagnose(vault(parameters=TUNED, queue=Queue(200, 4), request=64.0 * KIB))
+    assert verdict.knob is not None
+    assert verdict.knob.name == "recordsize"
+
+
+def test_one_at_a_time():
+    seen = vault(
+        parameters={**TUNED, LEAST: 1, MOST: 1},
+        disks=(disk(1, 0.028, MIB),),
+        request=float(MIB),
+        queue=Queue(300, 1),
+    )
+    verdict = diagnose(seen)
+    assert verdict.bound == "queue-depth"
+    assert verdict.knob is not None
+    assert (verdict.knob.name, verdict.knob.now, verdict.knob.value) == (MOST, "1", "4")
+
+
+def test_a_depth_below_what_the_profile_wants():
+    """Another vault that is up wants less, say."""
+    large = vault(
+        parameters=TUNED,
+        wanted={MOST: 16},
+        disks=(disk(4, 0.012, MIB),),
+        request=float(MIB),
+        queue=Queue(90, 4),
+    )
+    verdict = diagnose(large)
+    assert verdict.bound == "queue-depth"
+    assert verdict.knob is not None
+    assert verdict.knob.value == "16"
+
+
+GOOD = vault(
+    parameters=TUNED,
+    wanted=TUNED,
+    disks=(disk(4, 0.105, 4 * MIB),),
+    request=4.0 * MIB,
+    queue=Queue(160, 4),
+    groups=(Group(70 * MIB, 1.1, 1.0),),
+)
+
+
+def test_a_device_that_is_given_all_it_needs():
+    assert diagnose(GOOD).bound == "device"
+    assert diagnose(replace(GOOD, store=True)).bound == "object-store"
+    knob = diagnose(replace(GOOD, profile="auto")).knob
+    assert knob is None, "there is nothing left to turn"
+
+
+def test_a_device_that_gives_what_was_measured_whatever_the_rest_looks_like():
+    rate = GOOD.disks[0].rate
+    rounds = replace(GOOD, disks=(replace(GOOD.disks[0], rounds=0.6),))
+    assert diagnose(replace(rounds, measured=rate / 0.8)).bound == "device"
+    assert diagnose(replace(rounds, measured=rate / 0.5)).bound == "txg-sync"
+
+
+def test_transaction_groups_that_end_too_often():
+    small = replace(GOOD, disks=(replace(GOOD.disks[0], rounds=0.6),))
+    verdict = diagnose(replace(small, parameters={**TUNED, "zfs_dirty_data_max": 256 * MIB}, memory=4 << 30))
+    assert verdict.bound == "txg-sync"
+    assert verdict.knob is not None
+    assert (verdict.knob.name, verdict.knob.value) == ("zfs_dirty_data_max", '"512M"')
+    by_the_clock = diagnose(replace(small, groups=(Group(70 * MIB, 5.1, 1.0),)))
+    assert by_the_clock.knob is not None
+    assert (by_the_clock.knob.name, by_the_clock.knob.value) == ("zfs_txg_timeout", "30")
+    by_space = diagnose(replace(small, waits={"dmu_tx_quota": 7}))
+    assert by_space.knob is not None
+    assert by_space.knob.name == "size"
+    at_the_most = diagnose(
+        replace(small, parameters={**TUNED, "zfs_dirty_data_max": 1 << 30}, memory=4 << 30)
+    )
+    assert at_the_most.knob is not None
+    assert (at_the_most.knob.name, at_the_most.knob.value) == ("zfs_dirty_data_sync_percent", "40")
+
+
+def test_metadata_that_has_to_be_read():
+    assert (
+        diagnose(replace(GOOD, disks=(replace(GOOD.disks[0], reads=900, read_time=40.0),))).bound == "reads"
+    )
+
+
+def test_threads_and_processors():
+    assert diagnose(replace(GOOD, threads={"receive_writer": 0.97})).bound == "receive"
+    busy = replace(GOOD, idle=0.01, disks=(disk(0.1, 0.0002, MIB, busy=0.2),))
+    assert diagnose(busy).bound == "processor"
+    knob = diagnose(busy).knob
+    assert knob is not None
+    assert knob.name == "send"
+    packing = diagnose(replace(busy, threads={"z_wr_iss": 0.9}))
+    assert packing.bound == "processor"
+    assert "a thread that compresses and checksums blocks takes 90% of one" in packing.sentence
+    starved = replace(GOOD, idle=0.01)
+    assert diagnose(starved).bound == "device"
+    assert diagnose(replace(starved, threads={"z_wr_iss": 0.9})).bound == "processor"
+
+
+def test_a_source_that_gets_no_processor_is_not_what_is_slow():
+    """As seen where gzip-9 took what one processor had: every pipe is empty, since nobody gets to fill it."""
+    starved = vault(flows=(flow(0.0, 0.0),), idle=0.0, threads={"z_wr_iss": 0.31})
+    assert diagnose(starved).bound == "processor"
+    assert diagnose(replace(starved, idle=0.3)).bound == "source"
+    assert diagnose(replace(starved, threads={})).bound == "source", "others have the processors"
+
+
+def test_the_stream_before_the_vault():
+    assert diagnose(vault(flows=(flow(0.0, 0.0),))).bound == "source"
+    assert diagnose(vault(flows=(flow(1.0, 0.0, 0.0, limit=8 << 20),))).bound == "limit"
+    assert diagnose(vault(flows=(flow(0.3, 0.4, marks=(0, 100)),))).bound == "buffer"
+    assert diagnose(vault(flows=(pull(cpu=0.98),))).bound == "ssh"
+    assert diagnose(vault(flows=(pull(),))).bound == "source"
+
+
+FULL_WAY = Way(unsent=0.9, flying=256 * KIB, segment=1448, rtt=0.05)
+
+
+def test_another_host_that_is_read_and_the_network_to_it_are_told_apart():
+    network = diagnose(vault(flows=(pull(way=FULL_WAY),)))
+    assert network.bound == "ssh"
+    assert "the network from filer" in network.sentence
+    assert "181.0 in flight / 50ms x 1.41K = 5M/s, while 90% of the time more wait" in network.sentence
+    assert network.knob is not None
+    assert (network.knob.name, network.knob.where) == ("compression", "[host.filer]")
+    far = pull(way=FULL_WAY)
+    packed = replace(far, stages=(*far.stages[:1], Stage("codec", "zstd", 0.1, 0.0), *far.stages[1:]))
+    other = diagnose(vault(flows=(packed,), transfers=4)).knob
+    assert other is not None
+    assert (other.name, other.now, other.value) == ("transfers", "4", "5")
+
+    idle = diagnose(vault(flows=(pull(way=replace(FULL_WAY, unsent=0.1)),)))
+    assert idle.bound == "source"
+    assert "filer gives 4.77M/s, and 90% of the time its TCP has sent all that it was given" in idle.sentence
+    assert idle.knob is not None
+    assert idle.knob.name == "schedule"
+
+
+def test_another_host_that_is_written_and_the_network_to_it_are_told_apart():
+    assert "the network to attic" in diagnose(vault(flows=(push(FULL_WAY),))).sentence
+    unknown = diagnose(vault(flows=(push(),)))
+    assert unknown.bound == "ssh"
+    assert "the way to attic" in unknown.sentence
+    for way, told in (
+        (replace(FULL_WAY, unsent=0.2), "80% of the time TCP has sent all that it was given"),
+        (replace(FULL_WAY, closed=0.8), "80% of the time it leaves TCP no room for more"),
+    ):
+        there = diagnose(vault(flows=(push(way),)))
+        assert there.bound == "device"
+        assert told in there.sentence
+        assert "'zvaultctl doctor' on attic" in there.why
+
+
+def test_of_a_stream_between_two_other_hosts_each_way_is_looked_at():
+    fetched, brought = pull(way=replace(FULL_WAY, unsent=0.0)).stages[0], push(FULL_WAY).stages[1]
+    both = Flow("tank", "tank/data", (fetched, brought), 5e6)
+    assert "the network to attic" in diagnose(vault(flows=(both,))).sentence
+    waits = replace(both, stages=(fetched, replace(brought, full=0.0)))
+    assert "filer gives" in diagnose(vault(flows=(waits,))).sentence
+
+
+def test_nothing_and_a_pool_that_hangs():
+    last = LastRun("tank", 1 << 30, 16.0)
+    verdict = diagnose(vault(flows=(), disks=(), last=last))
+    assert verdict.bound == "nothing"
+    assert "backup tank, moved 1G in 16s (64M/s)" in verdict.sentence
+    assert diagnose(vault(health="SUSPENDED")).bound == "suspended"
+
+
+def test_a_receive_that_is_not_zvaults_is_told_too():
+    assert diagnose(vault(flows=())).bound == "request-size"
+
+
+# What holds for all
+
+shares = st.one_of(st.none(), st.floats(0, 1))
+counts = st.integers(0, 1 << 40)
+times = st.integers(0, 10**9).map(lambda ms: ms / 1000)
+windows = st.integers(0, 60_000).map(lambda ms: ms / 1000)
+disks = st.builds(
+    Disk,
+    name=st.just("nbd0"),
+    seconds=windows,
+    writes=counts,
+    written=counts,
+    write_time=times,
+    reads=counts,
+    read=counts,
+    read_time=times,
+    busy=st.floats(0, 1),
+    rounds=st.floats(0, 1),
+)
+a_stage = st.builds(
+    Stage,
+    st.sampled_from(["source", "limit", "ssh", "codec", "buffer", "receive"]),
+    st.just("one"),
+    shares,
+    shares,
+    st.just("filer"),
+    st.one_of(st.none(), st.builds(Way, st.floats(0, 1), counts, counts, times, st.floats(0, 1))),
+)
+flows = st.builds(
+    Flow,
+    st.just("b"),
+    st.just("d"),
+    st.lists(a_stage, min_size=1, max_size=5).map(tuple),
+    st.floats(0, 1e10),
+    st.one_of(st.none(), st.integers(1, 1 << 40)),
+    st.one_of(st.none(), st.tuples(st.integers(0, 100), st.integers(0, 100))),
+)
+anything = st.builds(
+    Vitals,
+    vault=st.just("cold"),
+    pool=st.just("cold"),
+    profile=st.sampled_from(["auto", "s3"]),
+    seconds=windows,
+    health=st.sampled_from([None, "ONLINE", "SUSPENDED"]),
+    flows=st.lists(flows, max_size=2).map(tuple),
+    disks=st.lists(disks, max_size=2).map(tuple),
+    source_disks=st.lists(disks, max_size=1).map(tuple),
+    queue=st.one_of(st.none(), st.builds(Queue, st.floats(0, 1e4), st.floats(0, 1e4))),
+    request=st.one_of(st.none(), st.floats(1, 1e8)),
+    largest=st.one_of(st.none(), st.integers(1 << 12, 1 << 26)),
+    rotational=st.booleans(),
+    store=st.booleans(),
+    measured=st.one_of(st.none(), st.floats(0, 1e10)),
+    groups=st.lists(st.builds(Group, counts, times, times), max_size=3).map(tuple),
+    threads=st.dictionaries(st.sampled_from(["receive_writer", "z_wr_iss"]), st.floats(0, 1)),
+    idle=shares,
+    waits=st.dictionaries(st.just("dmu_tx_quota"), counts),
+    memory=st.one_of(st.none(), counts),
+    parameters=st.dictionaries(st.sampled_from(sorted(DEFAULTS)), counts),
+    wanted=st.dictionaries(st.sampled_from(sorted(DEFAULTS)), counts),
+    last=st.one_of(st.none(), st.builds(LastRun, st.just("b"), counts, times)),
+)
+
+
+@given(anything)
+def test_there_is_always_one_verdict_in_one_sentence(seen: Vitals):
+    verdict = diagnose(seen)
+    assert verdict.bound in get_args(Bound)
+    assert "vault cold" in verdict.sentence
+    assert not re.search(r"[.!] |\n", verdict.sentence), "one sentence"
+
+
+def longer(disk: Disk, times: int) -> Disk:
+    """The same device, watched for longer."""
+    return replace(
+        disk,
+        seconds=disk.seconds * times,
+        writes=disk.writes * times,
+        written=disk.written * times,
+        write_time=disk.write_time * times,
+        reads=disk.reads * times,
+        read=disk.read * times,
+        read_time=disk.read_time * times,
+    )
+
+
+@given(anything, st.sampled_from([2, 4, 16]))
+def test_to_watch_for_longer_changes_nothing(seen: Vitals, times: int):
+    more = replace(
+        seen,
+        seconds=seen.seconds * times,
+        disks=tuple(longer(one, times) for one in seen.disks),
+        source_disks=tuple(longer(one, times) for one in seen.source_disks),
+    )
+    assert diagnose(more).bound == diagnose(seen).bound
+    assert diagnose(more).knob == diagnose(seen).knob
+
+
+@given(disks.filter(lambda one: one.seconds > 0 and one.writes > 0))
+def test_littles_law_holds(one: Disk):
+    if one.write_time > 0:
+        assert one.latency
+        assert one.in_flight / one.latency * (one.size or 0) == pytest.approx(one.rate, rel=1e-6)
+
+
+def test_every_verdict_has_its_place_in_the_documentation():
+    page = (Path(__file__).parents[4] / "docs/how-to/why-is-my-backup-slow.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## `(.+?)`", page, re.M) == list(get_args(Bound))

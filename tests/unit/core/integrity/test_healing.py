@@ -1,0 +1,286 @@
+"""Damage and the streams that repair it, against a model of blocks that live from one snapshot to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.integrity.damage import (
+    METADATA,
+    Damage,
+    Logged,
+    Object,
+    Search,
+    Wound,
+    damages_of,
+    files,
+    located,
+    oldest,
+    parse_damage,
+    wounds,
+)
+from zvault.core.integrity.healing import Copy, Cure, next_cures, unhealed
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName
+
+NAME = "cold/lab/tank"
+
+
+def dataset(count: int) -> Dataset:
+    snaps = tuple(Snapshot(DatasetName(NAME), f"s{n}", 100 + n, 10 * n, 1000 * n) for n in range(count))
+    return Dataset(DatasetName(NAME), 1, "filesystem", snapshots=snaps)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A damaged block: of a file, in the snapshots from ``born`` until before ``gone``."""
+
+    path: str
+    born: int
+    gone: int
+
+    def wound(self, *, logged: bool = True) -> Wound:
+        """As the error log tells it; without that ZFS leaves out the oldest snapshot."""
+        snapnames = tuple(f"s{n}" for n in range(self.born, self.gone))
+        if not logged:
+            return Wound(NAME, self.path, snapnames[1:])
+        number = 8 if self.path == "/a" else 9
+        return Wound(
+            NAME, self.path, snapnames, Logged(NAME, number, 0, self.gone, 10 * self.born - 5), exact=True
+        )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[int, set[Block], list[Copy]]:
+    count = draw(st.integers(1, 6))
+    blocks = set()
+    for _ in range(draw(st.integers(1, 5))):
+        born = draw(st.integers(0, count - 1))
+        blocks.add(Block(draw(st.sampled_from(["/a", "/b"])), born, draw(st.integers(born + 1, count))))
+    copies = []
+    for number in range(draw(st.integers(0, 2))):
+        snaps = draw(st.sets(st.integers(0, count - 1)))
+        marks = draw(st.sets(st.integers(0, count - 1)))
+        copies.append(
+            Copy(
+                str(number),
+                f"place {number}",
+                {100 + n: f"tank@s{n}" for n in snaps},
+                {100 + n: f"tank#s{n}" for n in marks},
+            )
+        )
+    return count, blocks, copies
+
+
+def carries(cure: Cure, block: Block) -> bool:
+    """Whether a stream brings a block: its snapshot has it, and it was written after the base."""
+    to = int(cure.target.snapname[1:])
+    base = -1 if cure.base is None else int(cure.base[-1])
+    return block.born <= to < block.gone and block.born > base
+
+
+def heal(
+    count: int, blocks: set[Block], copies: list[Copy], *, logged: bool = True
+) -> tuple[set[Block], list[Cure]]:
+    there, tried = dataset(count), list[Cure]()
+    left = set(blocks)
+    while True:
+        hurt = [block.wound(logged=logged) for block in sorted(left, key=str)]
+        cures = next_cures(hurt, {NAME: there}, {NAME: copies}, tried)
+        if not cures:
+            return left, tried
+        for cure in cures:
+            assert cure not in tried
+            tried.append(cure)
+            left = {block for block in left if not carries(cure, block)}
+
+
+@given(worlds())
+def test_what_anybody_has_is_healed_and_nothing_else_is_left(world):
+    count, blocks, copies = world
+    left, _ = heal(count, blocks, copies)
+    had = {guid - 100 for copy in copies for guid in copy.snapshots}
+    assert left == {block for block in blocks if not had & set(range(block.born, block.gone))}
+
+
+@given(worlds())
+def test_names_alone_suffice_where_a_block_is_in_several_snapshots(world):
+    count, blocks, copies = world
+    blocks = {block for block in blocks if block.gone - block.born > 1}
+    left, _ = heal(count, blocks, copies, logged=False)
+    had = {guid - 100 for copy in copies for guid in copy.snapshots}
+    assert left == {block for block in blocks if not had & set(range(block.born, block.gone))}
+
+
+@given(worlds())
+def test_what_is_left_is_told_with_a_reason_and_lost_where_nobody_has_it(world):
+    count, blocks, copies = world
+    left, _ = heal(count, blocks, copies)
+    had = {guid - 100 for copy in copies for guid in copy.snapshots}
+    blocks = sorted(left, key=str)
+    told = unhealed([block.wound() for block in blocks], {NAME: dataset(count)}, {NAME: copies}, {})
+    assert all(one.why for one in told)
+    assert [one.lost for one in told] == [not had & set(range(block.born, block.gone)) for block in blocks]
+
+
+def source(*numbers: int, marks: tuple[int, ...] = ()) -> Copy:
+    return Copy(
+        "", "the source", {100 + n: f"tank@s{n}" for n in numbers}, {100 + n: f"tank#s{n}" for n in marks}
+    )
+
+
+def test_a_block_that_is_new_in_a_snapshot_comes_from_the_one_before():
+    (cure,) = next_cures([Block("/f", 2, 4).wound()], {NAME: dataset(4)}, {NAME: [source(0, 1, 2, 3)]})
+    assert (cure.base, cure.snapshot, cure.target.snapname) == ("tank@s1", "tank@s2", "s2")
+    assert cure.reason == "the source has tank@s2; what was written after tank@s1 is read"
+
+
+def test_a_bookmark_is_base_enough():
+    (cure,) = next_cures([Block("/f", 2, 4).wound()], {NAME: dataset(5)}, {NAME: [source(3, marks=(0, 1))]})
+    assert (cure.base, cure.snapshot) == ("tank#s1", "tank@s3")
+
+
+def test_what_did_not_help_is_followed_by_the_next_place_and_then_by_all_of_it():
+    hurt = [Block("/f", 1, 2).wound()]
+    other = Copy("attic", "vault attic", {101: "attic/x@s1"})
+    copies = {NAME: [source(0, 1), other]}
+    tried: list[Cure] = []
+    order = []
+    while cures := next_cures(hurt, {NAME: dataset(3)}, copies, tried):
+        tried += cures
+        order += [(cure.copy, cure.base) for cure in cures]
+    assert order == [("", "tank@s0"), ("attic", None), ("", None)]
+
+
+def test_the_newest_snapshot_is_as_good_as_any():
+    (cure,) = next_cures([Block("/f", 2, 3).wound()], {NAME: dataset(3)}, {NAME: [source(0, 1, 2, 3)]})
+    assert (cure.base, cure.snapshot, cure.target.snapname) == ("tank@s1", "tank@s2", "s2")
+
+
+def test_metadata_is_not_sent_for():
+    for number, level in ((8, 1), (0, 0), (0, -1)):
+        wound = Wound(NAME, "/f", ("s0",), Logged(NAME, number, level, 0, 0))
+        assert next_cures([wound], {NAME: dataset(1)}, {NAME: [source(0)]}) == []
+        assert "no stream carries it" in unhealed([wound], {NAME: dataset(1)}, {NAME: [source(0)]}, {})[0].why
+
+
+def test_reasons():
+    there, copies = {NAME: dataset(2)}, {NAME: [source(0)]}
+    hurt = wounds(
+        [
+            Damage(METADATA, None, "<0x3d>"),
+            Damage(None, None, "<0x21>:<0x8>"),
+            Damage(NAME, "s0", "/f"),
+            Damage("cold/other", "s", "/f"),
+        ]
+    )
+    pool, unknown, data, other = unhealed(hurt, there, copies, {})
+    assert "own metadata" in pool.why
+    assert "two scrubs" in unknown.why
+    assert "what the source sends of it has other bytes" in data.why
+    assert not data.lost
+    assert "no snapshot" in other.why
+    (broke,) = unhealed(
+        wounds([Damage(NAME, "s0", "/f")]), there, copies, {NAME: "the stream broke off: bad"}
+    )
+    assert broke.why == "the source has it, but the stream broke off: bad"
+    wound = Wound(NAME, "/f", ("s0",))
+    (told,) = unhealed([wound], there, copies, {}, {wound: "it is in pieces"})
+    assert told.why == "it is in pieces"
+
+
+def test_the_error_log_tells_the_snapshots_that_names_leave_out():
+    there = {NAME: dataset(3)}
+    logged = [Logged(NAME, 8, 0, 3, 5), Logged(NAME, 9, 0, 0, 15)]
+    named = [Damage(NAME, None, "/f"), Damage(NAME, "s2", "/f"), Damage(METADATA, None, "<0x1>")]
+    found = located(logged, there, {(NAME, 8): "/f"}, named)
+    assert [(one.path, one.snapnames) for one in found] == [
+        ("/f", ("s1", "s2")),
+        ("<0x9>", ("s2",)),
+        ("<0x1>", ()),
+    ]
+    assert [str(one) for one in damages_of(found, named)] == [
+        "<metadata>:<0x1>",
+        f"{NAME}:/f",
+        f"{NAME}@s1:/f",
+        f"{NAME}@s2:/f",
+        f"{NAME}@s2:<0x9>",
+    ]
+    assert files(found) == 3
+
+
+@given(worlds(), st.booleans())
+def test_the_last_snapshot_that_has_a_block_is_found_with_few_looks(world, told):
+    """``told``: the log tells when a block was written; else its first snapshot does."""
+    count, blocks, _ = world
+    there, entries, looks = dataset(count), dict[Logged, Block](), 0
+    for number, block in enumerate(sorted(blocks, key=str)):
+        birth = 10 * block.born - 5
+        entries[Logged(NAME, 8 + number, 0, number, birth if told else 0, f"s{block.born}")] = block
+
+    def seen(at: int) -> dict[int, Object]:
+        return {
+            one.number: Object(
+                "/f", {one.block: 10 * block.born - 5 if block.born <= at < block.gone else 10 * at - 5}
+            )
+            for one, block in entries.items()
+        }
+
+    search = Search(there, entries)
+    search.births({one.number: seen(block.born)[one.number] for one, block in entries.items()})
+    while (snapshot := search.next_look()) is not None:
+        search.saw(snapshot, seen(int(snapshot.snapname[1:])))
+        looks += 1
+    assert {one: int(snap.snapname[1:]) + 1 for one, snap in search.newest().items()} == {
+        one: block.gone for one, block in entries.items()
+    }
+    assert looks < count
+    found = located(list(entries), {NAME: there}, {}, (), search.newest())
+    assert [(wound.snapnames, wound.exact) for wound in found] == [
+        (tuple(f"s{n}" for n in range(block.born, block.gone)), True) for block in entries.values()
+    ]
+
+
+def test_what_cannot_be_seen_block_by_block_goes_by_names():
+    there = {NAME: dataset(3)}
+    one = Logged(NAME, 8, 0, 3, 5)
+    search = Search(there[NAME], [one])
+    looked = search.next_look()
+    assert looked is not None
+    search.saw(looked, {})
+    assert search.next_look() is None
+    (wound,) = located([one], there, {(NAME, 8): "/f"}, [Damage(NAME, "s2", "/f")], search.newest())
+    assert (wound.snapnames, wound.exact) == (("s1", "s2"), False)
+
+
+def test_a_block_that_no_snapshot_has_has_no_oldest_one():
+    assert oldest(dataset(2), Wound(NAME, "/f", (), Logged(NAME, 8, 0, 0, 99))) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "cold/a@zvault_2026-11-21T09:00:00Z:/dir/a:/f",
+            ("cold/a", "zvault_2026-11-21T09:00:00Z", "/dir/a:/f"),
+        ),
+        ("cold/a@s1:<0x8>", ("cold/a", "s1", "<0x8>")),
+        ("cold/a:/f", ("cold/a", None, "/f")),
+        ("cold/my files@s:/f g", ("cold/my files", "s", "/f g")),
+        ("<0x21>:<0x8>", (None, None, "<0x21>:<0x8>")),
+        ("<metadata>:<0x3d>", (METADATA, None, "<0x3d>")),
+        ("/mnt/x/dir/f", ("cold/a", "s1", "/dir/f")),
+        ("/elsewhere/f", (None, None, "/elsewhere/f")),
+        ("cold/odd:/b@s:/f", ("cold/odd:/b", "s", "/f")),
+    ],
+)
+def test_names_of_zpool_status(text, found):
+    known = {"cold/a@s1", "cold/a", "cold/odd:/b@s"}
+    assert parse_damage(text, known, {"/mnt/x": "cold/a@s1", "/mnt": "cold/b"}) == Damage(*found)
+
+
+def test_a_file_is_counted_once():
+    assert files([Damage(NAME, "s0", "/f"), Damage(NAME, "s1", "/f"), Damage(NAME, None, "/g")]) == 2

@@ -1,0 +1,58 @@
+"""Traits of restored files against the snapshot's, and how what differs is told."""
+
+import stat
+
+from zvault.core.integrity.restored import (
+    KEPT,
+    Compared,
+    FileTraits,
+    Unlike,
+    differing_traits,
+    incomplete,
+)
+
+PLAIN = FileTraits(stat.S_IFREG | 0o4755, 0, 10, 5, 1_500_000_000_000_000_001, xattrs={"user.a": b"x"})
+
+
+def test_each_trait_is_told_with_both_sides() -> None:
+    assert list(differing_traits(PLAIN, PLAIN)) == []
+    other = FileTraits(
+        stat.S_IFREG | 0o700, 0, 0, 6, 1_500_000_000_000_000_002, xattrs={"system.posix_acl_access": b"\1"}
+    )
+    assert list(differing_traits(PLAIN, other)) == [
+        ("mode", "4755", "0700"),
+        ("owner", "0:10", "0:0"),
+        ("modification time", "1500000000.000000001", "1500000000.000000002"),
+        ("size", "5", "6"),
+        ("ACL system.posix_acl_access", "not set", "01"),
+        ("extended attribute user.a", "78", "not set"),
+    ]
+    link = FileTraits(stat.S_IFLNK | 0o777, 0, 0, 3, 1, link=b"a\n")
+    assert list(differing_traits(PLAIN, link)) == [("type", "file", "symbolic link")]
+    assert list(differing_traits(link, FileTraits(stat.S_IFLNK | 0o777, 0, 0, 9, 1, link=b"b"))) == [
+        ("link target", r"a\n", "b")
+    ]
+    node = FileTraits(stat.S_IFCHR | 0o600, 0, 0, 0, 1, device=259)
+    assert list(differing_traits(node, FileTraits(stat.S_IFCHR | 0o600, 0, 0, 0, 1, device=260))) == [
+        ("device number", "259", "260")
+    ]
+    folder = FileTraits(stat.S_IFDIR | 0o2775, 0, 0, 3, 1)
+    assert list(differing_traits(folder, FileTraits(stat.S_IFDIR | 0o2775, 0, 0, 99, 1))) == [], (
+        "no size of content"
+    )
+
+
+def test_no_more_are_kept_than_can_be_told() -> None:
+    compared = Compared()
+    assert compared.result == "same"
+    kept = compared.add([Unlike("/r", str(number), "missing", "file") for number in range(KEPT + 5)])
+    assert len(kept) == len(compared.differences) == KEPT
+    assert compared.more == 5
+    assert compared.result == "differs"
+    error = incomplete("/r", compared)
+    assert error.reason == "differs"
+    assert error.what == f"restored to /r, but {KEPT + 5} things are not as in the snapshot"
+    assert error.why.startswith("/r: 0: missing: not there, was file; ")
+    assert error.why.endswith(f"; and {KEPT + 2} more")
+    compared.commands += [f"zfs mount {name}" for name in "abcd"]
+    assert incomplete("/r", compared).next == "'zfs mount a'; 'zfs mount b'; 'zfs mount c'; and 1 more"

@@ -1,0 +1,427 @@
+"""Two pools as ``zfs`` would have them: what it refuses, and what becomes of the rest. It knows nothing of the planner.
+
+Written from zfs-send(8), zfs-receive(8), zfs-promote(8), zfs-rename(8) and what 2.3.9 did in the lab. Snapshots and
+bookmarks move with ``promote``; a receive finds its base only among the target's own snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from zvault.core.model import Base, Bookmark, Dataset, Snapshot, Tree
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.replication.plan_model import Action, Interrupted, Step, TransferPlan, sent_by
+from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
+
+
+class Illegal(Exception):
+    """zfs would refuse this."""
+
+
+@dataclass
+class Clock:
+    """Hands out transaction groups and GUIDs."""
+
+    now: int = 0
+
+    def tick(self) -> int:
+        self.now += 1
+        return self.now
+
+
+def below(name: str, top: str) -> bool:
+    """Whether a dataset is ``top`` or lies below it."""
+    return name == top or name.startswith(f"{top}/")
+
+
+@dataclass
+class Point:
+    """A snapshot (or bookmark). A ``quiet`` one was made while nothing had been written since the one before."""
+
+    guid: int
+    snapname: str
+    txg: int
+    held: bool = False
+    quiet: bool = False
+
+
+@dataclass
+class Partial:
+    """An interrupted receive of a snapshot, on top of ``base`` (0: a full stream); ``newborn`` made its dataset."""
+
+    to: int
+    base: int
+    newborn: bool
+    origin: int | None = None
+
+
+@dataclass
+class Data:
+    """One dataset. ``origin`` is the GUID of the snapshot that it is a clone of."""
+
+    guid: int
+    encrypted: bool = False
+    snaps: list[Point] = field(default_factory=list)
+    marks: list[Point] = field(default_factory=list)
+    origin: int | None = None
+    written: int = 0
+    partial: Partial | None = None
+    placeholder: bool = False
+
+    def copy(self) -> Data:
+        partial = replace(self.partial) if self.partial else None
+        return replace(self, snaps=list(self.snaps), marks=list(self.marks), partial=partial)
+
+    def named(self, snapname: str) -> Point:
+        for snap in self.snaps:
+            if snap.snapname == snapname:
+                return snap
+        raise Illegal(f"no snapshot @{snapname}")
+
+
+@dataclass
+class Pool:
+    """The datasets of one pool by name."""
+
+    clock: Clock
+    data: dict[str, Data] = field(default_factory=dict)
+
+    def get(self, name: str) -> Data:
+        if name not in self.data:
+            raise Illegal(f"{name} does not exist")
+        return self.data[name]
+
+    def owner(self, guid: int) -> str:
+        return next(name for name, data in self.data.items() if guid in {snap.guid for snap in data.snaps})
+
+    def free(self, name: str) -> None:
+        if name in self.data:
+            raise Illegal(f"{name} exists")
+        if name.rpartition("/")[0] not in self.data:
+            raise Illegal(f"the parent of {name} does not exist")
+
+    def create(self, name: str, *, encrypted: bool = False, placeholder: bool = False) -> None:
+        self.free(name)
+        self.data[name] = Data(self.clock.tick(), encrypted, placeholder=placeholder)
+
+    def snapshot(self, name: str, snapname: str) -> None:
+        data = self.get(name)
+        if snapname in {snap.snapname for snap in data.snaps}:
+            raise Illegal("the snapshot exists")
+        quiet = not data.written and bool(data.snaps)
+        data.snaps.append(Point(self.clock.tick(), snapname, self.clock.tick(), quiet=quiet))
+        data.written = 0
+
+    def cloned(self, name: str, guid: int) -> bool:
+        """Whether a dataset's snapshot has clones: of those that have a GUID in common it is the owner's."""
+        return any(guid == data.origin for data in self.data.values()) and self.owner(guid) == name
+
+    def destroy_snapshot(self, name: str, snapname: str) -> None:
+        snap = self.get(name).named(snapname)
+        if snap.held or self.cloned(name, snap.guid):
+            raise Illegal("held, or cloned")
+        self.data[name].snaps.remove(snap)
+
+    def destroy(self, name: str) -> None:
+        data = self.get(name)
+        if any(other.startswith(f"{name}/") for other in self.data):
+            raise Illegal("it has children")
+        if any(snap.held or self.cloned(name, snap.guid) for snap in data.snaps):
+            raise Illegal("a snapshot is held or cloned")
+        del self.data[name]
+
+    def rename(self, old: str, new: str) -> None:
+        self.get(old)
+        self.free(new)
+        if below(new, old):
+            raise Illegal("into itself")
+        self.data = {new + name[len(old) :] if below(name, old) else name: d for name, d in self.data.items()}
+
+    def clone(self, name: str, snapname: str, new: str) -> None:
+        origin = self.get(name)
+        snap = origin.named(snapname)
+        self.free(new)
+        self.data[new] = Data(self.clock.tick(), origin.encrypted, origin=snap.guid)
+
+    def promote(self, name: str) -> None:
+        data = self.get(name)
+        if data.origin is None:
+            raise Illegal("not a clone")
+        former = self.data[self.owner(data.origin)]
+        place = next(i for i, snap in enumerate(former.snaps) if snap.guid == data.origin)
+        moving = former.snaps[: place + 1]
+        if {snap.snapname for snap in moving} & {snap.snapname for snap in data.snaps}:
+            raise Illegal("a snapshot of that name exists")
+        last = moving[-1].txg
+        data.snaps, former.snaps = [*moving, *data.snaps], former.snaps[place + 1 :]
+        data.marks += [mark for mark in former.marks if mark.txg <= last]
+        former.marks = [mark for mark in former.marks if mark.txg > last]
+        data.origin, former.origin = former.origin, data.origin
+
+    def tree(self, root: str) -> Tree:
+        """What a listing shows."""
+        found = {}
+        for name in sorted(
+            (name for name in self.data if below(name, root)), key=lambda name: name.split("/")
+        ):
+            data = self.data[name]
+            origin = None
+            if data.origin is not None:
+                owner = self.owner(data.origin)
+                snapname = next(snap.snapname for snap in self.data[owner].snaps if snap.guid == data.origin)
+                origin = SnapshotName(f"{owner}@{snapname}")
+            found[name] = Dataset(
+                DatasetName(name),
+                data.guid,
+                "filesystem",
+                written=data.written,
+                resume_token="token" if data.partial else None,
+                encrypted=data.encrypted,
+                snapshots=tuple(
+                    Snapshot(DatasetName(name), s.snapname, s.guid, s.txg, s.txg) for s in data.snaps
+                ),
+                bookmarks=tuple(
+                    Bookmark(DatasetName(name), m.snapname, m.guid, m.txg, m.txg) for m in data.marks
+                ),
+                origin=origin,
+                placeholder=data.placeholder,
+            )
+        return Tree(found)
+
+    def lineage(self, name: str) -> Iterator[tuple[str, Point]]:
+        """The snapshots that a dataset can be sent from: its own and, up to its origin, those of its origin."""
+        data = self.get(name)
+        for snap in data.snaps:
+            yield name, snap
+        if data.origin is not None:
+            owner = self.owner(data.origin)
+            upto = next(snap.txg for snap in self.data[owner].snaps if snap.guid == data.origin)
+            yield from ((where, snap) for where, snap in self.lineage(owner) if snap.txg <= upto)
+
+
+class Stop(Exception):
+    """The power fails."""
+
+
+@dataclass
+class Pools:
+    """A source and a vault, and what carrying out a plan does to them; ``fuel`` is how much of it before the end.
+
+    ``given_up`` are the GUIDs of the snapshots that rollbacks took, ``sent`` those of the source datasets that the
+    vault has been given.
+    """
+
+    source: Pool
+    vault: Pool
+    fuel: int | None = None
+    given_up: set[int] = field(default_factory=set)
+    sent: set[int] = field(default_factory=set)
+
+    def copy(self) -> Pools:
+        clock = Clock(self.source.clock.now)
+        pools = (
+            Pool(clock, {n: d.copy() for n, d in pool.data.items()}) for pool in (self.source, self.vault)
+        )
+        return Pools(*pools, self.fuel, set(self.given_up), set(self.sent))
+
+    def burn(self) -> bool:
+        """Whether the power fails now."""
+        if self.fuel is None:
+            return False
+        self.fuel -= 1
+        return self.fuel < 0
+
+    def carry_out(self, plans: list[TransferPlan]) -> dict[str, Action]:
+        """As the executor does it; the datasets that did not go through, with the action of their plan."""
+        failed: dict[str, Action] = {}
+        done: set[str] = set()
+        for plan in plans:
+            assert set(plan.after) <= done | set(failed), "what comes before is planned before"
+            done.add(plan.dataset)
+            if failed.keys() & set(plan.after):
+                failed[plan.dataset] = plan.action
+                continue
+            for change in plan.changes:
+                self.change(change)
+            if plan.action is Action.CONFLICT:
+                failed[plan.dataset] = plan.action
+                continue
+            if plan.begins:
+                self.make_parents(plan.target)
+            for step in plan.steps:
+                self.stream(step, plan)
+                self.sent.add(self.source.data[plan.dataset].guid)
+        return failed
+
+    def make_parents(self, name: str) -> None:
+        parts = name.split("/")[:-1]
+        for depth in range(2, len(parts) + 1):
+            parent = "/".join(parts[:depth])
+            if parent not in self.vault.data:
+                self.vault.create(parent, placeholder=True)
+
+    def change(self, change: Change) -> None:
+        match change:
+            case Rename(old, new):
+                self.stop_if_due()
+                self.make_parents(new)
+                self.vault.rename(old, new)
+            case Abort(dataset):
+                self.stop_if_due()
+                data = self.vault.get(dataset)
+                if data.partial is None:
+                    raise Illegal("nothing to abort")
+                if data.partial.newborn:
+                    del self.vault.data[dataset]
+                data.partial = None
+            case Rollback(dataset, snapname, lost, written):
+                self.stop_if_due()
+                self.rollback(dataset, snapname, lost, written)
+            case Branch(origin, new):
+                holder, _, snapname = origin.partition("@")
+                if new not in self.vault.data:
+                    self.stop_if_due()
+                    self.make_parents(new)
+                    self.vault.clone(holder, snapname, new)
+                self.stop_if_due()
+                self.vault.promote(new)
+
+    def stop_if_due(self) -> None:
+        if self.burn():
+            raise Stop
+
+    def rollback(self, dataset: str, snapname: str, lost: tuple[str, ...], written: int) -> None:
+        data = self.vault.get(dataset)
+        place = data.snaps.index(data.named(snapname))
+        going = data.snaps[place + 1 :]
+        assert (tuple(snap.snapname for snap in going), data.written) == (lost, written), (
+            "all that is lost is told"
+        )
+        if any(snap.held or self.vault.cloned(dataset, snap.guid) for snap in going):
+            raise Illegal("held or cloned")
+        self.given_up |= {snap.guid for snap in going}
+        del data.snaps[place + 1 :]
+        data.written = 0
+
+    def stream(self, step: Step, plan: TransferPlan) -> None:
+        source = self.source.get(plan.dataset)
+        to = source.named(step.to.snapname)
+        base: Base | None = step.base
+        if plan.borrowed is not None and step is plan.steps[0]:
+            base = self.borrow(plan.dataset, plan.borrowed)
+        if step.token is not None:
+            self.resume(plan.target, to, over=step.over)
+            return
+        guid, is_clone = 0, False
+        if base is not None:
+            found = self.base(plan.dataset, base, to)
+            guid, is_clone = found.guid, isinstance(base, Snapshot) and base.dataset != plan.dataset
+        first = [source.named(snap.snapname) for snap in sent_by(step, self.tree_of(plan.dataset).snapshots)]
+        if step.intermediates and (is_clone or isinstance(base, Bookmark)):
+            raise Illegal("-I only from a snapshot of its own")
+        self.admit(plan.target, guid, is_clone, step, source)
+        for snap in first:
+            if self.burn():
+                self.vault.get(plan.target).partial = Partial(snap.guid, guid, self.newborn(plan.target))
+                raise Stop
+            self.arrive(plan.target, snap)
+            guid = snap.guid
+
+    def tree_of(self, name: str) -> Dataset:
+        return self.source.tree(name).datasets[name]
+
+    def newborn(self, target: str) -> bool:
+        data = self.vault.get(target)
+        return not data.snaps and not data.placeholder
+
+    def base(self, dataset: str, base: Base, to: Point) -> Point:
+        """What the name of a base means to ``zfs send``."""
+        if isinstance(base, Bookmark):
+            if base.dataset != dataset:
+                raise Illegal("a bookmark of another dataset")
+            points = [mark for mark in self.source.get(dataset).marks if mark.snapname == base.markname]
+        else:
+            points = [
+                snap
+                for where, snap in self.source.lineage(dataset)
+                if (where, snap.snapname) == (base.dataset, base.snapname)
+            ]
+        if not points or points[0].txg >= to.txg:
+            raise Illegal("not an earlier snapshot of the same history")
+        return points[0]
+
+    def borrow(self, dataset: str, base: Snapshot) -> Bookmark:
+        points = [snap for where, snap in self.source.lineage(dataset) if where == base.dataset]
+        point = next((snap for snap in points if snap.snapname == base.snapname), None)
+        if point is None:
+            raise Illegal("a bookmark is made of what is in the dataset's own history")
+        markname = f"zvault_{point.guid}"
+        self.source.get(dataset).marks.append(Point(point.guid, markname, point.txg))
+        return Bookmark(DatasetName(dataset), markname, point.guid, point.txg, point.txg)
+
+    def admit(self, target: str, base: int, is_clone: bool, step: Step, source: Data) -> None:
+        """Whether ``zfs receive`` takes a stream; makes the dataset of one that begins."""
+        there = self.vault.data.get(target)
+        if is_clone or base == 0:
+            if there is not None:
+                empty = not there.snaps and there.partial is None and base == 0 and not step.origin
+                if not (step.over and empty) or source.encrypted:
+                    raise Illegal("the target exists")
+                assert there.placeholder, "only over what zvault made to hold others"
+                return
+            self.vault.free(target)
+            self.vault.data[target] = Data(self.vault.clock.tick(), source.encrypted)
+            if is_clone:
+                holder, _, snapname = (step.origin or "@").partition("@")
+                snap = self.vault.get(holder).named(snapname)
+                if snap.guid != base:
+                    raise Illegal("the origin is another snapshot")
+                self.vault.data[target].origin = base
+            return
+        if step.origin or step.over:
+            raise Illegal("neither -o origin nor -F goes on")
+        if there is None or there.partial is not None:
+            raise Illegal("the target does not exist, or is being received into")
+        self.unchanged(there, base, source)
+
+    def unchanged(self, there: Data, base: int, source: Data) -> None:
+        place = next((i for i, snap in enumerate(there.snaps) if snap.guid == base), None)
+        if place is None:
+            raise Illegal("the target does not own the incremental source")
+        newer = there.snaps[place + 1 :]
+        if there.written or not all(snap.quiet for snap in newer) or (newer and source.encrypted):
+            raise Illegal("the target has been modified")
+
+    def resume(self, target: str, to: Point, *, over: bool) -> None:
+        there = self.vault.get(target)
+        waits = there.partial
+        if waits is None or waits.to != to.guid:
+            raise Illegal("another token")
+        if waits.base and not waits.newborn and (there.written or there.snaps[-1].guid != waits.base):
+            raise Illegal("the target has been modified")
+        if there.placeholder and not over:
+            raise Illegal("must specify -F")
+        if self.burn():
+            raise Stop
+        there.partial = None
+        self.arrive(target, to)
+
+    def arrive(self, target: str, snap: Point) -> None:
+        there = self.vault.get(target)
+        if snap.snapname in {other.snapname for other in there.snaps}:
+            raise Illegal("a snapshot of that name exists")
+        there.snaps.append(Point(snap.guid, snap.snapname, self.vault.clock.tick()))
+        there.placeholder = False
+
+    def interrupted(self) -> dict[str, Interrupted]:
+        """What the source says of each token on the vault."""
+        points = {point.guid for data in self.source.data.values() for point in (*data.snaps, *data.marks)}
+        found = {}
+        for name, data in self.vault.data.items():
+            if data.partial is not None:
+                known = data.partial.to in points and data.partial.base in {0, *points}
+                found[name] = Interrupted(
+                    "token", data.partial.to, "" if known else "a snapshot it needs is gone"
+                )
+        return found

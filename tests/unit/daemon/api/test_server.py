@@ -1,0 +1,94 @@
+"""What the daemon answers on its socket, by the client that zvaultctl uses: each answer is its route's document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.api.conforms import wrong_answer
+from tests.unit.cli.api_documents import daemon
+from zvault.api import routes
+from zvault.api.routes import Route
+from zvault.cli.client import Client
+from zvault.core.errors import NotFound, Refused
+from zvault.daemon.api import vaults as vaults_api
+from zvault.daemon.api.server import Api
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    status = daemon()
+    parts: list[Any] = [SimpleNamespace(), SimpleNamespace()]
+    served = Api(status, status.runs, status.history, status.runs.events, status.runs.vaults, *parts)
+    await served.listen(tmp_path / "s")
+    yield Client(tmp_path / "s")
+    await served.close()
+
+
+async def get(client: Client, route: Route[Any], **arguments: object) -> Any:
+    """The client blocks; the daemon is in this thread."""
+    return await asyncio.to_thread(client.get, route, arguments)
+
+
+async def test_the_status(client: Client):
+    found = await get(client, routes.STATUS)
+    assert wrong_answer(found, routes.STATUS) == []
+    assert [backup["name"] for backup in found["backups"]] == ["home"]
+
+
+async def test_the_history(client: Client):
+    found = await get(client, routes.HISTORY, backup="home", limit=5)
+    assert wrong_answer(found, routes.HISTORY) == []
+    assert [run["id"] for run in found["runs"]] == ["r1"]
+    with pytest.raises(NotFound, match="nope"):
+        await get(client, routes.HISTORY, backup="nope")
+    with pytest.raises(Refused, match="no number of runs"):
+        await get(client, routes.HISTORY, limit="many")
+
+
+async def test_the_events_of_a_run(client: Client):
+    runs = daemon().runs
+    emit = runs.emitter("r9", "home")
+    emit("run-started", trigger="hand")
+    emit("message", text="x" * 100_000)
+    figures = {"bytes": 0, "datasets": 0, "sent": 0, "pruned": 0, "seconds": 0.0}
+    emit("run-finished", trigger="hand", result="ok", error=None, **figures)
+    heard = await asyncio.to_thread(lambda: list(client.events("r9")))
+    assert [event["event"] for event in heard] == ["run-started", "message", "run-finished"]
+    with pytest.raises(NotFound, match="no run 'r8'"):
+        await asyncio.to_thread(lambda: list(client.events("r8")))
+
+
+async def test_a_long_answer(client: Client, monkeypatch: pytest.MonkeyPatch):
+    """With follow=1 it tells how it goes, and ends with the route's document; without, that is all."""
+
+    async def up(say: Callable[[str], None]) -> None:
+        say("connecting")
+
+    keeper = SimpleNamespace(name="cold", up=up)
+    monkeypatch.setattr(type(daemon().runs.vaults), "__getitem__", lambda _, name: keeper)
+
+    async def document(_: object) -> dict[str, str]:
+        return {"name": "cold"}
+
+    monkeypatch.setattr(vaults_api, "vault_document", document)
+    monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
+
+    def follow() -> tuple[list[str], Any]:
+        said, telling = [], client.followed(routes.VAULT_UP, vault="cold", follow=1)
+        while True:
+            try:
+                said.append(next(telling))
+            except StopIteration as end:
+                return said, end.value
+
+    assert await asyncio.to_thread(follow) == (["connecting"], {"vault": {"name": "cold"}})
+    answer = await asyncio.to_thread(lambda: client.post(routes.VAULT_UP, vault="cold"))
+    assert answer == {"vault": {"name": "cold"}}

@@ -1,0 +1,153 @@
+"""What is done between the announcement of a sleep and the sleep, and after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zvault.core.errors import DeviceGone, ToolMissing
+from zvault.daemon.monitors import sleep_monitor
+from zvault.daemon.monitors.sleep_monitor import LONG, Sleeper
+from zvault.ops.state.activity import Activity
+from zvault.ops.vaults.sleep import Rest
+from zvault.system.logind import Inhibitor
+
+
+class Host:
+    """logind, runs and vaults: what is asked of them, in order."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.heard: asyncio.Queue[bool | None] = asyncio.Queue()
+        self.problem: ToolMissing | None = None
+        self.now = 1e9
+        self.context: Any = SimpleNamespace(
+            activity=Activity(),
+            env=SimpleNamespace(
+                clock=SimpleNamespace(time=lambda: self.now),
+                config=SimpleNamespace(backup={"home": None}),
+                backup=lambda _: SimpleNamespace(vault="cold"),
+            ),
+        )
+        self.vault: Any = SimpleNamespace(name="cold", error=None, awake=SimpleNamespace(since=None))
+        self.spare: Any = SimpleNamespace(name="spare", error=None, awake=SimpleNamespace(since=None))
+        self.current: dict[str, object] = {}
+
+    @asynccontextmanager
+    async def sleeps(self) -> AsyncIterator[asyncio.Queue[bool | None]]:
+        if self.problem is not None:
+            raise self.problem
+        self.log.append("listens")
+        yield self.heard
+
+    @asynccontextmanager
+    async def inhibit(self, *, why: str, what: str, mode: str) -> AsyncIterator[Inhibitor]:
+        self.log.append(f"{mode} {what}")
+        yield Inhibitor(held=True)
+        self.log.append("lets it sleep")
+
+    async def put_down(self, why: str, within: float) -> set[str]:
+        assert 0 < within < 5
+        assert not self.context.activity.awake.is_set()
+        self.log.append(f"puts down: {why}")
+        return {"home"}
+
+    def reopen(self) -> None:
+        self.log.append("reopens")
+
+    async def lie_down(self, vault: Any, until: float, say: object) -> Rest:
+        self.log.append(f"{vault.name} lies down")
+        return Rest(scrub=vault.name == "spare")
+
+    async def get_up(self, vault: Any, rest: Rest, say: object, *, needed: bool) -> None:
+        then = " for a run" if needed else " and goes on with its scrub" if rest.scrub else ""
+        self.log.append(f"{vault.name} gets up{then}")
+        if vault.name == "cold":
+            raise DeviceGone("it did not come back")
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    it = Host()
+    for name in ("sleeps", "inhibit", "lie_down", "get_up"):
+        monkeypatch.setattr(sleep_monitor, name, getattr(it, name))
+
+    async def delay() -> float:
+        raise ToolMissing("logind does not answer", "", "")
+
+    monkeypatch.setattr(sleep_monitor, "longest_delay", delay)
+    monkeypatch.setattr(sleep_monitor, "AGAIN", 0.01)
+    return it
+
+
+@pytest.fixture
+async def it(host: Host) -> AsyncIterator[Sleeper]:
+    vaults: Any = SimpleNamespace(all=lambda: [host.vault, host.spare])
+    one = Sleeper(host.context, vaults, host, lambda stopped: host.log.append(f"starts {sorted(stopped)}"))  # type: ignore[arg-type]
+    task = asyncio.create_task(one.watch())
+    yield one
+    task.cancel()
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: Sleeper):
+    host.heard.put_nowait(True)
+    await settle()
+    assert host.log == [
+        "listens",
+        "delay sleep",
+        "puts down: the host goes to sleep",
+        "cold lies down",
+        "spare lies down",
+        "lets it sleep",
+    ]
+    assert not host.context.activity.awake.is_set()
+    host.log.clear()
+    host.heard.put_nowait(False)
+    await settle()
+    assert host.log == [
+        "reopens",
+        "cold gets up for a run",
+        "spare gets up and goes on with its scrub",
+        "starts ['home']",
+        "delay sleep",
+    ]
+    assert host.context.activity.awake.is_set()
+    assert isinstance(host.vault.error, DeviceGone)
+
+
+async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: Sleeper):
+    host.heard.put_nowait(True)
+    await settle()
+    host.heard.put_nowait(None)
+    await asyncio.sleep(0.05)
+    assert host.context.activity.awake.is_set()
+    assert host.log[-2:] == ["listens", "delay sleep"]
+
+
+async def test_without_logind_it_is_asked_again(host: Host, it: Sleeper):
+    await settle()
+    host.problem = ToolMissing("there is no logind", "", "start it")
+    host.heard.put_nowait(None)
+    await asyncio.sleep(0.05)
+    assert it.problem is host.problem
+    host.problem = None
+    await asyncio.sleep(0.05)
+    assert it.problem is None
+
+
+async def test_an_inhibitor_that_is_held_for_days_is_told(host: Host, it: Sleeper):
+    host.vault.awake.since = host.now - LONG + 1
+    assert it.warnings() == {}
+    host.now += 2 * 86400
+    (told,) = it.warnings().values()
+    assert "vault cold has kept the host awake for" in told

@@ -1,0 +1,147 @@
+"""How the daemon finds out whose a stall is, and what it has heard already."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zvault.core.diagnosis.stalls import PATIENCE, Sign, Stalls
+from zvault.core.errors import DeadlineExceeded, ZvaultError
+from zvault.daemon.monitors import stall_monitor as module
+from zvault.daemon.monitors.stall_monitor import Heard, StallWatch, devices_of, heard, patience
+from zvault.ops.vaults.lease import VaultLease
+from zvault.system.kernel_log import Record
+from zvault.system.state_files import LeaseStore
+
+HUNG = Sign("hung_task", "zfs hangs", pid=427, zfs=True)
+TXGS = "txg birth state\n8 0 S 0 0 0 0 0 0 0 0 0\n"
+
+
+class Tools:
+    """Programs, by the last word of their command line; what is not there fails, what is None hangs."""
+
+    def __init__(self, said: dict[str, str | None]) -> None:
+        self.said = said
+
+    async def run(self, argv: list[str], **_: object) -> Any:
+        text = self.said.get(argv[-1], "")
+        if text is None:
+            raise DeadlineExceeded("it hangs")
+        return SimpleNamespace(returncode=0 if text else 1, stdout=text)
+
+
+def watch(tmp_path: Path, said: dict[str, str | None]) -> StallWatch:
+    leases = LeaseStore(tmp_path / "lease")
+    found: list[Any] = []
+    for name, device, host in (("cold", "nbd0", None), ("nas", "rbd0", None), ("far", "nbd0", "peer")):
+        leases.put(f"vault/{name}", {"paths": [f"/dev/{device}"]})
+        config = SimpleNamespace(pool=f"{name}pool", host=host)
+        found.append(SimpleNamespace(name=name, lease=VaultLease(leases, name), config=config))
+    pools = {vault.name: vault.config for vault in found}
+    context: Any = SimpleNamespace(
+        env=SimpleNamespace(
+            runner=Tools(said),
+            paths=SimpleNamespace(run=tmp_path),
+            clock=SimpleNamespace(time=lambda: 1000.0),
+            vault=pools.__getitem__,
+        ),
+        records=SimpleNamespace(leases=leases),
+        activity=SimpleNamespace(asleep=False),
+    )
+    vaults: Any = SimpleNamespace(all=lambda: found)
+    return StallWatch(context, vaults, Stalls())
+
+
+async def test_a_device_is_that_of_the_vault_on_this_host(tmp_path: Path):
+    it = watch(tmp_path, {})
+    assert await it._owner(Sign("stuck_request", "", devices=("nbd0",))) == "cold"
+    assert await it._owner(Sign("deadman", "", pool="naspool")) == "nas"
+    assert await it._owner(Sign("deadman", "", pool="farpool")) is None
+
+
+async def test_a_hung_process_is_asked_for_its_pool(tmp_path: Path):
+    it = watch(tmp_path, {"/proc/427/cmdline": "zfs\0receive\0-s\0naspool/lab/tank\0"})
+    assert await it._owner(HUNG) == "nas"
+
+
+async def test_a_process_that_cannot_be_asked_waits_for_the_pool_that_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_since_boot", lambda: 100 * 10**9)
+    said: dict[str, str | None] = {"/proc/427/cmdline": None, "/proc/spl/kstat/zfs/coldpool/txgs": TXGS}
+    assert await watch(tmp_path, said)._owner(HUNG) == "cold"
+    monkeypatch.setattr(module, "_since_boot", lambda: 10**9)
+    assert await watch(tmp_path, said)._owner(HUNG) is None, "a second is no stall"
+
+
+async def test_what_is_told_names_the_vault(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    it = watch(tmp_path, {})
+    it._note("cold", Sign("deadman", "nbd0 is late", pool="coldpool"))
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == "vault cold: nbd0 is late"
+    assert {name: record.__dict__[name] for name in ("VAULT", "STALL")} == {
+        "VAULT": "cold",
+        "STALL": "deadman",
+    }
+
+
+def test_only_the_kernel_is_believed_and_nothing_is_heard_twice(tmp_path: Path):
+    it = watch(tmp_path, {})
+    it._heard.record = 10
+    stuck = "block nbd0: Connection timed out"
+    for record in (Record(9, True, stuck), Record(10, True, stuck), Record(11, False, stuck)):
+        it._hear_record(record)
+    assert it._signs.empty()
+    it._hear_record(Record(12, True, stuck))
+    it._hear_record(Record(12, True, stuck))
+    assert it._signs.qsize() == 1
+
+
+def test_the_next_daemon_of_this_boot_knows_what_was_told(tmp_path: Path):
+    it = watch(tmp_path, {})
+    assert (it._heard.record, it._heard.event) == (None, None)
+    it._write(Heard(12, 7, 99))
+    assert watch(tmp_path, {})._heard == Heard(12, 7, 99)
+    later = heard(LeaseStore(tmp_path / "heard", boot_id="another boot"))
+    assert (later.record, later.event) == (None, None)
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+async def test_events_that_end_at_once_are_told_unless_the_host_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asleep: bool
+):
+    async def follow(*_: object) -> None:
+        raise ZvaultError("'zpool events' ended", "cannot get event: signal received", "")
+
+    monkeypatch.setattr(module, "follow_lines", follow)
+    it = watch(tmp_path, {})
+    it.context.activity.asleep = asleep  # type: ignore[misc]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(it._openzfs(), 0.05)
+    assert ("cannot be followed" in caplog.text) is not asleep
+
+
+def test_devices_below_devices(tmp_path: Path):
+    (tmp_path / "bcache0" / "slaves" / "nbd0").mkdir(parents=True)
+    (tmp_path / "bcache0" / "slaves" / "nvme0n1p4").mkdir()
+    (tmp_path / "nbd0" / "slaves").mkdir(parents=True)
+    assert devices_of(["/dev/bcache0", "/dev/rbd1"], tmp_path) == {"bcache0", "nbd0", "nvme0n1p4", "rbd1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30\n", 30.0), ("0\n", PATIENCE), ("", PATIENCE), (None, PATIENCE)]
+)
+def test_patience_is_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, seconds: float
+):
+    file = tmp_path / "hung_task_timeout_secs"
+    monkeypatch.setattr(module, "TIMEOUT", file)
+    if text is not None:
+        file.write_text(text)
+    assert patience() == seconds

@@ -1,0 +1,150 @@
+"""What the lookout tells while a vault cannot be looked at, what it writes into the journal, and when it repairs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zvault.core.errors import DeviceGone
+from zvault.daemon.monitors import vault_monitor
+from zvault.daemon.monitors.vault_monitor import Lookout, trouble
+
+WELL: dict[str, Any] = {
+    "name": "cold",
+    "pool": "cold",
+    "state": "up",
+    "health": "ONLINE",
+    "devices": [],
+    "users": [],
+    "pinned": False,
+    "inhibitor": False,
+    "inhibitor_since": None,
+    "error": None,
+    "scrub": None,
+}
+LOST = {"name": "cold-0", "state": "gone", "detail": "its server died"}
+SICK = {**WELL, "state": "gone", "health": "SUSPENDED", "devices": [LOST]}
+
+
+class Vault:
+    """A vault whose looks give what the test says, or do not come back while ``hangs``."""
+
+    name = "cold"
+    moving = False
+    changed = 0.0
+    pinned = False
+    awake = SimpleNamespace(held=False, since=None)
+    context = SimpleNamespace(records=SimpleNamespace(conditions=SimpleNamespace(get=lambda name: None)))
+    error: DeviceGone | None = None
+
+    def __init__(self) -> None:
+        self.users: dict[str, int] = {}
+        self.document = WELL
+        self.hangs = False
+        self.looks = 0
+        self.repaired = 0
+        self.broken = False
+
+    async def repair(self, say: object) -> None:
+        self.repaired += 1
+        if self.broken:
+            raise DeviceGone("it does not answer")
+
+
+@pytest.fixture
+def vault(monkeypatch: pytest.MonkeyPatch) -> Vault:
+    it = Vault()
+
+    async def look(vault: Vault) -> dict[str, Any]:
+        vault.looks += 1
+        while vault.hangs:
+            await asyncio.sleep(0.01)
+        return vault.document
+
+    monkeypatch.setattr(vault_monitor, "vault_document", look)
+    monkeypatch.setattr(vault_monitor, "unknown_document", lambda _: {**WELL, "state": "down"})
+    monkeypatch.setattr(vault_monitor, "PATIENCE", 0.05)
+    return it
+
+
+@pytest.fixture
+def it(vault: Vault) -> Lookout:
+    vaults: Any = SimpleNamespace(all=lambda: [vault])
+    return Lookout(vaults)
+
+
+async def test_a_look_that_hangs_keeps_nobody_waiting(
+    it: Lookout, vault: Vault, monkeypatch: pytest.MonkeyPatch
+):
+    assert await it.documents() == [WELL]
+    vault.hangs = True
+    async with asyncio.timeout(1):
+        assert await it.documents() == [WELL]
+        monkeypatch.setattr(vault_monitor, "STALE", 0.0)
+        (told,) = await it.documents()
+    assert told["state"] == "gone"
+    assert "cannot be looked at" in told["error"]["what"]
+    assert vault.looks == 2, "no second look behind one that hangs"
+    vault.hangs = False
+    await asyncio.sleep(0.05)
+    assert await it.documents() == [WELL]
+
+
+async def test_what_was_seen_before_it_came_up_is_not_told_after(it: Lookout, vault: Vault):
+    vault.document = {**WELL, "state": "down"}
+    assert await it.documents() == [vault.document]
+    vault.document, vault.changed, vault.hangs = WELL, time.monotonic(), True
+    asyncio.get_running_loop().call_later(0.3, setattr, vault, "hangs", False)
+    assert await it.documents() == [WELL]
+
+
+async def test_a_look_that_began_before_it_came_up_is_begun_anew(it: Lookout, vault: Vault):
+    vault.document = {**WELL, "state": "down"}
+    await it.documents()
+    vault.hangs = True
+    await it.documents()
+    assert vault.looks == 2
+    vault.document, vault.changed, vault.hangs = WELL, time.monotonic(), False
+    assert await it.documents() == [WELL]
+    assert vault.looks == 3
+
+
+async def test_what_zvault_does_with_a_vault_is_told_though_a_look_is_late(it: Lookout, vault: Vault):
+    await it.documents()
+    vault.hangs, vault.users, vault.error = True, {"tank": 1}, DeviceGone("its server died")
+    (told,) = await it.documents()
+    assert told == {**WELL, "users": ["tank"], "error": vault.error.as_dict()}
+
+
+async def test_what_changes_is_told_once(it: Lookout, vault: Vault, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO)
+    for vault.document in (WELL, SICK, SICK, {**WELL, "state": "down", "health": None}):
+        await it.watch()
+    assert [record.getMessage() for record in caplog.records] == [
+        "vault cold: cold-0 is gone: its server died; its pool cold is SUSPENDED",
+        "vault cold is well again",
+    ]
+
+
+async def test_what_is_passing_is_not_told(it: Lookout, vault: Vault, caplog: pytest.LogCaptureFixture):
+    vault.moving, vault.document = True, SICK
+    await it.watch()
+    assert not caplog.records
+
+
+async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(it: Lookout, vault: Vault):
+    vault.broken = True
+    for _ in range(3):
+        await it.watch()
+        await asyncio.sleep(0)
+    assert vault.repaired == 1, "not before the pause is over"
+
+
+@pytest.mark.parametrize("state", ["up", "down", "partial"])
+def test_on_its_way_is_no_trouble(state: str):
+    assert trouble({**WELL, "state": state}) == ""

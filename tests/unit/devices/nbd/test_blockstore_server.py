@@ -1,0 +1,352 @@
+"""The block store as a device's server: what is run for it, and what becomes of what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.devices.s3_lease.test_takeover import MINE, Memory
+from zvault.config.device_specs.blockstore import BlockstoreServer, of_words
+from zvault.config.device_specs.nbd import parse_nbd
+from zvault.config.tables.device import Device
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed
+from zvault.devices.layer import Slot
+from zvault.devices.nbd import blockstore_server, guarded_server
+from zvault.devices.nbd.source import NbdSource
+from zvault.devices.nbd.target import UnixTarget, reach
+from zvault.devices.s3_lease.guard import Guard
+from zvault.devices.s3_lease.lease import Place, Store
+from zvault.system.credentials import credential_file
+from zvault.system.process.runner import HostRunner
+from zvault.system.systemd_units import Units, UnitState
+
+TEXT = "zvault:zv/cold size=10T endpoint=https://s3.example.org region=eu credential=zvault.s3"
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Slot:
+    return Slot("cold", 0, tmp_path)
+
+
+def spec(text: str) -> BlockstoreServer:
+    found = parse_nbd(text)
+    assert isinstance(found, BlockstoreServer)
+    return found
+
+
+def test_its_argv_says_all_that_the_plugin_must_know(slot: Slot):
+    argv = guarded_server.server_command(slot, spec(TEXT))
+    assert argv[:3] == ["nbdkit", "-f", f"--threads={blockstore_server.THREADS}"]
+    assert argv[argv.index("python") + 1] == str(blockstore_server.PLUGIN)
+    assert blockstore_server.PLUGIN.is_file()
+    assert f"status={slot.directory / 'cold-0.status'}" in argv
+    assert "create=yes" not in argv
+    words = argv[argv.index("python") + 2 :]
+    told = of_words([word for word in words if not word.startswith(("status=", "create="))])
+    assert (told.bucket, told.key, told.size, told.endpoint) == (
+        "zv",
+        "cold",
+        10 << 40,
+        "https://s3.example.org",
+    )
+    assert told.journal is not None, "there is always a journal"
+    assert "create=yes" in guarded_server.server_command(slot, spec(TEXT), create=True)
+
+
+def test_one_that_only_reads_has_neither_journal_nor_status(tmp_path: Path):
+    argv = blockstore_server.view_command(tmp_path / "s", spec(TEXT))
+    assert argv[:3] == ["nbdkit", "-f", "-r"]
+    words = dict(word.split("=", 1) for word in argv[argv.index("python") + 2 :])
+    assert words.pop("readonly") == "yes"
+    assert set(words) == {"bucket", "key", "size", "endpoint", "region", "credential"}
+
+
+def test_a_journal_in_memory_belongs_to_the_store_wherever_it_stands_in_the_vault(tmp_path: Path):
+    def journal(text: str, index: int) -> str | None:
+        argv = guarded_server.server_command(Slot("cold", index, tmp_path), spec(text))
+        return dict(word.partition("=")[::2] for word in argv).get("journal")
+
+    first = journal("zvault:zv/cold size=1T", 0)
+    assert first == journal("zvault:zv/cold uploads=8", 3)
+    assert first != journal("zvault:zv/hot", 0)
+    assert first != journal("zvault:zv/cold endpoint=https://h", 0)
+    assert journal("zvault:zv/cold mode=writeback journal=/srv/j", 0) == "/srv/j"
+
+
+def test_it_runs_below_a_guard_that_gives_it_time_and_knows_where_the_lease_is(slot: Slot):
+    device = Device.model_validate({"nbd": TEXT, "lease": "1m"})
+    argv = guarded_server.command(slot, device, spec(TEXT))
+    assert argv[argv.index("zvault.devices.s3_lease.guard") + 1 : argv.index("--")] == [
+        "guard",
+        "--bound=60",
+        f"--report={slot.directory / 'cold-0.why'}",
+        "--patience=600",
+    ]
+    found = Place.of(argv[argv.index("--") + 1 :])
+    assert str(found) == "s3://zv/cold.lease"
+    assert found.endpoint == "https://s3.example.org"
+    alone = Device.model_validate({"nbd": TEXT, "exclusive": False})
+    assert guarded_server.command(slot, alone, spec(TEXT))[0] == "nbdkit"
+
+
+async def test_its_unit_and_its_socket(slot: Slot):
+    source = NbdSource(HostRunner(), Units(HostRunner()))
+    device = Device.model_validate({"nbd": TEXT})
+    assert source.unit(slot, None, device) == "zvault-blockstore@cold-0.service"
+    assert (
+        source.unit(slot, {"kind": "blockstore", "serves": True}, None) == "zvault-blockstore@cold-0.service"
+    )
+    assert await reach(spec(TEXT), slot.server.socket) == UnixTarget(str(slot.server.socket))
+    (step,) = source.making(slot, device, "")
+    assert "make it in the bucket if it is not there" in step.what
+    assert "create=yes" in step.argv
+
+
+# What it says of itself
+
+
+def say(slot: Slot, **words: Any) -> None:
+    """As its server writes it."""
+    blockstore_server.status_file(slot.server).write_text(json.dumps(words))
+
+
+WRITEBACK = {"mode": "writeback", "journal_used": 3 << 30}
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ({"closed": False, "engine": WRITEBACK}, 3 << 30),
+        ({"closed": True, "engine": WRITEBACK}, 0),
+        ({"closed": False, "engine": {"mode": "strict", "journal_used": 4096}}, 0),
+        ({"closed": False, "engine": {"mode": "writeback", "journal_used": 112}}, 0),
+        ({"closed": False, "engine": None, "error": {"kind": "NotFound"}}, 0),
+    ],
+)
+def test_what_is_not_in_the_bucket(slot: Slot, words: dict[str, Any], left: int):
+    say(slot, **words)
+    assert blockstore_server.unfinished(blockstore_server.told(slot.server)) == left
+
+
+def test_nothing_said_is_nothing_known(slot: Slot):
+    assert blockstore_server.told(slot.server) is None
+    assert not blockstore_server.ready(slot.server)
+    assert blockstore_server.unfinished(None) == 0
+    blockstore_server.status_file(slot.server).write_text("[1")
+    assert blockstore_server.told(slot.server) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("NotFound", NotFound),
+        ("Denied", Refused),
+        ("Unreachable", DeviceGone),
+        ("Busy", Busy),
+        ("X", ToolFailed),
+    ],
+)
+def test_why_a_server_ended_is_its_own_word_before_the_guards(slot: Slot, kind: str, error: type[Exception]):
+    guarded_server.report_file(slot).write_text(
+        json.dumps({"kind": "ToolFailed", "what": "the device's server died", "why": "", "next": ""})
+    )
+    say(slot, error={"kind": kind, "what": "no store", "why": "no bucket", "next": "make one"})
+    found = guarded_server.last_words(slot)
+    assert type(found) is error
+    assert found is not None
+    assert (found.what, found.why, found.next) == ("no store", "no bucket", "make one")
+    say(slot, error=None)
+    found = guarded_server.last_words(slot)
+    assert found is not None
+    assert found.what == "the device's server died"
+
+
+def test_what_it_says_is_seen_with_its_device(slot: Slot):
+    source = NbdSource(HostRunner(), Units(HostRunner()))
+    say(slot, ready=True, engine=WRITEBACK)
+    found = source.look(slot, None, None)
+    assert found.told is not None
+    assert found.told["engine"] == WRITEBACK
+    unit = UnitState("zvault-blockstore@cold-0.service", True, "failed", "exit-code", 0)
+    data = {"spec": TEXT, "connections": 1, "serves": True, "kind": "blockstore", "number": 999, "pid": 1}
+    say(slot, error={"kind": "Refused", "what": "it ended", "why": "no room", "next": ""})
+    lost = source.look(slot, data, unit)
+    assert (lost.state, lost.detail) == ("gone", "it ended: no room")
+
+
+# Stopping
+
+
+@dataclass
+class FakeUnits:
+    """systemd, with one unit whose server says ``words`` when it ends."""
+
+    slot: Slot
+    words: dict[str, Any]
+    running: bool = True
+    deadlines: list[float] = field(default_factory=list)
+
+    async def state(self, unit: str) -> UnitState:
+        return UnitState(unit, True, "active" if self.running else "inactive", "success", 7 * self.running)
+
+    async def stop(self, unit: str, deadline: float) -> None:
+        assert unit == "zvault-blockstore@cold-0.service"
+        self.deadlines.append(deadline)
+        if self.running:
+            say(self.slot, **self.words)
+        self.running = False
+
+    @property
+    def units(self) -> Units:
+        return cast(Units, self)
+
+
+async def test_one_that_put_all_away_leaves_nothing(slot: Slot, tmp_path: Path):
+    server = guarded_server.server_of(slot, spec(TEXT))
+    journal = blockstore_server.memory_journal(server, spec(TEXT))
+    journal.mkdir()
+    (journal / "1").touch()
+    units = FakeUnits(slot, {"closed": True, "engine": WRITEBACK, "journal": str(journal)})
+    await blockstore_server.stop(server, units.units, pytest.fail)
+    assert list(tmp_path.iterdir()) == []
+    assert units.deadlines == [blockstore_server.STOP_DEADLINE]
+    assert blockstore_server.STOP_DEADLINE > 11 * 60, "longer than the unit's TimeoutStopSec"
+
+
+async def test_a_journal_of_the_users_is_never_removed(slot: Slot, tmp_path: Path):
+    server, journal = guarded_server.server_of(slot, spec(TEXT)), tmp_path / "disk" / "journal"
+    journal.mkdir(parents=True)
+    await blockstore_server.stop(
+        server, FakeUnits(slot, {"closed": True, "journal": str(journal)}).units, pytest.fail
+    )
+    assert journal.is_dir()
+
+
+async def test_a_journal_in_memory_outlives_a_server_that_was_killed(slot: Slot):
+    server = guarded_server.server_of(slot, spec(TEXT))
+    journal = blockstore_server.memory_journal(server, spec(TEXT))
+    journal.mkdir()
+    engine = {"mode": "strict", "journal_used": 4096}
+    units = FakeUnits(slot, {"closed": False, "engine": engine, "journal": str(journal)})
+    await blockstore_server.stop(server, units.units, pytest.fail)
+    assert journal.is_dir()
+
+
+async def test_what_is_left_in_the_journal_is_an_error_once_and_stays_known(slot: Slot):
+    server, said = guarded_server.server_of(slot, spec(TEXT)), list[str]()
+    units = FakeUnits(slot, {"closed": False, "engine": WRITEBACK, "error": {"why": "the store answers 503"}})
+    with pytest.raises(
+        DeviceGone, match="3G of cold-0 is not in the bucket: the store answers 503"
+    ) as caught:
+        await blockstore_server.stop(server, units.units, said.append)
+    assert "bring the vault up" in caught.value.next
+    assert said == []
+    await blockstore_server.stop(server, units.units, said.append)
+    assert "3G of cold-0 is not in the bucket, but in its journal" in said[0]
+    assert blockstore_server.unfinished(blockstore_server.told(server)) == 3 << 30
+
+
+# The guard
+
+
+def guard(memory: Memory, patience: float) -> Guard:
+    etag = memory.take(MINE)
+    return Guard(memory.store, MINE.__class__(*[*vars_of(memory), 2.0]), etag, memory.clock, patience)
+
+
+def vars_of(memory: Memory) -> list[Any]:
+    lease = memory.lease
+    assert lease is not None
+    return [lease.host, lease.address, lease.machine, lease.boot, lease.since]
+
+
+SLOW = "trap 'sleep 1.5; exit {code}' TERM; echo up >&2; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(("code", "given_back"), [(0, True), (1, False)])
+async def test_a_server_that_stops_has_its_time_and_the_lease_is_renewed_meanwhile(
+    code: int, given_back: bool
+):
+    import time
+
+    memory = Memory()
+    it = guard(memory, 20.0)
+    it.clock = type(it.clock)()  # of the host: what is waited for is a process
+    it.renewed = it.clock.now()
+    running = asyncio.ensure_future(it.run(["sh", "-c", SLOW.format(code=code)]))
+    await asyncio.sleep(2.0)  # until it has set its trap
+    before, began = memory.number, time.monotonic()
+    it.stop.set()
+    await asyncio.wait({running})
+    assert time.monotonic() - began > 1.4
+    assert memory.number - before >= 2, "it renews ten times within two seconds"
+    assert memory.lease is not None
+    assert memory.lease.held != given_back
+    if code:
+        with pytest.raises(ToolFailed, match="exit status 1"):
+            running.result()
+
+
+async def test_a_server_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch):
+    memory = Memory()
+    it = guard(memory, 0.3)
+    it.clock = type(it.clock)()
+    it.renewed = it.clock.now()
+    running = asyncio.ensure_future(it.run([sys.executable, "-c", HANGS.format(signal.SIGTERM)]))
+    await asyncio.sleep(0.5)
+    it.stop.set()
+    await asyncio.wait_for(running, 10)
+
+
+HANGS = "import signal, time; signal.signal({:d}, signal.SIG_IGN); time.sleep(60)"
+
+
+# Keys
+
+
+def keys(folder: Path, **sections: str) -> Path:
+    file = folder / "s3.keys"
+    file.write_text(
+        "".join(
+            f"[{name}]\naws_access_key_id = {value}\naws_secret_access_key = hunter2\n"
+            for name, value in sections.items()
+        )
+    )
+    return file
+
+
+@pytest.mark.parametrize(("words", "whose"), [([], "first"), (["profile=other"], "second")])
+def test_the_lease_has_the_same_keys_as_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], whose: str
+):
+    pytest.importorskip("boto3")
+    file = keys(tmp_path, default="first", other="second")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of somebody else")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter3")
+    place = Place.of(["bucket=zv", "key=cold", "region=eu", "endpoint=http://h:9", f"keys={file}", *words])
+    client: Any = Store(place)._objects._clients.get()
+    assert client._request_signer._credentials.access_key == whose
+    assert client.meta.region_name == "eu"
+    assert client.meta.endpoint_url == "http://h:9"
+
+
+def test_a_credential_is_systemds_or_else_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own, host = tmp_path / "own", tmp_path / "host"
+    for folder in (own, host):
+        folder.mkdir()
+        keys(folder, default="x").rename(folder / "zvault.s3")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(own))
+    assert credential_file("zvault.s3", (host,)) == own / "zvault.s3"
+    (own / "zvault.s3").unlink()
+    assert credential_file("zvault.s3", (host,)) == host / "zvault.s3"
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    with pytest.raises(NotFound, match="there is no credential other") as caught:
+        credential_file("other", (host,))
+    assert "ImportCredential=other" in caught.value.next

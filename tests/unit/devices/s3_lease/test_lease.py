@@ -1,0 +1,134 @@
+"""The lease's object in a store that speaks S3 over HTTP; with a real RGW it runs in the lab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.devices.s3_lease.test_takeover import MINE, THEIRS
+from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
+from zvault.devices.s3_lease.lease import Lease, Lost, Place, Store
+from zvault.devices.s3_lease.takeover import Clock, take
+from zvault.object_store.interface import Buffer
+
+pytest.importorskip("boto3")
+
+
+@pytest.fixture
+def server() -> Iterator[S3Server]:
+    with serving() as it:
+        yield it
+
+
+@pytest.fixture
+def store(server: S3Server) -> Store:
+    return Store(place(server, "access_key=KEY", "secret_key=SECRET"))
+
+
+def place(server: S3Server, *words: str) -> Place:
+    return Place.of([f"bucket={BUCKET}", "key=cold", f"endpoint-url={server.endpoint}", "style=path", *words])
+
+
+def keys(file: Path, access: str) -> None:
+    file.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = hunter2\n")
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_of_two_who_put_one_wins_whichever_form_of_etag_the_store_compares(
+    server: S3Server, store: Store, bare: bool
+):
+    server.bare = bare
+    assert store.read() is None
+    first = store.put(MINE, None)
+    with pytest.raises(Lost):
+        store.put(THEIRS, None)
+    second = store.put(MINE, first)
+    with pytest.raises(Lost):
+        store.put(THEIRS, first)
+    server.ahead = MINE.bound + 2
+    seen = store.read()
+    assert seen is not None
+    assert (replace(seen.lease, mark=""), seen.etag, seen.expired()) == (MINE, second, True)
+    server.store.delete(["cold.lease"])
+    with pytest.raises(Lost):
+        store.put(MINE, second)
+
+
+def test_a_store_is_seen_to_keep_to_conditions(server: S3Server, store: Store):
+    store.refuse_without_conditions(MINE)
+    assert not server.store.objects
+    put = server.store.put
+
+    def careless(key: str, data: Buffer, condition: str | None = None) -> str:
+        return put(key, data)
+
+    server.store.put = careless  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="has no lock"):
+        store.refuse_without_conditions(MINE)
+    assert not server.store.objects
+
+
+def test_what_is_there_is_looked_at_after_an_error(server: S3Server, store: Store):
+    """RGW answers one of two conditional puts with 500, and an answer may be lost."""
+
+    def taken(fault: str) -> str:
+        # Two requests see that it keeps to conditions, and a third one removes what they were tried on.
+        server.faults = ["", "", "", "", "", "", fault]
+        return take(store, MINE, resume=False, say=pytest.fail, clock=Clock())
+
+    etag = store.put(replace(MINE, held=False), None)
+    with pytest.raises(DeviceGone, match="500 InternalError"):
+        taken("InternalError")
+    seen = store.read()
+    assert seen is not None
+    assert seen.etag == etag
+    assert taken("lost") != etag
+    seen = store.read()
+    assert seen is not None
+    assert seen.lease.held
+    store.put(THEIRS, seen.etag)
+    with pytest.raises(Busy, match="held by there"):
+        take(store, MINE, resume=False, say=pytest.fail, clock=Clock())
+
+
+def test_what_may_pass_and_what_wants_a_person(server: S3Server, store: Store):
+    server.faults = ["SlowDown", "AccessDenied"]
+    with pytest.raises(DeviceGone, match=r"the lease s3://zvault/cold.lease cannot be had.*503 SlowDown"):
+        store.read()
+    with pytest.raises(Refused, match="403 AccessDenied"):
+        store.put(MINE, None)
+    server.store.put("cold.lease", b"something else")
+    with pytest.raises(Refused, match="is no lease"):
+        store.read()
+
+
+def test_keys_that_were_refused_are_read_again(server: S3Server, tmp_path: Path):
+    file = tmp_path / "s3.keys"
+    keys(file, "OLD")
+    store = Store(place(server, f"keys={file}"))
+    with pytest.raises(Refused, match="InvalidAccessKeyId"):
+        store.put(MINE, None)
+    keys(file, "KEY")
+    store.put(MINE, None)
+    secret = tmp_path / "secret"
+    store = Store(place(server, "access-key=KEY", f"secret-key=+{secret}"))
+    with pytest.raises(Refused, match="cannot be read"):
+        store.read()
+    secret.write_text("SECRET\n")
+    assert store.read() is not None
+
+
+def test_a_credential_that_is_not_there_is_told_at_once(server: S3Server):
+    with pytest.raises(NotFound, match=r"there is no credential zvault\.none"):
+        Store(place(server, "credential=zvault.none"))
+
+
+def test_a_lease_of_another_version_is_read(server: S3Server, store: Store):
+    server.store.put("cold.lease", MINE.as_bytes().replace(b'"host"', b'"later": 1, "host"'))
+    seen = store.read()
+    assert seen is not None
+    assert isinstance(seen.lease, Lease)

@@ -1,0 +1,69 @@
+"""An object store in memory that keeps to what S3 promises: conditions, ETags of contents, listings by pages."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Sequence
+
+from zvault.object_store.interface import NEW, Buffer, Listed, Missing, Overtaken
+
+
+class MemoryStore:
+    """A bucket. As with S3, equal contents have equal ETags, and a listing sees what changes while it is read.
+
+    ``objects`` may be looked at and changed by a test that has the store to itself. ``page`` is how many objects a
+    listing asks for at once.
+    """
+
+    def __init__(self, page: int = 1000) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.page = page
+        self._lock = threading.Lock()
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        data = self._find(key)
+        return data[start:] if length is None else data[start : start + length]
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        data = self._find(key)
+        return data[max(0, len(data) - length) :], len(data)
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        data = self._find(key)
+        return data, etag(data)
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        content = bytes(data)
+        with self._lock:
+            there = self.objects.get(key)
+            if condition is not None and condition != (NEW if there is None else etag(there)):
+                raise Overtaken(f"{key} was not put", "it is not what it should be", "")
+            self.objects[key] = content
+        return etag(content)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        while True:
+            with self._lock:
+                keys = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
+                found = [Listed(key, len(self.objects[key])) for key in keys[: self.page]]
+            yield from found
+            if len(keys) <= self.page:
+                return
+            after = found[-1].key
+
+    def delete(self, keys: Sequence[str]) -> None:
+        with self._lock:
+            for key in keys:
+                self.objects.pop(key, None)
+
+    def _find(self, key: str) -> bytes:
+        with self._lock:
+            if key not in self.objects:
+                raise Missing(f"{key} cannot be read", "there is no such object", "")
+            return self.objects[key]
+
+
+def etag(data: bytes) -> str:
+    """As S3 has it of an object put in one piece. Never NEW."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()

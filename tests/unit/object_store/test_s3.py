@@ -1,0 +1,449 @@
+"""S3Store against a server of its own that speaks S3 over HTTP; with a real RGW it runs in the lab."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
+from zvault.object_store.interface import (
+    NEW,
+    Denied,
+    Listed,
+    Missing,
+    ObjectStore,
+    Overtaken,
+    StoreError,
+    Unreachable,
+)
+
+pytest.importorskip("boto3")
+
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
+
+from zvault.object_store.s3 import S3Store
+from zvault.object_store.s3_client import S3Settings
+from zvault.object_store.s3_errors import Expired, told
+
+DATA = bytes(range(256)) * 40
+
+
+@pytest.fixture(autouse=True)
+def _no_other_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture
+def server() -> Iterator[S3Server]:
+    with serving() as it:
+        yield it
+
+
+@pytest.fixture
+def store(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
+    return make(server)
+
+
+def make(server: S3Server, **settings: object) -> S3Store:
+    given = {"bucket": BUCKET, "endpoint": server.endpoint, "style": "path"} | settings
+    return S3Store(S3Settings(**given))  # type: ignore[arg-type]
+
+
+def keys_file(path: Path, access: str, section: str = "default") -> None:
+    path.write_text(f"[{section}]\naws_access_key_id = {access}\naws_secret_access_key = S%EC/RET\n")
+
+
+def test_it_is_an_object_store(store: S3Store) -> None:
+    it: ObjectStore = store
+    tag = it.put("a/b c+ü", DATA)
+    assert it.read("a/b c+ü") == (DATA, tag)
+    assert not tag.startswith('"')
+    it.delete(["a/b c+ü", "never there"])
+    with pytest.raises(Missing):
+        it.read("a/b c+ü")
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_part_is_what_a_slice_of_the_object_is(server: S3Server, store: S3Store, ranges: bool) -> None:
+    server.ranges = ranges
+    store.put("one", DATA)
+    store.put("none", b"")
+    for start, length in [(0, 1), (5, 10), (0, None), (7, None), (len(DATA) - 3, 99), (3, 0), (len(DATA), 5)]:
+        stop = None if length is None else start + length
+        assert store.get("one", start, length) == DATA[start:stop], (start, length)
+    for length in (1, 30, len(DATA), len(DATA) + 9, 0):
+        assert store.tail("one", length) == (DATA[len(DATA) - min(length, len(DATA)) :], len(DATA))
+    assert store.get("none", 0, 5) == store.get("none", 9, 5) == b""
+    assert store.tail("none", 5) == (b"", 0)
+
+
+def test_every_buffer_can_be_put(store: S3Store) -> None:
+    for data in (DATA, bytearray(DATA), memoryview(DATA)[10:999], b""):
+        store.put("one", data)
+        assert store.get("one") == bytes(data)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_conditions_hold_whichever_form_of_etag_the_store_compares(
+    server: S3Server, store: S3Store, bare: bool
+) -> None:
+    server.bare = bare
+    first = store.put("one", b"1", NEW)
+    with pytest.raises(Overtaken):
+        store.put("one", b"2", NEW)
+    with pytest.raises(Overtaken):
+        store.put("one", b"2", "0" * 32)
+    second = store.put("one", b"2", first)
+    with pytest.raises(Overtaken):
+        store.put("one", b"3", first)
+    before = len(server.seen)
+    assert store.put("one", b"3", second) == store.read("one")[1]
+    with pytest.raises(Overtaken):
+        store.put("one", b"4", second)
+    assert len(server.seen) - before == 3, "the form is known by now"
+    store.delete(["one"])
+    with pytest.raises(Overtaken):
+        store.put("one", b"4", second)
+    assert server.store.objects == {}
+
+
+def test_of_many_writers_one_wins(store: S3Store) -> None:
+    def put(number: int) -> bool:
+        try:
+            store.put("one", str(number).encode(), NEW)
+        except Overtaken:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(put, range(24)))
+    assert sum(won) == 1
+    assert store.get("one") == str(won.index(True)).encode()
+
+
+def test_a_listing_is_whole_sorted_and_begins_where_it_is_told(server: S3Server, store: S3Store) -> None:
+    keys = [f"p/{number:03d} &ä" for number in range(10)]
+    for key in [*keys, "o", "q"]:
+        store.put(key, b"x" * len(key))
+    server.page = 4
+    server.seen.clear()
+    assert list(store.list("p/")) == [Listed(key, len(key)) for key in keys]
+    assert len(server.seen) == 3
+    assert [item.key for item in store.list("p/", keys[6])] == keys[7:]
+    assert list(store.list("p/", keys[9])) == []
+    server.seen.clear()
+    next(store.list("p/"))
+    assert len(server.seen) == 1, "no page before it is wanted"
+
+
+def test_many_objects_are_removed_a_thousand_at_once(server: S3Server, store: S3Store) -> None:
+    keys = [f"{number:04d}" for number in range(2100)]
+    server.store.objects.update(dict.fromkeys(keys, b"x"))
+    store.delete(keys[:2050])
+    assert sorted(server.store.objects) == keys[2050:]
+    assert len(server.seen) == 3
+    store.delete([])
+    assert len(server.seen) == 3
+
+
+def test_an_object_that_is_not_removed_is_told_of(server: S3Server, store: S3Store) -> None:
+    server.store.objects.update({"a": b"", "b kept": b""})
+    with pytest.raises(Denied, match="b kept"):
+        store.delete(["a", "b kept"])
+    assert set(server.store.objects) == {"b kept"}
+
+
+PASSING = [
+    "SlowDown",
+    "InternalError",
+    "ServiceUnavailable",
+    "TooManyRequests",
+    "RequestTimeout",
+    "BadGateway",
+]
+
+
+@pytest.mark.parametrize("fault", [*PASSING, "OperationAborted", "reset", "lost", "html"])
+def test_what_may_pass_is_unreachable_and_is_tried_once(server: S3Server, store: S3Store, fault: str) -> None:
+    store.put("one", DATA)
+    calls = (
+        lambda: store.get("one", 3, 9),
+        lambda: store.tail("one", 9),
+        lambda: store.put("two", DATA),
+        lambda: store.put("three", DATA, NEW),
+        lambda: list(store.list("")),
+        lambda: store.delete(["one"]),
+    )
+    for call in calls:
+        server.faults, before = [fault], len(server.seen)
+        with pytest.raises(Unreachable):
+            call()
+        assert len(server.seen) == before + 1
+    assert ("two" in server.store.objects) == (fault == "lost")
+    assert ("one" in server.store.objects) == (fault != "lost")
+
+
+def test_a_body_that_breaks_off_is_no_data(server: S3Server, store: S3Store) -> None:
+    store.put("one", DATA)
+    for call in (lambda: store.get("one"), lambda: store.get("one", 3, 900), lambda: store.tail("one", 900)):
+        for fault in ("cut", "less") if call() != DATA else ("cut",):
+            server.faults = [fault]
+            with pytest.raises(Unreachable):
+                call()
+    for fault in ("cut", "cut"):
+        server.faults = [fault]
+        with pytest.raises(Unreachable):
+            list(store.list(""))
+    assert store.get("one") == DATA
+
+
+def test_what_was_changed_on_its_way_is_refused(server: S3Server, store: S3Store) -> None:
+    server.faults = ["flip"]
+    with pytest.raises(Unreachable, match="XAmzContentSHA256Mismatch"):
+        store.put("one", DATA)
+    assert server.store.objects == {}
+
+
+def test_nothing_is_sent_that_only_amazon_understands(server: S3Server, store: S3Store) -> None:
+    store.put("one", DATA)
+    store.delete(["one"])
+    for _, _, headers in server.seen:
+        names = {name.lower() for name in headers}
+        assert not any("checksum" in name or "trailer" in name for name in names)
+        assert headers.get("Content-Encoding") is None
+
+
+def test_a_store_that_is_silent_or_gone_is_unreachable(server: S3Server, store: S3Store) -> None:
+    server.store.objects["one"] = DATA
+    quick = make(server, read_seconds=0.2)
+    server.faults = ["silent"]
+    began = time.monotonic()
+    with pytest.raises(Unreachable):
+        quick.get("one")
+    assert time.monotonic() - began < 20
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(Unreachable):
+        make(server, endpoint=f"http://127.0.0.1:{port}").get("one")
+
+
+def test_what_wants_a_person_is_denied(server: S3Server, store: S3Store) -> None:
+    for fault in ("AccessDenied", "NotImplemented"):
+        server.faults = [fault] * 2
+        calls: list[Callable[[], object]] = [lambda: store.get("one"), lambda: store.put("one", b"", NEW)]
+        for call in calls:
+            with pytest.raises(Denied) as seen:
+                call()
+            assert not seen.value.retryable
+            assert seen.value.next
+    other = make(server, bucket="another")
+    calls = [lambda: other.get("one"), lambda: other.put("one", b"", NEW), lambda: list(other.list(""))]
+    for call in calls:
+        with pytest.raises(Denied, match="NoSuchBucket"):
+            call()
+
+
+def test_keys_that_ran_out_may_be_renewed(server: S3Server, store: S3Store) -> None:
+    for fault in ("ExpiredToken", "RequestTimeTooSkewed"):
+        server.faults = [fault]
+        with pytest.raises(Expired) as seen:
+            store.get("one")
+        assert seen.value.retryable
+
+
+def test_a_put_that_another_one_crossed_is_not_decided(server: S3Server, store: S3Store) -> None:
+    for condition in (NEW, "0" * 32):
+        server.faults = ["ConditionalRequestConflict"]
+        with pytest.raises(Unreachable):
+            store.put("one", b"", condition)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), Unreachable),
+        (boto.ConnectTimeoutError(endpoint_url="x"), Unreachable),
+        (boto.ProxyConnectionError(proxy_url="x"), Unreachable),
+        (boto.SSLError(endpoint_url="x", error="UNEXPECTED_EOF_WHILE_READING"), Unreachable),
+        (boto.SSLError(endpoint_url="x", error="[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), Denied),
+        (ResponseParserError("no XML"), Unreachable),
+        (ConnectionResetError(), Unreachable),
+        (boto.CredentialRetrievalError(provider="x", error_msg="y"), Expired),
+        (boto.PartialCredentialsError(provider="x", cred_var="y"), Denied),
+        (boto.ParamValidationError(report="x"), Denied),
+    ],
+)
+def test_errors_of_boto3_itself(error: Exception, kind: type[StoreError]) -> None:
+    def fail() -> None:
+        with told("one cannot be read", "read"):
+            raise error
+
+    with pytest.raises(kind) as seen:
+        fail()
+    assert type(seen.value) is kind
+    assert seen.value.why
+    assert seen.value.next
+
+
+def test_no_keys_are_denied_and_looked_for_again(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make(server)
+    with pytest.raises(Denied, match="redentials"):
+        store.put("one", b"1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
+    store.put("one", b"1")
+
+
+def test_keys_of_a_profile(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys_file(tmp_path / "none", "KEY", "cold")
+    make(server, profile="cold").put("one", b"1")
+    with pytest.raises(Denied, match="warm"):
+        make(server, profile="warm").put("one", b"1")
+
+
+def test_keys_of_a_file_are_read_again_when_it_changed(server: S3Server, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    keys_file(path, "KEY")
+    store = make(server, keys=str(path))
+    store.put("one", b"1")
+    client = store._clients.get()
+    assert store._clients.get() is client
+    server.keys = {"OTHER"}
+    with pytest.raises(Denied):
+        store.put("one", b"2")
+    keys_file(path, "OTHER")
+    store.put("one", b"2")
+    keys_file(path, "KEY")  # before the old ones are refused
+    server.keys = {"KEY"}
+    store.put("one", b"3")
+    assert store.get("one") == b"3"
+
+
+def test_keys_of_a_file_that_is_not_there_yet(server: S3Server, tmp_path: Path) -> None:
+    store = make(server, keys=str(tmp_path / "s3"), profile="cold")
+    with pytest.raises(Denied, match="No such file"):
+        store.put("one", b"1")
+    keys_file(tmp_path / "s3", "KEY", "cold")
+    store.put("one", b"1")
+
+
+def test_keys_that_are_told_come_before_all_others(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "OTHER")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "OTHER")
+    secret = tmp_path / "secret"
+    store = make(server, access_key="KEY", secret_key=f"+{secret}")
+    with pytest.raises(Denied, match=f"{secret} cannot be read: No such file"):
+        store.put("one", b"1")
+    secret.write_text("SECRET\nand a note\n")
+    store.put("one", b"1")
+    assert "SECRET" not in repr(make(server, access_key="KEY", secret_key="SECRET").settings)
+
+
+def test_settings_of_a_servers_words() -> None:
+    words = {"bucket": "b", "endpoint": "http://h:9/", "style": "virtual", "region": "", "mode": "strict"}
+    assert S3Settings.of_words(words, "/keys") == S3Settings("b", "http://h:9", style="virtual", keys="/keys")
+    plugin = {"bucket": "b", "endpoint-url": "http://h", "access-key": "K", "secret-key": "+/s"}
+    wanted = S3Settings("b", "http://h", access_key="K", secret_key="+/s")
+    assert S3Settings.of_words(plugin, None) == wanted
+
+
+def test_the_age_of_an_object_is_by_the_stores_clock(server: S3Server, store: S3Store) -> None:
+    tag = store.put("one", b"1")
+    server.ahead = 90.0
+    data, found, age = store.read_aged("one")
+    assert (data, found) == (b"1", tag)
+    assert 89 <= age <= 95
+    with pytest.raises(Missing):
+        store.read_aged("none")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SECRET",
+        "[other]\naws_secret_access_key=SECRET",
+        "[default]\naws_secret_access_key = SECRET",
+        "[default\nSECRET",
+    ],
+)
+def test_a_file_without_keys_is_told_of_and_its_text_is_not(
+    server: S3Server, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    with pytest.raises(Denied) as seen:
+        make(server, keys=str(path)).get("one")
+    assert "SECRET" not in str(seen.value)
+    assert str(path) in str(seen.value)
+
+
+def test_a_new_object_is_stored_as_it_is_told(server: S3Server, store: S3Store) -> None:
+    told = make(server, storage_class="STANDARD_IA", sse="aws:kms", sse_kms_key_id="key-1")
+    told.put("one", b"1", NEW)
+    headers = {name.lower(): value for name, value in server.seen[-1][2].items()}
+    assert headers["x-amz-storage-class"] == "STANDARD_IA"
+    assert headers["x-amz-server-side-encryption"] == "aws:kms"
+    assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
+
+
+def test_the_bucket_may_stand_in_the_hosts_name(
+    server: S3Server, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _host, *rest, **more: real("127.0.0.1", *rest, **more))
+    virtual = make(server, endpoint=f"http://s3.example.org:{server.server_port}", style="virtual")
+    virtual.put("one", b"1")
+    assert server.seen[-1][2]["Host"] == f"{BUCKET}.s3.example.org:{server.server_port}"
+    assert store.get("one") == b"1"
+
+
+def test_settings_that_cannot_be_used_are_denied(server: S3Server, store: S3Store) -> None:
+    for wrong in ({"endpoint": "nonsense"}, {"region": "no region"}, {"bucket": "no/bucket at all"}):
+        with pytest.raises(Denied):
+            make(server, **wrong).get("one")
+
+
+def test_connections_are_kept_and_shared(server: S3Server, store: S3Store) -> None:
+    store.put("one", DATA)
+    for number in range(10):
+        assert store.get("one", number, 50) == DATA[number : number + 50]
+        with pytest.raises(Missing):
+            store.get("two")
+    assert server.connections == 1
+    gate = threading.Barrier(4)
+
+    def read(number: int) -> bytes:
+        gate.wait()
+        return b"".join(store.get("one", start, 10) for start in range(number, 1000, 40))
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(read, (0, 10, 20, 30)))
+    assert found == [b"".join(DATA[s : s + 10] for s in range(n, 1000, 40)) for n in (0, 10, 20, 30)]
+    assert server.connections <= 5
+
+
+def test_errors_say_what_why_and_next(server: S3Server, store: S3Store) -> None:
+    server.faults = ["SlowDown"]
+    with pytest.raises(StoreError) as seen:
+        store.get("seg/1")
+    assert str(seen.value) == (
+        "seg/1 cannot be read: the store answers 503 SlowDown: so it is."
+        " Next: see that the store is up and the network reaches it"
+    )

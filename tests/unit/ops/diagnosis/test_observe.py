@@ -1,0 +1,93 @@
+"""A vault watched where nothing can be asked of a pool: what is known all the same is told, in time."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ops import ops_world
+from zvault.core.diagnosis.observations import LastRun
+from zvault.core.errors import Refused
+from zvault.core.names import DatasetName
+from zvault.ops.context import Context
+from zvault.ops.diagnosis import observe
+from zvault.ops.diagnosis.doctor import doctor_document, watched_for
+from zvault.ops.stream.stream import Progress, UnderWay
+from zvault.ops.vaults.vault import Vaults
+
+STILL = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    found: list[subprocess.Popen[bytes]] = []
+    yield found
+    for one in found:
+        one.kill()
+        one.wait()
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    found = ops_world.context(folder=tmp_path, limit="8M")
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "local.toml").write_text("")
+    return found
+
+
+def stream(context: Context, started: list[subprocess.Popen[bytes]], *argvs: list[str]) -> None:
+    """Programs joined by pipes, told of as the stages of a stream."""
+    names = (["zfs", "send"], ["python3", "throttle.py"], ["zfs", "receive"])
+    programs = []
+    before = None
+    for argv, name in zip(argvs, names, strict=True):
+        one = subprocess.Popen(argv, stdin=before, stdout=subprocess.PIPE)
+        before = one.stdout
+        started.append(one)
+        programs.append((name, one.pid))
+    progress = Progress(None, programs=programs)
+    context.activity.streams["b", "tank"] = UnderWay("b", "cold", DatasetName("tank"), progress)
+
+
+async def test_a_source_that_gives_nothing(context: Context, started: list[subprocess.Popen[bytes]]):
+    stream(context, started, STILL, ["cat"], ["cat"])
+    found = await doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5)
+    assert found["verdict"]["bound"] == "source"
+    (flow,) = found["streams"]
+    assert [stage["name"] for stage in flow["stages"]] == ["zfs send", "throttle", "zfs receive"]
+    assert [stage["full"] for stage in flow["stages"]] == [None, 0.0, 0.0]
+
+
+async def test_a_throttle_that_lets_nothing_pass(context: Context, started: list[subprocess.Popen[bytes]]):
+    stream(context, started, ["cat", "/dev/zero"], STILL, ["cat"])
+    found = await doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5)
+    assert found["verdict"]["bound"] == "limit"
+    assert found["verdict"]["knob"]["now"] == "8M"
+
+
+async def test_a_pool_that_hangs_is_not_waited_for(context: Context, monkeypatch: pytest.MonkeyPatch):
+    async def never(*_: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(observe, "LOOK_DEADLINE", 3.0)
+    monkeypatch.setattr("zvault.ops.vaults.vault.ManagedVault.imported", never)
+    began = time.monotonic()
+    last = LastRun("b", 1 << 20, 2.0, "its requests were small")
+    found = await doctor_document(context, Vaults(context), context.env.vault("cold"), 0.5, last)
+    assert time.monotonic() - began < 15
+    assert found["verdict"]["bound"] == "nothing"
+    assert found["verdict"]["why"] == "its requests were small"
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "61", "nan", "-1"])
+def test_how_long_to_watch(text: str):
+    with pytest.raises(Refused):
+        watched_for(text)
+    assert watched_for(None) == 5.0
+    assert watched_for("2.5") == 2.5

@@ -1,0 +1,431 @@
+"""The last base is sacred: what is held and bookmarked when the power fails between any two changes."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.ops.ops_world import Crash, Host, context, dataset, snap, snapname, with_source
+from zvault.core.errors import Conflict
+from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.core.names import DatasetName
+from zvault.core.replication.plan_model import Step, TransferPlan
+from zvault.core.replication.planner import plan_tree
+from zvault.core.replication.progress import Meter
+from zvault.ops.replication.base_guard import Guard, hold_tag, mark_name, marks_by_vault, perhaps_held
+from zvault.ops.replication.bases import Bases
+from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
+from zvault.ops.replication.sides_and_plan import ours_of
+from zvault.ops.replication.transfer import Transfers
+
+COLD, CLOUD = 0x1F, 0x2E
+
+
+class Faked(Transfers):
+    """The real order of a transfer; only the stream is made of thin air."""
+
+    def __init__(self, host: Host) -> None:
+        async def nothing(_: str) -> None:
+            pass
+
+        where = context()
+        with_source(where, SimpleNamespace(lzc=host, held=host.held, forget=lambda _: None))
+        zfs = SimpleNamespace(make_parents=nothing, abort_receive=nothing)
+        vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
+        opened = OpenBackup(where, where.env.backup("b"), vault, lambda *_, **__: None)
+        sides = host.sides()
+        plans = plan_tree(sides.pairing, sides.vault, wanted=ours_of(opened.backup))
+        plan = RunPlan(sides, plans, Bases(opened.source, COLD), Estimates(opened), {}, {})
+        super().__init__(opened, plan, Meter())
+        self.host = host
+
+    async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
+        """The snapshots arrive one by one: each is a change after which the power may fail."""
+        start = step.base.createtxg if step.base else 0
+        between = step.intermediates
+        for arriving in self.host.snapshots:
+            if (start < arriving.createtxg < step.to.createtxg and between) or arriving.guid == step.to.guid:
+                self.host.change(f"receive {arriving.snapname}")
+                self.host.vault = [*(self.host.vault or ()), arriving]
+
+
+async def run(host: Host) -> None:
+    """One run's transfer, planned on what a listing shows."""
+    faked = Faked(host)
+    (plan,), bases = faked.plan.plans, faked.plan.bases
+    await bases.learn([faked.plan.sides.source.datasets[plan.dataset]])
+    await faked.cover()
+    await faked.carry_out(plan)
+    for error in (await bases.wait_advanced()).values():
+        raise error
+
+
+def is_safe(host: Host) -> bool:
+    """Whether the next incremental's base is kept for this vault; another vault's hold may go at any moment."""
+    if not host.vault:
+        return True
+    base = host.vault[-1]
+    return hold_tag(COLD) in host.holds[base.name] or f"tank#{mark_name(COLD, base.guid)}" in host.marks
+
+
+def fresh() -> Host:
+    return Host(snapshots=[snap(1), snap(2), snap(3)])
+
+
+async def advanced() -> Host:
+    """The vault has the first snapshot; three more came since, and one by hand."""
+    host = Host(snapshots=[snap(1)])
+    await run(host)
+    host.snapshots += [snap(2), snap(3), snap(4, name="by-hand"), snap(5)]
+    host.holds[snap(1).name].add("somebody")
+    host.holds[snap(2).name].add(hold_tag(CLOUD))
+    host.marks[f"tank#{mark_name(CLOUD, 102)}"] = snap(2)
+    host.marks["tank#mine"] = snap(1)
+    host.changes, host.log = 0, []
+    return host
+
+
+def assert_nothing_leaked(host: Host) -> None:
+    """Only the base is held and bookmarked for this vault; what others hold is as it was."""
+    assert host.vault
+    newest = host.vault[-1]
+    assert [name for name, tags in host.holds.items() if hold_tag(COLD) in tags] == [newest.name]
+    ours = [mark for mark in host.marks if mark.startswith(f"tank#zvault_{COLD:x}_")]
+    assert ours == [f"tank#{mark_name(COLD, newest.guid)}"]
+
+
+def assert_others_are_untouched(host: Host) -> None:
+    assert host.holds[snap(1).name] == {"somebody"}
+    assert hold_tag(CLOUD) in host.holds[snap(2).name]
+    assert {"tank#mine", f"tank#{mark_name(CLOUD, 102)}"} <= set(host.marks)
+
+
+async def test_a_first_run_holds_and_bookmarks_what_the_vault_has() -> None:
+    host = fresh()
+    await run(host)
+    assert [s.snapname for s in host.vault or ()] == [snapname(1), snapname(2), snapname(3)]
+    assert_nothing_leaked(host)
+
+
+async def test_the_old_base_goes_only_after_the_new_one_is_safe() -> None:
+    host = await advanced()
+    await run(host)
+    assert_nothing_leaked(host)
+    assert_others_are_untouched(host)
+    last_arrival = max(i for i, what in enumerate(host.log) if what.startswith("receive"))
+    assert host.log[last_arrival + 1 :] == [
+        f"bookmark {snapname(5)}",
+        f"release {snapname(3)}",
+        "destroy 1 bookmarks",
+    ]
+
+
+async def crashed(host: Host, at: int) -> bool:
+    host.crash_at, host.changes = at, 0
+    try:
+        await run(host)
+    except Crash:
+        return True
+    finally:
+        host.crash_at = None
+    return False
+
+
+@pytest.mark.parametrize("world", ["fresh", "advanced"])
+async def test_after_a_crash_anywhere_the_base_is_safe_and_the_next_run_tidies_up(world: str) -> None:
+    for at in range(1, 40):
+        host = fresh() if world == "fresh" else await advanced()
+        fell = await crashed(host, at)
+        if not _mid_stream(host):
+            assert is_safe(host), f"before change {at}: {host.log}"
+        await run(host)
+        assert is_safe(host)
+        assert_nothing_leaked(host)
+        if world == "advanced":
+            assert_others_are_untouched(host)
+        if not fell:
+            return
+    pytest.fail("a run never ended")
+
+
+def _mid_stream(host: Host) -> bool:
+    """Whether the last that happened is that a snapshot of many arrived which is not the stream's last."""
+    return bool(host.log) and host.log[-1] == f"receive {snapname(2)}"
+
+
+@pytest.mark.parametrize("world", ["fresh", "advanced"])
+async def test_a_stream_of_many_that_breaks_off_leaves_a_base_that_is_safe(world: str) -> None:
+    for at in range(1, 40):
+        host = fresh() if world == "fresh" else await advanced()
+        if not await crashed(host, at):
+            return
+        assert is_safe(host), f"before change {at}: {host.log}"
+
+
+async def test_two_crashes_in_a_row_do_no_more_harm_than_one() -> None:
+    for first in range(1, 12):
+        for second in range(1, 12):
+            host = await advanced()
+            await crashed(host, first)
+            await crashed(host, second)
+            await run(host)
+            assert_nothing_leaked(host)
+            assert_others_are_untouched(host)
+
+
+async def test_an_advanced_base_needs_no_change_at_all() -> None:
+    host = fresh()
+    await run(host)
+    host.changes = 0
+    await run(host)
+    assert host.changes == 0
+
+
+async def test_a_base_that_lost_its_protection_gets_it_back() -> None:
+    host = fresh()
+    await run(host)
+    host.holds.clear()
+    host.marks.clear()
+    await run(host)
+    assert_nothing_leaked(host)
+
+
+async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
+    host = fresh()
+    guard = Guard(host, COLD, DatasetName("tank"))  # type: ignore[arg-type]
+    await guard.cover(*host.snapshots)
+    await guard.cover(*host.snapshots[1:])
+    assert host.log == [f"bookmark {snapname(1)}", f"hold {snapname(1)} {snapname(2)} {snapname(3)}"]
+    host.vault = list(host.snapshots)
+    await guard.advance(host.snapshots[-1])
+    assert_nothing_leaked(host)
+
+
+async def test_a_guard_knows_from_a_listing_what_is_its_own() -> None:
+    host = await advanced()
+    guard = Guard.of(host, COLD, host.source(), host.holds)  # type: ignore[arg-type]
+    assert guard.held == {snap(1).name: snap(1)}
+    assert guard.marks == {f"tank#{mark_name(COLD, 101)}": 1}
+
+
+# What is asked for its holds
+
+
+def unasked(host: Host) -> list[str]:
+    """What is held for the vault, and would not be asked whether it is."""
+    asked = {snap.name for snap in perhaps_held(host.source(), COLD)}
+    return [name for name, tags in host.holds.items() if hold_tag(COLD) in tags and name not in asked]
+
+
+def test_of_a_dataset_with_an_advanced_base_only_what_came_since_its_base_is_asked() -> None:
+    marks = [
+        Bookmark(DatasetName("tank"), mark_name(vault, 100 + n), 100 + n, n, 0)
+        for vault, n in ((CLOUD, 1), (COLD, 3))
+    ]
+    source = dataset("tank", *(snap(number) for number in range(1, 6)), *marks)
+    assert perhaps_held(source, COLD) == [snap(3), snap(4), snap(5)]
+    assert perhaps_held(source, 0x77) == source.snapshots
+    assert perhaps_held(replace(source, origin="tank/x@s"), COLD) == source.snapshots
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("run"), st.none()),
+            st.tuples(st.just("crash"), st.integers(1, 12)),
+            st.tuples(st.just("snapshots"), st.integers(1, 3)),
+            st.tuples(st.just("vault goes back"), st.integers(0, 4)),
+            st.tuples(st.just("prune"), st.integers(0, 8)),
+            st.tuples(st.just("lose the marks"), st.none()),
+        ),
+        max_size=12,
+    )
+)
+async def test_whatever_breaks_off_nothing_is_held_that_is_not_asked(
+    story: list[tuple[str, int | None]],
+) -> None:
+    """The bookmarks tell where to look: after any crash, and also where a vault was put back to an older state."""
+    host, taken = fresh(), 3
+    for what, number in story:
+        count = number or 0
+        if what == "run":
+            with contextlib.suppress(Conflict):  # the two sides may have nothing in common any more
+                await run(host)
+                assert_nothing_leaked(host)
+        elif what == "crash":
+            with contextlib.suppress(Conflict):
+                await crashed(host, count)
+        elif what == "snapshots":
+            host.snapshots += [snap(taken + more) for more in range(1, count + 1)]
+            taken += count
+        elif what == "vault goes back" and host.vault:
+            host.vault = host.vault[:count] or None
+        elif what == "prune" and host.vault:
+            free = [one for one in host.snapshots[: count % len(host.snapshots)] if not host.holds[one.name]]
+            host.snapshots = [one for one in host.snapshots if one not in free or one == host.vault[-1]]
+        elif what == "lose the marks":
+            host.marks.clear()
+        assert unasked(host) == [], host.log
+
+
+@dataclass
+class Family:
+    """Datasets that are clones of one another, each with the snapshots that are held and marked of it (by age)."""
+
+    snaps: dict[str, list[int]]
+    origin: dict[str, tuple[str, int] | None]
+    held: set[int] = field(default_factory=set)
+    marks: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    now: int = 0
+
+    def listed(self, name: str) -> Dataset:
+        marks = [Bookmark(DatasetName(name), mark_name(COLD, n), n, n, 0) for n in sorted(self.marks[name])]
+        origin = self.origin[name]
+        return dataset(
+            name,
+            *(Snapshot(DatasetName(name), f"s{n}", n, n, n) for n in self.snaps[name]),
+            *marks,
+            origin=f"{origin[0]}@s{origin[1]}" if origin else None,
+        )
+
+    def snapshot(self, name: str) -> None:
+        self.now += 1
+        self.snaps[name].append(self.now)
+
+    def clone(self, name: str) -> None:
+        if self.snaps[name]:
+            new = f"tank/c{len(self.snaps)}"
+            self.snaps[new], self.origin[new] = [], (name, self.snaps[name][self.now % len(self.snaps[name])])
+
+    def promote(self, name: str) -> None:
+        """As the kernel does it: snapshots and bookmarks up to the origin change their owner."""
+        if (origin := self.origin[name]) is None:
+            return
+        former, last = origin
+        moving = [n for n in self.snaps[former] if n <= last]
+        self.snaps[name] = moving + self.snaps[name]
+        self.snaps[former] = [n for n in self.snaps[former] if n > last]
+        marks = {n for n in self.marks[former] if n <= last}
+        self.marks[name] |= marks
+        self.marks[former] -= marks
+        self.origin[name], self.origin[former] = self.origin[former], (name, last)
+        for other, at in self.origin.items():
+            if at is not None and at[0] == former and at[1] in moving and other != former:
+                self.origin[other] = (name, at[1])
+
+    async def advance(self, name: str, calls: int) -> None:
+        """The first calls of a run for the newest snapshot; then the power fails."""
+        if self.snaps[name]:
+            there = self.listed(name)
+            asked = {
+                snap.name: {hold_tag(COLD)} for snap in perhaps_held(there, COLD) if snap.guid in self.held
+            }
+            changes = FamilyLzc(self, name, calls)
+            with contextlib.suppress(Crash):
+                await Guard.of(changes, COLD, there, asked).advance(there.snapshots[-1])
+
+
+@dataclass
+class FamilyLzc:
+    family: Family
+    name: str
+    left: int
+
+    def numbers(self, names: Iterable[str]) -> set[int]:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+        return {
+            int(name.partition("@s")[2] or name.rpartition("_")[2], 10 if "@" in name else 16)
+            for name in names
+        }
+
+    async def hold(self, names: Sequence[str], _: str) -> None:
+        self.family.held |= self.numbers(names)
+
+    async def release(self, names: Sequence[str], _: str) -> None:
+        self.family.held -= self.numbers(names)
+
+    async def bookmark(self, marks: Mapping[str, str]) -> None:
+        self.family.marks[self.name] |= self.numbers(marks.values())
+
+    async def destroy_bookmarks(self, names: Sequence[str]) -> None:
+        self.family.marks[self.name] -= self.numbers(names)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["snapshot", "snapshot", "advance", "advance", "clone", "promote"]),
+            st.integers(0, 7),
+            st.integers(1, 4),
+        ),
+        max_size=30,
+    )
+)
+@example(
+    [
+        ("snapshot", 0, 1),
+        ("advance", 0, 4),
+        ("snapshot", 0, 1),
+        ("advance", 0, 1),
+        ("snapshot", 0, 1),
+        ("advance", 0, 2),
+        ("clone", 0, 1),
+        ("promote", 1, 1),
+    ]
+)
+@example(
+    [
+        ("snapshot", 0, 1),
+        ("clone", 0, 1),
+        ("snapshot", 1, 1),
+        ("advance", 0, 1),
+        ("advance", 1, 2),
+        ("promote", 1, 1),
+    ]
+)
+async def test_a_promote_hides_no_hold(story: list[tuple[str, int, int]]) -> None:
+    family = Family({"tank/a": []}, {"tank/a": None})
+    for what, which, calls in story:
+        name = sorted(family.snaps)[which % len(family.snaps)]
+        if what == "advance":
+            await family.advance(name, calls)
+        else:
+            getattr(family, what)(name)
+        asked = {snap.guid for one in family.snaps for snap in perhaps_held(family.listed(one), COLD)}
+        assert family.held <= asked
+
+
+def test_bookmarks_are_told_apart_by_their_vault() -> None:
+    names = [
+        "zvault_1f_65",
+        "zvault_2e_65",
+        "zvault_2e_66",
+        "zvault_",
+        "zvault_xyz_1",
+        "mine",
+        "zvaultx_1f_65",
+    ]
+    marks = [Bookmark(DatasetName("tank"), name, 100 + place, place, 0) for place, name in enumerate(names)]
+    found = marks_by_vault(dataset("tank", *marks))
+    assert {vault: [mark.markname for mark in marks] for vault, marks in found.items()} == {
+        COLD: ["zvault_1f_65"],
+        CLOUD: ["zvault_2e_65", "zvault_2e_66"],
+    }
+
+
+def test_names_are_made_of_guids_and_fit_where_they_go() -> None:
+    largest = 2**64 - 1
+    assert hold_tag(largest) == "zvault:ffffffffffffffff"
+    assert mark_name(largest, largest) == "zvault_ffffffffffffffff_ffffffffffffffff"
+    mark = Bookmark(DatasetName("tank"), mark_name(largest, largest), largest, 1, 1)
+    assert marks_by_vault(dataset("tank", mark)) == {largest: [mark]}

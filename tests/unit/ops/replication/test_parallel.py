@@ -1,0 +1,200 @@
+"""Several datasets at once: never more than there are slots for, in order, and down together."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from zvault.core.replication.ordering import Order
+from zvault.ops.replication.parallel import side_by_side
+from zvault.ops.stream.slots import Slots
+
+
+@dataclass
+class Work:
+    """Carries out by waiting until it is told to go on; keeps what happened."""
+
+    begun: list[str] = field(default_factory=list)
+    at_once: int = 0
+    most: int = 0
+    go: dict[str, asyncio.Event] = field(default_factory=dict)
+    outcome: Callable[[str], bool] = lambda name: True
+
+    async def __call__(self, name: str) -> bool:
+        self.begun.append(name)
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            await self.go.setdefault(name, asyncio.Event()).wait()
+            return self.outcome(name)
+        finally:
+            self.at_once -= 1
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self.go.setdefault(name, asyncio.Event()).set()
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def vault(slots: int) -> Callable[[str], Mapping[str, int]]:
+    return lambda name: {} if name.startswith("still") else {"vault": slots}
+
+
+@asynccontextmanager
+async def running(
+    order: Order, slots: Slots, work: Work, limits: Callable[[str], Mapping[str, int]]
+) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(side_by_side(order, slots, limits, work))
+    await settle()
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task}, timeout=5)
+
+
+def plain(*names: str) -> Order:
+    return Order(dict.fromkeys(names, ()), {name: 100 - place for place, name in enumerate(names)})
+
+
+async def test_as_many_at_once_as_there_are_places() -> None:
+    work, slots = Work(), Slots()
+    async with running(plain("a", "b", "c", "d"), slots, work, vault(2)) as task:
+        assert work.begun == ["a", "b"]
+        await work.end("b")
+        assert work.begun == ["a", "b", "c"]
+        await work.end("a", "c", "d")
+        await asyncio.wait_for(task, 5)
+    assert work.most == 2
+
+
+async def test_what_sends_nothing_takes_no_place() -> None:
+    order = Order({"still 1": (), "a": (), "still 2": ()}, {"a": 1})
+    work = Work()
+    async with running(order, Slots(), work, vault(1)):
+        assert work.begun == ["still 1", "still 2", "a"]
+
+
+async def test_a_slow_one_blocks_none_but_what_needs_it() -> None:
+    order = Order({"slow": (), "slow/child": ("slow",), "a": (), "b": (), "c": ()}, dict.fromkeys("abc", 1))
+    work = Work()
+    async with running(order, Slots(), work, vault(2)) as task:
+        for name in ("a", "b", "c"):
+            await work.end(name)
+        assert work.begun == ["slow", "a", "b", "c"]
+        await work.end("slow", "slow/child")
+        await asyncio.wait_for(task, 5)
+
+
+async def test_two_runs_share_a_vault_by_turns() -> None:
+    slots, first, second = Slots(), Work(), Work()
+    async with (
+        running(plain("a", "b", "c", "d"), slots, first, vault(2)),
+        running(plain("x", "y", "z"), slots, second, vault(2)),
+    ):
+        assert (first.begun, second.begun) == (["a", "b"], [])
+        await first.end("a")
+        await first.end("b")
+        assert (first.begun, second.begun) == (["a", "b", "c"], ["x"])
+        await first.end("c")
+        await second.end("x")
+        assert (first.begun, second.begun) == (["a", "b", "c", "d"], ["x", "y"])
+        assert first.at_once + second.at_once == 2
+
+
+async def test_a_full_vault_keeps_nobody_from_another() -> None:
+    slots, cold, warm = Slots(), Work(), Work()
+    async with (
+        running(plain("a", "b"), slots, cold, lambda _: {"vault cold": 1, "host far": 8}),
+        running(plain("x", "y"), slots, warm, lambda _: {"vault warm": 1, "host far": 8}),
+    ):
+        assert (cold.begun, warm.begun) == (["a"], ["x"])
+
+
+async def test_a_host_has_its_own_limit() -> None:
+    slots, one, two = Slots(), Work(), Work()
+    async with (
+        running(plain("a", "b"), slots, one, lambda _: {"vault cold": 4, "host far": 1}),
+        running(plain("x", "y"), slots, two, lambda _: {"vault warm": 4, "host far": 1}),
+    ):
+        assert one.at_once + two.at_once == 1
+        await one.end("a")
+        assert one.at_once + two.at_once == 1
+
+
+async def test_more_places_are_used_as_soon_as_one_ends() -> None:
+    limit = 1
+    work = Work()
+    async with running(plain("a", "b", "c"), Slots(), work, lambda _: {"vault": limit}):
+        assert work.begun == ["a"]
+        limit = 3
+        await work.end("a")
+        assert work.begun == ["a", "b", "c"]
+
+
+async def test_cancelled_all_go_down_and_every_place_is_given_back() -> None:
+    work, slots = Work(), Slots()
+    async with running(plain("a", "b", "c"), slots, work, vault(2)) as task:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert work.at_once == 0
+    async with asyncio.timeout(5):
+        await slots.take(lambda: {"vault": 2})
+        await slots.take(lambda: {"vault": 2})
+
+
+async def test_cancelled_before_its_first_step_it_gives_its_place_back_too() -> None:
+    work, slots = Work(), Slots()
+    task = asyncio.create_task(side_by_side(plain("a"), slots, vault(1), work))
+    while not slots._taken["vault"]:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert work.begun in ([], ["a"])
+    async with asyncio.timeout(5):
+        await slots.take(lambda: {"vault": 1})
+
+
+async def test_who_gives_up_waiting_takes_no_place() -> None:
+    slots = Slots()
+    taken = await slots.take(lambda: {"vault": 1})
+    waiting = asyncio.create_task(slots.take(lambda: {"vault": 1}))
+    await settle()
+    slots.give(taken)
+    waiting.cancel()  # it has been served, but does not know yet
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(5):
+        await slots.take(lambda: {"vault": 1})
+
+
+async def test_limits_that_can_no_longer_be_told_are_the_trouble_of_who_waits() -> None:
+    known = {"vault": 1}
+    slots = Slots()
+    taken = await slots.take(lambda: known)
+    waiting = asyncio.create_task(slots.take(lambda: {"vault": known["vault"]}))
+    behind = asyncio.create_task(slots.take(lambda: {"vault": 1}))
+    await settle()
+    known.clear()
+    slots.give(taken)
+    with pytest.raises(KeyError):
+        await waiting
+    assert await asyncio.wait_for(behind, 5) == ("vault",)
+
+
+async def test_a_bug_in_one_ends_all_and_is_told_as_it_is() -> None:
+    work = Work(outcome=lambda name: 1 // 0 == 1)
+    async with running(plain("a", "b"), Slots(), work, vault(2)) as task:
+        await work.end("a")
+        with pytest.raises(ZeroDivisionError):
+            await task
+    assert work.at_once == 0

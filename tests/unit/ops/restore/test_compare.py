@@ -1,0 +1,122 @@
+"""Two folders as two sides, with the real tools: what differs in contents or traits, and what is missing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from zvault.core.integrity.verification import PIECE, Findings, KeyRange
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.names import DatasetName
+from zvault.core.replication.lineage import Pair
+from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.restore.compare import Comparison
+from zvault.ops.restore.snapshot_reader import Reading
+from zvault.ops.verification.proofs import common, compare_guids
+from zvault.system.process.runner import HostRunner
+from zvault.zfs.host import LocalHost
+
+
+@pytest.fixture
+def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comparison:
+    # Of two folders beside each other the numbers are not the same: so they are listed in one go.
+    monkeypatch.setattr("zvault.ops.restore.compare.AT_ONCE", 1 << 62)
+    source, vault = tmp_path / "source", tmp_path / "vault"
+    (source / "sub").mkdir(parents=True)
+    for number in range(30):
+        (source / "sub" / f"file\n{number}").write_text(f"text {number}")
+    shutil.copytree(source, vault, copy_function=shutil.copy2)
+    host, told = LocalHost(HostRunner()), []
+    comparison = Comparison(
+        "tank",
+        12345,
+        Reading(host, str(source)),
+        Reading(host, str(vault)),
+        Findings(),
+        lambda event, **fields: told.append((event, fields)),
+    )
+    comparison.told = told  # type: ignore[attr-defined]
+    return comparison
+
+
+def vault_of(sides: Comparison) -> Path:
+    return Path(sides.vault.root)
+
+
+async def test_what_is_the_same_is_counted(sides: Comparison) -> None:
+    assert await sides.compare(7, 1.0, None, everything=True) == KeyRange(7)
+    assert sides.found.differences == []
+    assert (sides.found.files, sides.found.bytes) == (30, sum(len(f"text {n}") for n in range(30)))
+
+
+async def test_contents_traits_and_absence(sides: Comparison) -> None:
+    (vault_of(sides) / "sub" / "file\n3").write_text("TEXT 3")
+    (vault_of(sides) / "sub" / "file\n4").chmod(0o600)
+    (vault_of(sides) / "sub" / "file\n5").unlink()
+    (vault_of(sides) / "extra").mkdir()
+    await sides.compare(0, 1.0, None, everything=True)
+    found = {one.path: one for one in sides.found.differences}
+    assert set(found) == {r"sub/file\n3", r"sub/file\n4", r"sub/file\n5", "extra"}
+    assert len(str(found[r"sub/file\n3"].source)) == len(str(found[r"sub/file\n3"].vault)) == 64
+    assert "mode 600" in str(found[r"sub/file\n4"].vault)
+    assert found[r"sub/file\n5"].vault == found["extra"].source == "nothing"
+
+
+async def test_a_sample_names_what_it_cannot_read_on_the_other_side(sides: Comparison) -> None:
+    (vault_of(sides) / "sub" / "file\n5").unlink()
+    await sides.compare(0, 1.0, None, everything=False)
+    assert [(one.path, one.vault) for one in sides.found.differences] == [(r"sub/file\n5", None)]
+    told = [fields["text"] for event, fields in sides.told if event == "warning"]  # type: ignore[attr-defined]
+    assert any("No such file" in text for text in told)
+
+
+async def test_volumes_by_pieces(sides: Comparison, tmp_path: Path) -> None:
+    images = [tmp_path / "one", tmp_path / "other"]
+    for image in images:
+        with image.open("wb") as file:
+            file.truncate(2 * PIECE + 4096)
+    with images[1].open("r+b") as file:
+        file.seek(PIECE + 5)
+        file.write(b"x")
+    host = sides.source.host
+    sides.source, sides.vault = (Reading(host, str(image), image.stat().st_size) for image in images)
+    await sides.compare(0, 1.0, None, everything=True)
+    assert [one.path for one in sides.found.differences] == [f"bytes {PIECE} to {2 * PIECE}"]
+    images[1].unlink()
+    await sides.compare(0, 1.0, None, everything=True)
+    assert len(sides.found.differences) == 4
+
+
+def snaps(name: str, *guids: int) -> tuple[Snapshot, ...]:
+    return tuple(Snapshot(DatasetName(name), f"s{n}", guid, n, n) for n, guid in enumerate(guids, 1))
+
+
+def test_listings_that_contradict_each_other() -> None:
+    source = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 11, 12, 13))
+    child = Dataset(DatasetName("tank/a"), 2, "filesystem", snapshots=snaps("tank/a", 21))
+    lost = Dataset(DatasetName("tank/b"), 3, "filesystem", snapshots=snaps("tank/b", 31))
+    vault = Dataset(
+        DatasetName("cold/tank"), 4, "filesystem", snapshots=snaps("cold/tank", 11, 99, 13), written=512
+    )
+    other = Dataset(DatasetName("cold/tank/a"), 5, "filesystem", snapshots=snaps("cold/tank/a", 77))
+    pairs = ((source, "cold/tank"), (child, "cold/tank/a"), (lost, "cold/tank/b"))
+    trees = (Tree({one.name: one for one in side}) for side in ((source, child, lost), (vault, other)))
+    found = [(one.dataset, one.path) for one in compare_guids(Sides(*trees, pairs))]
+    assert found == [
+        ("tank", "bytes written on the vault"),
+        ("tank", "@s2"),
+        ("tank/a", "the base"),
+        ("tank/a", "@s1"),
+        ("tank/b", "the dataset"),
+    ]
+
+
+def test_compared_is_the_newest_that_both_have() -> None:
+    source = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 11, 12, 13))
+    vault = Dataset(DatasetName("cold/tank"), 4, "filesystem", snapshots=snaps("cold/tank", 11, 12))
+    mine, its = common(Pair(source, "cold/tank", vault))
+    assert (mine.name, its.name) == ("tank@s2", "cold/tank@s2")
+    with pytest.raises(Exception, match="no snapshot in common"):
+        common(Pair(source, "cold/tank"))

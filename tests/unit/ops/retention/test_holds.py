@@ -1,0 +1,132 @@
+"""Whose base a hold or bookmark keeps, and that nothing which may be one is ever reaped."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.ops.ops_world import dataset, snap, tree
+from zvault.core.model import Bookmark, Dataset
+from zvault.core.names import DatasetName
+from zvault.ops.replication.base_guard import hold_tag, mark_name
+from zvault.ops.retention.holds import Keepsake, Known, judged, keepsakes, reapable
+
+TANK = DatasetName("tank")
+COLD, USB, LOST = 0xC01D, 0x05B, 0x105
+ALL_UP = Known({COLD: "cold", USB: "usb"}, ())
+USB_DOWN = Known({COLD: "cold"}, ("usb",))
+USB_KNOWN = Known({COLD: "cold"}, ("usb",), {COLD: "cold", USB: "usb", LOST: None})
+TURNS = Known({COLD: "cold", USB: "usb"}, (), {LOST: "usb"})
+
+
+def mark(number: int, vault: int = COLD) -> Bookmark:
+    return Bookmark(TANK, mark_name(vault, 100 + number), 100 + number, number, 0)
+
+
+def hold(number: int, vault: int = COLD) -> Keepsake:
+    one = snap(number)
+    return Keepsake("hold", "tank", one.name, one.guid, one.creation, vault)
+
+
+def there(*numbers: int, **fields: object) -> Dataset:
+    return dataset("cold/host/tank", *(snap(number, "cold/host/tank") for number in numbers), **fields)
+
+
+SOURCE = dataset("tank", snap(1), snap(2), snap(3), mark(2))
+
+
+def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
+    source = dataset(
+        "tank",
+        snap(1),
+        mark(1),
+        Bookmark(TANK, "zvault_x_1", 7, 1, 0),
+        Bookmark(TANK, "mine", 8, 1, 0),
+    )
+    holds = {
+        snap(1).name: {hold_tag(COLD), "zvault:", "zvault:0C01D", "zvault:+1", "zvault:xyz", "mine", "zvault"}
+    }
+    assert [(one.kind, one.name, one.vault_guid) for one in keepsakes(tree(source), holds)] == [
+        ("hold", snap(1).name, COLD),
+        ("bookmark", mark(1).name, COLD),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "known", "targets", "state", "reason"),
+    [
+        (hold(2), ALL_UP, [there(1, 2)], "in use", "the base of cold/host/tank"),
+        (hold(2), USB_DOWN, [there(1, 2)], "in use", "the base of cold/host/tank"),
+        (hold(1), ALL_UP, [there(1, 2)], "orphan", "left behind by an interrupted run: the base is a newer one"),
+        (hold(3), ALL_UP, [there(1, 2)], "orphan", "left behind by an interrupted run: the base is a newer one"),
+        (hold(3), ALL_UP, [there(2, resume_token="1-a")], "in use", "an interrupted receive into cold/host/tank"),
+        (hold(2), ALL_UP, [None], "in use", "the vault's dataset is not there"),
+        (hold(1), ALL_UP, [there(7)], "in use", "cold/host/tank shares no base with the source"),
+        (hold(1), ALL_UP, [there(3)], "in use", "the base of cold/host/tank is not protected yet"),
+        (hold(1), ALL_UP, [there(2), there(1)], "in use", "the base of cold/host/tank"),
+        (hold(2), ALL_UP, [], "orphan", "no backup takes tank into vault cold"),
+        (hold(2, LOST), ALL_UP, [], "orphan", "no configured vault has a pool with this GUID"),
+        (hold(2, LOST), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, USB), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, USB), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, LOST), USB_KNOWN, [], "orphan", "no configured vault has a pool with this GUID"),
+        (hold(2, 0x7), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, LOST), Known({COLD: "cold"}, ("usb",), {LOST: None}), [], "unknown", "may be the base of vault usb"),
+        (hold(2, LOST), TURNS, [], "unknown", "vault usb had this pool before: they may take turns"),
+    ],
+)  # fmt: skip
+def test_states(one: Keepsake, known: Known, targets: list[Dataset | None], state: str, reason: str) -> None:
+    found = judged(one, known, SOURCE, targets)
+    assert (found.state, found.vault) == (state, (known.seen | known.names).get(one.vault_guid))
+    assert found.reason.startswith(reason)
+
+
+def test_by_itself_only_orphans_go_and_with_a_guid_unknown_ones_of_that_pool() -> None:
+    used = replace(hold(1), state="in use")
+    orphan = replace(hold(2), state="orphan")
+    unknown = replace(hold(3, LOST), state="unknown")
+    other = replace(hold(4, USB), state="unknown")
+    all_of_them = [used, orphan, unknown, other]
+    assert reapable(all_of_them, None) == [orphan]
+    assert reapable(all_of_them, LOST) == [unknown]
+    assert reapable(all_of_them, COLD) == [orphan]
+    assert reapable([used], COLD) == []
+
+
+NUMBERS = st.sets(st.integers(1, 8), max_size=6)
+
+
+@given(
+    on_source=NUMBERS,
+    on_vault=NUMBERS,
+    held=NUMBERS,
+    marked=NUMBERS,
+    vault=st.sampled_from([COLD, USB, LOST]),
+    known=st.sampled_from([ALL_UP, USB_DOWN, USB_KNOWN, TURNS, Known({}, ("cold", "usb"))]),
+    named=st.booleans(),
+)
+def test_a_base_of_a_vault_that_exists_is_never_reaped(
+    on_source: set[int],
+    on_vault: set[int],
+    held: set[int],
+    marked: set[int],
+    vault: int,
+    known: Known,
+    named: bool,
+) -> None:
+    marks = [mark(number, vault) for number in sorted(marked)]
+    source = dataset("tank", *(snap(number) for number in sorted(on_source)), *marks)
+    found = keepsakes(
+        tree(source), {snap(number).name: {hold_tag(vault)} for number in sorted(held & on_source)}
+    )
+    assert len(found) == len(held & on_source) + len(marks)
+    states = [judged(one, known, source, [there(*sorted(on_vault))]) for one in found]
+    going = {one.guid - 100 for one in reapable(states, vault if named else None)}
+    base = max((number for number in on_vault if number in on_source | marked), default=None)
+    if vault in known.names:
+        assert base not in going
+        assert not going or base in marked, "nothing goes before the base is protected"
+        assert base is not None or not going, "without a base it is for somebody to look"
+    elif not named and (known.seen.get(vault) or (known.unasked and vault not in known.seen)):
+        assert not going

@@ -1,0 +1,61 @@
+"""The parts of the context: a reload is in force at once, and each pool's client is its own and is kept."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.unit.ops.ops_world import context
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.address import parse_address
+from zvault.core.errors import NotFound
+from zvault.ops.context import Context
+from zvault.ops.state.environment import Environment
+from zvault.system.process.runner import HostRunner
+
+
+def config(host: str | None = None, **vaults: dict[str, str]) -> Config:
+    daemon = {} if host is None else {"host": host}
+    return Config.model_validate({"daemon": daemon, "vault": vaults})
+
+
+def test_a_reload_is_in_force_for_whoever_looks_up_again() -> None:
+    env = Environment.of(config(cold={"pool": "cold"}), Paths(), HostRunner())
+    assert env.host == socket.gethostname()
+    before = env.vault("cold")
+    env.reconfigure(config("filer1", cold={"pool": "colder"}))
+    assert env.host == "filer1"
+    assert (before.pool, env.vault(before.name).pool) == ("cold", "colder")
+    env.reconfigure(config())
+    with pytest.raises(NotFound, match="no vault 'cold'"):
+        env.vault("cold")
+
+
+def test_a_vault_keeps_its_client_until_it_is_on_another_host() -> None:
+    where = context()
+    vault = where.env.vault("cold")
+    first = where.clients.vault_zfs(vault)
+    assert first is where.clients.vault_of(where.env.backup("b"))
+    assert first is not where.clients.source_of(where.env.backup("b"))
+    where.env.reconfigure(config(cold={"pool": "cold", "host": "ssh://root@attic"}))
+    moved = where.clients.vault_zfs(where.env.vault("cold"))
+    assert moved is not first
+    assert moved.host.address == parse_address("ssh://root@attic")
+    assert where.clients.zpool_of(vault) is where.clients.zpool
+
+
+def test_what_outlives_a_boot_is_not_where_leases_are(tmp_path: Path) -> None:
+    env = Environment.of(config(), Paths(run=tmp_path / "run", state=tmp_path / "state"), HostRunner())
+    apart = Context.of(env).records
+    assert apart.leases.directory == tmp_path / "run" / "lease"
+    assert {one.directory.parent for one in (apart.hooks, apart.measured)} == {tmp_path / "state"}
+
+
+def test_a_host_that_runs_this_is_awake() -> None:
+    activity = context().activity
+    assert not activity.asleep
+    activity.awake.clear()
+    assert activity.asleep

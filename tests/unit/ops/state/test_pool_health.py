@@ -1,0 +1,69 @@
+"""What is known of a vault's scrubs and damage, and what of it outlasts the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zvault.core.integrity.damage import Damage, Logged, Wound
+from zvault.core.policy.scrub import Scan
+from zvault.ops.state.pool_health import Condition, Conditions
+from zvault.system.state_files import LeaseStore
+from zvault.zfs.pool.scrub import Health
+
+HURT = Damage("cold/a", "s1", "/f")
+
+
+def store(path: Path) -> LeaseStore:
+    return LeaseStore(path, boot_id="boot", clock=lambda: 5.0)
+
+
+def test_what_decides_outlasts_the_daemon(tmp_path: Path):
+    seen = Condition(
+        7.0, Scan("paused", total=9, done=4), 2, 100.0, 50.0, held=True, damages=(HURT,), named=2
+    )
+    Conditions(store(tmp_path)).put("cold", seen)
+    again = Conditions(store(tmp_path)).get("cold")
+    assert again is not None
+    assert (again.scan.state, again.errors, again.last, again.born) == ("paused", 2, 100.0, 50.0)
+    assert again.held
+    assert again.damages == (HURT,)
+
+
+def test_a_vault_never_seen_is_not_known(tmp_path: Path):
+    assert Conditions(store(tmp_path)).get("cold") is None
+
+
+def test_what_is_no_condition_is_not_known_either(tmp_path: Path):
+    store(tmp_path).put("cold", {"state": "paused"})
+    assert Conditions(store(tmp_path)).get("cold") is None
+
+
+def test_names_stay_as_long_as_there_are_errors():
+    before = Condition(1.0, errors=2, damages=(HURT,), named=2)
+    sick = Condition.of(Health(Scan("finished"), 3), 2.0, 0.0, before)
+    assert (sick.damages, sick.named, sick.errors) == ((HURT,), 2, 3)
+    assert Condition.of(Health(Scan("finished"), 0), 3.0, 0.0, sick).damages == ()
+
+
+WOUND = Wound("cold/a", "/f", ("s1",), Logged("cold/a", 8, 0, 3, 17), exact=True)
+
+
+def test_blocks_count_as_damaged_until_a_whole_scrub_has_ended(tmp_path: Path):
+    """Whatever ZFS counts by then: who has the errors listed makes it forget some."""
+    sick = Condition(20.0, errors=1, last=10.0).hurt([HURT], [WOUND, WOUND])
+    assert (sick.errors, sick.named, sick.wounds) == (2, 2, (WOUND, WOUND))
+    forgotten = Condition.of(Health(Scan("finished"), 0, last=10.0), 30.0, 0.0, sick)
+    assert (forgotten.errors, forgotten.damages, forgotten.wounds) == (2, (HURT,), (WOUND, WOUND))
+    Conditions(store(tmp_path)).put("cold", forgotten)
+    kept = Conditions(store(tmp_path)).get("cold")
+    assert kept is not None
+    assert (kept.wounds, kept.noted) == ((WOUND, WOUND), 20.0)
+    well = Condition.of(Health(Scan("finished"), 0, last=25.0), 40.0, 0.0, kept)
+    assert (well.errors, well.damages, well.wounds) == (0, (), ())
+    healed = Condition.of(Health(Scan("finished"), 0, last=10.0), 50.0, 0.0, sick).hurt([], [])
+    assert healed.wounds == ()
+
+
+def test_a_new_pool_counts_as_scrubbed():
+    assert Condition(9.0, born=3.0).since == 3.0
+    assert Condition(9.0, born=3.0, last=5.0).since == 5.0

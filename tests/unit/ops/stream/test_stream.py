@@ -1,0 +1,488 @@
+"""One stream, with shell scripts that say and do what zfs 2.3.9 and mbuffer 20241007 were seen to."""
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from zvault.config.profile import Stream
+from zvault.core.errors import (
+    Busy,
+    Conflict,
+    DeviceGone,
+    PoolSuspended,
+    ResumeRefused,
+    Stalled,
+    TransferFailed,
+    VaultFull,
+    ZvaultError,
+)
+from zvault.ops.stream import stream as stream_module
+from zvault.ops.stream.stream import Progress, Streamed, _judge, stream
+from zvault.system import tasks
+from zvault.system.process.runner import HostRunner, StageEnd
+from zvault.zfs.stream import mbuffer_argv
+
+SEND = ("zfs", "send", "-vP", "tank@s2")
+BUFFER = ("mbuffer", "-s", "131072", "-m", "131072k")
+RECEIVE = ("zfs", "receive", "-s", "-u", "cold/tank")
+
+
+# What the stages say of their progress
+
+
+def heard(*lines: str) -> Progress:
+    progress = Progress(None)
+    for line in lines:
+        progress.hear(line)
+    return progress
+
+
+def test_with_mbuffer_what_counts_is_what_the_receiver_took() -> None:
+    progress = heard(
+        "full\ttank@s1\t210090608",
+        "size\t210090608",
+        "12:04:46\t60833664\ttank@s1",
+        "in @ 62.9 MiB/s, out @ 40.0 MiB/s, 28.1 MiB total, buffer  97% full",
+    )
+    assert (progress.done, progress.sent, progress.marks.range()) == (
+        int(28.1 * (1 << 20)),
+        60833664,
+        (97, 97),
+    )
+
+
+def test_without_mbuffer_what_counts_is_what_the_sender_wrote() -> None:
+    progress = heard("size\t210090608", "12:04:46\t60833664\ttank@s1", "12:04:47\t70833664\ttank@s1")
+    assert (progress.done, progress.passed, progress.marks.range()) == (70833664, None, None)
+
+
+def test_without_mbuffer_the_throttle_knows_better_than_the_sender() -> None:
+    lines = ["size\t210090608", "12:04:46\t60833664\ttank@s1", "throttle: 59768832"]
+    assert heard(*lines).done == 59768832
+    assert (
+        heard(*lines, "in @ 15.0 MiB/s, out @ 15.0 MiB/s, 9999 MiB total, buffer 5% full").done == 9999 << 20
+    )
+    buffered = ["in @ 15.0 MiB/s, out @ 15.0 MiB/s, 10.0 MiB total, buffer 5% full", "throttle: 59768832"]
+    assert heard(*buffered).done == 10 << 20
+
+
+def test_the_summary_is_the_last_word_and_progress_never_goes_back() -> None:
+    progress = heard(
+        "in @ 15.0 MiB/s, out @ 15.0 MiB/s, 9999 MiB total, buffer 100% full",
+        "in @ 15.0 MiB/s, out @ 15.0 MiB/s,  9.8 GiB total, buffer  55% full",
+        "summary:  9.8 GiByte in  4.1sec - average of 14.8 MiB/s",
+    )
+    assert progress.done == int(9.8 * (1 << 30))
+    assert progress.marks.range() == (55, 100)
+
+
+def test_trouble_is_no_progress() -> None:
+    progress = heard("cannot open 'tank@s2': dataset does not exist", "mbuffer: error: 3 MiB total disaster")
+    assert (progress.done, progress.passed) == (0, None)
+
+
+def test_a_stream_of_many_snapshots_counts_them_all() -> None:
+    # zfs counts each snapshot of a -I stream from 0 again; this is what it printed without mbuffer.
+    progress = heard(
+        "incremental\ts1\ttank/my data@s2\t21016432",
+        "incremental\ts2\ttank/my data@s3\t21016432",
+        "incremental\ts3\ttank/my data@s4\t21016432",
+        "size\t63049296",
+        "12:44:15\t21000000\ttank/my data@s2",
+        "12:44:16\t15769728\ttank/my data@s3",
+        "12:44:17\t16033296\ttank/my data@s4",
+    )
+    assert progress.done > 50_000_000
+
+
+# Whose fault it was
+
+TRUNCATED = """\
+cannot receive new filesystem stream: checksum mismatch or incomplete stream.
+Partially received snapshot is saved.
+A resuming stream can be generated on the sending system by running:
+    zfs send -t 1-c1e34dae5-b8-789c636064000310a500c4ec50360710e72765a5
+"""
+SENT = "full\ttank@s2\t105055600\nsize\t105055600\n12:44:23\t15637568\ttank@s2\n"
+PASSED = "in @ 15.9 MiB/s, out @ 10.0 MiB/s, 12.0 MiB total, buffer 100% full\n"
+NEEDS_L = "incremental send stream requires -L (--large-block), to match previous receive."
+ECHO = "cannot receive: failed to read from stream\n"
+BROKEN_PIPE = (
+    PASSED + "mbuffer: error: outputThread: error writing to <stdout> at offset 0xf70000: Broken pipe\n"
+    "mbuffer: warning: error during output to <stdout>: Broken pipe\n"
+    "summary: 15.4 MiByte in  1.6sec - average of  9.8 MiB/s\n"
+)
+
+
+def ends(*said: tuple[int, str, float]) -> list[StageEnd]:
+    stages = [SEND, RECEIVE] if len(said) == 2 else [SEND, BUFFER, RECEIVE]
+    return [StageEnd(argv, code, text, when) for argv, (code, text, when) in zip(stages, said, strict=True)]
+
+
+def test_a_stream_that_went_well_blames_nobody() -> None:
+    _judge(ends((0, SENT, 1.0), (0, PASSED, 1.1), (0, "", 1.2)))
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "what", "why"),
+    [
+        pytest.param(
+            (
+                (1, SENT + "warning: cannot send 'tank@s2': Input/output error\n", 1.0),
+                (0, PASSED, 1.1),
+                (1, TRUNCATED, 1.2),
+            ),
+            TransferFailed,
+            "zfs send failed",
+            "warning: cannot send 'tank@s2': Input/output error",
+            id="the sender cannot read on",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.1), (-9, PASSED, 1.0), (1, TRUNCATED, 1.2)),
+            TransferFailed,
+            "mbuffer failed",
+            "killed by signal 9",
+            id="mbuffer was killed",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.2), (1, BROKEN_PIPE, 1.1), (-9, "", 1.0)),
+            TransferFailed,
+            "zfs receive failed",
+            "killed by signal 9",
+            id="the receiver was killed",
+        ),
+        pytest.param(
+            (
+                (-13, SENT, 1.0),
+                (1, BROKEN_PIPE, 1.1),
+                (
+                    1,
+                    "cannot receive incremental stream: destination cold/tank has been modified\n"
+                    "since most recent snapshot\n",
+                    1.2,
+                ),
+            ),
+            Conflict,
+            "zfs receive failed",
+            "cannot receive incremental stream: destination cold/tank has been modified; since most recent snapshot",
+            id="the vault was written to",
+        ),
+        pytest.param(
+            (
+                (-13, SENT, 1.0),
+                (1, BROKEN_PIPE, 1.1),
+                (1, "cannot receive new filesystem stream: out of space\n", 1.2),
+            ),
+            VaultFull,
+            "zfs receive failed",
+            "cannot receive new filesystem stream: out of space",
+            id="the vault is full",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, "cannot receive: pool I/O is currently suspended\n", 1.2)),
+            PoolSuspended,
+            "zfs receive failed",
+            "cannot receive: pool I/O is currently suspended",
+            id="the vault is suspended",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, "cannot receive new filesystem stream: I/O error\n", 1.2)),
+            DeviceGone,
+            "zfs receive failed",
+            "cannot receive new filesystem stream: I/O error",
+            id="the vault's device fails",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, "cannot receive incremental stream: dataset is busy\n", 1.2)),
+            Busy,
+            "zfs receive failed",
+            "cannot receive incremental stream: dataset is busy",
+            id="another receive runs",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, f"cannot receive incremental stream: {NEEDS_L}\n", 1.2)),
+            Conflict,
+            "zfs receive failed",
+            f"cannot receive incremental stream: {NEEDS_L}",
+            id="the vault was sent with -L before",
+        ),
+        pytest.param(
+            (
+                (-13, SENT, 1.0),
+                (1, "cannot receive incremental stream: IV set guid mismatch. See the man page", 1.2),
+            ),
+            Conflict,
+            "zfs receive failed",
+            "cannot receive incremental stream: IV set guid mismatch. See the man page",
+            id="the vault was not sent raw before",
+        ),
+        pytest.param(
+            (
+                (255, "cannot resume send: 'tank@s2' used in the initial send no longer exists\n", 1.0),
+                (1, ECHO, 1.2),
+            ),
+            ResumeRefused,
+            "zfs send failed",
+            "cannot resume send: 'tank@s2' used in the initial send no longer exists",
+            id="the snapshot of a token went since it was looked at",
+        ),
+        *(
+            pytest.param(
+                ((-13, SENT, 1.0), (1, f"cannot receive resume stream: {words}\n", 1.2)),
+                ResumeRefused,
+                "zfs receive failed",
+                f"cannot receive resume stream: {words}",
+                id=words,
+            )
+            for words in (
+                "kernel modules must be upgraded to receive this stream.",
+                "incompatible embedded data stream feature with encrypted receive.",
+                "IV set guid missing. See errata 4",
+            )
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, "cannot receive resume stream: permission denied\n", 1.2)),
+            TransferFailed,
+            "zfs receive failed",
+            "cannot receive resume stream: permission denied",
+            id="not the token's fault",
+        ),
+        pytest.param(
+            ((-13, SENT, 1.0), (1, "cannot receive resume stream: out of space\n", 1.2)),
+            VaultFull,
+            "zfs receive failed",
+            "cannot receive resume stream: out of space",
+            id="the token is good, the vault is full",
+        ),
+    ],
+)
+def test_the_one_who_failed_first_is_named(
+    said: tuple[tuple[int, str, float], ...], kind: type[ZvaultError], what: str, why: str
+) -> None:
+    with pytest.raises(kind) as failure:
+        _judge(ends(*said))
+    assert (failure.value.what, failure.value.why) == (what, why)
+    assert type(failure.value) is kind
+    assert failure.value.next
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        "cannot receive: failed to read from stream\n",
+        "cannot receive: failed to read from stream\ncannot receive: invalid backup stream\n",
+        "cannot receive new filesystem stream: invalid backup stream\n",
+        "cannot open 'cold/tank': dataset does not exist\n"
+        "cannot receive new filesystem stream: invalid backup stream\n",
+    ],
+)
+def test_a_sender_that_fails_at_once_is_named_and_not_the_receiver_that_got_nothing(echo: str) -> None:
+    words = "cannot open 'tank@s2': dataset does not exist"
+    with pytest.raises(TransferFailed) as failure:
+        _judge(ends((1, words + "\n", 1.0), (0, "", 1.1), (1, echo, 1.2)))
+    assert (failure.value.what, failure.value.why) == ("zfs send failed", words)
+
+
+def test_who_only_lost_his_reader_is_not_to_blame_whoever_was_seen_to_end_first() -> None:
+    # mbuffer was killed; that zfs send had ended by SIGPIPE was noticed a moment earlier.
+    with pytest.raises(TransferFailed) as failure:
+        _judge(ends((-13, SENT, 1.0), (-9, PASSED, 1.0001), (1, TRUNCATED, 1.2)))
+    assert failure.value.what == "mbuffer failed"
+
+
+def test_what_one_that_was_killed_said_before_is_not_why_it_ended() -> None:
+    with pytest.raises(TransferFailed) as caught:
+        _judge(ends((-13, SENT, 1.1), (-9, "mbuffer: warning: HOME is not set\n", 1.0), (1, TRUNCATED, 1.2)))
+    assert caught.value.why.startswith("killed by signal 9; ")
+
+
+# A stream of real processes
+
+
+def script(folder: Path, name: str, body: str) -> list[str]:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{body}\n")
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return [str(file)]
+
+
+async def run(
+    send: Sequence[str],
+    receive: Sequence[str],
+    *,
+    trouble: tasks.Look | None = None,
+    seen: list[int] | None = None,
+    buffer: Stream | None = None,
+    total: int | None = None,
+    stall: float = 60.0,
+    throttle: Sequence[str] = (),
+) -> Streamed:
+    def report(progress: Progress) -> None:
+        if seen is not None:
+            seen.append(progress.done)
+
+    runner = HostRunner()
+    between = [mbuffer_argv(buffer.buffer, buffer.block)] if buffer is not None else []
+    stages = [send, *([throttle] if throttle else []), *between, receive]
+    return await stream(runner, stages, total=total, report=report, trouble=trouble, stall=stall)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "WATCH_EVERY", 0.05)
+    monkeypatch.setattr(stream_module, "PROGRESS_EVERY", 0.05)
+    monkeypatch.setattr(stream_module, "WINDING_UP", 1.0)
+
+
+async def test_a_stream_is_reported_while_it_runs_and_once_more_at_its_end(tmp_path: Path) -> None:
+    seen: list[int] = []
+    send = script(
+        tmp_path,
+        "send",
+        "printf '12:00:00\\t5\\ttank@s\\n' >&2; echo data; sleep 0.4; printf '12:00:01\\t9\\ttank@s\\n' >&2",
+    )
+    done = await run(send, ["cat"], seen=seen)
+    assert done.bytes == seen[-1] == 9
+    assert 5 in seen
+    assert done.seconds >= 0.4
+
+
+async def test_a_stream_too_short_to_say_a_word_counts_as_estimated(tmp_path: Path) -> None:
+    assert (await run(["true"], ["cat"], total=624)).bytes == 624
+    assert (await run(["true"], ["cat"])).bytes == 0
+
+
+async def test_mbuffer_stands_between_where_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(
+        tmp_path,
+        "mbuffer",
+        "echo \"$@\" > $0.argv; printf '\\rin @ 1 MiB/s, out @ 1 MiB/s, 2.0 MiB total, buffer 7%% full' >&2; cat",
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    out = tmp_path / "out"
+    receive = script(tmp_path, "receive", f"cat > {out}")
+    done = await run(["echo", "data"], receive, buffer=Stream())
+    assert out.read_text() == "data\n"
+    assert done.bytes == 2 << 20
+    assert (tmp_path / "mbuffer.argv").read_text().split() == ["-s", "1048576", "-m", "131072k"]
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(file.read_text()) for file in folder.glob("*.pid") if file.read_text().strip()]
+
+
+def endless(folder: Path) -> tuple[list[str], list[str]]:
+    body = "ulimit -t 10; echo $$ > $0.pid; exec"  # so that a failed test leaves nothing running for long
+    return script(folder, "send", f"{body} cat /dev/zero"), script(folder, "receive", f"{body} cat")
+
+
+async def until_running(folder: Path) -> None:
+    while len(pids(folder)) < 2:
+        await asyncio.sleep(0.01)
+
+
+def assert_all_gone(numbers: list[int]) -> None:
+    assert len(numbers) == 2
+    for number in numbers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
+
+
+async def test_a_vault_that_falls_away_ends_the_stream_and_is_its_reason(tmp_path: Path) -> None:
+    gone = DeviceGone("the device is gone")
+
+    async def look() -> ZvaultError | None:
+        return gone if len(pids(tmp_path)) == 2 else None
+
+    with pytest.raises(DeviceGone) as failure:
+        async with asyncio.timeout(20), tasks.watched(look):
+            await run(*endless(tmp_path), trouble=look)
+    assert failure.value is gone
+    assert_all_gone(pids(tmp_path))
+
+
+async def test_a_look_that_breaks_leaves_nothing_running(tmp_path: Path) -> None:
+    async def look() -> ZvaultError | None:
+        if len(pids(tmp_path)) == 2:
+            raise RuntimeError("a bug in a probe")
+        return None
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        async with asyncio.timeout(20), tasks.watched(look):
+            await run(*endless(tmp_path), trouble=look)
+    assert_all_gone(pids(tmp_path))
+
+
+async def test_a_look_that_fails_for_the_moment_does_not_end_the_stream(tmp_path: Path) -> None:
+    async def look() -> ZvaultError | None:
+        raise DeviceGone("cannot look")
+
+    send = script(tmp_path, "send", "sleep 0.3; echo data")
+    async with tasks.watched(look):
+        await run(send, ["cat"], trouble=look)
+
+
+async def test_a_cancelled_stream_leaves_nothing_running(tmp_path: Path) -> None:
+    streaming = asyncio.create_task(run(*endless(tmp_path)))
+    await until_running(tmp_path)
+    streaming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(streaming, 20)
+    assert_all_gone(pids(tmp_path))
+
+
+SAYS = "printf '12:00:00\\t%s\\ttank@s\\n'"
+
+
+async def test_a_stream_that_stands_still_is_put_down_and_says_how_far_it_was(tmp_path: Path) -> None:
+    send = script(tmp_path, "send", f"echo $$ > $0.pid; {SAYS} 1048576 >&2; exec sleep 60")
+    receive = script(tmp_path, "receive", "echo $$ > $0.pid; exec cat")
+    began = time.monotonic()
+    with pytest.raises(Stalled) as failure:
+        await run(send, receive, stall=0.5, total=4 << 20)
+    assert 0.4 < time.monotonic() - began < 5
+    assert "after 1M of 4M" in failure.value.why
+    assert failure.value.retryable
+    assert failure.value.next
+    assert_all_gone(pids(tmp_path))
+
+
+async def test_as_long_as_any_stage_tells_of_new_bytes_it_does_not_stand_still(tmp_path: Path) -> None:
+    turns = f"for i in 1 2 3 4 5; do {SAYS} $i >&2; sleep 0.2; done"
+    await run(script(tmp_path, "send", turns), ["cat"], stall=0.6)
+    told = "for i in 1 2 3 4 5; do printf '\\rin @ 1 MiB/s, out @ 1 MiB/s, %s MiB total' $i >&2; sleep 0.2; done; cat"
+    await run(["true"], script(tmp_path, "receive", told), stall=0.6)
+    waits = "for i in 1 2 3 4 5; do echo 'throttle: 7' >&2; sleep 0.2; done; cat"
+    await run(["true"], ["cat"], throttle=script(tmp_path, "throttle", waits), stall=0.6)
+
+
+async def test_the_same_count_again_and_again_is_no_progress(tmp_path: Path) -> None:
+    send = script(tmp_path, "send", f"for i in 1 2 3 4 5 6 7 8 9; do {SAYS} 5 >&2; sleep 0.2; done")
+    with pytest.raises(Stalled):
+        await run(send, ["cat"], stall=0.6)
+
+
+async def test_what_the_throttle_says_is_nobodys_complaint(tmp_path: Path) -> None:
+    dies = script(
+        tmp_path, "throttle", "echo 'throttle: 5' >&2; echo 'throttle: zvaultd is gone' >&2; exit 1"
+    )
+    with pytest.raises(TransferFailed) as failure:
+        await run(["true"], ["cat"], throttle=dies)
+    assert failure.value.why == "throttle: zvaultd is gone"
+
+
+async def test_a_receiver_that_refuses_gives_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "zfs").write_text(
+        '#!/bin/sh\n[ "$1" = send ] && exec cat /dev/zero\n'
+        "echo 'cannot receive incremental stream: destination cold/tank has been modified' >&2; exit 1\n"
+    )
+    (tmp_path / "zfs").chmod(0o755)
+    with pytest.raises(Conflict, match="has been modified"):
+        await run([str(tmp_path / "zfs"), "send"], [str(tmp_path / "zfs"), "receive"])

@@ -1,0 +1,158 @@
+"""What a run tries again, how often, and what it says in the end."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import context
+from zvault.core.errors import (
+    Conflict,
+    DeviceGone,
+    HostUnreachable,
+    Refused,
+    Stalled,
+    VaultFull,
+    ZvaultError,
+)
+from zvault.ops.hooks import RunHooks
+from zvault.ops.outcome import Outcome, datasets_failed
+from zvault.ops.run import Run
+from zvault.ops.vaults.vault import Vaults
+
+Try = Callable[[Run], None]
+
+
+class Played(Run):
+    """A run whose tries are given: each does something to it, or raises."""
+
+    tries: list[Try]
+    said: list[tuple[str, dict[str, Any]]]
+    waits: list[float]
+
+    async def _try(self) -> None:
+        await asyncio.sleep(0)
+        self.outcome.datasets = 3
+        self.tries.pop(0)(self)
+
+
+def lost(error: ZvaultError) -> Try:
+    def one(run: Run) -> None:
+        raise error
+
+    return one
+
+
+def datasets(**failed: ZvaultError) -> Try:
+    def one(run: Run) -> None:
+        run.results.begin_try()
+        for name, error in failed.items():
+            run._note(name, error)
+
+    return one
+
+
+async def play(*tries: Try, retries: int = 3, going_on: bool = True) -> Played:
+    world = context(retries=retries, retry_wait="10s")
+    said: list[tuple[str, dict[str, Any]]] = []
+    waits: list[float] = []
+
+    async def pause(seconds: float) -> bool:
+        waits.append(seconds)
+        return going_on
+
+    run = Played(
+        world,
+        Vaults(world),
+        "b",
+        lambda event, **fields: said.append((event, fields)),
+        Outcome(),
+        pause=pause,
+    )
+    run.tries, run.said, run.waits = list(tries), said, waits
+    await run.execute()
+    return run
+
+
+@pytest.fixture(autouse=True)
+def no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunHooks, "around", lambda *_: contextlib.nullcontext())
+
+
+def retries(run: Played) -> list[int]:
+    return [fields["number"] for event, fields in run.said if event == "retry"]
+
+
+async def test_what_goes_well_is_not_tried_again() -> None:
+    run = await play(datasets())
+    assert (run.outcome.result, run.outcome.error, run.waits) == ("ok", None, [])
+
+
+async def test_a_host_that_comes_back_is_no_failure() -> None:
+    run = await play(lost(HostUnreachable("filer1")), lost(DeviceGone("nbd0")), datasets())
+    assert (run.outcome.result, run.outcome.error) == ("ok", None)
+    assert retries(run) == [1, 2]
+    assert [round(wait / 10) for wait in run.waits] == [1, 2]
+    assert [fields["error"]["what"] for event, fields in run.said if event == "retry"] == ["filer1", "nbd0"]
+
+
+async def test_in_the_end_the_last_trouble_is_told() -> None:
+    run = await play(*[lost(HostUnreachable(str(number))) for number in range(4)])
+    assert run.outcome.result == "failed"
+    assert run.outcome.error is not None
+    assert run.outcome.error.what == "3"
+    assert retries(run) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [Refused("no"), Conflict("no"), VaultFull("no")])
+async def test_what_waiting_does_not_repair_is_not_tried_again(error: ZvaultError) -> None:
+    run = await play(lost(error))
+    assert (run.outcome.result, run.outcome.error, retries(run)) == ("failed", error, [])
+
+
+async def test_no_retries_at_all() -> None:
+    run = await play(lost(DeviceGone("gone")), retries=0)
+    assert (run.outcome.result, retries(run)) == ("failed", [])
+
+
+async def test_only_what_may_go_better_is_tried_again_and_the_rest_is_told() -> None:
+    run = await play(datasets(a=Conflict("a", "its own way", "repair"), b=Stalled("b")), datasets())
+    assert run.outcome.result == "partial"
+    assert retries(run) == [1]
+    assert run.results.settled == {"a"}
+    error = run.outcome.error
+    assert error is not None
+    assert (error.what, error.why, error.next) == ("1 of 3 datasets failed", "a (a: its own way)", "repair")
+    assert error.reason == "conflict"
+    failed = [(f["dataset"], f["again"]) for event, f in run.said if event == "dataset-failed"]
+    assert failed == [("a", False), ("b", True)]
+
+
+async def test_on_the_last_try_nothing_is_promised() -> None:
+    run = await play(datasets(b=Stalled("b")), datasets(b=Stalled("b")), retries=1)
+    assert [f["again"] for event, f in run.said if event == "dataset-failed"] == [True, False]
+    assert run.outcome.result == "partial"
+    assert run.outcome.error is not None
+    assert run.outcome.error.reason == "stalled"
+
+
+async def test_a_run_that_is_told_to_end_ends_with_what_it_has() -> None:
+    run = await play(lost(DeviceGone("gone")), going_on=False)
+    assert (run.outcome.result, len(run.waits)) == ("failed", 1)
+    run = await play(datasets(a=Stalled("a"), b=Stalled("b"), c=Stalled("c")), going_on=False)
+    assert run.outcome.result == "failed"
+    assert run.outcome.error is not None
+    assert run.outcome.error.what == "3 of 3 datasets failed"
+
+
+def test_many_failures_are_told_in_one_line() -> None:
+    failed = {f"tank/{number}": Stalled("stood still") for number in range(40)}
+    error = datasets_failed(failed, 100)
+    assert error.what == "40 of 100 datasets failed"
+    assert error.why.startswith("tank/0 (stood still), tank/1")
+    assert error.why.endswith("and 30 more")
+    one = datasets_failed({"tank": Conflict("tank cannot follow", "it has gone its own way")}, 1)
+    assert (one.what, one.why) == ("1 of 1 dataset failed", "tank (cannot follow: it has gone its own way)")
+    assert type(error).reason == "failed"

@@ -1,0 +1,111 @@
+"""What was measured of a vault is given to that vault only, and a file's own figures come first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zvault.config.paths import Paths
+from zvault.config.schema import Config, Vault
+from zvault.core.errors import Refused
+from zvault.core.tuning.candidates import Candidate, Choice, Try
+from zvault.core.tuning.measurement import Point
+from zvault.ops.context import Context
+from zvault.ops.provision.measure import refuse_unless_auto
+from zvault.ops.provision.trial import LEAST, MOST, stream_size
+from zvault.ops.state.environment import Environment
+from zvault.ops.tuning.measurements import Outcome, keep, outcome, profile_of, reasons_of, row, specs
+from zvault.system.process.runner import HostRunner
+
+DEPTH = "zfs_vdev_async_write_max_active"
+GUID = 7
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    (tmp_path / "profiles").mkdir()
+    for name in ("auto", "plain"):
+        (tmp_path / "profiles" / f"{name}.toml").write_text("[module]\nzfs_txg_timeout = 9\n")
+    return Paths(tmp_path, tmp_path / "run", tmp_path / "state", tmp_path / "none")
+
+
+def world(paths: Paths, profile: str = "auto", image: str = "rbd/cold") -> Context:
+    vault = {"pool": "cold", "profile": profile, "device": [{"rbd": image}]}
+    return Context.of(
+        Environment(Config.model_validate({"vault": {"cold": vault}}), paths, HostRunner(), "here")
+    )
+
+
+def cold(context: Context) -> Vault:
+    return context.env.vault("cold")
+
+
+@pytest.fixture
+def context(paths: Paths) -> Context:
+    found = world(paths)
+    choices = (Choice(DEPTH, "4", "Little's law"), Choice("zfs_txg_timeout", "8", "its end"))
+    tries = (row(Try(Candidate("worked out", choices), 100.4), won=True),)
+    points = (Point(1 << 20, 4, 7e7, 0.05),)
+    vault = cold(found)
+    keep(found.records, vault, Outcome(specs(vault), GUID, "write", points, choices, "recordsize", tries))
+    return found
+
+
+def test_it_is_kept_as_it_was(context: Context):
+    found = outcome(context.records, cold(context), GUID)
+    assert found is not None
+    assert (found.points, found.way, found.advice) == ((Point(1 << 20, 4, 7e7, 0.05),), "write", "recordsize")
+    assert found.time > 0
+    (tried,) = found.tries
+    assert (tried["what"], tried["module"][DEPTH], tried["rate"], tried["won"]) == (
+        "worked out",
+        "4",
+        100,
+        True,
+    )
+
+
+def test_what_a_file_sets_is_not_measured(context: Context):
+    module = profile_of(context, cold(context)).module
+    assert module == {DEPTH: "4", "zfs_txg_timeout": "9"}
+    assert reasons_of(context.records, cold(context), module) == {DEPTH: "Little's law"}
+
+
+def test_another_pool_another_device_another_profile(context: Context, paths: Paths):
+    assert outcome(context.records, cold(context), GUID + 1) is None
+    for other in (world(paths, image="rbd/other"), world(paths, profile="plain")):
+        assert outcome(other.records, cold(other)) is None
+        assert profile_of(other, cold(other)).module == {"zfs_txg_timeout": "9"}
+
+
+def test_what_cannot_be_read_is_nothing(context: Context, paths: Paths):
+    for text in (
+        "{",
+        '{"boot_id": "", "time": 0, "data": {}}',
+        '{"boot_id": "", "time": 0, "data": {"devices": 3}}',
+    ):
+        (paths.state / "measured" / "vault" / "cold").write_text(text)
+        assert outcome(context.records, cold(context)) is None
+        assert profile_of(context, cold(context)).module == {"zfs_txg_timeout": "9"}
+    assert context.records.measured.names() == ["vault/cold"]
+
+
+def test_only_what_is_used_is_measured(context: Context, paths: Paths):
+    refuse_unless_auto(cold(context))
+    with pytest.raises(Refused, match="is not measured"):
+        refuse_unless_auto(cold(world(paths, profile="plain")))
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "free", "size"),
+    [
+        (1e6, 100 << 30, LEAST),
+        (100 << 20, 100 << 30, 400 << 20),
+        (10e9, 100 << 30, MOST),
+        (100 << 20, 4 << 30, 128 << 20),
+        (100 << 20, 1 << 30, None),
+    ],
+)
+def test_how_large_a_stream(bandwidth: float, free: int, size: int | None):
+    assert stream_size(bandwidth, free) == size

@@ -1,0 +1,78 @@
+"""One lock for all who write to a vault: taken by the first, released by the last, whatever happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from zvault.core.errors import ToolMissing
+from zvault.ops.vaults import inhibitor
+from zvault.ops.vaults.inhibitor import Awake
+from zvault.system.logind import Inhibitor
+
+
+class Logind:
+    """Counts the locks it gave, and how many are held."""
+
+    def __init__(self) -> None:
+        self.given = self.held = 0
+        self.problem: ToolMissing | None = None
+
+    @asynccontextmanager
+    async def inhibit(self, *, why: str) -> AsyncIterator[Inhibitor]:
+        await asyncio.sleep(0)
+        self.given += 1
+        self.held += 1
+        try:
+            yield Inhibitor(held=self.problem is None, problem=self.problem)
+        finally:
+            await asyncio.sleep(0)
+            self.held -= 1
+
+
+@pytest.fixture
+def logind(monkeypatch: pytest.MonkeyPatch) -> Logind:
+    it = Logind()
+    monkeypatch.setattr(inhibitor, "inhibit", it.inhibit)
+    return it
+
+
+async def test_it_is_held_from_the_first_to_the_last(logind: Logind):
+    it, said = Awake(clock=lambda: 1000.0), list[str]()
+    async with it.during("one", said.append):
+        assert (it.held, it.since) == (True, 1000.0)
+        async with it.during("two", said.append):
+            assert (logind.given, logind.held) == (1, 1)
+        assert it.held
+    assert (it.held, it.since, logind.held) == (False, None, 0)
+    assert said == []
+
+
+async def test_whoever_is_cancelled_leaves_nothing_held(logind: Logind):
+    it = Awake()
+
+    async def write() -> None:
+        async with it.during("a run", lambda _: None):
+            await asyncio.sleep(60)
+
+    for steps in range(6):
+        tasks = [asyncio.create_task(write()) for _ in range(3)]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert (it.held, logind.held) == (False, 0)
+
+
+async def test_without_logind_work_goes_on_and_that_is_said_once(logind: Logind):
+    logind.problem = ToolMissing("there is no logind", "it is not running", "start it")
+    it, said = Awake(), list[str]()
+    async with it.during("one", said.append), it.during("two", said.append):
+        assert (it.held, it.since) == (False, None)
+        assert it.problem is logind.problem
+    assert len(said) == 1
+    assert "going on without an inhibitor" in said[0]

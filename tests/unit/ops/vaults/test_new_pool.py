@@ -1,0 +1,79 @@
+"""What creating a vault would run; no device is asked."""
+
+from pathlib import Path
+
+import pytest
+
+from zvault.config.paths import Paths
+from zvault.config.profile import Profile
+from zvault.config.schema import Vault
+from zvault.core.errors import Refused
+from zvault.devices.stack import Stack
+from zvault.ops.vaults.new_pool import creation_document, new_pool
+from zvault.system.process.runner import HostRunner
+from zvault.system.state_files import LeaseStore
+
+NOWHERE = Path("/nowhere")
+PROFILE = Profile.model_validate({"pool": {"ashift": 12}, "dataset": {"atime": "off"}})
+
+
+def document(vault: Vault) -> list[tuple[str | None, str]]:
+    paths = Paths(run=Path("/run/zvault"))
+    stack = Stack("cold", vault.device, PROFILE.queue, HostRunner(), paths, LeaseStore(NOWHERE))
+    found = creation_document("cold", vault, PROFILE, stack)
+    return [(step["device"], step["command"]) for step in found["steps"]]
+
+
+def test_every_step_by_device_and_the_pool_last():
+    vault = Vault.model_validate(
+        {
+            "pool": "c",
+            "device": [
+                {"nbd": "nbdkit:file '/srv/a b'", "size": "1T", "cache": {"bcache": "/dev/x"}},
+                {"nbd": "tcp:nas:10809/meta", "vdev": "special"},
+            ],
+            "special_small_blocks": "64K",
+        }
+    )
+    assert document(vault) == [
+        ("cold-0", "truncate --size=1099511627776 -- '/srv/a b'"),
+        ("cold-0", "nbdkit -f -U /run/zvault/device/cold-0.sock file '/srv/a b'"),
+        ("cold-0", "make-bcache -B --data-offset 8192 cold-0"),
+        ("cold-0", "make-bcache -C /dev/x"),
+        (
+            None,
+            "zpool create -o cachefile=none -o ashift=12 -O atime=off -O special_small_blocks=65536 c"
+            " cold-0 special cold-1",
+        ),
+    ]
+
+
+def test_mirrors_are_grouped_by_name_and_kind_in_the_order_they_come():
+    devices = [
+        {"nbd": f"tcp:h{number}", "vdev": vdev, "mirror": mirror}
+        for number, (vdev, mirror) in enumerate(
+            [("data", "a"), ("special", "a"), ("data", "b"), ("data", "a"), ("special", "a"), ("data", "b")]
+        )
+    ]
+    vault = Vault.model_validate({"pool": "c", "device": devices})
+    new = new_pool(vault, Profile(), [f"/{number}" for number in range(6)])
+    assert new.argv()[-11:] == [
+        "c",
+        "mirror",
+        "/0",
+        "/3",
+        "mirror",
+        "/2",
+        "/5",
+        "special",
+        "mirror",
+        "/1",
+        "/4",
+    ]
+
+
+def test_only_a_pool_on_devices_of_its_own_is_made():
+    with pytest.raises(Refused, match="no devices"):
+        document(Vault.model_validate({"pool": "c"}))
+    with pytest.raises(Refused, match="it is on ssh://far"):
+        document(Vault.model_validate({"pool": "c", "host": "ssh://far"}))

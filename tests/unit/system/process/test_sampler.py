@@ -1,0 +1,71 @@
+"""The looks at processes and pipes, on real ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from zvault.core.diagnosis.observations import cpu, fullness, idle, span
+from zvault.system.process.sampler import sampler_argv
+
+BUSY = "while True: pass"
+STILL = "import time; time.sleep(60)"
+
+
+def sampled(*pids: int, devices: tuple[str, ...] = ()) -> dict[str, Any]:
+    done = subprocess.run(sampler_argv(0.6, pids, devices), capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    found: list[subprocess.Popen[bytes]] = []
+    yield found
+    for one in found:
+        one.kill()
+        one.wait()
+
+
+def test_a_full_pipe_and_an_empty_one(started: list[subprocess.Popen[bytes]]):
+    yes = subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE)
+    reader = subprocess.Popen([sys.executable, "-S", "-c", STILL], stdin=yes.stdout)
+    silent = subprocess.Popen([sys.executable, "-S", "-c", STILL], stdout=subprocess.PIPE)
+    hungry = subprocess.Popen(["cat"], stdin=silent.stdout, stdout=subprocess.DEVNULL)
+    started += [yes, reader, silent, hungry]
+    looks = sampled(reader.pid, hungry.pid)["looks"]
+    assert (fullness(looks, str(reader.pid)) or 0) > 0.9
+    assert fullness(looks, str(hungry.pid)) == 0
+    assert hungry.poll() is None, "it is still fed by the same writer"
+
+
+def test_a_look_keeps_no_pipe_open(started: list[subprocess.Popen[bytes]]):
+    writer = subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE)
+    reader = subprocess.Popen([sys.executable, "-S", "-c", STILL], stdin=writer.stdout)
+    started += [writer, reader]
+    assert writer.stdout is not None
+    writer.stdout.close()
+    sampled(reader.pid)
+    reader.kill()
+    assert writer.wait(timeout=10) != 0, "it is told that nobody reads any more"
+
+
+def test_who_works_and_who_does_not(started: list[subprocess.Popen[bytes]]):
+    busy, still = (subprocess.Popen([sys.executable, "-S", "-c", code]) for code in (BUSY, STILL))
+    started += [busy, still]
+    found = sampled(busy.pid, still.pid)
+    looks, hz = found["looks"], found["hz"]
+    assert span(looks) >= 0.6
+    assert (cpu(looks, hz, str(busy.pid)) or 0) > 0.1
+    assert (cpu(looks, hz, str(still.pid)) or 0) < 0.1
+    assert 0 <= (idle(looks) or 0) <= 1
+
+
+def test_what_is_not_there_is_left_out():
+    (first, *_) = sampled(0, devices=("no-such-device",))["looks"]
+    assert (first["cpu"], first["full"], first["disks"]) == ({}, {}, {})

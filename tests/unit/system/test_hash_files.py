@@ -1,0 +1,135 @@
+"""The scripts that list and hash run for real here: names of any bytes, files of any size, and what is missing."""
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from zvault.core.integrity.verification import PIECE, KeyRange, Mix, Piece, pieces
+from zvault.system import copy_files, hash_files
+
+NAMES = [
+    b"plain", b"sp ace", b"new\nline", b"back\\slash\\n", b"\xff\xfebad", b"-dash", b"q'uote\"", b"end\n", b" lead",
+    b"d/e/f", b"\\\n", b"$(x)`y`", b"%s\\0",
+]  # fmt: skip
+
+
+def run(argv: list[str], stdin: bytes = b"") -> str:
+    done = subprocess.run(argv, capture_output=True, input=stdin, check=True, timeout=60)
+    assert not done.stderr
+    return done.stdout.decode()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    top = tmp_path / "the root's"
+    for name in NAMES:
+        path = os.path.join(os.fsencode(top), name)  # noqa: PTH118 - of bytes
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        with open(path, "wb") as file:  # noqa: PTH123
+            file.write(b"this is " + name)
+    (top / ".zfs").mkdir()
+    (top / ".zfs" / "hidden").write_text("no")
+    (top / "link").symlink_to("to\nwhere")
+    return top
+
+
+def hashed(root: Path, wanted: list[Piece]) -> dict[Piece, str]:
+    found: dict[Piece, str] = {}
+    for batch in hash_files.batches(wanted):
+        found |= hash_files.parse_hashes(batch, run(hash_files.hash_argv(str(root), batch)))
+    return found
+
+
+def test_every_name_is_listed_and_hashed(root: Path) -> None:
+    listed = hash_files.parse_list(
+        run(hash_files.list_argv(str(root), Mix.of(77), KeyRange(), everything=False))
+    )
+    assert sorted(one.path for one in listed) == sorted(NAMES)
+    wanted = pieces(listed, Mix.of(77), KeyRange())
+    assert hashed(root, wanted) == {one: hashlib.sha256(b"this is " + one.path).hexdigest() for one in wanted}
+
+
+def test_the_parts_of_the_ring_are_the_same_here_and_in_awk(root: Path) -> None:
+    mix, met = Mix.of(123_456_789_012), []
+    for part in KeyRange(60_000, 65_521).parts(7):
+        listed = hash_files.parse_list(run(hash_files.list_argv(str(root), mix, part, everything=False)))
+        assert all(part.has(mix.key(one.number)) for one in listed)
+        met += [one.path for one in listed]
+    assert sorted(met) == sorted(NAMES)
+
+
+def test_folders_and_links_are_listed_where_all_is(root: Path) -> None:
+    listed = hash_files.parse_list(
+        run(hash_files.list_argv(str(root), Mix.of(7), KeyRange(), everything=True))
+    )
+    assert {one.path: one.link for one in listed if one.kind == "l"} == {b"link": b"to\nwhere"}
+    assert {one.path for one in listed if one.kind == "d"} == {b"d", b"d/e"}
+    only = hash_files.parse_list(
+        run(hash_files.list_argv(str(root), Mix.of(7), KeyRange(), everything=True, name="d/e/[f]?*"))
+    )
+    assert only == []
+
+
+def test_a_large_file_is_hashed_by_pieces(root: Path) -> None:
+    data = os.urandom(3000) * ((PIECE + 5000) // 3000)
+    (root / "big\n").write_bytes(data)
+    wanted = [Piece(b"big\n", PIECE, 0, PIECE), Piece(b"big\n", len(data) - PIECE, PIECE, PIECE)]
+    assert list(hashed(root, wanted).values()) == [
+        hashlib.sha256(part).hexdigest() for part in (data[:PIECE], data[PIECE:])
+    ]
+
+
+def test_of_a_volume_the_device_itself_is_hashed(root: Path) -> None:
+    device = root / "plain"
+    piece = Piece(b"", 13, 0, PIECE)
+    assert hashed(device, [piece]) == {piece: hashlib.sha256(b"this is plain").hexdigest()}
+    assert str(piece) == "bytes 0 to 13"
+
+
+def test_what_is_missing_has_no_hash_and_is_complained_of(root: Path) -> None:
+    batch = [Piece(b"plain", 5), Piece(b"gone", 5)]
+    done = subprocess.run(hash_files.hash_argv(str(root), batch), capture_output=True, text=True, timeout=60)
+    assert list(hash_files.parse_hashes(batch, done.stdout)) == batch[:1]
+    assert hash_files.complaints(done.stderr)
+    alone = [Piece(b"gone", 5, 0, PIECE)]
+    done = subprocess.run(hash_files.hash_argv(str(root), alone), capture_output=True, text=True, timeout=60)
+    assert hash_files.complaints(done.stderr)
+
+
+def test_batches_keep_within_one_script_and_never_mix() -> None:
+    many = [Piece(b"n" * 200, 1) for _ in range(1000)] + [
+        Piece(b"x", PIECE, n * PIECE, PIECE) for n in range(9)
+    ]
+    found = list(hash_files.batches(many))
+    assert [one for batch in found for one in batch] == many
+    for batch in found:
+        assert len({one.length for one in batch}) == 1
+        assert len(hash_files.hash_argv("/r", batch)[2]) < 100_000
+        assert sum(one.size for one in batch) <= hash_files.BATCH
+
+
+def test_files_are_copied_with_what_they_are_and_nothing_is_overwritten_unasked(
+    root: Path, tmp_path: Path
+) -> None:
+    tops = copy_files.parse_names(run(copy_files.tops_argv(str(root))))
+    assert b"./.zfs" not in tops
+    assert len(tops) == len(NAMES) + 1
+    there = copy_files.parse_list(run(copy_files.list_argv(str(root)), copy_files.ended(tops)))
+    assert sorted(path for path, _ in there) == sorted(b"./" + name for name in [*NAMES, b"link"])
+    assert dict(there)[b"./plain"] == len("this is plain")
+    deep = copy_files.parse_list(run(copy_files.list_argv(str(root)), copy_files.ended([b"d/e"])))
+    assert [path for path, _ in deep] == [b"./e/f"]
+    target = tmp_path / "back"
+    target.mkdir()
+    (target / "plain").write_text("mine")
+    paths = copy_files.ended([path for path, _ in there])
+    assert copy_files.parse_names(run(copy_files.there_argv(str(target)), paths)) == [b"./plain"]
+    run(copy_files.copy_argv(str(root), str(target), overwrite=False), copy_files.ended(tops))
+    assert (target / "plain").read_text() == "mine"
+    assert (target / "link").readlink() == Path("to\nwhere")
+    assert sorted(os.listdir(os.fsencode(target / "d" / "e"))) == [b"f"]  # noqa: PTH208
+    run(copy_files.copy_argv(str(root), str(target), overwrite=True), copy_files.ended(tops))
+    assert (target / "plain").read_text() == "this is plain"

@@ -1,0 +1,83 @@
+"""The kernel's log. A pipe in packet mode stands for /dev/kmsg: one read, one record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from zvault.system import kernel_log
+from zvault.system.kernel_log import KernelLog, Record, follow, parse
+
+
+@pytest.mark.parametrize(
+    ("raw", "record"),
+    [
+        (
+            b"6,339,5140900,-;NET: Registered protocol family 10\n",
+            Record(339, True, "NET: Registered protocol family 10"),
+        ),
+        (
+            b"3,7,1,-,caller=T1;block nbd0: a;b\n SUBSYSTEM=block\n DEVICE=b43:0\n",
+            Record(7, True, "block nbd0: a;b"),
+        ),
+        (
+            b"30,340,5690716,-;systemd[1]: INFO: task x:1 blocked\n",
+            Record(340, False, "systemd[1]: INFO: task x:1 blocked"),
+        ),
+    ],
+)
+def test_a_record_and_who_wrote_it(raw: bytes, record: Record):
+    assert parse(raw) == record
+
+
+@pytest.fixture
+def log() -> Iterator[tuple[KernelLog, int]]:
+    read, write = os.pipe2(os.O_DIRECT | os.O_NONBLOCK)
+    opened = KernelLog.__new__(KernelLog)
+    opened.fd = read
+    yield opened, write
+    opened.close()
+    with contextlib.suppress(OSError):
+        os.close(write)
+
+
+def test_reading_never_waits(log: tuple[KernelLog, int]):
+    opened, write = log
+    assert list(opened.read()) == []
+    os.write(write, b"6,1,0,-;one\n")
+    os.write(write, b"nonsense")
+    os.write(write, b"6,2,0,-;two\n")
+    assert [record.text for record in opened.read()] == ["one", "two"]
+    assert list(opened.read()) == []
+
+
+async def test_records_are_passed_on_and_silence_is_told(
+    log: tuple[KernelLog, int], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kernel_log, "QUIET", 0.05)
+    opened, write = log
+    heard: list[str] = []
+    os.write(write, b"6,1,0,-;was there\n")
+    following = asyncio.create_task(
+        follow(opened, lambda record: heard.append(record.text), lambda: heard.append(""))
+    )
+    await asyncio.sleep(0.01)
+    os.write(write, b"6,2,0,-;comes\n")
+    async with asyncio.timeout(5):
+        while "" not in heard:
+            await asyncio.sleep(0.01)
+    assert heard == ["was there", "comes", ""]
+    await asyncio.sleep(0.15)
+    assert heard == ["was there", "comes", ""], "silence is told once"
+    os.write(write, b"6,3,0,-;later\n")
+    async with asyncio.timeout(5):
+        while heard[-1] != "" or len(heard) < 5:
+            await asyncio.sleep(0.01)
+    assert heard[3:] == ["later", ""]
+    following.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await following

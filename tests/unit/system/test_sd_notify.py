@@ -1,0 +1,81 @@
+"""What is told to the service manager, over a real datagram socket."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zvault.core.errors import ToolMissing
+from zvault.system import sd_notify
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    pytest.importorskip("systemd.daemon", reason="python3-systemd is not installed")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(2)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield listener
+
+
+def test_messages(manager: socket.socket):
+    def heard() -> str:
+        return manager.recv(4096).decode()
+
+    sd_notify.ready("3 backups")
+    assert heard() == "READY=1\nSTATUS=3 backups"
+    sd_notify.ready()
+    assert heard() == "READY=1"
+    sd_notify.status("sending\nREADY=1  tank/ä")
+    assert heard() == "STATUS=sending READY=1 tank/ä"
+    sd_notify.stopping()
+    assert heard() == "STOPPING=1"
+    sd_notify.watchdog()
+    assert heard() == "WATCHDOG=1"
+    sd_notify.reloading()
+    first, second = heard().splitlines()
+    assert first == "RELOADING=1"
+    assert 0 <= time.monotonic() - int(second.removeprefix("MONOTONIC_USEC=")) / 1e6 < 5
+
+
+def test_nothing_is_said_where_nobody_listens(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    monkeypatch.setitem(sys.modules, "systemd", None)
+    for call in (sd_notify.ready, sd_notify.stopping, sd_notify.reloading, sd_notify.watchdog):
+        call()
+
+
+def test_a_missing_library_is_an_error_where_somebody_waits(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
+    monkeypatch.setitem(sys.modules, "systemd", None)
+    monkeypatch.setitem(sys.modules, "systemd.daemon", None)
+    with pytest.raises(ToolMissing, match="python3-systemd"):
+        sd_notify.ready()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "pid", "interval"),
+    [
+        ("30000000", None, 15.0),
+        ("30000000", "own", 15.0),
+        ("30000000", "1", None),
+        ("0", None, None),
+        ("", None, None),
+        (None, None, None),
+        ("soon", None, None),
+    ],
+)
+def test_watchdog_interval(
+    allowed: str | None, pid: str | None, interval: float | None, monkeypatch: pytest.MonkeyPatch
+):
+    for name, value in (("WATCHDOG_USEC", allowed), ("WATCHDOG_PID", pid)):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, str(os.getpid()) if value == "own" else value)
+    assert sd_notify.watchdog_interval() == interval

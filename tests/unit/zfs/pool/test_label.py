@@ -1,0 +1,75 @@
+"""Labels as zdb(8) of OpenZFS 2.3.9 prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from zvault.core.errors import Refused
+from zvault.system.process.runner import Result
+from zvault.zfs.pool.label import label_host, label_vdev, vdevs
+
+LABEL = """------------------------------------
+LABEL 0 
+------------------------------------
+    version: 5000
+    name: 'vb'
+    state: 1
+    pool_guid: 4935537179051349987
+    hostid: 34843063
+    hostname: 'zvault-lab'
+    top_guid: 1742252320500209310
+    guid: {guid}
+    vdev_children: 2
+    vdev_tree:
+        type: '{kind}'
+        id: {number}
+        guid: 1742252320500209310
+        children[0]:
+            type: 'disk'
+            id: 0
+"""  # noqa: W291 - so zdb prints it
+POOL = 4935537179051349987
+
+
+class Labels:
+    """A host whose devices have these labels."""
+
+    def __init__(self, labels: dict[str, str]) -> None:
+        self.labels = labels
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        return Result(tuple(argv), 0, self.labels[argv[-1]], "", 0.0)
+
+
+def test_a_labels_host():
+    assert label_host(LABEL) == ("zvault-lab", 0x213A9B7)
+    assert label_host("failed to unpack label 0\n") is None
+
+
+def test_the_vdev_that_a_device_is_of():
+    assert label_vdev(LABEL.format(guid=1, kind="mirror", number=1)) == (POOL, 1, "mirror")
+    assert label_vdev("failed to unpack label 0\n") is None
+
+
+async def test_the_devices_of_each_vdev():
+    labels = {
+        "/a": LABEL.format(guid=1, kind="mirror", number=0),
+        "/b": LABEL.format(guid=2, kind="mirror", number=0),
+        "/c": LABEL.format(guid=3, kind="disk", number=1),
+    }
+    assert await vdevs(POOL, ["/c", "/a", "/b"], Labels(labels)) == {1: ["/c"], 0: ["/a", "/b"]}
+
+
+@pytest.mark.parametrize(
+    ("label", "why"),
+    [
+        ("", "no label of that pool"),
+        (LABEL.replace(str(POOL), "7").format(guid=1, kind="disk", number=0), "no label of that pool"),
+        (LABEL.format(guid=1, kind="raidz", number=0), "it is of a raidz"),
+    ],
+)
+async def test_what_must_not_be_written_to(label, why):
+    with pytest.raises(Refused, match=why):
+        await vdevs(POOL, ["/a"], Labels({"/a": label}))

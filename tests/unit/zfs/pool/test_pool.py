@@ -1,0 +1,79 @@
+"""The command that makes a pool, and how the state of one is found out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from zvault.system.process.runner import Result
+from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool, exporting
+
+HEAD = ["zpool", "create", "-o", "cachefile=none"]
+
+
+@pytest.mark.parametrize(
+    ("vdevs", "words"),
+    [
+        ([Vdev("data", ("/a",))], "/a"),
+        ([Vdev("data", ("/a",)), Vdev("data", ("/b",))], "/a /b"),
+        ([Vdev("special", ("/s",)), Vdev("data", ("/a",))], "/a special /s"),
+        (
+            [Vdev("data", ("/a", "/b")), Vdev("special", ("/s", "/t")), Vdev("data", ("/c", "/d", "/e"))],
+            "mirror /a /b mirror /c /d /e special mirror /s /t",
+        ),
+    ],
+)
+def test_vdevs(vdevs: list[Vdev], words: str):
+    assert NewPool("cold", vdevs, {}, {}).argv() == [*HEAD, "cold", *words.split()]
+
+
+def test_properties():
+    new = NewPool("cold", [Vdev("data", ("/a b",))], {"ashift": "12"}, {"atime": "off"})
+    assert new.argv() == [*HEAD, "-o", "ashift=12", "-O", "atime=off", "cold", "/a b"]
+
+
+def test_an_export_under_way_is_seen_by_its_process(tmp_path: Path):
+    for pid, words in (
+        (10, "zpool\0export\0other\0"),
+        (11, "zpool\0list\0cold\0"),
+        (12, "zpool\0export\0cold\0"),
+    ):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_text(words)
+    assert exporting("cold", tmp_path) == 12
+    assert exporting("col", tmp_path) is None
+
+
+class Host:
+    """A runner that has these answers, by the program."""
+
+    def __init__(self, **answers: Result) -> None:
+        self.answers = answers
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        return self.answers[argv[0]]
+
+
+def said(text: str, returncode: int = 0) -> Result:
+    return Result((), returncode, text, "", 0.0)
+
+
+async def test_the_kernel_knows_better_whether_a_pool_is_suspended(tmp_path: Path):
+    listed = said("cold\t7\t100\t60\t40\tONLINE\n")
+    for kernel, health in (("ONLINE", "ONLINE"), ("SUSPENDED", "SUSPENDED")):
+        state = await Zpool(Host(zpool=listed, cat=said(f"{kernel}\n")), tmp_path).state("cold")
+        assert state is not None
+        assert state.health == health
+    assert await Zpool(Host(cat=said("", 1)), tmp_path).state("cold") is None
+
+
+async def test_a_pool_that_is_kept_on_its_way_out_is_not_asked_for(tmp_path: Path):
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "cmdline").write_text("zpool\0export\0cold\0")
+    with pytest.raises(Exporting, match="process 12"):
+        await Zpool(Host(cat=said("SUSPENDED\n")), tmp_path).state("cold")
+
+
+async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
+    listed = said("cold\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
+    assert await Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path).state("cold") is None

@@ -1,0 +1,217 @@
+"""What zpool and zdb say of scrubs and errors, as OpenZFS 2.3.9 prints it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
+from zvault.core.integrity.damage import Logged, Object
+from zvault.core.policy.scrub import Scan
+from zvault.system.process.runner import Result
+from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, parse_scan
+from zvault.zfs.repair.error_log import ErrorLog
+
+FINISHED = {
+    "function": "SCRUB",
+    "state": "FINISHED",
+    "start_time": 1795315996,
+    "end_time": 1795316996,
+    "to_examine": 2321408,
+    "examined": 2284544,
+    "skipped": 53760,
+    "processed": 0,
+    "errors": 1,
+    "bytes_per_scan": 0,
+    "pass_start": 1795315996,
+    "scrub_pause": 0,
+    "scrub_spent_paused": 0,
+    "issued_bytes_per_scan": 2230784,
+    "issued": 2230784,
+}
+NOW = 1795316096.0
+
+
+def test_a_scrub_that_ended():
+    assert parse_scan(FINISHED, NOW) == Scan(
+        "finished", 1795315996.0, 1795316996.0, 2321408 - 53760, 2230784, errors=1
+    )
+
+
+def test_one_that_goes_tells_its_rate_without_its_pauses():
+    going = FINISHED | {"state": "SCANNING", "end_time": 0, "issued_bytes_per_scan": 4000}
+    assert parse_scan(going, NOW).rate == 40.0
+    assert parse_scan(going | {"scrub_spent_paused": 60}, NOW).rate == 100.0
+    assert parse_scan(going, NOW).ended is None
+
+
+def test_a_paused_one():
+    paused = parse_scan(FINISHED | {"state": "SCANNING", "scrub_pause": 1795316000}, NOW)
+    assert (paused.state, paused.open, paused.rate) == ("paused", True, None)
+
+
+def test_a_resilver_is_not_a_scrub():
+    assert parse_scan(FINISHED | {"function": "RESILVER"}, NOW).resilver
+
+
+def test_no_scan_ever():
+    assert parse_scan({}, NOW) == Scan()
+    assert parse_scan({"state": "NONE"}, NOW) == Scan()
+
+
+class Says:
+    """A host whose tools print what the test says, by the last of their words; what was run is in ``ran``."""
+
+    def __init__(self, answers: dict[str, tuple[int, str, str]]) -> None:
+        self.answers = answers
+        self.ran: list[list[str]] = []
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        self.ran.append([*argv])
+        code, out, err = next(
+            (answer for words, answer in self.answers.items() if " ".join(argv).endswith(words)), (0, "", "")
+        )
+        return Result(tuple(argv), code, out, err, 0.0)
+
+
+def status(**more: object) -> str:
+    return json.dumps({"pools": {"cold": {"scan_stats": FINISHED, **more}}})
+
+
+async def test_a_scrub_that_ended_is_the_last_one_whatever_was_noted_before():
+    host = Says(
+        {
+            "status -j --json-int cold": (0, status(error_count=3), ""),
+            f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t1795000000\n{HELD}\ton\n", ""),
+        }
+    )
+    found = await Scrubber(host).health("cold", NOW)
+    assert (found.last, found.errors, found.held) == (1795316996.0, 3, True)
+
+
+async def test_what_was_noted_counts_once_another_has_begun():
+    going = json.dumps({"pools": {"cold": {"scan_stats": FINISHED | {"state": "SCANNING"}}}})
+    host = Says(
+        {
+            "--json-int cold": (0, going, ""),
+            f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t1795000000\n{HELD}\t-\n", ""),
+        }
+    )
+    found = await Scrubber(host).health("cold", NOW)
+    assert (found.last, found.errors, found.held) == (1795000000.0, 0, False)
+
+
+async def test_a_pool_that_is_not_there():
+    host = Says({"cold": (1, "", "cannot open 'cold': no such pool\n")})
+    with pytest.raises(NotFound):
+        await Scrubber(host).health("cold", NOW)
+
+
+async def test_what_is_so_already_is_no_error():
+    busy = Says(
+        {"scrub cold": (1, "", "cannot scrub cold: currently scrubbing; use 'zpool scrub -s' to cancel\n")}
+    )
+    await Scrubber(busy).start("cold")
+    none = Says({"cold": (1, "", "cannot cancel scrubbing cold: there is no active scrub\n")})
+    await Scrubber(none).pause("cold")
+    await Scrubber(none).stop("cold")
+    assert [argv[1:] for argv in none.ran] == [["scrub", "-p", "cold"], ["scrub", "-s", "cold"]]
+    with pytest.raises(ToolFailed):
+        await Scrubber(Says({"cold": (1, "", "cannot scrub cold: permission denied\n")})).start("cold")
+    with pytest.raises(PoolSuspended):
+        await Scrubber(Says({"cold": (1, "", "pool I/O is currently suspended\n")})).start("cold")
+
+
+OBJECT = """\
+Dataset mos [META], ID 0, cr_txg 4, 171K, 71 objects
+
+    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type
+        {number}    1   128K    512      0     512    512  100.00  {kind}
+\tdnode flags: USED_BYTES{space}
+\tdnode maxblkid: 0
+\tmicrozap: 512 bytes, 1 entries
+
+\t\t{entry}{space}
+"""
+
+
+def dump(number: int, entry: str, kind: str = "persistent error log") -> str:
+    return OBJECT.format(number=number, kind=kind, entry=entry, space=" ")
+
+
+async def test_the_error_log_block_by_block():
+    host = Says(
+        {
+            "-dddd cold 1": (0, dump(1, "errlog_last = 23", "object directory"), ""),
+            "-dddd cold 23": (0, dump(23, "a = 27") + dump(23, "b = 28").partition("objects\n")[2], ""),
+            "-dddd cold 27 28": (
+                0,
+                dump(27, "2:0:0:1b = 0") + dump(28, "0:ffffffffffffffff:0:0 = 0").partition("objects\n")[2],
+                "",
+            ),
+        }
+    )
+    log = ErrorLog(host, "cold", ["/dev/nbd0p1"])
+    assert await log.entries({10: "cold/a", 11: "cold/b@s1"}) == [
+        Logged("cold/a", 2, 0, 0, 27),
+        Logged("cold/b", 0, -1, 0, 0, "s1"),
+    ]
+    assert host.ran[0][:4] == ["zdb", "-e", "-p", "/dev/nbd0p1"]
+
+
+HEAD = "    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n"
+FILE = "         {}    2   128K   {}   980K     512     1M  100.00  ZFS plain file\n\tdnode maxblkid: {}\n"
+BLOCKS = """\tpath\t/my dir/f
+Indirect blocks:
+               0 L1  0:2b3000:1000 20000L/1000P F=8 B=18/18 cksum=0:1:2:3
+               0  L0 0:1b3000:20000 20000L/20000P F=1 B=18/18 cksum=0:1:2:3
+           e0000  L0 0:293000:20000 20000L/20000P F=1 B=22/22 cksum=0:1:2:3
+"""
+
+
+async def test_objects_as_a_snapshot_has_them_but_those_that_are_too_long():
+    host = Says(
+        {
+            "-dddd cold/a@s1 2:3 4:5 9:10": (
+                0,
+                HEAD
+                + FILE.format(2, "128K", 7)
+                + HEAD
+                + FILE.format(3, "128K", 7)
+                + FILE.format(4, "1M", 10**6),
+                "",
+            ),
+            "-ddddd cold/a@s1 2": (0, HEAD + FILE.format(2, "128K", 7) + BLOCKS, ""),
+        }
+    )
+    found = await ErrorLog(host, "cold", ["/d"]).objects("cold/a@s1", {0, 2, 4, 9})
+    assert found == {2: Object("/my dir/f", {0: 18, 7: 22}), 9: Object()}
+
+
+async def test_an_error_log_that_cannot_be_read_is_not_an_empty_one():
+    host = Says({"cold 1": (1, "", "zdb: can't open 'cold': Input/output error\n")})
+    assert await ErrorLog(host, "cold", ["/d"]).entries({}) is None
+
+
+POINTER = (
+    "           {offset:5x}  L0 DVA[0]=<0:{at:x}:9000> [L0 ZFS plain file] fletcher4 lz4 unencrypted LE contiguous"
+    " unique single size=20000L/9000P birth=7L/7P fill=1"
+    " cksum=574546d7e2f:5a7d0108e92e30:f887a5b3c9684b3e:f918a44ce8d1e530\n"
+)
+
+
+async def test_where_blocks_lie():
+    lines = POINTER.format(offset=0, at=0x39000) + POINTER.format(offset=0x60000, at=0x55000)
+    head = dump(8, "", "ZFS plain file").replace("   512      0", "  128K      0")
+    host = Says({"-dddd cold/a@s 8:9": (0, head, ""), "+L0 '": (0, lines, "")})
+    found = await ErrorLog(host, "cold", ["/d"]).pointers("cold/a@s", 8, [0, 3, 5])
+    assert {block: pointer.dvas[0].offset for block, pointer in found.items()} == {0: 0x39000, 3: 0x55000}
+    assert host.ran[-1][:2] == ["sh", "-c"]
+    assert host.ran[-1][2] == ("zdb -e -p /d -ddddddbbbbbb cold/a@s 8 | grep -E '^ *(0|60000|a0000) +L0 '")
+
+
+async def test_blocks_of_what_is_not_there_lie_nowhere():
+    host = Says({"8:9": (1, "", "zdb: no such snapshot\n")})
+    assert await ErrorLog(host, "cold", ["/d"]).pointers("cold/a@s", 8, [0]) == {}

@@ -1,0 +1,137 @@
+"""What is backed up, what a run would do, what pruning would destroy, and what zvault holds on the sources."""
+
+from typing import Literal, NotRequired, TypedDict
+
+Side = Literal["source", "vault"]
+
+
+class DatasetDocument(TypedDict):
+    """A dataset of a backup. What only the vault knows is None while it is down."""
+
+    backup: str
+    dataset: str
+    type: str
+    vault_dataset: str
+    used: int
+    snapshots_source: int
+    snapshots_vault: int | None
+    base: str | None
+    lag_seconds: float | None
+    pending: int
+    resumable: bool
+
+
+class SnapshotDocument(TypedDict):
+    """A snapshot of a dataset, on either side; its GUID as text, because JSON's numbers do not hold it."""
+
+    backup: str
+    dataset: str
+    snapname: str
+    guid: str
+    creation: int
+    on_source: bool
+    on_vault: bool | None
+    base: bool
+
+
+class GoneDocument(TypedDict):
+    """What a vault has of a dataset that is no longer on the source, or that was set aside."""
+
+    backup: str
+    vault_dataset: str
+    state: Literal["gone", "set aside"]
+    used: int
+    snapshots_vault: int
+    newest: int | None
+
+
+class ListAnswer(TypedDict):
+    """Datasets and what the vaults have besides; ``snapshots`` where they were asked for."""
+
+    datasets: list[DatasetDocument]
+    gone: list[GoneDocument]
+    snapshots: NotRequired[list[SnapshotDocument]]
+
+
+StepDocument = TypedDict(
+    "StepDocument", {"kind": str, "from": str | None, "to": str, "bytes": int | None, "reason": str}
+)
+"""One stream of a planned transfer; ``from`` is None for a full stream, ``bytes`` where the size is not known."""
+
+
+class PlannedDocument(TypedDict):
+    """What a run would do with one dataset: ``changes`` on the vault, in words, and then ``steps``."""
+
+    dataset: str
+    vault_dataset: str
+    action: str
+    written: int
+    steps: list[StepDocument]
+    changes: list[str]
+    reason: str
+    next: str
+
+
+class VerdictDocument(TypedDict):
+    """Whether a snapshot would be pruned, and why."""
+
+    side: Side
+    snapshot: str
+    keep: bool
+    reason: str
+    bytes: int | None
+
+
+class ExcessDocument(TypedDict):
+    """A dataset of which prune_limit prunes nothing: ``selected`` of so many, where ``allowed`` may go."""
+
+    side: Side
+    dataset: str
+    selected: int
+    snapshots: int
+    allowed: int
+
+
+class PruneDocument(TypedDict):
+    """What pruning would do; ``freed`` are exact bytes by side, None where that is not known."""
+
+    backup: str
+    vault: str
+    prune: list[VerdictDocument]
+    freed: dict[str, int | None]
+    over_limit: list[ExcessDocument]
+
+
+class PlanDocument(PruneDocument):
+    """What a run would do; ``excluded`` are the names of datasets left out."""
+
+    datasets: list[PlannedDocument]
+    excluded: list[str]
+    gone: list[GoneDocument]
+
+
+class HoldDocument(TypedDict):
+    """A hold or bookmark of zvault's on a source; GUIDs as text, that of the vault's pool in hexadecimal digits."""
+
+    kind: Literal["hold", "bookmark"]
+    host: str | None
+    dataset: str
+    name: str
+    guid: str
+    creation: int
+    vault_guid: str
+    vault: str | None
+    state: Literal["in use", "orphan", "unknown"]
+    reason: str
+
+
+class HoldsAnswer(TypedDict):
+    """zvault's holds and bookmarks; of a reaping, those that were released."""
+
+    holds: list[HoldDocument]
+
+
+class ReapBody(TypedDict, total=False):
+    """Only what was made for the pool with this GUID, in hexadecimal digits; None for all."""
+
+    vault_guid: str | None

@@ -1,0 +1,61 @@
+"""What a block store's server says of itself, as its device's document has it."""
+
+from typing import Literal, TypedDict
+
+
+class RequestCount(TypedDict):
+    """Requests of one kind to the object store; ``buckets`` counts them by time, see ``bounds`` of StoreDocument."""
+
+    requests: int
+    errors: int
+    bytes: int
+    seconds: float
+    buckets: tuple[int, ...]
+
+
+class EngineFigures(TypedDict, total=False):
+    """The figures of a server's engine. A server that only reads has others than one that writes."""
+
+    mode: Literal["strict", "writeback", "readonly"]
+    epoch: int
+    size: int
+    live_bytes: int
+    stored_bytes: int
+    segments: int
+    journal_used: int
+    journal_capacity: int
+    cache_hits: int
+    cache_misses: int
+    cache_used: int
+    uploads_waiting: int
+    written_bytes: int
+    read_bytes: int
+    uploaded_bytes: int
+    fetched_bytes: int
+    gc_moved_bytes: int
+    checkpoints: int
+    checkpoint: int
+    log_segments: int
+    as_of: float
+    map_memory: int
+    fenced: bool
+
+
+class EngineStatus(EngineFigures):
+    """The figures, and what is wrong in words."""
+
+    trouble: str | None
+
+
+class StoreDocument(EngineFigures):
+    """A block store in its device's document: what its server said last, ``at``.
+
+    ``bounds`` are the upper bounds of all but the last of a RequestCount's buckets, in seconds.
+    """
+
+    at: float | None
+    ready: bool | None
+    closed: bool | None
+    requests: dict[str, RequestCount] | None
+    bounds: list[float] | None
+    trouble: str | None

@@ -1,0 +1,110 @@
+"""Restores: what is asked for, and what would be done; and the versions of files to be found in a vault."""
+
+from typing import Literal, TypedDict, final
+
+
+class RestoreBody(TypedDict, total=False):
+    """What to restore. ``dataset`` is the source's name or the vault's.
+
+    ``snapshot`` is what stands after ``@``, None for the newest, or for that of ``at``. Where ``to`` begins with ``/``
+    ``files`` are copied into that folder, or all; ``overwrite`` lets them replace what is there.
+    Unless ``compare`` is False what was restored is read again and compared with the snapshot.
+    """
+
+    backup: str
+    dataset: str
+    snapshot: str | None
+    to: str
+    at: float | None
+    recursive: bool
+    replace: bool
+    files: list[str] | None
+    overwrite: bool
+    compare: bool
+
+
+class RestoredDataset(TypedDict):
+    """What a restore would do for one dataset."""
+
+    dataset: str
+    snapshot: str
+    creation: int
+    to: str
+    action: Literal["restore", "resume", "done"]
+    bytes: int
+    encrypted: bool
+
+
+@final
+class RestorePlanDocument(TypedDict):
+    """What a restore of datasets would do; ``lost`` says in words what would have to make room."""
+
+    to: str
+    datasets: list[RestoredDataset]
+    skipped: list[str]
+    bytes: int
+    available: int | None
+    lost: list[str]
+
+
+@final
+class FilesPlanDocument(TypedDict):
+    """What a restore of files would copy; ``there`` are those that are there already."""
+
+    to: str
+    snapshot: str
+    files: int
+    bytes: int
+    there: list[str]
+    overwrite: bool
+
+
+class DifferenceDocument(TypedDict):
+    """What is not as in the snapshot: of a file by its ``path``, of the dataset's own properties with an empty one.
+
+    ``dataset`` is the folder where files were restored. ``wanted`` is how it was, ``found`` how it is.
+    """
+
+    dataset: str
+    path: str
+    what: str
+    wanted: str
+    found: str
+
+
+class FindBody(TypedDict, total=False):
+    """What to find: files that match ``pattern``, in ``dataset`` or all, in the newest snapshot up to ``at`` or all."""
+
+    backup: str
+    pattern: str
+    dataset: str | None
+    at: float | None
+
+
+VersionDocument = TypedDict(
+    "VersionDocument",
+    {
+        "backup": str,
+        "dataset": str,
+        "path": str,
+        "kind": str,
+        "size": int | None,
+        "mtime": float | None,
+        "snapshots": int,
+        "first": str,
+        "last": str,
+        "from": int,
+        "until": int,
+    },
+)
+"""A version of a file: in how many ``snapshots``, the ``first`` and the ``last`` of them, and their times.
+
+``kind`` is find's letter (``%y``).
+"""
+
+
+class FoundDocument(TypedDict):
+    """The versions that were found; ``unread`` says by dataset why it was not looked into."""
+
+    versions: list[VersionDocument]
+    unread: dict[str, str]

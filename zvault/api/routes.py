@@ -1,0 +1,185 @@
+"""Every route of the API, defined once: the daemon registers its handlers by it, zvaultctl calls by it, and the list in
+docs/reference/api.md is made from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote, urlencode
+
+from zvault.api.answers import StartedAnswer
+from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument, ReapBody
+from zvault.api.diagnosis import DoctorDocument, FitDocument
+from zvault.api.events import EventHead
+from zvault.api.restore import FilesPlanDocument, FindBody, FoundDocument, RestoreBody, RestorePlanDocument
+from zvault.api.runs import HistoryAnswer, PruneBody, RunBody, VerifyBody
+from zvault.api.status import StatusDocument
+from zvault.api.tuning import MeasuredAnswer, TuningDocument
+from zvault.api.vaults import (
+    CreationAnswer,
+    ScrubAnswer,
+    ScrubBody,
+    TakeBody,
+    TakeoverAnswer,
+    VaultAnswer,
+    VaultsAnswer,
+)
+
+A = TypeVar("A")
+
+Form = Literal["document", "lines", "events"]
+"""How an answer comes: one document; lines of text, and the document in the last one (api/answers.py); events."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route(Generic[A]):
+    """One route: what is asked for how, what it does, and the document it answers.
+
+    ``path`` has names in braces. ``query`` has an example for each parameter, all of which may be left out.
+    ``body`` is the object that may be sent, ``other`` another document that may be the answer. ``may``: "read" is open
+    to root and the group zvault, "act" to root alone.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    answer: type[A]
+    does: str
+    may: Literal["read", "act"]
+    other: type[A] | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: type | None = None
+    form: Form = "document"
+
+    def target(self, arguments: Mapping[str, object]) -> str:
+        """Path and query with these arguments; those that are None are left out of the query. Raises TypeError."""
+        path, query = self.path, {}
+        for name, value in arguments.items():
+            if f"{{{name}}}" in path:
+                path = path.replace(f"{{{name}}}", quote(str(value), safe=""))
+            elif name not in self.query:
+                raise TypeError(f"{self.method} {self.path} has no argument '{name}'")
+            elif value is not None:
+                query[name] = str(value)
+        if "{" in path:
+            raise TypeError(f"{self.method} {self.path} lacks arguments: {path}")
+        return f"{path}?{urlencode(query)}" if query else path
+
+
+def _read(path: str, answer: type[A], does: str, query: Mapping[str, str] | None = None) -> Route[A]:
+    return Route("GET", path, answer, does, "read", query=query or {})
+
+
+def _act(
+    path: str, answer: type[A], does: str, body: type | None = None, query: Mapping[str, str] | None = None
+) -> Route[A]:
+    return Route("POST", path, answer, does, "act", body=body, query=query or {})
+
+
+STATUS = _read("/v1/status", StatusDocument, "Everything at a glance.")
+VAULTS = _read("/v1/vaults", VaultsAnswer, "All vaults.")
+CREATION = _read(
+    "/v1/vaults/{vault}/creation", CreationAnswer, "The commands that making its pool would run, by device."
+)
+TAKEOVER = _read(
+    "/v1/vaults/{vault}/takeover",
+    TakeoverAnswer,
+    "Who has the vault, and the commands that taking it over would run, by device.",
+)
+LIST = _read(
+    "/v1/list",
+    ListAnswer,
+    "Datasets, and what vaults have besides; snapshots with `snapshots=1`.",
+    {"backup": "NAME", "snapshots": "1"},
+)
+PLAN = _read(
+    "/v1/plan/{backup}",
+    PlanDocument,
+    "What a run would do. For root, a vault that is down is brought up to look at it.",
+)
+PRUNE_PLAN = _read(
+    "/v1/prune/{backup}",
+    PruneDocument,
+    "What pruning would destroy; with `over_limit=1` also what `prune_limit` holds back.",
+    {"over_limit": "1"},
+)
+HOLDS = _read("/v1/holds", HoldsAnswer, "zvault's holds and bookmarks on the sources.")
+FIT = _read(
+    "/v1/fit/{backup}",
+    FitDocument,
+    "What the backup's blocks come to on its vault's storage, and what the pool asks for itself: see"
+    " [whether it fits](../how-to/before-the-first-byte.md).",
+)
+DOCTOR = _read(
+    "/v1/doctor/{vault}",
+    DoctorDocument,
+    "What bounds the vault now, watched for so many seconds (1 to 60): see"
+    " [why it is slow](../how-to/why-is-my-backup-slow.md).",
+    {"seconds": "5"},
+)
+TUNING = _read("/v1/tuning", TuningDocument, "Module parameters: what is wanted, set, and why.")
+HISTORY = _read(
+    "/v1/history",
+    HistoryAnswer,
+    "Past runs, the newest first; of a vault, its scrubs and healings.",
+    {"backup": "NAME", "limit": "20"},
+)
+EVENTS = Route(
+    *("GET", "/v1/events", EventHead),
+    "[Events](#events) as they happen, one JSON object a line; of one run from its beginning.",
+    "read",
+    query={"run": "ID"},
+    form="events",
+)
+RUN = _act("/v1/run/{backup}", StartedAnswer, "Starts a run.", RunBody)
+PRUNE = _act("/v1/prune/{backup}", StartedAnswer, "Prunes now.", PruneBody)
+REAP = _act(
+    "/v1/holds/reap",
+    HoldsAnswer,
+    "Releases the holds and bookmarks that no vault needs; see `zvaultctl holds`.",
+    ReapBody,
+)
+RESTORE = _act("/v1/restore", StartedAnswer, "Starts a restore.", RestoreBody)
+RESTORE_PLAN: Route[RestorePlanDocument | FilesPlanDocument] = Route(
+    *("POST", "/v1/restore/plan", RestorePlanDocument),
+    "What such a restore would do: of datasets, or of files.",
+    "act",
+    other=FilesPlanDocument,
+    body=RestoreBody,
+)
+FIND = _act("/v1/find", FoundDocument, "Finds the versions of files in a vault.", FindBody)
+VERIFY = _act("/v1/verify/{backup}", StartedAnswer, "Starts a verification.", VerifyBody)
+VAULT_UP = _act(
+    "/v1/vaults/{vault}/up",
+    VaultAnswer,
+    "Brings the vault up. With `follow=1` [it tells how it goes](#long-answers).",
+    query={"follow": "1"},
+)
+VAULT_DOWN = _act(
+    "/v1/vaults/{vault}/down",
+    VaultAnswer,
+    "Takes the vault down; `follow=1` as above.",
+    query={"follow": "1"},
+)
+VAULT_CREATE = _act(
+    "/v1/vaults/{vault}/create",
+    VaultAnswer,
+    "Makes the vault's pool; `follow=1` as above.",
+    query={"follow": "1"},
+)
+TAKE = _act("/v1/vaults/{vault}/take", VaultAnswer, "Takes the vault over from another host.", TakeBody)
+SCRUB: Route[StartedAnswer | ScrubAnswer] = Route(
+    *("POST", "/v1/vaults/{vault}/scrub", StartedAnswer),
+    'Begins a scrub or goes on with one; "pause" and "stop" put scrubs off.',
+    "act",
+    other=ScrubAnswer,
+    body=ScrubBody,
+)
+HEAL = _act("/v1/vaults/{vault}/heal", StartedAnswer, "Begins to heal what is damaged.")
+MEASURE = Route(
+    *("POST", "/v1/vaults/{vault}/measure", MeasuredAnswer),
+    "Measures the vault's device; [it tells how it goes](#long-answers). Who closes the connection stops it.",
+    "act",
+    form="lines",
+)
+
+ROUTES: tuple[Route[Any], ...] = tuple(one for one in list(globals().values()) if isinstance(one, Route))
+"""All of them, in this order."""

@@ -1,0 +1,49 @@
+"""Runs: those in the history, and what starts one."""
+
+from typing import Literal, TypedDict
+
+from zvault.core.errors import ErrorDocument
+
+Result = Literal["ok", "partial", "failed", "interrupted"]
+
+
+class RunDocument(TypedDict):
+    """One run of the history; one that is under way has no end, result or seconds."""
+
+    id: str
+    backup: str
+    trigger: str
+    started: float
+    ended: float | None
+    result: Result | None
+    bytes: int
+    datasets: int
+    sent: int
+    pruned: int
+    error: ErrorDocument | None
+    warning: str | None
+    seconds: float | None
+
+
+class HistoryAnswer(TypedDict):
+    """Past runs, the newest first."""
+
+    runs: list[RunDocument]
+
+
+class RunBody(TypedDict, total=False):
+    """How to run a backup: with ``snapshot`` false it makes none, and sends those that are there."""
+
+    snapshot: bool
+
+
+class PruneBody(TypedDict, total=False):
+    """How to prune: with ``over_limit`` also what prune_limit holds back."""
+
+    over_limit: bool
+
+
+class VerifyBody(TypedDict, total=False):
+    """How thoroughly to verify; ``sample`` where it is left out."""
+
+    level: Literal["guids", "sample", "full", "drill"]

@@ -1,0 +1,59 @@
+"""The state of everything: the daemon, the backups, the vaults."""
+
+from typing import Literal, TypedDict
+
+from zvault.api.runs import Result
+from zvault.api.vaults import VaultDocument
+from zvault.core.errors import ErrorDocument
+
+
+class DaemonDocument(TypedDict):
+    """The daemon itself."""
+
+    version: str
+    pid: int
+    started: float
+    warnings: list[str]
+
+
+class ProofDocument(TypedDict):
+    """When a level of a backup's verification last passed and was last tried; ``max_age`` is its interval, if any."""
+
+    proven: float | None
+    tried: float | None
+    result: Literal["ok", "differs", "nothing"] | None
+    max_age: float | None
+    told: str
+
+
+class BackupDocument(TypedDict):
+    """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way; ``proofs`` are by level."""
+
+    name: str
+    source: str
+    vault: str
+    into: str
+    state: Literal["idle", "running", "waiting"]
+    lag_seconds: float | None
+    max_lag_seconds: float | None
+    late: bool
+    last_success: float | None
+    last_run: float | None
+    last_result: Result | None
+    last_error: ErrorDocument | None
+    next_run: float | None
+    run: str | None
+    retry_at: float | None
+    datasets: int | None
+    proofs: dict[str, ProofDocument]
+    pending: int | None
+    bytes_done: int
+    bytes_total: int | None
+
+
+class StatusDocument(TypedDict):
+    """Everything at a glance."""
+
+    daemon: DaemonDocument
+    backups: list[BackupDocument]
+    vaults: list[VaultDocument]

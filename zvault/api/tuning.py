@@ -1,0 +1,101 @@
+"""Tuning: the module parameters that vaults want, and what was measured of a vault's device."""
+
+from typing import Literal, TypedDict
+
+
+class PointDocument(TypedDict):
+    """Requests of ``size`` bytes, ``depth`` at once: ``bandwidth`` in bytes a second, ``latency`` of each."""
+
+    size: int
+    depth: int
+    bandwidth: float
+    latency: float
+
+
+class ChoiceDocument(TypedDict):
+    """A module parameter's value, and the arithmetic it comes from."""
+
+    name: str
+    value: str
+    why: str
+
+
+class TryDocument(TypedDict):
+    """Settings that were tried out; ``rate`` in bytes a second, a bound where it was ``stopped``."""
+
+    what: str
+    module: dict[str, str]
+    rate: int
+    stopped: bool
+    won: bool
+
+
+class MeasuredDocument(TypedDict):
+    """What was measured of a vault's device and tried out on its pool, and when."""
+
+    time: float
+    devices: list[str]
+    way: Literal["read", "write"]
+    points: list[PointDocument]
+    choices: list[ChoiceDocument]
+    tries: list[TryDocument]
+    advice: str
+
+
+class MeasuredAnswer(TypedDict):
+    """The outcome of a measurement."""
+
+    measured: MeasuredDocument
+
+
+class TunedVault(TypedDict):
+    """A vault; ``host`` where it is on another one, which zvault does not tune."""
+
+    name: str
+    pool: str
+    profile: str
+    host: str | None
+    tuned: bool
+    measured: MeasuredDocument | None
+
+
+ParameterState = Literal["set", "when up", "changed", "not set", "absent", "unused", "load-time", "conflict"]
+
+
+class ParameterDocument(TypedDict):
+    """A module parameter. All values are texts, as the kernel shows them.
+
+    ``before`` is what goes back, ``value`` what zvault sets, ``wanted`` what each vault's profile asks for.
+    """
+
+    name: str
+    what: str | None
+    unit: str
+    default: str | None
+    before: str | None
+    now: str | None
+    value: str | None
+    wanted: dict[str, str]
+    state: ParameterState
+    why: str
+    next: str
+
+
+class LoadTimeParameter(TypedDict):
+    """A parameter that counts only when OpenZFS is loaded, for modprobe.d(5)."""
+
+    name: str
+    value: str
+    why: str
+
+
+class TuningDocument(TypedDict):
+    """Everything that is tuned; ``other_pools`` are those for which the parameters hold as well."""
+
+    openzfs: str
+    memory: int
+    other_pools: list[str]
+    vaults: list[TunedVault]
+    parameters: list[ParameterDocument]
+    modprobe: list[LoadTimeParameter]
+    warnings: list[str]

@@ -1,0 +1,168 @@
+"""Vaults: their pool, devices and scrubs; how a pool is made and a vault taken over."""
+
+from typing import Literal, TypedDict, final
+
+from zvault.api.blockstore import StoreDocument
+from zvault.core.errors import ErrorDocument
+
+VaultState = Literal["up", "down", "partial", "gone"]
+
+
+class DeviceDocument(TypedDict):
+    """One device of a vault's stack; ``store`` is None but for a block store."""
+
+    name: str
+    spec: str
+    path: str | None
+    state: str
+    detail: str
+    size: int | None
+    store: StoreDocument | None
+
+
+class DamageDocument(TypedDict):
+    """One damaged file, or object without a name; ``dataset`` is None where it is not known."""
+
+    dataset: str | None
+    snapshot: str | None
+    file: str
+
+
+@final
+class ScrubDocument(TypedDict):
+    """A vault's newest scrub and what is damaged, as last seen. ``last`` is when the last whole scrub ended."""
+
+    seen: float
+    state: Literal["none", "scanning", "paused", "finished", "canceled", "resilver"]
+    started: float | None
+    ended: float | None
+    last: float | None
+    share: float | None
+    bytes_done: int
+    bytes_total: int
+    rate: float | None
+    left_seconds: float | None
+    found: int
+    held: bool
+    pausing: str
+    errors: int
+    files: int
+    damages: list[DamageDocument]
+
+
+class UseDocument(TypedDict):
+    """What zvault itself does with a vault, known without looking at it."""
+
+    users: list[str]
+    pinned: bool
+    inhibitor: bool
+    inhibitor_since: float | None
+    scrub: ScrubDocument | None
+
+
+class VaultDocument(UseDocument):
+    """One vault."""
+
+    name: str
+    pool: str
+    state: VaultState
+    health: str | None
+    size: int | None
+    allocated: int | None
+    free: int | None
+    devices: list[DeviceDocument]
+    error: ErrorDocument | None
+
+
+class VaultsAnswer(TypedDict):
+    """All vaults."""
+
+    vaults: list[VaultDocument]
+
+
+class VaultAnswer(TypedDict):
+    """One vault, after something was done with it."""
+
+    vault: VaultDocument
+
+
+@final
+class ScrubAnswer(TypedDict):
+    """A vault's scrub, after it was paused or stopped."""
+
+    scrub: ScrubDocument
+
+
+class ScrubBody(TypedDict, total=False):
+    """``start`` begins a scrub or goes on with one; the others put scrubs off."""
+
+    act: Literal["start", "pause", "stop"]
+
+
+class CreationStep(TypedDict):
+    """One command of making a vault; ``device`` is None for the pool's."""
+
+    device: str | None
+    what: str
+    command: str
+
+
+class CreationDocument(TypedDict):
+    """What making a vault's pool runs, in order."""
+
+    vault: str
+    pool: str
+    steps: list[CreationStep]
+
+
+class CreationAnswer(TypedDict):
+    """The commands that making a vault's pool would run."""
+
+    creation: CreationDocument
+
+
+class FenceStep(TypedDict):
+    """One command that shuts a device's holder out."""
+
+    what: str
+    command: str
+
+
+class TakeoverDevice(TypedDict):
+    """One device of a vault that is to be taken over; ``device`` is None for a pool without any.
+
+    ``by_hand`` says why zvault cannot shut others out, None where it can.
+    """
+
+    device: str | None
+    spec: str
+    holder: str | None
+    state: str
+    by_hand: str | None
+    steps: list[FenceStep]
+
+
+class TakeoverDocument(TypedDict):
+    """Who has a vault, and what taking it over does; ``command`` imports its pool."""
+
+    vault: str
+    pool: str
+    holders: list[str | None]
+    devices: list[TakeoverDevice]
+    command: str
+
+
+class TakeoverAnswer(TypedDict):
+    """Who has a vault, and the commands that taking it over would run."""
+
+    takeover: TakeoverDocument
+
+
+class TakeBody(TypedDict, total=False):
+    """``holders`` as the takeover's document has them: if others have it now, it is refused.
+
+    ``fenced_by_hand``: whoever asks has shut out those whom zvault cannot.
+    """
+
+    holders: list[str | None]
+    fenced_by_hand: bool

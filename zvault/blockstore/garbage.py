@@ -1,0 +1,134 @@
+"""Collecting garbage: what is live in mostly dead segments is written to the log anew, so that they can be removed."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+
+from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
+from zvault.blockstore.log.log import Log
+from zvault.blockstore.map.blockmap import Absent, BlockMap
+from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.recovery import read_segment
+from zvault.object_store.interface import Missing, ObjectStore
+
+SLACK = 4 * SLOTS * SLOT
+"""Bytes that may be stored in any case."""
+SMALL = SLOTS * SLOT // 4
+"""A segment of fewer bytes is small: flushes made it, and many of them cost more requests than one."""
+GAP = 256
+"""Slots that are read for nothing rather than with a request of their own."""
+LAGGING = 1.2
+"""So many times what may be stored is stored: then writers have to leave room for collecting."""
+MANY = 64
+"""So many small ones are left alone."""
+
+
+def chosen(usage: Usage, applied: int, allowed: float, dying: int) -> list[int]:
+    """Segments to clear, the most worthwhile first. ``allowed``: stored bytes for each live one.
+
+    ``dying``: bytes that are dead already and will be removed by themselves.
+    """
+    sequences = np.flatnonzero((usage.size > 0) & (usage.live > 0))
+    sequences = sequences[sequences <= applied]
+    size = usage.size[sequences].astype(np.int64)
+    live = usage.live[sequences].astype(np.int64) * SLOT
+    excess = usage.stored_bytes - dying - allowed * usage.live_bytes - SLACK
+    order = np.argsort(live / np.maximum(size, 1), kind="stable")
+    gain = np.cumsum((size - live)[order])
+    found: list[int] = []
+    if excess > 0:
+        worth = order[(size - live)[order] * 20 > size[order]]
+        found = sequences[worth[: int(np.searchsorted(gain[: len(worth)], excess)) + 1]].tolist()
+    small = sequences[size < SMALL]
+    if len(small) > MANY:
+        have = set(found)
+        found += [number for number in small[: len(small) - MANY // 2].tolist() if number not in have]
+    return found
+
+
+class Collector:
+    """Clears segments of one engine. Nothing here is called with its lock held."""
+
+    def __init__(
+        self, blocks: BlockMap, log: Log, identity: bytes, changed: threading.Condition, rate: float
+    ) -> None:
+        """``rate``: bytes a second at most."""
+        self.blocks = blocks
+        self.log = log
+        self.identity = identity
+        self.changed = changed
+        self.rate = rate
+        self.store: ObjectStore = blocks.store
+        self.moved_bytes = 0
+        self.cleared = 0
+        self.trouble: str | None = None
+        """Why a segment cannot be cleared, of the last that could not."""
+        self.refused: set[int] = set()
+
+    def clear(self, sequence: int) -> bool:
+        """Write a segment's live blocks anew; whether all of them. Raises StoreError."""
+        root = self.blocks.root
+        key = segment_key(self.blocks.prefix, sequence, root.epoch_of(sequence))
+        began, before = time.monotonic(), self.moved_bytes
+        try:
+            segment = read_segment(self.store, key, self.identity)
+            for blocks, slots in self._live(segment):
+                self._move(key, segment, blocks, slots)
+        except (Damaged, Missing) as error:
+            # It stays: what can be read in it is read.
+            self.trouble = str(error)
+            self.refused.add(sequence)
+            return False
+        if self.moved_bytes == before:
+            self.refused.add(sequence)  # what is live in it is lost
+        self.cleared += 1
+        pause = (self.moved_bytes - before) / self.rate - (time.monotonic() - began)
+        if pause > 0 and self.log.limit > 1:
+            time.sleep(min(pause, 1.0))
+        return True
+
+    def _live(self, segment: Segment) -> list[tuple[list[int], list[int]]]:
+        """Blocks and slots of a segment that the map still points to, in pieces near each other."""
+        out: list[tuple[list[int], list[int]]] = []
+        for block, count, slot in segment.table.tolist():
+            if slot == ZERO:
+                continue
+            for extent in self.blocks.locate(block, count):
+                shift = extent.block - block
+                if extent.sequence != segment.sequence or extent.slot != slot + shift:
+                    continue
+                if not out or extent.slot - out[-1][1][-1] > GAP:
+                    out.append(([], []))
+                out[-1][0].extend(range(extent.block, extent.block + extent.count))
+                out[-1][1].extend(range(extent.slot, extent.slot + extent.count))
+        return out
+
+    def _move(self, key: str, segment: Segment, blocks: list[int], slots: list[int]) -> None:
+        first, last = min(slots), max(slots)
+        data = self.store.get(key, first * SLOT, (last + 1 - first) * SLOT)
+        for block, slot in zip(blocks, slots, strict=True):
+            taken = taken_out(data, slot - first, [block], segment.sequence, segment.epoch)
+            if taken is None:
+                raise Damaged(f"the segment {key} cannot be cleared", f"its slot {slot} is damaged", _NEXT)
+            self._move_block(segment.sequence, block, slot, taken[0])
+
+    def _move_block(self, sequence: int, block: int, slot: int, data: memoryview) -> None:
+        while True:
+            try:
+                with self.changed:
+                    while not self.log.room_for_garbage():
+                        self.log.wait()
+                    extent = self.blocks.resolve(block, 1)[0]
+                    if (extent.sequence, extent.slot) != (sequence, slot):
+                        return
+                    self.blocks.moved(block, 1, *self.log.place(block, data))
+                    self.moved_bytes += BLOCK
+                    return
+            except Absent as error:
+                self.blocks.load(error.parts)
+
+
+_NEXT = "run 'zvaultctl blockstore check'"

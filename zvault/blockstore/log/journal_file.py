@@ -1,0 +1,85 @@
+"""What the journal asks of its disk, and how that may fail."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zvault.object_store.interface import Buffer, StoreError
+
+
+class JournalFailed(StoreError):
+    """The journal's disk did not do what it was asked."""
+
+    reason = "journal"
+
+
+class NoRoom(JournalFailed):
+    """The journal's disk is full. What was appended before is whole; appending goes on once there is room."""
+
+    retryable = True
+
+
+class Full(JournalFailed):
+    """The journal has no room until frames are released."""
+
+    retryable = True
+
+
+@dataclass(slots=True, eq=False)
+class File:
+    """One file; ``size`` in bytes. ``secure``: its header and its name would be there after a power cut."""
+
+    path: Path
+    first: int
+    size: int
+    fd: int = -1
+    dirty: bool = False
+    secure: bool = False
+
+    def close(self) -> None:
+        """Close its descriptor, if it has one."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def twice(files: Sequence[File]) -> list[int]:
+    """Descriptors of their own for files that may be closed meanwhile; the kernel tells errors to both."""
+    fds: list[int] = []
+    try:
+        for file in files:
+            fds.append(os.dup(file.fd))
+    except OSError:
+        for fd in fds:
+            os.close(fd)
+        raise
+    return fds
+
+
+def write(fd: int, pieces: Sequence[Buffer], at: int) -> None:
+    """Write all of it, however little the kernel takes at once. Raises OSError."""
+    left = memoryview(b"".join(pieces))
+    while left:
+        written = os.pwrite(fd, left, at)
+        left, at = left[written:], at + written
+
+
+def failure(what: str, error: OSError) -> JournalFailed:
+    """The error as it is told."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NoRoom(what, str(error), "make room on the journal's disk: it goes on by itself then")
+    return JournalFailed(what, str(error), "see the kernel's log and that the journal's disk is well")
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """Make OSErrors those that can be told; ``what`` says what cannot be done."""
+    try:
+        yield
+    except OSError as error:
+        raise failure(what, error) from error

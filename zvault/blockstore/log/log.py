@@ -1,0 +1,139 @@
+"""The log: what is written is gathered in segments, which are uploaded side by side and count in their order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from zvault.blockstore.format import BLOCK, Segment, segment_key
+from zvault.blockstore.log.segment_buffer import CAPACITY, Filling
+from zvault.object_store.interface import ObjectStore, StoreError
+
+
+class Log:
+    """Segments from the one being filled to those that checkpoints have not taken yet.
+
+    All but ``upload`` wants ``changed`` held, the engine's lock; it is notified of each change.
+    """
+
+    def __init__(
+        self, store: ObjectStore, prefix: str, identity: bytes, changed: threading.Condition, uploads: int
+    ):
+        self.store = store
+        self.prefix = prefix
+        self.identity = identity
+        self.changed = changed
+        self.limit = 2 * max(uploads, 1) + 1
+        self.reserve = 0
+        """Of ``limit``: segments that are not for writers, but for collecting garbage, where that lags behind."""
+        self.epoch = 0
+        self.sequence = 0
+        self.uploaded = 0
+        """All segments up to this one are in the store."""
+        self.frame = 0
+        """The last frame that was placed."""
+        self.frame_uploaded = 0
+        """All frames up to this one are in the store."""
+        self.filling: Filling | None = None
+        self.waiting: deque[Filling] = deque()
+        self.memory: dict[int, Filling] = {}
+        self.done: dict[int, Segment] = {}
+        """Segments in the store that no checkpoint has taken yet; from the one after ``uploaded`` on out of order."""
+        self.rate = 0.0
+        """Bytes a second of late, 0 before the first upload ended."""
+        self.uploaded_bytes = 0
+        self.wait: Callable[[], object] = changed.wait
+        """Waits for a change; the engine has it raise once there is none to come."""
+        self._spare: list[bytearray] = []
+
+    def begin(self, epoch: int, sequence: int, frame: int) -> None:
+        """Go on after this segment and frame, which are in the store, as this epoch."""
+        self.epoch, self.sequence, self.uploaded = epoch, sequence, sequence
+        self.frame = self.frame_uploaded = frame
+
+    def room(self, slots: int) -> bool:
+        """Whether so many, at most a segment's, can be placed without waiting."""
+        if self.filling is not None and self.filling.room >= slots:
+            return True
+        return len(self.memory) < self.limit - self.reserve
+
+    def room_for_garbage(self) -> bool:
+        """Whether a block may be written anew: where nothing is reserved for that, writers come first."""
+        if self.reserve and self.filling is not None and self.filling.room:
+            return True
+        return len(self.memory) < (self.limit if self.reserve else self.limit - 1)
+
+    def place(self, block: int, data: memoryview) -> tuple[int, int]:
+        """Put blocks, at most a segment's, into the log, for which there must be room; the first one's place.
+
+        All of them go into one segment: a frame is there whole or not at all.
+        """
+        if self.filling is not None and self.filling.room * BLOCK < len(data):
+            self.seal()
+        filling = self._open()
+        return filling.sequence, filling.add(block, data)
+
+    def zero(self, block: int, count: int) -> int:
+        """Have blocks read as zeroes; the sequence of the segment that says so."""
+        filling = self._open()
+        filling.zero(block, count)
+        return filling.sequence
+
+    def _open(self) -> Filling:
+        if self.filling is not None and self.filling.room == 0:
+            self.seal()
+        if self.filling is None:
+            self.sequence += 1
+            buffer = self._spare.pop() if self._spare else bytearray(CAPACITY)
+            self.filling = Filling(self.sequence, self.epoch, buffer)
+            self.memory[self.sequence] = self.filling
+        return self.filling
+
+    def seal(self) -> None:
+        """Have what there is uploaded; ``sequence`` is then the last segment that will be."""
+        if self.filling is not None and not self.filling.empty:
+            self.filling.frame = self.frame
+            self.waiting.append(self.filling)
+            self.filling = None
+            self.changed.notify_all()
+
+    @property
+    def sealed(self) -> int:
+        """The last segment that is uploaded or will be."""
+        return self.sequence if self.filling is None else self.sequence - 1
+
+    def upload(self) -> bool:
+        """Upload the next one, if there is one. Raises StoreError; what was not uploaded waits again."""
+        with self.changed:
+            if not self.waiting:
+                return False
+            filling = self.waiting.popleft()
+        segment = filling.sealed()
+        began = time.monotonic()
+        try:
+            self.store.put(
+                segment_key(self.prefix, segment.sequence, segment.epoch),
+                filling.encoded(segment, self.identity),
+            )
+        except StoreError:
+            with self.changed:
+                self.waiting.appendleft(filling)
+            raise
+        with self.changed:
+            self._uploaded(filling, segment, time.monotonic() - began)
+        return True
+
+    def _uploaded(self, filling: Filling, segment: Segment, seconds: float) -> None:
+        self.done[segment.sequence] = segment
+        self.uploaded_bytes += segment.size
+        rate = segment.size / max(seconds, 0.001) * max(1, len(self.memory) - 1)
+        self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
+        del self.memory[segment.sequence]
+        if len(self._spare) < 2:
+            self._spare.append(filling.give_back())
+        while self.uploaded + 1 in self.done:
+            self.uploaded += 1
+            self.frame_uploaded = self.done[self.uploaded].frame
+        self.changed.notify_all()

@@ -1,0 +1,24 @@
+"""What to do about what a check found, in words."""
+
+from __future__ import annotations
+
+from zvault.blockstore.maintenance.findings import Report
+
+
+def advice(report: Report) -> str:
+    """The next step; "" where there is none."""
+    if report.well and not report.strays:
+        return ""
+    if report.well:
+        return "strays only take room: a server's checkpoints remove most; --repair --yes removes all"
+    if report.root is None:
+        return "bring back an older version of what is damaged, if the bucket keeps versions"
+    told = []
+    if report.lost:
+        told.append(
+            "'zpool scrub' of the vault's pool finds what the lost blocks belong to (what was free is no loss), and"
+            " 'zvaultctl heal' brings it back from the source"
+        )
+    if any(one.kind != "slots" for one in report.problems):
+        told.insert(0, "'zvaultctl blockstore check --repair --yes' repairs the store, while nobody uses it")
+    return "; then ".join(told)

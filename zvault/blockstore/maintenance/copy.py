@@ -1,0 +1,165 @@
+"""Copying a store to another place, with what is live of it. What is there counts as a store only once all is.
+
+The copy is written anew, as by a server: it has a uuid and a log of its own, without garbage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from zvault.blockstore.attach import attach
+from zvault.blockstore.checkpoint import BATCH
+from zvault.blockstore.engine import Engine
+from zvault.blockstore.format import BLOCK
+from zvault.blockstore.maintenance.findings import Progress, ordered
+from zvault.blockstore.maintenance.repair import quiet
+from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.options import Options
+from zvault.blockstore.recovery import create
+from zvault.blockstore.view import View
+from zvault.core.errors import Busy
+from zvault.object_store.interface import NEW, Buffer, Listed, Missing, ObjectStore, StoreError
+
+PIECE = 1024
+"""Blocks that are read and written at once, 4 MiB."""
+AHEAD = 8
+"""Pieces in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was copied, in bytes; of a device of ``size``."""
+
+    size: int
+    data: int
+    stored: int
+
+
+class Unfinished:
+    """An object store in which a store is made: its first object is put by ``finish``, after all others."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._key = f"{prefix}/store"
+        self._first = b""
+
+    def finish(self) -> None:
+        """It is whole. Raises Overtaken where another one was made there meanwhile."""
+        self._store.put(self._key, self._first, NEW)
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ObjectStore."""
+        return self._store.get(key, start, length)
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """See ObjectStore."""
+        return self._store.tail(key, length)
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        """See ObjectStore."""
+        return (self._first, "unfinished") if key == self._key and self._first else self._store.read(key)
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        """See ObjectStore."""
+        if key != self._key:
+            return self._store.put(key, data, condition)
+        self._first = bytes(data)
+        return "unfinished"
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        """See ObjectStore."""
+        return self._store.list(prefix, after)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ObjectStore."""
+        self._store.delete(keys)
+
+
+def copy(
+    source: View,
+    store: ObjectStore,
+    prefix: str,
+    options: Options,
+    owner: str,
+    pool: Executor,
+    progress: Progress = lambda *_: None,
+) -> Copied:
+    """Copy what ``source`` sees. Raises Refused where there is something already, Busy where the source was cleared.
+
+    What an interrupted copy leaves is removed, or else no store.
+    """
+    unfinished = Unfinished(store, prefix)
+    create(unfinished, prefix, source.size)
+    try:
+        engine = attach(unfinished, prefix, quiet(options), owner)
+        try:
+            written = _write(engine, source, pool, progress)
+            engine.flush()
+            engine.checkpoint()
+            stored = int(engine.status()["stored_bytes"])
+            engine.close()
+        except BaseException:
+            engine.fail(StoreError("the copy was broken off"))
+            engine.abandon()
+            raise
+        unfinished.finish()
+    except BaseException:
+        with contextlib.suppress(StoreError):
+            remove(store, prefix)
+        raise
+    return Copied(source.size, written, stored)
+
+
+def remove(store: ObjectStore, prefix: str) -> int:
+    """Remove all objects below a prefix; how many."""
+    keys = [one.key for one in store.list(f"{prefix}/")]
+    for at in range(0, len(keys), BATCH):
+        store.delete(keys[at : at + BATCH])
+    return len(keys)
+
+
+def _write(engine: Engine, source: View, pool: Executor, progress: Progress) -> int:
+    blocks = source.size // BLOCK
+    done = written = 0
+
+    def read(piece: tuple[int, int]) -> tuple[int, bytes]:
+        block, count = piece
+        try:
+            return block, source.read(block * BLOCK, count * BLOCK)
+        except Missing as error:
+            raise Busy(
+                "the copy would not be one of a single moment",
+                f"the store is written to, and {error.what}",
+                "take the vault down, or try again when less is written to it",
+            ) from error
+
+    for block, data in ordered(pool, read, _pieces(source, lambda at: progress("copy", at, blocks)), AHEAD):
+        engine.write(block * BLOCK, data)
+        written += len(data)
+        done = block
+    progress("copy", max(done, blocks), blocks)
+    return written
+
+
+def _pieces(source: View, at: Callable[[int], None]) -> Iterator[tuple[int, int]]:
+    """Ranges of blocks that hold something: (block, count)."""
+    blocks = source.size // BLOCK
+    for first in range(0, blocks, PART):
+        at(first)
+        start = end = -1
+        for extent in source.blocks.locate(first, min(PART, blocks - first)):
+            if extent.sequence == 0:
+                continue
+            if extent.block != end or end - start >= PIECE:
+                yield from _cut(start, end)
+                start = extent.block
+            end = extent.block + extent.count
+        yield from _cut(start, end)
+
+
+def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:
+    for block in range(start, end, PIECE):
+        yield block, min(PIECE, end - block)

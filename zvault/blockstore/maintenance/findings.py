@@ -1,0 +1,133 @@
+"""What a check of a store found: troubles by object, the bytes of the device that they cost, and strays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from zvault.blockstore.format import BLOCK, SLOTS
+from zvault.object_store.interface import Listed
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Kind = Literal["store", "epoch", "checkpoint", "part", "usage", "position", "segment", "slots", "log"]
+"""What is wrong: an object, a part of the map, the counts of live slots, a position of the map, a segment's own
+account or some of its slots, or the log since the last checkpoint."""
+
+LOST = SLOTS + 7
+"""A slot that no segment has: the map's word for a block that is lost. A read of it fails as one of a damaged slot."""
+
+RUNS = np.dtype([("block", "<u8"), ("count", "<u4"), ("segment", "<u4"), ("slot", "<u2")])
+"""Consecutive blocks in consecutive slots."""
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how much of it is done, and how much there is."""
+
+AHEAD = 16
+"""Requests under way at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One trouble. ``runs``: the blocks it concerns, of dtype RUNS; ``lost`` whether they cannot be read."""
+
+    kind: Kind
+    key: str
+    why: str
+    runs: np.ndarray = field(default_factory=lambda: np.zeros(0, RUNS))
+    lost: bool = False
+    numbers: tuple[int, ...] = ()
+    """Parts of the map, pages of the usage, or a segment's sequence."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; ranges in bytes of the device."""
+        ranges = [[start, length] for start, length in merged([self.runs])] if self.lost else []
+        return {"kind": self.kind, "object": self.key, "why": self.why, "lost": ranges}
+
+
+@dataclass(slots=True)
+class Report:
+    """Sizes in bytes. ``root`` is the checkpoint that was looked at: its epoch and number."""
+
+    root: tuple[int, int] | None = None
+    applied: int = 0
+    log: int = 0
+    """Segments after the checkpoint."""
+    parts: int = 0
+    segments: int = 0
+    read_segments: int = 0
+    """Of which all slots were read."""
+    verified_bytes: int = 0
+    stray_bytes: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    strays: list[Listed] = field(default_factory=list)
+    looks: int = 0
+    """How often a writer had moved on meanwhile, and its newest checkpoint was looked at."""
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing is wrong; strays only take room."""
+        return not self.problems
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """Where the device cannot be read: (offset, length) in bytes, in order."""
+        return merged([problem.runs for problem in self.problems if problem.lost])
+
+    def of(self, *kinds: Kind) -> list[Problem]:
+        """Problems of these kinds."""
+        return [problem for problem in self.problems if problem.kind in kinds]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "well": self.well,
+            "checkpoint": None if self.root is None else {"epoch": self.root[0], "number": self.root[1]},
+            "log_segments": self.log,
+            "parts": self.parts,
+            "segments": self.segments,
+            "read_segments": self.read_segments,
+            "verified_bytes": self.verified_bytes,
+            "problems": [problem.as_dict() for problem in self.problems],
+            "lost": [list(one) for one in self.lost],
+            "strays": [{"object": one.key, "size": one.size} for one in self.strays],
+            "stray_bytes": sum(one.size for one in self.strays),
+        }
+
+
+def runs_of(rows: Iterable[tuple[int, int, int, int]]) -> np.ndarray:
+    """Rows of (block, count, segment, slot)."""
+    return np.array(list(rows), RUNS)
+
+
+def merged(runs: Iterable[np.ndarray]) -> list[tuple[int, int]]:
+    """The ranges that these runs cover, in bytes, in order and apart from each other."""
+    out: list[tuple[int, int]] = []
+    pairs = sorted((int(row["block"]), int(row["count"])) for some in runs for row in some)
+    for block, count in pairs:
+        start, end = block * BLOCK, (block + count) * BLOCK
+        if out and out[-1][0] + out[-1][1] >= start:
+            out[-1] = (out[-1][0], max(out[-1][0] + out[-1][1], end) - out[-1][0])
+        else:
+            out.append((start, end - start))
+    return out
+
+
+def ordered(pool: Executor, work: Callable[[T], R], items: Iterable[T], ahead: int = AHEAD) -> Iterator[R]:
+    """As ``pool.map``, but with so many under way at most: neither arguments nor answers pile up."""
+    waiting: list[Future[R]] = []
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= ahead:
+                yield waiting.pop(0).result()
+        while waiting:
+            yield waiting.pop(0).result()
+    finally:
+        for one in waiting:
+            one.cancel()

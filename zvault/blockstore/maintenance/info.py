@@ -1,0 +1,93 @@
+"""What a handful of requests tell of a store: its newest root, the pages of its usage, and a listing of its log."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from zvault.blockstore.attach import load_usage
+from zvault.blockstore.format import BLOCK, SLOT, numbers_of, segment_key
+from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.recovery import Epoch, newest_root, superblock
+from zvault.object_store.interface import ObjectStore
+from zvault.object_store.metered import Prices
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind."""
+
+    uuid: str
+    size: int
+    created: float
+    epoch: int
+    owner: str
+    since: float
+    checkpoint_epoch: int
+    checkpoint: int
+    segments: int
+    live_bytes: int
+    stored_bytes: int
+    dead_bytes: int
+    log_segments: int
+    log_bytes: int
+    map_objects: int
+    map_bytes: int
+    requests: dict[str, int]
+    cost: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None = None) -> Info:
+    """Ask for what is told. Raises NotFound, Damaged, StoreError."""
+    what = superblock(store, prefix)
+    epoch = Epoch.read(store, prefix)
+    root = newest_root(store, prefix, what)
+    usage = Usage()
+    load_usage(usage, store, prefix, root, pool)
+    log = _log(store, prefix, root)
+    live = int(usage.live.sum(dtype=np.int64))
+    stored = usage.stored_bytes
+    return Info(
+        uuid=what.uuid,
+        size=what.size,
+        created=what.created,
+        epoch=epoch.number,
+        owner=epoch.owner,
+        since=epoch.since,
+        checkpoint_epoch=root.epoch,
+        checkpoint=root.number,
+        segments=usage.segments + len(log),
+        live_bytes=live * BLOCK,
+        stored_bytes=stored + sum(log),
+        dead_bytes=max(0, stored - live * SLOT),
+        log_segments=len(log),
+        log_bytes=sum(log),
+        map_objects=len(root.maps),
+        map_bytes=sum(root.maps.values()),
+        requests={kind: int(number) for kind, number in root.counts.items()},
+        cost=None if prices is None else cost(root.counts, prices),
+    )
+
+
+def _log(store: ObjectStore, prefix: str, root: Root) -> list[int]:
+    """Sizes of the segments after the checkpoint, up to the first number that is missing."""
+    sizes: list[int] = []
+    for found in store.list(f"{prefix}/segments/", after=segment_key(prefix, root.applied, 0xFFFFFFFF)):
+        sequence, epoch = numbers_of(found.key)
+        if sequence == root.applied + len(sizes) + 1 and epoch == root.epoch_of(sequence):
+            sizes.append(found.size)
+    return sizes
+
+
+def cost(counts: dict[str, int], prices: Prices) -> float:
+    """What these requests cost: those that list are as dear as those that put, and removing is free."""
+    writes = counts.get("put", 0) + counts.get("list", 0)
+    return (writes * prices.put + counts.get("get", 0) * prices.get) / 1000

@@ -1,0 +1,104 @@
+"""Collecting all garbage of a store at once, while no server has it: by a server's own ways, without its patience."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from zvault.blockstore.attach import attach
+from zvault.blockstore.checkpoint import BATCH
+from zvault.blockstore.engine import Engine
+from zvault.blockstore.garbage import SLACK, chosen
+from zvault.blockstore.maintenance.check import Check
+from zvault.blockstore.maintenance.findings import Progress
+from zvault.blockstore.maintenance.repair import quiet
+from zvault.blockstore.options import Options
+from zvault.object_store.interface import Missing, ObjectStore
+
+ALLOWED = 1.1
+"""Bytes that may be stored for each live one."""
+AT_ONCE = 64
+"""Segments that are cleared between two checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Bytes stored before and after; strays that were removed; and why segments could not be cleared."""
+
+    before: int
+    after: int
+    live: int
+    moved: int
+    cleared: int
+    strays: int
+    stray_bytes: int
+    trouble: str | None
+
+
+def sweep(
+    store: ObjectStore,
+    prefix: str,
+    options: Options,
+    owner: str,
+    *,
+    pool: Executor,
+    progress: Progress = lambda *_: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Swept:
+    """Take the store, and clear and remove until ALLOWED holds. Raises Busy, Refused, Damaged, StoreError."""
+    engine = attach(store, prefix, quiet(options), owner, say)
+    try:
+        before = engine.status()
+        _clear(engine, progress)
+        checked = Check(store, prefix, pool, lambda *_: None, settle=0)
+        strays = checked.run(0, lambda: 1.0).strays
+        for at in range(0, len(strays), BATCH):
+            store.delete([one.key for one in strays[at : at + BATCH]])
+        after = engine.status()
+        engine.close()
+    except BaseException:
+        engine.abandon()
+        raise
+    return Swept(
+        before=int(before["stored_bytes"]),
+        after=int(after["stored_bytes"]),
+        live=int(after["live_bytes"]),
+        moved=engine.collector.moved_bytes,
+        cleared=engine.collector.cleared,
+        strays=len(strays),
+        stray_bytes=sum(one.size for one in strays),
+        trouble=engine.collector.trouble,
+    )
+
+
+def _clear(engine: Engine, progress: Progress) -> None:
+    """Clear and remove until enough is gone, or no more can be."""
+    _settle(engine)
+    total, done = 0, 0
+    tried: set[int] = set()
+    while True:
+        live = engine.usage.live_bytes
+        allowed = ALLOWED - SLACK / live if live else ALLOWED
+        numbers = [
+            one for one in chosen(engine.usage, engine.blocks.root.applied, allowed, 0) if one not in tried
+        ]
+        if not numbers:
+            return
+        total = max(total, done + len(numbers))
+        for number in numbers[:AT_ONCE]:
+            try:
+                engine.collector.clear(number)
+            except Missing as error:
+                engine.collector.trouble = str(error)
+            tried.add(number)
+            done += 1
+            progress("gc", done, total)
+        _settle(engine)
+
+
+def _settle(engine: Engine) -> None:
+    """What is dead goes two checkpoints after it died."""
+    engine.flush()
+    for _ in range(3):
+        engine.checkpoint()

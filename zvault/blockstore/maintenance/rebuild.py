@@ -1,0 +1,196 @@
+"""Rebuilding parts of the map from the tables of the segments that are there.
+
+The newest entry of a block in the whole log says where it is. Of a block that has data, the segment with that entry is
+there, for garbage collection removes only what the map does not point to. But a segment that says only that blocks
+became zeroes (or were discarded) is removed too, and then an older entry of such a block seems to be the newest. The
+usage tells: it counts the slots that were live in each segment. Where the rebuilt map has just as many, none came back;
+where it has none, all that came back is zero. What lies between is *doubtful*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zvault.blockstore.attach import load_usage
+from zvault.blockstore.checkpoint import _change, _split
+from zvault.blockstore.format import Damaged, Segment, numbers_of
+from zvault.blockstore.maintenance.check import Check
+from zvault.blockstore.maintenance.findings import LOST, Progress, ordered
+from zvault.blockstore.map.map_part import PART, PART_BITS, Dense, Part
+from zvault.blockstore.map.read_roots import previous_root
+from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.recovery import read_segment
+from zvault.object_store.interface import Missing, StoreError
+
+BATCH = 512
+"""Parts in memory at once, 100 MiB."""
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """Parts as the tables say. ``doubtful``: how many blocks of them may be of before they became zeroes."""
+
+    parts: dict[int, Part] = field(default_factory=dict)
+    doubtful: int = 0
+    unknown: int = 0
+    """Blocks of which nothing is known, because a segment's own account is damaged or missing too."""
+
+
+class Rebuilder:
+    """Rebuilds the parts that a check found damaged; the check's store has no other writer."""
+
+    def __init__(self, checked: Check, pool: Executor, progress: Progress) -> None:
+        self.checked = checked
+        self.pool = pool
+        self.progress = progress
+        root = checked.root
+        self.prefix = checked.prefix
+        self.bad = sorted(checked.mapped.bad_parts)
+        self.blind: list[int] = []
+        """Segments whose tables cannot be read, though their objects are there or should be."""
+        listed = [key for key in checked.sizes if key.startswith(f"{self.prefix}/segments/")]
+        self.keys = sorted(key for key in listed if _in_map(key, checked))
+        there = {numbers_of(key)[0] for key in self.keys}
+        self.gaps = sorted(set(range(1, root.applied + 1)) - there)
+        self.older = previous_root(checked.store, self.prefix, root)
+        dead = _dead(checked, self.older)
+        self.blind += [one for one in self.gaps if not dead(one)]
+
+    def run(self, doubtful: str) -> Rebuilt:
+        """All of them. ``doubtful``: "fail" to have doubtful blocks fail, else they are taken as they are found."""
+        out = Rebuilt()
+        older = self.older
+        sure: list[int] = []
+        rest: list[int] = []
+        for part in self.bad:
+            ref = None if older is None else older.parts[part]
+            (sure if ref is not None and ref != self.checked.root.parts[part] else rest).append(part)
+        if older is not None:
+            for part in sure:
+                dense = self._older(older.parts[part])
+                if dense is None:
+                    rest.append(part)
+                    continue
+                self._replay({part: dense}, older.applied)
+                out.parts[part] = Part.of_dense(dense)
+        for at in range(0, len(rest), BATCH):
+            dense_parts = {part: Dense.blank() for part in sorted(rest)[at : at + BATCH]}
+            self._replay(dense_parts, 0)
+            self._judge(dense_parts, doubtful, out, whole=len(rest) <= BATCH)
+            out.parts |= {part: Part.of_dense(dense) for part, dense in dense_parts.items()}
+        return out
+
+    def _older(self, ref: np.void) -> Dense | None:
+        """A part as the checkpoint before had it: what came after that is in segments that are all there."""
+        from zvault.blockstore.map.blockmap import fetched
+
+        if ref["map"] == 0:
+            return Dense.blank()
+        try:
+            return Part.of_bytes(fetched(self.checked.store, self.prefix, [ref])[0]).dense()
+        except (Damaged, ValueError):
+            return None
+
+    def _replay(self, parts: dict[int, Dense], after: int) -> None:
+        keys = [key for key in self.keys if numbers_of(key)[0] > after]
+        for number, segment in enumerate(self._segments(keys)):
+            self.progress("tables", number, len(keys))
+            for part, dense in _touched(segment, parts):
+                table, sequences = _split(segment.table, np.full(len(segment.table), segment.sequence))
+                mine = (table["block"] >> np.uint64(PART_BITS)) == part
+                _change(table[mine], sequences[mine]).apply(dense)
+
+    def _segments(self, keys: Iterable[str]) -> Iterator[Segment]:
+        def read(key: str) -> Segment | None:
+            try:
+                return read_segment(self.checked.store, key, self.checked.root.identity)
+            except (Damaged, Missing):
+                if (sequence := numbers_of(key)[0]) not in self.blind:
+                    self.blind.append(sequence)
+                return None
+
+        for segment in ordered(self.pool, read, keys):
+            if segment is not None:
+                yield segment
+
+    def _judge(self, parts: dict[int, Dense], doubtful: str, out: Rebuilt, *, whole: bool) -> None:
+        """Settle what may have come back, by the counts of the usage; see the module's text."""
+        found = np.zeros(self.checked.root.applied + 1, np.int64)
+        for dense in parts.values():
+            np.add.at(found, dense.segment, 1)
+        found[0] = 0
+        usage = self.checked.mapped.usage.live
+        expected = np.full(len(found), -1, np.int64)
+        if whole and not self.checked.mapped.bad_pages:
+            expected[:] = 0
+            expected[: len(usage)] = usage[: len(found)]
+            expected -= self.checked.mapped.live
+            for part_made in out.parts.values():
+                np.subtract.at(
+                    expected, part_made.runs["segment"], part_made.runs["less"].astype(np.int64) + 1
+                )
+        last_gap = max([*self.gaps, *self.blind], default=0)
+        numbers = np.arange(len(found))
+        right = (expected == found) | (numbers > last_gap)
+        back = (expected == 0) & (found > 0)
+        unsure = (found > 0) & ~right & ~back
+        blind = [one for one in self.blind if expected[one] != 0]
+        for part, dense in parts.items():
+            size = min(PART, self.checked.what.blocks - part * PART)
+            dense.slot[back[dense.segment]] = 0
+            dense.segment[back[dense.segment]] = 0
+            bad = unsure[dense.segment]
+            out.doubtful += int(bad.sum())
+            none = dense.segment == 0
+            none[size:] = False
+            out.unknown += int(none.sum()) if blind else 0
+            if doubtful == "fail":
+                dense.slot[bad] = LOST
+                if blind:
+                    dense.segment[none], dense.slot[none] = blind[0], LOST
+
+
+def _in_map(key: str, checked: Check) -> bool:
+    sequence, epoch = numbers_of(key)
+    return 0 < sequence <= checked.root.applied and epoch == checked.root.epoch_of(sequence)
+
+
+def _dead(checked: Check, older: Root | None) -> Callable[[int], bool]:
+    """Whether nothing of a segment that is not there was needed any more, by the usage.
+
+    Where pages of that are lost, as the checkpoint before had them: what it knew as dead is dead for good, and what it
+    knew as live, or not at all, had no time to be removed since.
+    """
+    mapped, root = checked.mapped, checked.root
+    if not mapped.bad_pages:
+        return lambda number: _no_slots(mapped.usage, number)
+    counts = Usage()
+    try:
+        if older is None:
+            return lambda _: False
+        load_usage(counts, checked.store, checked.prefix, older, None)
+    except (Damaged, StoreError):
+        return lambda _: False
+    return lambda number: (
+        number <= older.applied
+        and older.epoch_of(number) == root.epoch_of(number)
+        and _no_slots(counts, number)
+    )
+
+
+def _no_slots(usage: Usage, number: int) -> bool:
+    return number >= len(usage.size) or not (usage.size[number] and usage.live[number])
+
+
+def _touched(segment: Segment, parts: dict[int, Dense]) -> Iterator[tuple[int, Dense]]:
+    table = segment.table
+    first = (table["block"] >> np.uint64(PART_BITS)).astype(np.int64)
+    last = ((table["block"] + table["count"] - np.uint64(1)) >> np.uint64(PART_BITS)).astype(np.int64)
+    for part, dense in parts.items():
+        if ((first <= part) & (part <= last)).any():
+            yield part, dense

@@ -1,0 +1,335 @@
+"""Repairs a store: the map from the segments, the rest as well as it can be. Nobody may write to it meanwhile.
+
+The order makes a crash at any moment harmless: first the store is taken, so that whoever had it can write no more; then
+a checkpoint is put whose map is whole again, under the epoch of the last one, so that a journal of this host still
+fits; then the store is opened as by a server, which brings back what only the journal has; and last, garbage goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import xxhash
+
+from zvault.blockstore.attach import attach
+from zvault.blockstore.checkpoint import BATCH, MAP_BYTES
+from zvault.blockstore.engine import Engine
+from zvault.blockstore.format import (
+    BLOCK,
+    VERSION,
+    Damaged,
+    Superblock,
+    checkpoint_key,
+    map_key,
+    numbers_of,
+)
+from zvault.blockstore.maintenance.check import Check
+from zvault.blockstore.maintenance.findings import Progress, Report
+from zvault.blockstore.maintenance.rebuild import Rebuilder, Rebuilt
+from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.map.read_roots import root_of_any, sound
+from zvault.blockstore.map.root import REF, Reign, Root
+from zvault.blockstore.map.usage import PAGE, Usage
+from zvault.blockstore.options import Options
+from zvault.blockstore.recovery import Epoch
+from zvault.core.errors import Busy, Refused
+from zvault.core.units import format_size
+from zvault.object_store.interface import NEW, Missing, ObjectStore, Overtaken
+
+Doubtful = Literal["", "fail", "data"]
+NEVER = 1 << 30
+"""Segments and seconds: an engine with these takes no checkpoint by itself."""
+
+
+@dataclass(slots=True)
+class RepairJob:
+    """How a repair is to be done, and what it did. ``size``: of the device in bytes, where its first object is lost.
+
+    ``doubtful``: what becomes of blocks that may have been zeroed since (rebuild.py); "": refuse. ``cut``: let the log
+    end before a segment whose own account is damaged.
+    """
+
+    options: Options
+    owner: str
+    size: int | None = None
+    doubtful: Doubtful = ""
+    cut: bool = False
+    done: list[str] = field(default_factory=list)
+    say: Callable[[str], None] = lambda _: None
+
+    def did(self, text: str) -> None:
+        """Record what was repaired."""
+        self.done.append(text)
+        self.say(text)
+
+
+def quiet(options: Options) -> Options:
+    """The options for an engine that takes checkpoints and collects garbage only when it is told to."""
+    never = float(NEVER)
+    return replace(options, checkpoint_segments=NEVER, idle=never, collect_rate=1e12, linger=never)
+
+
+def repair(
+    store: ObjectStore, prefix: str, job: RepairJob, pool: Executor, progress: Progress = lambda *_: None
+) -> Report:
+    """Repair what can be repaired; what is wrong afterwards. Raises Refused where one has to choose, StoreError."""
+    _superblock(store, prefix, job)
+    _take(store, prefix, job)
+    checked = Check(store, prefix, pool, progress, settle=0)
+    report = checked.run(0, lambda: 1.0)
+    if not checked.complete:
+        why = "; ".join(f"{one.key}: {one.why}" for one in report.of("checkpoint", "store"))
+        following = "bring back an older version of a checkpoint, if the bucket keeps versions"
+        raise Refused(f"the block store {prefix} cannot be repaired", why, following)
+    _map(store, prefix, checked, job, pool, progress)
+    engine = attach(store, prefix, quiet(job.options), job.owner, job.say)
+    try:
+        _rescue(engine, checked, job)
+        _remove(store, report, job)
+        engine.checkpoint()
+        engine.checkpoint()
+        engine.close()
+    except BaseException:
+        engine.abandon()
+        raise
+    return Check(store, prefix, pool, progress, settle=0).run(0, lambda: 1.0)
+
+
+def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
+    """Make the first object anew, from a checkpoint and the size that is given, where the two do not agree."""
+    key, condition, found = f"{prefix}/store", NEW, None
+    try:
+        data, condition = store.read(key)
+        found = sound(Superblock.of_bytes(data))
+    except (Missing, Damaged):
+        pass
+    root = _any_root(store, prefix)
+    if root is None:
+        if found is None:
+            why = "no checkpoint tells which store it was"
+            raise Refused(f"{key} cannot be made anew", why, "bring back an older version of it")
+        return
+    many = len(root.parts)
+    if found is not None and found.identity == root.identity and -(-found.blocks // PART) == many:
+        return
+    if job.size is None or -(-(job.size // BLOCK) // PART) != many or job.size % BLOCK:
+        most = format_size(many * PART * BLOCK)
+        raise Refused(
+            f"{key} cannot be made anew",
+            f"the size of the device is not known: at most {most}, and less than {PART * BLOCK >> 20}M below that",
+            "give the size that it was made with, as size=… of the place",
+        )
+    made = Superblock(VERSION, root.identity.hex(), job.size, 0.0)
+    store.put(key, made.as_bytes(), condition)
+    job.did(f"made {key} anew, as of a store of {format_size(job.size)}")
+
+
+def _any_root(store: ObjectStore, prefix: str) -> Root | None:
+    """The newest checkpoint that can be read, whichever store it says that it is of."""
+    for name in reversed([one.key for one in store.list(f"{prefix}/checkpoints/")]):
+        try:
+            return root_of_any(store.read(name)[0], name)
+        except (Missing, Damaged):
+            continue
+    return None
+
+
+def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
+    """Shut every writer out. The epoch comes after each that any object tells of."""
+    try:
+        now = Epoch.read(store, prefix)
+    except Damaged:
+        _, etag = store.read(Epoch.key(prefix))
+        now = Epoch(0, "", 0.0, etag)
+        job.did(f"made {Epoch.key(prefix)} anew")
+    least = now.number
+    for listed in store.list(f"{prefix}/"):
+        kind = listed.key.removeprefix(f"{prefix}/").partition("/")[0]
+        try:
+            numbers = numbers_of(listed.key)
+        except ValueError:
+            continue
+        if kind in ("segments", "maps", "checkpoints"):
+            least = max(least, numbers[0] if kind == "checkpoints" else numbers[1])
+    if not now.etag and least:
+        job.did(f"made {Epoch.key(prefix)} anew")
+    taken = replace(now, number=least).taken_by(store, prefix, job.owner)
+    job.say(f"the store is taken, as epoch {taken.number}: nobody else can write to it now")
+    return taken
+
+
+def _map(
+    store: ObjectStore, prefix: str, checked: Check, job: RepairJob, pool: Executor, progress: Progress
+) -> None:
+    """Put a checkpoint with a map that is whole again, where that is needed."""
+    mapped, root = checked.mapped, checked.root.copy()
+    if checked.broken is not None and not job.cut:
+        raise Refused(
+            f"the log of {prefix} cannot be read from segment {checked.broken} on",
+            "what was written from there on would be lost, as if the power had been cut before",
+            "bring that object back if there is a copy; else repair with --cut-log",
+        )
+    rebuilt = Rebuilt()
+    if mapped.bad_parts:
+        rebuilt = Rebuilder(checked, pool, progress).run(job.doubtful)
+        _refuse_doubtful(rebuilt, job)
+    missing = _missing(checked)
+    if mapped.bad_parts or mapped.bad_pages or missing or (not mapped.bad_pages and mapped.wrong_counts()):
+        writer = _Writer(store, prefix, root, checked.epoch.number)
+        for part, made in rebuilt.parts.items():
+            writer.add(root.parts, part, made.as_bytes())
+        usage = _counted(checked, rebuilt, missing)
+        pages = -(-len(usage.live) // PAGE)
+        root.pages = np.zeros(pages, REF)
+        for page in range(pages):
+            writer.add(root.pages, page, usage.page_bytes(page))
+        writer.flush()
+        _told(mapped.bad_parts, rebuilt, missing, job)
+    elif checked.broken is None:
+        return
+    if checked.broken is not None:
+        _cut(root, checked, job)
+    _put(store, prefix, root)
+
+
+def _refuse_doubtful(rebuilt: Rebuilt, job: RepairJob) -> None:
+    if not (rebuilt.doubtful or rebuilt.unknown) or job.doubtful:
+        return
+    many = format_size((rebuilt.doubtful + rebuilt.unknown) * BLOCK)
+    why = (
+        "the segments that said so are gone, as they should be, and the part of the map that knew is damaged"
+    )
+    if rebuilt.unknown:
+        why = "the part of the map that knew is damaged, and so are segments, or what told which had been cleared"
+    raise Refused(
+        f"of {many} of the device nobody can tell whether they were discarded or zeroed since",
+        why,
+        "for a pool of ZFS, whose checksums tell, repair with --doubtful data; elsewhere with --doubtful fail, and"
+        " reads of them fail",
+    )
+
+
+def _missing(checked: Check) -> list[int]:
+    """Live segments whose objects are not there."""
+    numbers = {
+        number for one in checked.report.of("segment") if one.why == "it is missing" for number in one.numbers
+    }
+    size = checked.mapped.usage.size
+    return sorted(one for one in numbers if one >= len(size) or size[one])
+
+
+def _counted(checked: Check, rebuilt: Rebuilt, missing: list[int]) -> Usage:
+    """The usage, from the map as it is now and the objects that are there."""
+    usage, prefix = Usage(), checked.prefix
+    for key, size in checked.sizes.items():
+        if key.startswith(f"{prefix}/segments/"):
+            sequence, epoch = numbers_of(key)
+            if 0 < sequence <= checked.root.applied and epoch == checked.root.epoch_of(sequence):
+                usage.add(sequence, size)
+    usage.gone(missing)
+    usage._grow(checked.root.applied)
+    live = np.zeros(len(usage.live), np.int64)
+    live[: len(checked.mapped.live)] = checked.mapped.live
+    for part in rebuilt.parts.values():
+        np.add.at(live, part.runs["segment"], part.runs["less"].astype(np.int64) + 1)
+    usage.live[:] = live.astype(np.uint16)
+    return usage
+
+
+def _told(bad_parts: list[int], rebuilt: Rebuilt, missing: list[int], job: RepairJob) -> None:
+    if bad_parts:
+        job.did(f"rebuilt parts of the map from the segments: {len(rebuilt.parts)}")
+    if rebuilt.doubtful or rebuilt.unknown:
+        many = format_size((rebuilt.doubtful + rebuilt.unknown) * BLOCK)
+        fate = (
+            "fail when read" if job.doubtful == "fail" else "may be of before they were discarded or zeroed"
+        )
+        job.did(f"{many} of the device that may have been discarded or zeroed {fate}")
+    if missing:
+        job.did(
+            f"{len(missing)} segments are missing: reads of what they held fail, until it is written anew"
+        )
+    job.did("counted anew how much of each segment is live")
+
+
+def _cut(root: Root, checked: Check, job: RepairJob) -> None:
+    last, frame = root.applied + len(checked.rest.segments), root.frame
+    if checked.rest.segments:
+        frame = checked.rest.segments[-1].frame
+    epoch = checked.epoch.number
+    root.reigns = [*root.reigns, Reign(last + 1, epoch, frame)]
+    root.epoch = epoch
+    job.did(f"the log ends with segment {last}: what was written later is lost")
+
+
+class _Writer:
+    """Puts parts and pages into objects of the map, under the epoch that the repair took."""
+
+    def __init__(self, store: ObjectStore, prefix: str, root: Root, epoch: int) -> None:
+        self.store, self.prefix, self.root, self.epoch = store, prefix, root, epoch
+        self._data = bytearray()
+        self._waiting: list[tuple[np.ndarray, int, int, int, int]] = []
+
+    def add(self, table: np.ndarray, index: int, data: bytes) -> None:
+        """One of them; ``table`` of the root is to point to it."""
+        self._waiting.append((table, index, len(self._data), len(data), xxhash.xxh3_64_intdigest(data)))
+        self._data += data
+        if len(self._data) >= MAP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put what there is."""
+        if not self._data:
+            return
+        number = self.root.map_number + 1
+        self.store.put(map_key(self.prefix, number, self.epoch), self._data)
+        self.root.map_number = number
+        self.root.maps[number, self.epoch] = len(self._data)
+        for table, index, *where in self._waiting:
+            table[index] = (number, self.epoch, *where)
+        self._data, self._waiting = bytearray(), []
+
+
+def _put(store: ObjectStore, prefix: str, root: Root) -> None:
+    """Put it as the newest, where nobody put one meanwhile."""
+    used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
+    root.maps = {key: size for key, size in root.maps.items() if key in used}
+    numbers = [numbers_of(one.key) for one in store.list(f"{prefix}/checkpoints/")]
+    root.number = 1 + max([root.number, *(number for epoch, number in numbers if epoch == root.epoch)])
+    try:
+        store.put(checkpoint_key(prefix, root.number, root.epoch), root.as_bytes(), NEW)
+    except Overtaken as error:
+        why = "the writer that was shut out had just put a checkpoint"
+        raise Busy(f"the block store {prefix} was not repaired", why, "try again") from error
+
+
+def _rescue(engine: Engine, checked: Check, job: RepairJob) -> None:
+    """Write the blocks of segments anew whose own account is damaged: they could never be cleared."""
+    saved = lost = 0
+    for problem in checked.report.of("segment"):
+        if problem.why == "it is missing":
+            continue
+        for block, count, _, _ in problem.runs.tolist():
+            for at in range(block, block + count):
+                try:
+                    engine.write(at * BLOCK, engine.read(at * BLOCK, BLOCK))
+                    saved += 1
+                except Damaged:
+                    lost += 1
+    if saved or lost:
+        engine.put_all()
+        job.did(f"wrote {format_size(saved * BLOCK)} anew whose segments could not be read as such")
+
+
+def _remove(store: ObjectStore, report: Report, job: RepairJob) -> None:
+    keys = [one.key for one in report.strays]
+    keys += [one.key for one in report.of("checkpoint") if not one.key.endswith("/")]
+    if not keys:
+        return
+    for at in range(0, len(keys), BATCH):
+        store.delete(keys[at : at + BATCH])
+    job.did(f"removed objects that belong to nothing: {len(keys)} ({format_size(report.stray_bytes)})")

@@ -1,0 +1,120 @@
+"""What lies below a store's prefix and belongs to nothing: looked for at the end of a check."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from zvault.blockstore.format import Superblock, checkpoint_key, map_key, segment_key
+from zvault.blockstore.maintenance.check_map import Mapped
+from zvault.blockstore.maintenance.findings import Problem, Report
+from zvault.blockstore.map.read_roots import numbers, previous_root
+from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.usage import PAGE
+from zvault.blockstore.recovery import Epoch, Tail, newest_root
+from zvault.object_store.interface import Listed, Missing, ObjectStore
+
+KEPT = 2
+"""Checkpoints before the newest that are left in peace: the last writer's last two."""
+
+
+class Checked(Protocol):
+    """What a check of map and segments has found, and what it asked for it."""
+
+    store: ObjectStore
+    prefix: str
+    settle: float
+    what: Superblock
+    root: Root
+    mapped: Mapped
+    epoch: Epoch
+    rest: Tail
+    broken: int | None
+    sizes: dict[str, int]
+    report: Report
+
+
+def find_strays(of: Checked) -> None:
+    """Add them to a check's report, and a gap in the log."""
+    _Strays(of).find()
+
+
+class _Strays:
+    def __init__(self, of: Checked) -> None:
+        self.of = of
+
+    def find(self) -> None:
+        """What belongs to nothing. What the writer of now may be about to need is left out."""
+        root, mapped = self.of.root, self.of.mapped
+        known = self._known(root)
+        log = {segment_key(self.of.prefix, one.sequence, one.epoch) for one in self.of.rest.segments}
+        beyond: list[Listed] = []
+        for found in self.of.store.list(f"{self.of.prefix}/"):
+            kind = found.key.removeprefix(f"{self.of.prefix}/").partition("/")[0]
+            self.of.sizes[found.key] = found.size
+            if found.key in known or found.key in log:
+                continue
+            if kind == "segments" and self._is_known_segment(found.key, root, mapped):
+                continue
+            at = numbers(found.key)
+            young = max(at[0] if kind == "checkpoints" else at[1], 0) >= self.of.epoch.number
+            if kind == "segments" and at[0] > root.applied and at[1] == root.epoch:
+                beyond.append(found)
+            if not young or kind not in ("segments", "maps", "checkpoints") or _is_old(kind, at, root):
+                self.of.report.strays.append(found)
+                self.of.report.stray_bytes += found.size
+        if self.of.broken is None and beyond:
+            self._gap(root, beyond)
+
+    def _is_known_segment(self, key: str, root: Root, mapped: Mapped) -> bool:
+        sequence, epoch = numbers(key)
+        if not 0 < sequence <= root.applied or epoch != root.epoch_of(sequence):
+            return sequence == self.of.broken and epoch == root.epoch_of(sequence)
+        size = mapped.usage.size
+        # Without its pages the usage knows of none.
+        unknown = sequence // PAGE in mapped.bad_pages or bool(mapped.bad_parts)
+        return unknown or mapped.live[sequence] > 0 or (sequence < len(size) and size[sequence] > 0)
+
+    def _known(self, root: Root) -> set[str]:
+        keys = [
+            f"{self.of.prefix}/store",
+            Epoch.key(self.of.prefix),
+            checkpoint_key(self.of.prefix, root.number, root.epoch),
+        ]
+        keys += [problem.key for problem in self.of.report.of("checkpoint")]
+        maps = set(root.maps) | {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
+        before = root
+        for _ in range(KEPT):
+            older = previous_root(self.of.store, self.of.prefix, before)
+            if older is None:
+                break
+            before = older
+            keys.append(checkpoint_key(self.of.prefix, before.number, before.epoch))
+            maps |= set(before.maps)
+        return {*keys, *(map_key(self.of.prefix, *key) for key in maps)}
+
+    def _gap(self, root: Root, beyond: list[Listed]) -> None:
+        """Later segments of the log than one that is not there."""
+        missing = root.applied + len(self.of.rest.segments) + 1
+        key = segment_key(self.of.prefix, missing, root.epoch)
+        time.sleep(self.of.settle)
+        try:
+            self.of.store.tail(key, 1)
+            return
+        except Missing:
+            newest = newest_root(self.of.store, self.of.prefix, self.of.what)
+            if (newest.epoch, newest.number) != (root.epoch, root.number):
+                return
+        size = sum(one.size for one in beyond)
+        why = (
+            f"it is missing, and {len(beyond)} later segments ({size} bytes) are there: a writer that died leaves them"
+            " so, before any flush of them was answered; if none died, what they hold is lost"
+        )
+        self.of.report.problems.append(Problem("log", key, why, numbers=(missing,)))
+
+
+def _is_old(kind: str, at: tuple[int, int], root: Root) -> bool:
+    """Whether even the writer of now has no use for it."""
+    if kind == "checkpoints":
+        return at < (root.epoch, root.number)
+    return at[0] <= (root.applied if kind == "segments" else root.map_number)

@@ -1,0 +1,125 @@
+"""A checkpoint's root: where every part of the map is, and from where on the log has to be read."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from zvault.blockstore.format import VERSION, Damaged
+from zvault.blockstore.map.map_part import PART
+
+REF = np.dtype([("map", "<u4"), ("epoch", "<u4"), ("offset", "<u4"), ("length", "<u4"), ("digest", "<u8")])
+"""Where a part or a page is: the object of the map by its numbers (0: nowhere, it is blank), and the bytes in it."""
+
+_MAGIC = b"zvroot01"
+_HEAD = struct.Struct("<8sII")
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """From the segment ``first`` on the log is that of ``epoch``; ``frame`` is the last of its frames before that."""
+
+    first: int
+    epoch: int
+    frame: int
+
+
+@dataclass(slots=True)
+class Root:
+    """What a checkpoint says. Segments up to ``applied`` are in the map; those after it are read from the log.
+
+    ``frame`` is the last frame of the log up to ``applied``. ``maps`` has the size in bytes of each object that a
+    reference points to, by its two numbers; ``counts`` what the store was asked for so far.
+    """
+
+    identity: bytes
+    number: int
+    epoch: int
+    applied: int
+    frame: int
+    map_number: int
+    reigns: list[Reign]
+    parts: np.ndarray
+    pages: np.ndarray
+    maps: dict[tuple[int, int], int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def blank(cls, identity: bytes, blocks: int) -> Root:
+        """Of a store that nobody wrote to yet."""
+        parts = np.zeros(-(-blocks // PART), REF)
+        return cls(identity, 0, 0, 0, 0, 0, [], parts, np.zeros(0, REF))
+
+    def copy(self) -> Root:
+        """One that can be changed."""
+        parts, pages = self.parts.copy(), self.pages.copy()
+        lists: dict[str, Any] = {
+            "maps": dict(self.maps),
+            "counts": dict(self.counts),
+            "reigns": list(self.reigns),
+        }
+        return replace(self, parts=parts, pages=pages, **lists)
+
+    def epoch_of(self, sequence: int) -> int:
+        """Whose segment of this number belongs to the log."""
+        for reign in reversed(self.reigns):
+            if reign.first <= sequence:
+                return reign.epoch
+        return self.epoch
+
+    def as_bytes(self) -> bytes:
+        """As the object holds it."""
+        head = {
+            "version": VERSION,
+            "uuid": self.identity.hex(),
+            "number": self.number,
+            "epoch": self.epoch,
+            "applied": self.applied,
+            "frame": self.frame,
+            "map_number": self.map_number,
+            "reigns": [[one.first, one.epoch, one.frame] for one in self.reigns],
+            "maps": [[number, epoch, size] for (number, epoch), size in self.maps.items()],
+            "counts": self.counts,
+            "tables": [len(self.parts), len(self.pages)],
+        }
+        words = json.dumps(head).encode()
+        tables = zlib.compress(self.parts.tobytes() + self.pages.tobytes(), 1)
+        body = _HEAD.pack(_MAGIC, len(words), len(tables)) + words + tables
+        return body + xxhash.xxh3_128_digest(body)
+
+    @classmethod
+    def of_bytes(cls, data: bytes, identity: bytes, key: str) -> Root:
+        """Read back. Raises Damaged."""
+        try:
+            body, digest = data[:-16], data[-16:]
+            if xxhash.xxh3_128_digest(body) != digest:
+                raise ValueError("it does not match its checksum")
+            magic, words, _ = _HEAD.unpack_from(body)
+            head = json.loads(body[_HEAD.size : _HEAD.size + words])
+            if magic != _MAGIC or head["version"] != VERSION or bytes.fromhex(head["uuid"]) != identity:
+                raise ValueError("it belongs elsewhere")
+            parts, pages = head["tables"]
+            refs = np.frombuffer(zlib.decompress(body[_HEAD.size + words :]), REF, parts + pages).copy()
+            return cls(
+                identity=identity,
+                number=head["number"],
+                epoch=head["epoch"],
+                applied=head["applied"],
+                frame=head["frame"],
+                map_number=head["map_number"],
+                reigns=[Reign(*one) for one in head["reigns"]],
+                parts=refs[:parts],
+                pages=refs[parts:],
+                maps={(number, epoch): size for number, epoch, size in head["maps"]},
+                counts=head["counts"],
+            )
+        except (ValueError, KeyError, TypeError, struct.error, zlib.error) as error:
+            raise Damaged(
+                f"the checkpoint {key} is damaged", str(error), "run 'zvaultctl blockstore check'"
+            ) from error

@@ -1,0 +1,188 @@
+"""nbdkit's plugin of the block store: ``nbdkit python nbdkit_plugin.py bucket=… key=… journal=… [create=yes] …``.
+
+See nbdkit-python-plugin(3), API version 2. With ``readonly=yes`` in the place of ``journal=…`` it is only looked at.
+Everything is done in serve.py and the engine; here is only what nbdkit calls. It is attached after nbdkit has forked,
+for threads do not survive that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+_HERE = str(Path(__file__).resolve().parents[2])
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)  # nbdkit runs this file, not the package that it is in
+
+import nbdkit  # noqa: E402 - nbdkit's own, there only below it
+
+from zvault.blockstore.engine import Engine  # noqa: E402
+from zvault.blockstore.readonly import ReadOnly  # noqa: E402
+from zvault.blockstore.server import Serving, Words, number_of, say  # noqa: E402
+from zvault.core.errors import Refused, ZvaultError  # noqa: E402
+
+API_VERSION = 2
+LARGEST = 32 << 20
+"""Bytes in a request, as NBD's documentation says."""
+
+T = TypeVar("T")
+
+_words: list[str] = []
+_serving: list[Serving] = []
+
+
+def thread_model() -> int:
+    """The engine is safe for threads."""
+    return int(nbdkit.THREAD_MODEL_PARALLEL)
+
+
+def config(key: str, value: str) -> None:
+    """One word of the command line."""
+    _words.append(f"{key}={value}")
+
+
+def config_complete() -> None:
+    """All of them."""
+    try:
+        _serving.append(Serving(Words.of(_words), say))
+    except ZvaultError as error:
+        _end(error)
+
+
+def after_fork() -> None:
+    """Attach."""
+    try:
+        _serving[0].begin()
+    except Exception as error:
+        _end(error)
+
+
+def _end(error: Exception) -> NoReturn:
+    # An exception here would be a traceback in the journal.
+    say(f"nbdkit: error: {error if isinstance(error, ZvaultError) else repr(error)}")
+    os._exit(1)
+
+
+def open(readonly: bool) -> Serving:
+    """A connection; all share one device."""
+    return _serving[0]
+
+
+def get_size(handle: Serving) -> int:
+    """Bytes."""
+    return _device(handle).size
+
+
+def block_size(handle: Serving) -> tuple[int, int, int]:
+    """Any alignment goes; from 4 KiB on nothing is read to be written again."""
+    return 1, 4096, LARGEST
+
+
+def can_write(handle: Serving) -> bool:
+    """It is a disk, unless it is only looked at."""
+    return not handle.words.readonly
+
+
+def can_flush(handle: Serving) -> bool:
+    """It has something to flush."""
+    return not handle.words.readonly
+
+
+def can_fua(handle: Serving) -> int:
+    """A write is flushed with it."""
+    return int(nbdkit.FUA_NONE if handle.words.readonly else nbdkit.FUA_NATIVE)
+
+
+def can_multi_conn(handle: Serving) -> bool:
+    """All connections see one device, and a flush on one is for all."""
+    return True
+
+
+def can_trim(handle: Serving) -> bool:
+    """Space comes back."""
+    return not handle.words.readonly
+
+
+def can_zero(handle: Serving) -> bool:
+    """Zeroes take no space."""
+    return not handle.words.readonly
+
+
+def can_fast_zero(handle: Serving) -> bool:
+    """And no time."""
+    return not handle.words.readonly
+
+
+def is_rotational(handle: Serving) -> bool:
+    """No."""
+    return False
+
+
+def pread(handle: Serving, buf: Any, offset: int, flags: int) -> None:
+    """Read as much as ``buf`` holds."""
+    buf[:] = _tried(lambda: _device(handle).read(offset, len(buf)))
+
+
+def pwrite(handle: Serving, buf: Any, offset: int, flags: int) -> None:
+    """Write."""
+    _tried(lambda: _engine(handle).write(offset, buf))
+    _flush_if_asked(handle, flags)
+
+
+def zero(handle: Serving, count: int, offset: int, flags: int) -> None:
+    """Zeroes, whether it may trim or not: they take no space either way."""
+    _tried(lambda: _engine(handle).zero(offset, count))
+    _flush_if_asked(handle, flags)
+
+
+def trim(handle: Serving, count: int, offset: int, flags: int) -> None:
+    """What is there is not needed any more. Linux cuts large ones in the middle of a block."""
+    _tried(lambda: _engine(handle).discard(offset, count))
+    _flush_if_asked(handle, flags)
+
+
+def flush(handle: Serving, flags: int) -> None:
+    """All that was answered is durable once this returns."""
+    _tried(_engine(handle).flush)
+
+
+def cleanup() -> None:
+    """nbdkit is to end, and nobody is connected any more: everything goes into the store."""
+    try:
+        for serving in _serving:
+            serving.close()
+    except Exception as error:
+        _end(error)
+
+
+def _flush_if_asked(handle: Serving, flags: int) -> None:
+    if flags & nbdkit.FLAG_FUA:
+        _tried(_engine(handle).flush)
+
+
+def _device(handle: Serving) -> Engine | ReadOnly:
+    if handle.device is None:
+        raise RuntimeError("nobody is connected before it is attached")
+    return handle.device
+
+
+def _engine(handle: Serving) -> Engine:
+    device = _device(handle)
+    if isinstance(device, ReadOnly):
+        raise Refused(f"{device} cannot be written to", "it is served with readonly=yes", "")
+    return device
+
+
+def _tried(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except ZvaultError as error:
+        nbdkit.set_error(number_of(error))
+        # nbdkit writes the traceback of each into the journal: dozens of lines that hide the words.
+        raise error.with_traceback(None) from None
+    except Exception as error:
+        nbdkit.set_error(number_of(error))
+        raise

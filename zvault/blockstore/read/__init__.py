@@ -1,0 +1,1 @@
+"""Reading from a block store: fetches, read-ahead and the local cache."""

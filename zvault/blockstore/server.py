@@ -1,0 +1,323 @@
+"""A block store as a device's server has it: attached by the words of its command line, and telling how it fares.
+
+Knows nothing of nbdkit; nbdkit_plugin.py does. The status file is one JSON document, made anew each second:
+
+- ``at`` in seconds since the epoch, ``pid``, ``journal`` its folder (None for one that is only read);
+- ``ready`` once it serves, ``closed`` once all is in the store and it will end;
+- ``error``: why it could not begin, or could not put everything away; kind, what, why, next;
+- ``trouble``: what is wrong now, in words; None while all goes well;
+- ``engine``: what Engine.status or ReadOnly.status tells; ``requests``: those to the store, by kind (counts.Count);
+  both None before it was attached; ``bounds``: the upper bounds of the requests' buckets, in seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zvault.blockstore.attach import attach
+from zvault.blockstore.engine import Engine
+from zvault.blockstore.format import Superblock
+from zvault.blockstore.log.journal import NoRoom
+from zvault.blockstore.options import Options, ReadOptions
+from zvault.blockstore.readonly import ReadOnly
+from zvault.blockstore.recovery import create, superblock
+from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, of_words
+from zvault.core.errors import ConfigError, NotFound, Refused, ZvaultError
+from zvault.core.units import format_size
+from zvault.object_store.interface import ObjectStore
+from zvault.object_store.metered import BOUNDS, Counted
+from zvault.object_store.rate_limited import Budget, Budgeted
+from zvault.object_store.retrying import Patient
+from zvault.object_store.s3 import S3Store
+from zvault.object_store.s3_client import S3Settings
+from zvault.system.credentials import keys_file
+
+EVERY = 1.0
+"""Seconds between two status files."""
+
+CLOSE_SECONDS = 540.0
+"""Seconds to put everything away; the guard kills what takes longer.
+
+See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
+
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+
+OWN = frozenset({"status", "create", "readonly"})
+"""Words that are no settings of the block store."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the command line says: the device, where to tell of it, whether it may be made, or is only looked at."""
+
+    spec: BlockstoreServer
+    status: Path | None = None
+    create: bool = False
+    readonly: bool = False
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Words:
+        """From ``NAME=VALUE``. Raises ConfigError."""
+        own = {name: value for name, _, value in (word.partition("=") for word in words)}
+        rest = [word for word in words if word.partition("=")[0] not in OWN]
+        readonly = own.get("readonly", "no")
+        try:
+            if readonly not in ("yes", "no"):
+                raise ValueError(f"readonly must be yes or no, not {readonly}")
+            if readonly == "yes" and own.get("create") == "yes":
+                raise ValueError("readonly=yes and create=yes: what is made is written to")
+            spec = of_words(rest)
+        except ValueError as error:
+            raise ConfigError(
+                "the block store cannot be served so", str(error), "correct its words"
+            ) from error
+        status = own.get("status")
+        create = own.get("create") == "yes"
+        return cls(spec, Path(status) if status else None, create, readonly == "yes")
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` outermost."""
+
+    patient: Patient
+    counted: Counted
+    bare: ObjectStore
+    """Without patience: for what has to be known at once."""
+
+
+def settings_of(spec: BlockstoreServer) -> S3Settings:
+    """How its bucket is talked to. Raises NotFound for a credential that is not there."""
+    words = {"bucket": spec.bucket, **dict(word.split("=", 1) for word in spec.settings)}
+    sse = spec.setting("sse")
+    return replace(
+        S3Settings.of_words(words, keys_file(words)),
+        storage_class=spec.setting("storage-class") or None,
+        sse="aws:kms" if sse == "aws:kms" else "AES256" if sse else None,
+        sse_kms_key_id=spec.setting("sse-kms-key-id") or None,
+    )
+
+
+def reach(spec: BlockstoreServer, stopping: threading.Event, say: Say) -> Reached:
+    """Its object store, within its budgets; asks nothing yet. Raises ToolMissing, NotFound."""
+    counted = Counted(S3Store(settings_of(spec)))
+    budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
+    bare = Budgeted(counted, budget)
+    return Reached(Patient(bare, stopping=stopping, say=say), counted, bare)
+
+
+def options_of(spec: BlockstoreServer) -> Options:
+    """How it is to be attached. Raises Refused for a journal that would not outlive a power cut."""
+    if spec.journal is None:
+        raise ConfigError("the block store has no journal", "", "give it journal=/path")
+    journal, size = Path(spec.journal), spec.journal_size
+    kind = file_system(journal)
+    if spec.mode == "strict" and kind in IN_MEMORY:
+        size = min(size, max(MIN_JOURNAL, free(journal) // 2))
+    if spec.mode == "writeback" and kind in IN_MEMORY:
+        raise Refused(
+            f"{journal} is no place for a journal",
+            f"it is in memory ({kind}), and with mode=writeback it holds what is nowhere else yet",
+            "name a folder on a disk by journal=, or leave mode=strict",
+        )
+    return Options(
+        journal=journal,
+        mode=spec.mode,
+        journal_size=size,
+        cache=Path(spec.cache) if spec.cache is not None else None,
+        cache_size=spec.cache_size,
+        memory=spec.memory,
+        uploads=spec.uploads,
+    )
+
+
+def read_options_of(spec: BlockstoreServer) -> ReadOptions:
+    """How it is to be looked at only."""
+    cache = Path(spec.cache) if spec.cache is not None else None
+    return ReadOptions(cache, spec.cache_size, spec.memory, max(8, 2 * spec.uploads))
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The kind of file system that a path is in, or will be; "" where it cannot be told."""
+    real, kind, longest = str(path.resolve()), "", -1
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        _, point, found, *_ = line.split(" ")
+        point = point.replace("\\040", " ").rstrip("/")
+        if (real == point or real.startswith(f"{point}/")) and len(point) >= longest:
+            kind, longest = found, len(point)
+    return kind
+
+
+def free(path: Path) -> int:
+    """Bytes that there is room for where a path is, or will be."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    return shutil.disk_usage(there).free
+
+
+def owner() -> str:
+    """Who writes, as others are told."""
+    return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+class Serving:
+    """One device that is being served."""
+
+    def __init__(self, words: Words, say: Say) -> None:
+        self.words = words
+        self.device: Engine | ReadOnly | None = None
+        self._say = say
+        self._stopping = threading.Event()
+        self._reached: Reached | None = None
+        self._error: dict[str, str] | None = None
+        self._closed = False
+        self._told = threading.Event()
+        self._writing = threading.Lock()
+        self._complaint = ""
+
+    def begin(self) -> None:
+        """Attach, and make the store before if that is asked for and there is none. Raises ZvaultError."""
+        try:
+            self._begin()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _begin(self) -> None:
+        spec = self.words.spec
+        options = read_options_of(spec) if self.words.readonly else options_of(spec)
+        if self._reached is None:
+            self._reached = reach(spec, self._stopping, self._say)
+        what = self._there(self._reached.bare)
+        if spec.size not in (None, what.size):
+            raise Refused(
+                f"the block store in {place(spec)} has {format_size(what.size)}",
+                f"size={spec.setting('size')} says otherwise, and a store keeps the size that it was made with",
+                f"write size={format_size(what.size)}",
+            )
+        patient, counted = self._reached.patient, self._reached.counted
+        if isinstance(options, ReadOptions):
+            self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec))
+            self._say(f"serving {self.device}, read-only: {self.device.shows}")
+        else:
+            self.device = attach(patient, spec.key, options, owner(), self._say)
+            self.device.requests = lambda: {kind: count.requests for kind, count in counted.counts().items()}
+        self.write_status()
+        threading.Thread(target=self._tell, name="status", daemon=True).start()
+
+    def _there(self, store: ObjectStore) -> Superblock:
+        """What the store is, which is made if that is asked for."""
+        spec = self.words.spec
+        try:
+            return superblock(store, spec.key)
+        except NotFound as error:
+            if not self.words.create:
+                raise NotFound(
+                    f"there is no block store in {place(spec)}",
+                    error.why,
+                    "'zvaultctl vault create' makes it with the vault; if there was one, see the bucket and the key",
+                ) from error
+        if spec.size is None:
+            what = f"the block store in {place(spec)} cannot be made"
+            raise Refused(what, "its size is not known", f"add size=10T to {spec}")
+        self._say(f"making a block store of {format_size(spec.size)} in {place(spec)}")
+        return create(store, spec.key, spec.size)
+
+    def close(self) -> None:
+        """Put everything into the store. Raises ZvaultError when that cannot be done in CLOSE_SECONDS."""
+        if self.device is None:
+            return
+        enough = threading.Timer(CLOSE_SECONDS, self._stopping.set)
+        enough.daemon = True
+        enough.start()
+        try:
+            self.device.close()
+            self._closed = True
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            enough.cancel()
+            self._told.set()
+            self.write_status()
+
+    # How it fares
+
+    def status(self) -> dict[str, Any]:
+        """As the status file holds it."""
+        engine, trouble = None, self._reached.patient.trouble if self._reached is not None else None
+        if self.device is not None:
+            try:
+                engine = self.device.status()
+                trouble = engine.get("trouble") or trouble
+            except (ZvaultError, OSError) as error:
+                trouble = str(error)
+        requests = self._reached.counted.counts() if engine is not None and self._reached else {}
+        return {
+            "at": time.time(),
+            "pid": os.getpid(),
+            "journal": None if self.words.readonly else self.words.spec.journal,
+            "ready": self.device is not None and self._error is None and not self._closed,
+            "closed": self._closed,
+            "error": self._error,
+            "trouble": trouble,
+            "engine": engine,
+            "requests": {kind: count.as_dict() for kind, count in requests.items()} or None,
+            "bounds": BOUNDS,
+        }
+
+    def write_status(self) -> None:
+        """Make the status file anew, in one step. What goes wrong is only told, once: the device goes on."""
+        file = self.words.status
+        if file is None:
+            return
+        scratch = file.with_name(f".{file.name}")
+        try:
+            with self._writing:
+                scratch.write_text(json.dumps(self.status()), encoding="utf-8")
+                scratch.replace(file)
+        except OSError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                self._say(f"{file} cannot be written: {error}")
+
+    def _tell(self) -> None:
+        while not self._told.wait(EVERY):
+            self.write_status()
+
+    def _fail(self, error: BaseException) -> None:
+        kind, what, why, next_ = type(error).__name__, f"{type(error).__name__}: {error}", "", ""
+        if isinstance(error, ZvaultError):
+            what, why, next_ = error.what, error.why, error.next
+        self._error = {"kind": kind, "what": what, "why": why, "next": next_}
+        self._told.set()
+        with contextlib.suppress(Exception):
+            self.write_status()
+
+
+def place(spec: BlockstoreServer) -> str:
+    """Where its objects are, in words."""
+    return f"s3://{spec.bucket}/{spec.key}" + (f" at {spec.endpoint}" if spec.endpoint else "")
+
+
+def number_of(error: BaseException) -> int:
+    """The errno that a client is told. Of a full disk below the journal it can do something."""
+    return errno.ENOSPC if isinstance(error, NoRoom) else errno.EIO
+
+
+def say(text: str) -> None:
+    """To the unit's journal, on one line."""
+    print(" ".join(text.split()), file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal

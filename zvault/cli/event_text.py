@@ -1,0 +1,163 @@
+"""A run's events in words. Pure: an event in, lines out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from zvault.api.events import Compared, Event, Planned, Restored, RunFinished, Verified
+from zvault.api.restore import DifferenceDocument
+from zvault.core.errors import ErrorDocument
+from zvault.core.integrity.restored import told_difference
+from zvault.core.units import format_duration, format_rate, format_size
+
+ACTIONS = ("full", "incremental", "resume", "nothing", "conflict")
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """``1 dataset``, ``3 datasets``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
+
+
+def tally(words: Iterable[str], order: tuple[str, ...] = ACTIONS) -> str:
+    """``2 incremental, 1 nothing``: how often each word occurs, in a fixed order."""
+    counts = Counter(words)
+    known = [word for word in order if counts[word]]
+    return ", ".join(f"{counts[word]} {word}" for word in [*known, *sorted(counts.keys() - set(order))])
+
+
+def moved(count: int, seconds: float) -> str:
+    """``1.20G in 12s (102M/s)``; no rate where it would mean nothing."""
+    text = f"{format_size(count)} in {format_duration(seconds)}"
+    return f"{text} ({format_rate(count / seconds)})" if count and seconds >= 0.1 else text
+
+
+def step(before: str | None, after: str) -> str:
+    """``@a -> @b``, or ``@b`` for a full stream."""
+    return f"{_at(before)} -> {_at(after)}" if before else _at(after)
+
+
+def _at(snapname: str) -> str:
+    """A snapname as it is written; bookmarks and full names keep their own sign."""
+    return snapname if "@" in snapname or "#" in snapname else f"@{snapname}"
+
+
+def narrated(event: Event) -> str | None:  # noqa: PLR0911, PLR0912 - a table of events
+    """An event as one line, None for those that only move the progress bar or tell of trouble."""
+    match event["event"]:
+        case "run-started":
+            why = _TRIGGERS.get(event["trigger"], event["trigger"])
+            return f"run {event['run']} of {event['backup']} ({why})"
+        case "vault-up":
+            return _told(f"vault {event['vault']}", event["message"] or "up")
+        case "inhibitor":
+            return _told("inhibitor", event["message"] or ("held" if event["held"] else "not held"))
+        case "snapshot":
+            return f"snapshot: @{event['snapname']} of {plural(event['datasets'], 'dataset')}"
+        case "plan":
+            return f"plan: {_planned(event)}"
+        case "retry":
+            wait, number = format_duration(event["wait"]), f"{event['number']} of {event['retries']}"
+            return f"trying again in {wait} ({number}): {_in_short(event['error'])}"
+        case "transfer-finished":
+            return f"sent: {event['dataset']}  {moved(event['bytes'], event['seconds'])}"
+        case "pruned" if event["count"]:
+            return f"pruned: {plural(event['count'], 'snapshot')} on the {event['side']}"
+        case "restored":
+            return _restored(event)
+        case "compared":
+            return _compared(event)
+        case "verified":
+            return _verified(event)
+        case "hook-output":
+            return f"{event['program']}: {event['text']}"
+        case "message":
+            return event["text"]
+    return None
+
+
+def _in_short(error: ErrorDocument) -> str:
+    return f"{error['what']}: {error['why']}" if error["why"] else error["what"]
+
+
+_TRIGGERS = {"hand": "by hand", "schedule": "as scheduled", "catch-up": "to catch up on a missed one"}
+
+
+def _told(subject: str, message: str) -> str:
+    return message if message.startswith(subject) else f"{subject}: {message}"
+
+
+def _planned(event: Planned) -> str:
+    actions = tally(dataset["action"] for dataset in event["datasets"])
+    return f"{actions or 'no datasets'}; {format_size(event['bytes_total'])} to send"
+
+
+def _verified(event: Verified) -> str:
+    count, files = plural(event["datasets"], "dataset"), event["files"]
+    of = (
+        f", {plural(files, 'file or piece', 'files and pieces')} of {format_size(event['bytes'])}"
+        if files
+        else ""
+    )
+    result = {"ok": "the same on both sides", "differs": "NOT the same on both sides"}.get(event["result"])
+    return f"verified ({event['level']}): {count}{of}: {result or 'nothing could be compared'}"
+
+
+def _restored(event: Restored) -> str:
+    origin = _at(event["snapshot"])
+    if "files" in event:
+        return f"restored: {plural(event['files'], 'file')} from {origin} in {event['dataset']}"
+    return f"restored: {event['dataset']} from {origin}, {mounted(event)}"
+
+
+def _compared(event: Compared) -> str:
+    files, count = event["files"], event["differences"]
+    of = (
+        f"{plural(files, 'file or piece', 'files and pieces')} of {format_size(event['bytes'])}: "
+        if files
+        else ""
+    )
+    result = "the same as in the snapshot" if event["result"] == "same" else f"{count} NOT the same"
+    if not files and event["result"] == "same":
+        result = "nothing differs of what was looked at"
+    return f"compared: {of}{result}{_unread(event['unread'])}"
+
+
+def _unread(unread: Mapping[str, str]) -> str:
+    """What was not compared, the first dataset with its reason."""
+    if not unread:
+        return ""
+    name, why = next(iter(unread.items()))
+    more = f" and of {plural(len(unread) - 1, 'dataset')} more" if len(unread) > 1 else ""
+    return f"; the contents of {name}{more} were not compared: {why}"
+
+
+def difference(one: DifferenceDocument) -> str:
+    """A difference between what was restored and its snapshot: ``tank/back: docs/a: mode: 0600, was 0644``."""
+    where = f"{one['dataset']}: {one['path']}" if one["path"] else one["dataset"]
+    return told_difference(where, one["what"], one["wanted"], one["found"])
+
+
+def mounted(event: Restored) -> str:
+    """Where restored data is found, or what to do about it."""
+    where = event["mountpoint"]
+    if where is None:
+        return f"not mounted: {event['why']}"
+    return f"at {where}" if where.startswith("/dev/") else f"mounted at {where}"
+
+
+_ASIDE = {"restore", "prune", "verify", "scrub", "heal"}
+"""What follows a run's way and is none."""
+
+
+def summary(event: RunFinished) -> str:
+    """The last line of a run: ``filer1 ok: 1.20G in 14s (88M/s)``."""
+    if event["pruned"] and not event["datasets"]:  # it only pruned
+        done = f"{plural(event['pruned'], 'snapshot')} pruned in {format_duration(event['seconds'])}"
+    elif event["trigger"] == "scrub":
+        done = f"after {format_duration(event['seconds'])}"
+    else:
+        done = moved(event["bytes"], event["seconds"])
+    # A restore or prune that fails is not the backup's failure.
+    what = f"{event['trigger']} of " if event["trigger"] in _ASIDE else ""
+    return f"{what}{event['backup']} {event['result']}: {done}"

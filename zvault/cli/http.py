@@ -1,0 +1,80 @@
+"""HTTP over the daemon's unix socket: one request a connection.
+
+Not by http.client: that imports the email package and ssl, which takes as long as everything else that a verb imports.
+Asked by HTTP/1.0, the daemon sends no chunks and ends its answer by closing the connection (RFC 9112, section 6.3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+CONNECT_DEADLINE = 10.0
+"""Seconds until the daemon has to take a connection."""
+
+LONGEST = 65536
+"""Bytes in a line of the head."""
+
+
+class BrokenOff(Exception):
+    """The answer ended in the middle, or is no HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer: its status, and its body as it arrives; ``length`` is None where that was not announced."""
+
+    status: int
+    body: BinaryIO
+    length: int | None
+
+    def read(self) -> bytes:
+        """The whole body. Raises BrokenOff."""
+        found = self.body.read()
+        if self.length is not None and len(found) < self.length:
+            raise BrokenOff(f"{self.length} bytes were announced, and {len(found)} came")
+        return found
+
+
+@contextlib.contextmanager
+def ask(path: Path, method: str, target: str, body: bytes | None, deadline: float | None) -> Iterator[Answer]:
+    """Send a request; the daemon may be silent for ``deadline`` seconds. Raises OSError, BrokenOff."""
+    head = [f"{method} {target} HTTP/1.0", "Host: zvaultd"]
+    if body is not None:
+        head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    with socket.socket(socket.AF_UNIX) as link:
+        connect(link, path)
+        link.settimeout(deadline)
+        link.sendall("\r\n".join([*head, "", ""]).encode("ascii") + (body or b""))
+        with link.makefile("rb") as answer:
+            yield Answer(_status(answer), answer, _length(answer))
+
+
+def connect(link: socket.socket, path: Path) -> None:
+    """Connect to the daemon. Raises OSError."""
+    link.settimeout(CONNECT_DEADLINE)
+    link.connect(str(path))
+
+
+def _status(answer: BinaryIO) -> int:
+    line = answer.readline(LONGEST)
+    words = line.split(maxsplit=2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise BrokenOff("nothing was answered" if not line else f"it answered {line[:40]!r}")
+    return int(words[1])
+
+
+def _length(answer: BinaryIO) -> int | None:
+    """Read the rest of the head; what it says of the body's length."""
+    length = None
+    while (line := answer.readline(LONGEST)) not in (b"\r\n", b"\n"):
+        if not line:
+            raise BrokenOff("the answer ended in its head")
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length" and value.strip().isdigit():
+            length = int(value)
+    return length

@@ -1,0 +1,57 @@
+"""A vault's scrub and damage in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zvault.api.vaults import DamageDocument, ScrubDocument
+from zvault.cli.event_text import plural
+from zvault.cli.tables import ago
+from zvault.core.units import format_duration, format_rate, format_size
+
+SHOWN = 20
+"""Damages shown; -j has them all."""
+
+
+def scrub_told(scrub: ScrubDocument | None) -> str:
+    """``43% of 1.20T, 80M/s, 2h 5m to go``; ``3 days ago, 0 errors``; empty where nothing is known."""
+    if scrub is None:
+        return ""
+    if scrub["state"] == "scanning":
+        return ", ".join(filter(None, [_progress(scrub), *_pace(scrub)]))
+    if scrub["state"] == "paused":
+        why = scrub["pausing"] or ("until it is wanted again" if scrub["held"] else "")
+        return f"paused at {_progress(scrub)}" + (f": {why}" if why else "")
+    if scrub["state"] == "resilver":
+        return "a device is being rebuilt"
+    last = f"the last one ended {ago(scrub['last'])}" if scrub["last"] is not None else "there was none yet"
+    return f"{last}; put off by hand" if scrub["held"] else last
+
+
+def _progress(scrub: ScrubDocument) -> str:
+    share = "" if scrub["share"] is None else f"{scrub['share']:.0%} of "
+    return f"{share}{format_size(scrub['bytes_total'])}"
+
+
+def _pace(scrub: ScrubDocument) -> Iterator[str]:
+    if scrub["rate"]:
+        yield format_rate(scrub["rate"])
+    if scrub["left_seconds"] is not None:
+        yield f"{format_duration(scrub['left_seconds'])} to go"
+
+
+def damage_told(scrub: ScrubDocument | None) -> str:
+    """What is damaged, a line each; empty where nothing is."""
+    if scrub is None or not scrub["errors"]:
+        return ""
+    damages = scrub["damages"]
+    head = f"{plural(scrub['errors'], 'error')}, {plural(scrub['files'], 'file')}"
+    more = [f"and {len(damages) - SHOWN} more: -j shows all"] if len(damages) > SHOWN else []
+    return "\n".join([head, *map(_named, damages[:SHOWN]), *more])
+
+
+def _named(damage: DamageDocument) -> str:
+    place = damage["dataset"] or "<unknown>"
+    if damage["snapshot"] is not None:
+        place = f"{place}@{damage['snapshot']}"
+    return f"{place}:{damage['file']}"

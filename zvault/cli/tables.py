@@ -1,0 +1,152 @@
+"""Tables as ``zpool list`` prints them: padded columns, no drawn lines, ``-`` for what is not known."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import typer
+
+from zvault.cli.options import Form
+from zvault.cli.output import clean, colour_of, paint
+from zvault.core.units import format_duration, format_size
+
+Row = Mapping[str, Any]
+"""A document, or what a verb makes of one, as a table's columns see it."""
+
+Kind = Literal["text", "state", "count", "figure", "size", "duration", "time", "ago", "bool"]
+_RIGHT: frozenset[Kind] = frozenset({"count", "figure", "size", "duration"})
+GAP = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: ``name`` is what ``-o`` takes and, in capitals, the header.
+
+    ``key`` is the field of the document it shows (default: ``name``); ``get`` computes the value from the
+    row where no single field has it; ``kind`` says how it is written and aligned; ``missing`` is what people
+    read where a value is not known (scripts always find ``-``).
+    """
+
+    name: str
+    kind: Kind = "text"
+    key: str | None = None
+    get: Callable[[Any], Any] | None = None
+    header: str | None = None
+    missing: str = "-"
+
+    def value(self, row: Row) -> Any:
+        """The row's value in this column, None if it is not known."""
+        return self.get(row) if self.get else row[self.key or self.name]
+
+
+def written(value: Any, kind: Kind, exact: bool) -> str:  # noqa: PLR0911 - one line a kind
+    """A value as a table shows it; with ``exact`` numbers are whole bytes, seconds or epoch seconds."""
+    if value is None or value == "":
+        return "-"
+    match kind:
+        case "bool":
+            return "yes" if value else "no"
+        case "text" | "state":
+            return clean(str(value))
+        case "figure":
+            return repr(float(value)) if exact else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+        case _ if exact:
+            return str(int(value))
+        case "size":
+            return format_size(int(value))
+        case "duration":
+            return format_duration(value)
+        case "time":
+            return local_time(value)
+        case "ago":
+            return ago(value)
+        case _:
+            return str(value)
+
+
+def local_time(when: float) -> str:
+    """``2026-11-21 09:00`` in the local zone."""
+    return datetime.fromtimestamp(when).strftime("%Y-%m-%d %H:%M")
+
+
+def ago(when: float) -> str:
+    """``3h 4m ago`` or ``in 47m``."""
+    seconds = time.time() - when
+    if abs(seconds) < 1:
+        return "now"
+    return f"{format_duration(seconds)} ago" if seconds > 0 else f"in {format_duration(-seconds)}"
+
+
+def chosen(columns: Sequence[Column], wanted: str | None, default: Sequence[str]) -> list[Column]:
+    """The columns ``-o`` asks for, else the default ones.
+
+    Raises typer.BadParameter for a column that does not exist, naming the nearest that does.
+    """
+    by_name = {column.name: column for column in columns}
+    if wanted == "all":
+        return list(columns)
+    names = default if wanted is None else [name.strip().lower() for name in wanted.split(",")]
+    for name in names:
+        if name not in by_name:
+            import difflib
+
+            near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
+            hint = f"; did you mean '{near[0]}'?" if near else "."
+            raise typer.BadParameter(
+                f"there is no column '{clean(name)}'{hint} Columns: {', '.join(by_name)}.",
+                param_hint="'-o'",
+            )
+    return [by_name[name] for name in names]
+
+
+def table(
+    columns: Sequence[Column],
+    rows: Iterable[Row],
+    form: Form,
+    notes: Callable[[Any], Iterable[str]] | None = None,
+) -> Iterator[str]:
+    """The lines of a table.
+
+    ``notes`` adds lines below a row, for people only: what needs a sentence has no place in a column.
+    """
+    rows = list(rows)
+    cells = [[_cell(c, row, form) for c in columns] for row in rows]
+    if form.tabs:
+        yield from ("\t".join(line) for line in cells)
+        return
+    headers = [c.header or c.name.upper() for c in columns]
+    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    yield _padded(columns, headers, widths)
+    for row, line in zip(rows, cells, strict=True):
+        yield _padded(columns, line, widths, colour=True)
+        if notes is not None:
+            yield from notes(row)
+
+
+def _cell(column: Column, row: Row, form: Form) -> str:
+    value = column.value(row)
+    if value is None and not form.tabs:
+        return column.missing
+    return written(value, column.kind, form.exact)
+
+
+def _padded(
+    columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int], colour: bool = False
+) -> str:
+    line = []
+    for column, cell, room in zip(columns, cells, widths, strict=True):
+        # Padded by the cell's own length: colour takes no room on the screen.
+        pad = " " * (room - len(cell))
+        shown = paint(cell, colour_of(cell), sys.stdout) if colour and column.kind == "state" else cell
+        line.append(pad + shown if column.kind in _RIGHT else shown + pad)
+    return GAP.join(line).rstrip()
+
+
+def restricted(columns: Sequence[Column], rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows for ``-j -o``: only the chosen columns, values untouched."""
+    return [{column.key or column.name: column.value(row) for column in columns} for row in rows]

@@ -1,0 +1,1 @@
+"""The verbs of zvaultctl, one file a verb or group of verbs."""

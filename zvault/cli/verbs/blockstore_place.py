@@ -1,0 +1,170 @@
+"""Block stores as zvaultctl is told of them: ``zvault:BUCKET/KEY …``, or a vault of the configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zvault.cli.output import tell
+from zvault.core.errors import ConfigError, NotFound, Refused
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from zvault.blockstore.options import Options
+    from zvault.config.device_specs.blockstore import BlockstoreServer
+    from zvault.config.tables.device_parts import Prices
+    from zvault.object_store.interface import ObjectStore
+
+BOUND = 60.0
+"""Seconds that a request which reads is tried again and again."""
+UPLOADS = 4
+JOURNAL = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A store by its words; ``journal`` is the folder of the server of a vault that has one in memory.
+
+    ``vault`` and ``pool``: whose it is, by the configuration; "" for one that is told by its words.
+    """
+
+    spec: BlockstoreServer
+    journal: Path | None = None
+    prices: Prices | None = None
+    vault: str = ""
+    pool: str = ""
+
+    def __str__(self) -> str:
+        from zvault.blockstore.server import place
+
+        return place(self.spec)
+
+
+def find(text: str) -> Place:
+    """The place that a word names. Raises ConfigError, NotFound, Refused."""
+    from zvault.config.device_specs.blockstore import parse_blockstore
+
+    if not text.startswith("zvault:"):
+        return _of_vault(text)
+    try:
+        return Place(parse_blockstore(text.removeprefix("zvault:")))
+    except ValueError as error:
+        raise ConfigError(f"{text} is no place of a block store", str(error), "correct its words") from error
+
+
+def _of_vault(text: str) -> Place:
+    from zvault.config.device_specs.blockstore import BlockstoreServer
+    from zvault.config.load import load
+    from zvault.config.paths import Paths
+    from zvault.devices.layer import Slot
+    from zvault.devices.nbd.blockstore_server import memory_journal
+
+    paths = Paths()
+    name, _, number = text.partition("/")
+    config = load(paths)
+    vault = config.vault.get(name)
+    if vault is None:
+        known = ", ".join(config.vault) or "none"
+        following = "name one of them, or a place, as in 'zvault:zv/cold endpoint=https://s3.example.org'"
+        raise NotFound(f"there is no vault '{name}'", f"the configuration has {known}", following)
+    stores = {index: one for index, one in enumerate(vault.device) if isinstance(one.nbd, BlockstoreServer)}
+    if number:
+        stores = {index: one for index, one in stores.items() if str(index) == number}
+    if len(stores) != 1:
+        why = f"{len(stores)} of its devices are block stores" + (f" of number {number}" if number else "")
+        raise Refused(f"'{text}' is no block store", why, f"name one by its number, as in {name}/0")
+    ((index, device),) = stores.items()
+    spec = device.nbd
+    if not isinstance(spec, BlockstoreServer):
+        raise TypeError(spec)
+    server = Slot(name, index, paths.run / "device").server
+    journal = None if spec.journal is not None else memory_journal(server, spec)
+    return Place(spec, journal, device.prices, name, vault.pool)
+
+
+def reach(place: Place) -> ObjectStore:
+    """Its object store, which waits a while for answers. Raises ToolMissing, NotFound."""
+    import threading
+
+    from zvault.blockstore.server import settings_of
+    from zvault.object_store.rate_limited import Budget, Budgeted
+    from zvault.object_store.retrying import Patient
+    from zvault.object_store.s3 import S3Store
+
+    spec, stopping = place.spec, threading.Event()
+    budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
+    bare = Budgeted(S3Store(settings_of(spec)), budget)
+    return Patient(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
+
+
+def workers(count: int) -> ThreadPoolExecutor:
+    """Threads that ask the object store; to be opened as a context manager."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(count)
+
+
+def holder(place: Place) -> str | None:
+    """Who has the lease beside it; None where nobody has, "" where there is none. Raises ZvaultError."""
+    from zvault.devices.s3_lease import lease
+
+    spec = place.spec
+    seen = lease.Store(lease.Place.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])).read()
+    if seen is None:
+        return ""
+    return seen.lease.owner() if seen.lease.held and not seen.expired() else None
+
+
+def refuse_in_use(place: Place, what: str, epoch_owner: str, *, yes: bool) -> None:
+    """See that no server has the store that is to be taken. Raises Refused, ZvaultError."""
+    owner = holder(place)
+    if owner:
+        following = "take the vault down there; 'zvaultctl vault take' takes it from a host that died"
+        raise Refused(f"the block store in {place} is in use, and cannot be {what}", owner, following)
+    if owner == "" and epoch_owner and not yes:
+        raise Refused(
+            f"whether the block store in {place} is in use cannot be told",
+            f"there is no lease beside it; {epoch_owner} had it last, and could not write to it any more",
+            "if nobody uses it, say so with --yes",
+        )
+
+
+def me(verb: str) -> str:
+    """Who writes, as others are told."""
+    import socket
+
+    return f"{socket.gethostname()}, zvaultctl blockstore {verb}, process {os.getpid()}"
+
+
+@contextlib.contextmanager
+def options(place: Place) -> Iterator[Options]:
+    """How to attach it: with its own journal where that is, which may have what the store lacks. Raises Busy later."""
+    from zvault.blockstore.options import Options
+    from zvault.blockstore.server import options_of
+
+    folder = place.spec.journal or place.journal
+    if place.spec.journal is not None:
+        yield options_of(place.spec)
+    elif folder is not None and Path(folder).is_dir():
+        yield Options(Path(folder), journal_size=place.spec.journal_size, uploads=place.spec.uploads)
+    else:
+        with scratch() as it:
+            yield it
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Options]:
+    """Options with a journal that nobody needs afterwards."""
+    import tempfile
+
+    from zvault.blockstore.options import Options
+
+    memory = Path("/dev/shm")  # noqa: S108 - a folder of its own in it
+    folder = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="zvault-journal-", dir=folder) as name:
+        yield Options(Path(name) / "journal", journal_size=JOURNAL, uploads=UPLOADS)

@@ -1,0 +1,79 @@
+"""'zvaultctl blockstore serve': nbdkit in this process's place, and what to do with what it serves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zvault.cli.output import say
+from zvault.cli.verbs import blockstore_place
+from zvault.core.errors import Refused
+
+if TYPE_CHECKING:
+    from zvault.config.device_specs.blockstore import BlockstoreServer
+
+WRITERS = frozenset({"journal", "journal-size", "mode", "cache", "cache-size"})
+"""Settings of a vault's device that are for its own server: it holds the folders that they name."""
+
+
+def serve_store(place: blockstore_place.Place, socket: Path, *, dry_run: bool, quiet: bool) -> None:
+    """Become a server of it, read-only; returns for ``dry_run`` only. Raises ZvaultError."""
+    import asyncio
+    import shlex
+
+    from zvault.blockstore.recovery import newest_root, superblock
+    from zvault.devices.nbd.blockstore_server import check, view_command
+    from zvault.system.process.runner import HostRunner
+
+    socket = socket.absolute()
+    argv = view_command(socket, read_only(place))
+    asyncio.run(check(HostRunner()))
+    store, key = blockstore_place.reach(place), place.spec.key
+    newest_root(store, key, superblock(store, key))
+    _see_free(socket)
+    if dry_run:
+        say(f"would run {shlex.join(argv)}")
+        return
+    if not quiet:
+        for line in _advice(place, socket):
+            say(line)
+        sys.stdout.flush()
+    socket.unlink(missing_ok=True)
+    os.umask(0o077)
+    os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
+
+
+def read_only(place: blockstore_place.Place) -> BlockstoreServer:
+    """What is served: of a vault's device without what its own server has for itself."""
+    spec = place.spec
+    if not place.vault:
+        return spec
+    kept = tuple(word for word in spec.settings if word.partition("=")[0] not in WRITERS)
+    return replace(spec, settings=kept)
+
+
+def _see_free(socket: Path) -> None:
+    from zvault.devices.nbd import sockets
+
+    if not os.path.lexists(socket):
+        return
+    if sockets.unix_listening(str(socket)):
+        raise Refused(f"{socket} is in use", "a server listens there", "choose another path for --socket")
+    if not socket.is_socket():
+        raise Refused(f"{socket} is no socket", "something else is there", "choose another path for --socket")
+
+
+def _advice(place: blockstore_place.Place, socket: Path) -> Iterator[str]:
+    import shlex
+
+    from zvault.devices.nbd import connection
+
+    device = connection.device_path(connection.candidates()[0])
+    pool = place.pool or "POOL"
+    yield f"serving {place} read-only, as it is now; end it with Ctrl-C. Attach it, and import its pool, by"
+    yield f"  nbd-client -unix {shlex.quote(str(socket))} {device} -readonly"
+    yield f"  zpool import -f -o readonly=on -N -d {device} -t {pool} {pool}-view"

@@ -1,0 +1,69 @@
+"""zvaultctl check-config: read the configuration as the daemon would, without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zvault.cli.event_text import plural
+from zvault.cli.options import AsJson, Quiet
+from zvault.cli.output import OK, RED, USAGE, YELLOW, clean, document, say, tell
+from zvault.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from zvault.config.schema import Config
+
+
+def check_config(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The configuration file; conf.d/*.toml beside it is read too.", show_default=False
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    json: AsJson = False,
+) -> None:
+    """Check the configuration; names every problem, and warns of what may be one on this host.
+
+    Needs no daemon.
+
+    Exit status: 0 zvaultd would take it; 2 it would not.
+    """
+    # pydantic is slow to import, and no other verb needs it.
+    from zvault.config.load import doubts, load
+    from zvault.config.paths import Paths
+
+    paths = Paths()
+    try:
+        config = load(paths, file)
+    except ConfigError as error:
+        problems = error.why.splitlines()
+        if json:
+            document("check-config", {"ok": False, "problems": problems or [error.what], "warnings": []})
+        else:
+            tell(error.what, RED)
+            # As compilers print them, so that editors and grep find file and line.
+            for problem in problems:
+                tell(clean(problem))
+        raise typer.Exit(USAGE) from None
+    warnings = doubts(paths, config)
+    if json:
+        document("check-config", {"ok": True, "problems": [], "warnings": warnings})
+        raise typer.Exit(OK)
+    for warning in warnings:
+        tell(clean(f"warning: {warning}"), YELLOW)
+    if not quiet:
+        say(f"OK: {file or paths.config_file}: {_summary(config)}")
+    raise typer.Exit(OK)
+
+
+def _summary(config: Config) -> str:
+    """``1 vault (cold), 2 backups (db, home)``."""
+    parts = []
+    for noun, named in (("vault", config.vault), ("backup", config.backup)):
+        names = f" ({', '.join(named)})" if named else ""
+        parts.append(f"{plural(len(named), noun) if named else f'no {noun}s'}{names}")
+    return ", ".join(parts)

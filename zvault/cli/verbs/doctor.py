@@ -1,0 +1,159 @@
+"""zvaultctl doctor: what bounds a vault now, in one sentence, with what to turn and what it rests on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.diagnosis import DiskDocument, DoctorDocument, StageDocument
+from zvault.cli.client import read
+from zvault.cli.options import AsJson, Exact, Form, Tabs
+from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say, say_all, width
+from zvault.cli.tables import Column, Row, table, written
+from zvault.core.units import format_rate
+
+MOST_SECONDS = 60.0
+
+STAGES = [Column("stage", key="name"), Column("cpu"), Column("input")]
+DEVICES = [
+    Column("device", key="name"),
+    Column("of", key="role"),
+    Column("operation"),
+    Column("each second", "figure", key="each"),
+    Column("size", "size"),
+    Column("latency"),
+    Column("in flight", "figure", key="in_flight"),
+    Column("bandwidth", "size"),
+    Column("busy"),
+]
+QUEUE = [
+    Column("pending", "figure"),
+    Column("active", "figure"),
+    Column("wait"),
+    Column("request", "size"),
+    Column("txg", "size"),
+    Column("open"),
+    Column("sync"),
+]
+
+
+def doctor(
+    vault: Annotated[str, typer.Argument(hidden=True)],
+    seconds: Annotated[
+        float, typer.Option(min=1, max=MOST_SECONDS, metavar="S", help="How long to watch it.")
+    ] = 5.0,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Say what bounds VAULT now, and what one thing to change.
+
+    It watches the streams, OpenZFS's queue and transaction groups, and the block devices for some seconds, and
+    changes nothing. Below the verdict is what it rests on: CPU is of one processor, INPUT how full the pipe is that a
+    stage reads from; the one that the others wait for is the last with a full one. IN FLIGHT / LATENCY x SIZE is the
+    BANDWIDTH.
+
+    With -H one line: vault, what bounds it, the knob, its value now, the one to try, the sentence.
+
+    Exit status: 0 it could be told; 1 the vault's pool is suspended.
+    """
+    found = read(routes.DOCTOR, vault=vault, seconds=seconds)
+    if json:
+        document("doctor", found)
+    elif tabs:
+        say(_line(found))
+    else:
+        say_all(_page(found, Form(exact=exact)))
+    raise typer.Exit(TROUBLE if found["verdict"]["bound"] == "suspended" else OK)
+
+
+def _line(found: DoctorDocument) -> str:
+    verdict = found["verdict"]
+    knob = verdict["knob"]
+    words = [(one or "-") for one in (knob["name"], knob["now"], knob["value"])] if knob else ["-"] * 3
+    return "\t".join([found["vault"], verdict["bound"], *map(clean, words), clean(verdict["sentence"])])
+
+
+def _page(found: DoctorDocument, form: Form) -> Iterator[str]:
+    verdict, knob = found["verdict"], found["verdict"]["knob"]
+    now = f", now {knob['now']}" if knob and knob["now"] else ""
+    turn = f"{knob['name']} to {knob['value']} in {knob['where']}{now}" if knob else ""
+    yield from labelled(
+        [
+            ("vault", found["vault"]),
+            ("bound by", verdict["bound"]),
+            ("verdict", verdict["sentence"]),
+            ("turn", turn),
+            ("why", verdict["why"]),
+        ],
+        width(sys.stdout),
+    )
+    for stream in found["streams"]:
+        yield ""
+        yield f"{clean(stream['dataset'])}, {format_rate(stream['rate'])}{_marks(stream['marks'])}"
+        yield from table(STAGES, [_stage(one) for one in stream["stages"]], form)
+    if rows := [row for one in found["devices"] for row in _device(one)]:
+        yield ""
+        yield from table(DEVICES, rows, form)
+    if found["queue"] is not None or found["groups"]:
+        yield ""
+        yield from table(QUEUE, [_queue(found)], form)
+
+
+def _marks(marks: tuple[int, int] | None) -> str:
+    return "" if marks is None else f", mbuffer {marks[0]} to {marks[1]}% full"
+
+
+def _stage(one: StageDocument) -> Row:
+    return {"name": one["name"], "cpu": _percent(one["cpu"]), "input": _percent(one["full"])}
+
+
+def _device(one: DiskDocument) -> Iterator[Row]:
+    seconds = one["seconds"]
+    for operation, count, moved, spent in (
+        ("write", one["writes"], one["written"], one["write_time"]),
+        ("read", one["reads"], one["read"], one["read_time"]),
+    ):
+        if count and seconds:
+            yield {
+                "name": one["name"],
+                "role": one["role"],
+                "operation": operation,
+                "each": count / seconds,
+                "size": moved / count,
+                "latency": _time(spent / count),
+                "in_flight": spent / seconds,
+                "bandwidth": moved / seconds,
+                "busy": _percent(one["busy"]),
+            }
+
+
+def _queue(found: DoctorDocument) -> Row:
+    queue = found["queue"]
+    last = found["groups"][-1] if found["groups"] else None
+    return {
+        "pending": queue and queue["pending"],
+        "active": queue and queue["active"],
+        "wait": _time(queue and queue["wait"]),
+        "request": found["request"],
+        "txg": last and last["written"],
+        "open": _time(last and last["opened"]),
+        "sync": _time(last and last["sync"]),
+    }
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0%}"
+
+
+def _time(value: float | None) -> str | None:
+    """As ``zpool iostat -l`` prints it."""
+    if value is None:
+        return None
+    if value >= 1:
+        return f"{written(value, 'figure', False)}s"
+    return f"{value * 1e3:.0f}ms" if value >= 0.001 else f"{value * 1e6:.0f}us"

@@ -1,0 +1,75 @@
+"""zvaultctl find: the versions of files in a vault."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.restore import FindBody
+from zvault.cli.client import act
+from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
+from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say_all, tell
+from zvault.cli.tables import Column, chosen, table
+from zvault.cli.times import moment
+
+COLUMNS = [
+    Column("dataset"),
+    Column("path"),
+    Column("size", "size"),
+    Column("mtime", "time", header="MODIFIED"),
+    Column("snapshots", "count"),
+    Column("first", header="FIRST SNAPSHOT"),
+    Column("last", header="LAST SNAPSHOT"),
+    Column("kind"),
+]
+SHOWN = ["dataset", "path", "size", "mtime", "snapshots", "last"]
+
+
+def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    backup: Annotated[str, typer.Argument(hidden=True)],
+    pattern: Annotated[str, typer.Argument(hidden=True)],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="Only in the newest snapshot up to then.", show_default=False
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "-d", "--dataset", metavar="DATASET", help="Only in it and below it.", show_default=False
+        ),
+    ] = None,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    columns: Chosen = None,
+    json: AsJson = False,
+) -> None:
+    """Find files of BACKUP in its vault: every version of what matches PATTERN, the newest first.
+
+    PATTERN is a name, as in '*.pdf', or with a slash a path below a dataset's root, as in 'docs/**/thesis.*'. What did
+    not change from snapshot to snapshot is one version; 'zvaultctl restore BACKUP DATASET@LAST FOLDER --file PATH'
+    brings it back. TIME is as '2026-11-21 09:30' or '2d ago'.
+
+    Exit status: 0 found; 1 nothing was found, or not everything could be looked into.
+    """
+    request: FindBody = {
+        "backup": backup,
+        "pattern": pattern,
+        "dataset": dataset,
+        "at": moment(at) if at else None,
+    }
+    found = act(routes.FIND, request)
+    if json:
+        document("find", found)
+    else:
+        shown = chosen(COLUMNS, columns, SHOWN)
+        if found["versions"] or tabs:
+            say_all(table(shown, found["versions"], Form(tabs=tabs, exact=exact)))
+        else:
+            tell(f"nothing in the vault of {backup} matches {clean(pattern)}")
+    for name, why in found["unread"].items():
+        tell(f"{name} was not looked into: {clean(why)}", YELLOW)
+    raise typer.Exit(OK if found["versions"] and not found["unread"] else TROUBLE)

@@ -1,0 +1,100 @@
+"""zvaultctl fit: how a backup fits its vault's storage, before the first byte."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.diagnosis import FitDevice, FitDocument
+from zvault.cli.client import read
+from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
+from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say_all, width, wrapped
+from zvault.cli.tables import Column, Row, chosen, restricted, table
+from zvault.core.units import format_size
+
+COLUMNS = [
+    Column("dataset"),
+    Column("device", key="store"),
+    Column("record", "size"),
+    Column("block", "size"),
+    Column("request", "size"),
+    Column("touched", "figure"),
+    Column("partly", "figure"),
+    Column("moved", "figure"),
+    Column("puts", "figure"),
+    Column("gets", "figure"),
+    Column("cost", "figure"),
+]
+COLUMNS_DEFAULT = ("dataset", "record", "block", "request", "touched", "moved", "puts", "gets", "cost")
+
+
+def fit(
+    backup: Annotated[str, typer.Argument(hidden=True)],
+    columns: Chosen = None,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Show what BACKUP's blocks come to on its vault's storage, and what would fit better.
+
+    BLOCK is a full record on the vault's disk, REQUEST what the storage gets at a time, TOUCHED how many of its
+    objects (or stripes) one request concerns, MOVED how many bytes the storage moves for each one sent. PUTS, GETS
+    and COST are for each GiB. Figures are expected, for full records written one after the other.
+
+    Exit status: 0 all fits; 1 there is advice.
+    """
+    picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
+    found = read(routes.FIT, backup=backup)
+    rows: Sequence[Row] = found["datasets"]
+    form = Form(tabs, exact)
+    if json:
+        document("fit", {**found, "datasets": restricted(picked, rows) if columns else rows})
+    elif tabs or columns:
+        say_all(table(picked, rows, form))
+    else:
+        say_all(_page(found, rows, picked, form))
+    raise typer.Exit(TROUBLE if found["advice"] else OK)
+
+
+def _page(found: FitDocument, rows: Sequence[Row], picked: list[Column], form: Form) -> Iterator[str]:
+    columns = width(sys.stdout)
+    yield from labelled(
+        [
+            ("backup", f"{found['backup']} to vault {found['vault']}"),
+            ("devices", "\n".join(_device(one) for one in found["devices"])),
+            (
+                "pool",
+                f"sectors of {format_size(found['sector'])}, requests merged up to {format_size(found['merged'])}",
+            ),
+            ("metadata", _metadata(found)),
+            ("unknown", "\n".join(found["unknown"])),
+        ],
+        columns,
+    )
+    yield ""
+    yield from table(picked, rows, form)
+    for one in found["advice"]:
+        yield ""
+        yield from wrapped(clean(one["what"]), "advice: ", columns, "        ")
+        yield from wrapped(clean(one["why"]), "   why: ", columns, "        ")
+        yield from wrapped(clean(", ".join(one["about"])), "    of: ", columns, "        ")
+
+
+def _metadata(found: FitDocument) -> str:
+    """What the pool asks for itself, whatever is sent."""
+    run, group = found["run"], found["group"]
+    cost = f", {run['cost']:.2g}" if run["cost"] is not None else ""
+    return (
+        f"{group['puts']:.0f} puts and {group['gets']:.0f} gets ({format_size(int(group['moved']))} moved) each"
+        f" transaction group; a run with anything new has about {run['groups']} a dataset: {run['puts']:.0f} puts and"
+        f" {run['gets']:.0f} gets{cost}"
+    )
+
+
+def _device(one: FitDevice) -> str:
+    unit = f", {one['kind']}s of {format_size(one['unit'])}" if one["unit"] is not None else ""
+    return f"{one['name']} ({one['vdev']}{unit}, requests up to {format_size(one['largest'])})"

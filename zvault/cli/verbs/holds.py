@@ -1,0 +1,87 @@
+"""zvaultctl holds: what zvault keeps on the sources, for which vault, and what nobody needs any more."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.backups import HoldDocument
+from zvault.cli.client import act, read
+from zvault.cli.event_text import tally
+from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs, Yes
+from zvault.cli.output import OK, USAGE, document, say, say_all, tell
+from zvault.cli.tables import Column, chosen, restricted, table
+
+COLUMNS = [
+    Column("name"),
+    Column("kind"),
+    Column("vault", get=lambda row: row["vault"] or row["vault_guid"]),
+    # The age of the state that it keeps.
+    Column("age", "duration", get=lambda row: time.time() - row["creation"]),
+    Column("state", "state"),
+    Column("reason"),
+    Column("host"),
+    Column("dataset"),
+    Column("creation", "time"),
+    Column("guid"),
+    Column("vault_guid"),
+]
+DEFAULT = ("name", "kind", "vault", "age", "state", "reason")
+
+
+def holds(
+    reap: Annotated[bool, typer.Option("--reap", help="Release the orphans.")] = False,
+    vault_guid: Annotated[
+        str | None,
+        typer.Option(
+            "--vault-guid",
+            metavar="GUID",
+            help="Only those made for this pool; with --reap also where its vault is not known. "
+            "Make sure that the pool is gone for good, or is a vault of nobody's.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: Yes = False,
+    columns: Chosen = None,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """List zvault's holds and bookmarks on the sources; they keep the base of each vault.
+
+    STATE is "in use", "orphan" if no configured vault needs it, or "unknown" if that cannot be told because a
+    vault is down. --reap releases orphans, and with --vault-guid unknown ones; never what is in use.
+
+    Exit status: 0 fine; 2 --yes is missing.
+    """
+    picked, form = chosen(COLUMNS, columns, DEFAULT), Form(tabs, exact)
+    guid = vault_guid.lower().removeprefix("0x") if vault_guid is not None else None
+    found = read(routes.HOLDS)["holds"]
+    found = [one for one in found if guid is None or one["vault_guid"] == guid]
+    if reap:
+        found = [one for one in found if one["state"] == "orphan" or (guid and one["state"] != "in use")]
+        if yes and found:
+            found = act(routes.REAP, {"vault_guid": guid})["holds"]
+    if json:
+        document("holds", {"holds": restricted(picked, found) if columns else found})
+    elif found or tabs:
+        say_all(table(picked, found, form))
+    if not json and not tabs:
+        _conclude(found, reap, reap and yes)
+    if reap and found and not yes:
+        tell("nothing was released: add --yes to do it")
+        raise typer.Exit(USAGE)
+    raise typer.Exit(OK)
+
+
+def _conclude(found: list[HoldDocument], reap: bool, reaped: bool) -> None:
+    if not found:
+        tell("nothing to reap" if reap else "no holds")
+    elif reaped:
+        say(f"released: {tally((one['kind'] for one in found), ('hold', 'bookmark'))}")
+    else:
+        states = tally((one["state"] for one in found), ("in use", "orphan", "unknown"))
+        say(states)

@@ -1,0 +1,105 @@
+"""zvaultctl tune measure: what was measured of a vault's device, what was tried out, and what won."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator
+from typing import Annotated, TypeVar
+
+import typer
+
+from zvault.api import routes
+from zvault.api.tuning import MeasuredDocument
+from zvault.cli.client import Client, socket_path
+from zvault.cli.options import AsJson, Form
+from zvault.cli.output import clean, document, labelled, say_all, tell, width, wrapped
+from zvault.cli.tables import Column, table
+from zvault.core.units import format_rate, format_size
+
+A = TypeVar("A")
+
+
+def _rate(key: str) -> Column:
+    return Column(key, get=lambda row: format_rate(row[key]))
+
+
+POINTS = [
+    Column("size", "size"),
+    Column("depth", get=lambda row: str(row["depth"])),
+    _rate("bandwidth"),
+    Column("latency", get=lambda row: f"{row['latency'] * 1000:.1f}ms"),
+]
+TRIES = [
+    Column("settings", key="what"),
+    Column("receive", get=lambda row: ("<" if row["stopped"] else "") + format_rate(row["rate"])),
+    Column("result", get=lambda row: "kept" if row["won"] else "stopped" if row["stopped"] else ""),
+]
+CHOICES = [
+    Column("parameter", key="name"),
+    Column("value", get=lambda row: _figure(row["name"], row["value"])),
+]
+
+
+def _figure(name: str, value: str) -> str:
+    from zvault.core.tuning.parameters import KNOWN
+
+    return format_size(int(value)) if name in KNOWN and KNOWN[name].unit == "size" else value
+
+
+def measure(
+    vault: Annotated[str, typer.Argument(help="A vault whose profile is auto.", show_default=False)],
+    json: AsJson = False,
+) -> None:
+    """Measure the device of VAULT, try settings out on its pool, and keep what won.
+
+    Takes two or three minutes. The device is only read from; the settings are tried out with a stream of some
+    seconds that is received into a scratch dataset of the pool, which goes afterwards. Ctrl-C ends it, and what was
+    known stays.
+    """
+    answer = follow(Client(socket_path()).followed(routes.MEASURE, vault=vault))
+    if json:
+        document("tune measure", answer)
+    else:
+        say_all(page(answer["measured"]))
+
+
+def follow(telling: Generator[str, None, A]) -> A:
+    """Show what is told, one line in place of another where stderr is a terminal; the answer."""
+    live = sys.stderr.isatty()
+    try:
+        while True:
+            text = clean(next(telling))
+            if live:
+                columns = width(sys.stderr) or len(text)
+                sys.stderr.write(f"\r\x1b[K{text[: columns - 1]}")
+                sys.stderr.flush()
+            else:
+                tell(text)
+    except StopIteration as end:
+        answer: A = end.value
+        return answer
+    finally:
+        if live:
+            sys.stderr.write("\r\x1b[K")
+
+
+def page(found: MeasuredDocument) -> Iterator[str]:
+    """What was measured, tried, and kept, with the reason for each value."""
+    columns, form = width(sys.stdout), Form(False, False)
+    yield from labelled([("measured", f"by {found['way']}s of {', '.join(found['devices'])}")], columns)
+    yield ""
+    yield from table(POINTS, found["points"], form)
+    yield ""
+    if found["tries"]:
+        yield from table(TRIES, found["tries"], form)
+    else:
+        yield "not tried out"
+    yield ""
+    if not found["choices"]:
+        yield "OpenZFS's defaults are kept: nothing else was faster"
+    yield from table(
+        CHOICES, found["choices"], form, notes=lambda row: wrapped(row["why"], "    ", columns, "    ")
+    )
+    if found["advice"]:
+        yield ""
+        yield from wrapped(found["advice"], "", columns)

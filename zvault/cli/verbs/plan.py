@@ -1,0 +1,141 @@
+"""zvaultctl plan: what a run would do, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.backups import GoneDocument, PlanDocument, PlannedDocument, VerdictDocument
+from zvault.cli.client import read
+from zvault.cli.event_text import step, tally
+from zvault.cli.options import AsJson, Exact, Form, Tabs
+from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
+from zvault.cli.tables import Column, table, written
+from zvault.cli.verbs.prune import prune_lines, to_prune
+from zvault.core.units import format_size
+
+DATASETS = [
+    Column("dataset"),
+    Column("action", "state"),
+    Column("bytes", "size"),
+    # What the snapshot that a run begins with would add (zfsprops(7)).
+    Column("written", "size"),
+]
+STEPS_FOR_SCRIPTS = [
+    Column("dataset"),
+    Column("vault_dataset"),
+    Column("action"),
+    Column("from"),
+    Column("to"),
+    Column("bytes", "size"),
+    Column("reason"),
+    Column("next"),
+]
+CHANGES_FOR_SCRIPTS = [Column("dataset"), Column("text")]
+GONE = [
+    Column("dataset", key="vault_dataset"),
+    Column("state"),
+    Column("snapshots", "count", "snapshots_vault"),
+    Column("newest", "time"),
+]
+
+
+def plan(
+    backup: Annotated[str, typer.Argument(hidden=True)],
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show kept snapshots too, each with its reason.")
+    ] = False,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Show what a run of BACKUP would send and prune.
+
+    Tells why, and changes nothing. With -H: lines "change" with dataset and text; lines "send" with dataset,
+    vault_dataset, action, from, to, bytes, reason, next; lines "gone" with vault_dataset, state, snapshots,
+    newest; lines "prune", and with -v "keep", with side, snapshot, bytes, reason.
+
+    Exit status: 0 a run would send all there is; 1 a dataset is in conflict.
+    """
+    found = read(routes.PLAN, backup=backup)
+    prunes = [verdict for verdict in found["prune"] if verbose or not verdict["keep"]]
+    if json:
+        document("plan", {**found, "prune": prunes})
+    elif tabs:
+        say_all(_for_scripts(found, prunes, Form(tabs=True, exact=exact)))
+    else:
+        say(f"backup {found['backup']} into vault {found['vault']}")
+        say()
+        say_all(_to_send(found["datasets"], Form(exact=exact)))
+        say_all(_gone(found["gone"], Form(exact=exact)))
+        say()
+        say_all(to_prune(found, verbose, Form(exact=exact)))
+    conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
+    raise typer.Exit(TROUBLE if conflict else OK)
+
+
+def _bytes(dataset: PlannedDocument) -> int | None:
+    """What one dataset's steps would send, None if any of them is not known."""
+    sizes = [step["bytes"] for step in dataset["steps"]]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _to_send(datasets: list[PlannedDocument], form: Form) -> Iterator[str]:
+    if not datasets:
+        yield "no dataset is selected"
+        return
+    rows = [{**dataset, "bytes": _bytes(dataset) if dataset["steps"] else None} for dataset in datasets]
+    yield from table(DATASETS, rows, form, notes=lambda row: _details(row, form))
+    sizes = [_bytes(dataset) for dataset in datasets]
+    known = sum(size for size in sizes if size is not None)
+    least = "at least " if None in sizes else ""
+    yield ""
+    new = sum(dataset["written"] for dataset in datasets)
+    yield f"to send: {least}{format_size(known)} ({tally(dataset['action'] for dataset in datasets)})"
+    yield f"a run makes a snapshot first; {format_size(new)} written since the last one would go with it"
+
+
+def _gone(rows: list[GoneDocument], form: Form) -> Iterator[str]:
+    """What the vault has that follows nothing."""
+    if rows:
+        yield ""
+        yield "on the vault, and followed by nothing:"
+        yield from table(GONE, rows, form)
+
+
+def _details(dataset: PlannedDocument, form: Form) -> Iterator[str]:
+    """Below a dataset: its steps, why they were chosen, and what a person has to do."""
+    steps = dataset["steps"]
+    lines = []
+    for one in steps:
+        line = f"{one['kind']} {step(one['from'], one['to'])}"
+        if len(steps) > 1:
+            line += f", {_size(one['bytes'], form)}"
+        if one["reason"] and one["reason"] != dataset["reason"]:
+            line += f": {one['reason']}"
+        lines.append(line)
+    pairs = [("first", "\n".join(dataset["changes"]))]
+    pairs += [("send", "\n".join(lines)), ("why", dataset["reason"]), ("next", dataset["next"])]
+    yield from labelled(pairs, width(sys.stdout), room=len("first" if dataset["changes"] else "send"))
+
+
+def _size(size: int | None, form: Form) -> str:
+    return "size not known" if size is None else written(size, "size", form.exact)
+
+
+def _for_scripts(found: PlanDocument, prunes: list[VerdictDocument], form: Form) -> Iterator[str]:
+    """``change`` lines; ``send`` lines, one a step or stepless dataset; ``gone``; ``prune`` and ``keep``."""
+    for dataset in found["datasets"]:
+        changes = [{"dataset": dataset["dataset"], "text": text} for text in dataset["changes"]]
+        yield from (f"change\t{line}" for line in table(CHANGES_FOR_SCRIPTS, changes, form))
+        rows = [
+            {**dataset, **one, "reason": one["reason"] or dataset["reason"]} for one in dataset["steps"]
+        ] or [{**dataset, "from": None, "to": None, "bytes": None}]
+        yield from (f"send\t{line}" for line in table(STEPS_FOR_SCRIPTS, rows, form))
+    yield from (f"gone\t{line}" for line in table(GONE, found["gone"], form))
+    yield from prune_lines(prunes, form)

@@ -1,0 +1,115 @@
+"""zvaultctl prune: shows which snapshots the keep rules select, and prunes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.backups import PruneDocument, VerdictDocument
+from zvault.cli.client import Client, read
+from zvault.cli.event_text import plural
+from zvault.cli.follow import Follower, follow
+from zvault.cli.options import AsJson, Exact, Form, Tabs, Yes
+from zvault.cli.output import OK, TROUBLE, USAGE, document, say_all, tell
+from zvault.cli.tables import Column, table, written
+
+PRUNES = [Column("side"), Column("snapshot"), Column("bytes", "size"), Column("reason")]
+
+
+def prune(  # noqa: PLR0913, PLR0917 - its options
+    backup: Annotated[str, typer.Argument(hidden=True)],
+    dry_run: Annotated[
+        bool, typer.Option("-n", "--dry-run", help="Only show what would go and what that would free.")
+    ] = False,
+    yes: Yes = False,
+    over_limit: Annotated[
+        bool, typer.Option("--over-limit", help="Include what prune_limit holds back.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show kept snapshots too, each with its reason.")
+    ] = False,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Prune BACKUP on both sides by its keep rules, now.
+
+    Shows the plan first; without --yes that is all. Every run prunes anyway: this is for after 'keep' was
+    changed, and with --over-limit for what is more than one run may prune.
+    BYTES is what a snapshot frees when it goes after those above it; the sums are exact.
+
+    With -H: lines "prune", and with -v "keep", with side, snapshot, bytes, reason.
+
+    Exit status: 0 pruned, or shown with -n, or there was nothing to prune; 1 something was held back or could
+    not go; 2 --yes is missing.
+    """
+    found = read(routes.PRUNE_PLAN, backup=backup, over_limit=int(over_limit))
+    selected = [verdict for verdict in found["prune"] if not verdict["keep"]]
+    go = yes and not dry_run and bool(selected)
+    form = Form(tabs, exact)
+    if json and not go:
+        shown = found["prune"] if verbose else selected
+        document("prune", {**found, "prune": shown})
+    elif tabs:
+        say_all(prune_lines(found["prune"] if verbose else selected, form))
+    elif not json:
+        say_all(to_prune(found, verbose, form))
+    held_back = TROUBLE if found["over_limit"] else OK
+    if not go:
+        if selected and not dry_run:
+            again = " ".join(["zvaultctl prune", backup, "--yes", *["--over-limit"][: int(over_limit)]])
+            tell(f"nothing was pruned: '{again}' does it")
+            raise typer.Exit(USAGE)
+        raise typer.Exit(held_back)
+
+    def start(daemon: Client) -> str:
+        return daemon.post(routes.PRUNE, {"over_limit": over_limit}, backup=backup)["run"]
+
+    status = follow(start, Follower("prune", json=json), lambda run: f"zvaultctl follow {run}")
+    raise typer.Exit(status or held_back)
+
+
+def to_prune(found: PruneDocument, verbose: bool, form: Form) -> Iterator[str]:
+    """The plan for people: what goes, what it frees, what is held back, and with ``verbose`` what stays."""
+    pruned = [verdict for verdict in found["prune"] if not verdict["keep"]]
+    kept = [verdict for verdict in found["prune"] if verdict["keep"]]
+    if pruned:
+        yield f"to prune: {plural(len(pruned), 'snapshot')}, {_freed(found, form)}"
+        yield from table(PRUNES, pruned, form)
+    else:
+        yield "to prune: nothing"
+    if kept and verbose:
+        yield ""
+        yield f"to keep: {plural(len(kept), 'snapshot')}"
+        yield from table([column for column in PRUNES if column.name != "bytes"], kept, form)
+    elif kept:
+        yield f"to keep: {plural(len(kept), 'snapshot')} (-v shows them with the reasons)"
+    if found["over_limit"]:
+        yield ""
+        yield "held back by prune_limit (--over-limit prunes them):"
+        for over in found["over_limit"]:
+            yield (
+                f"  {over['side']}  {over['dataset']}: {over['selected']} of {over['snapshots']} snapshots "
+                f"would go, one run may prune {over['allowed']}"
+            )
+
+
+def _freed(found: PruneDocument, form: Form) -> str:
+    """``12.3G on the source, 0B on the vault``."""
+    sides = {verdict["side"] for verdict in found["prune"] if not verdict["keep"]}
+    parts = []
+    for side in sorted(sides):
+        size = found["freed"].get(side)
+        known = "not known how much" if size is None else written(size, "size", form.exact)
+        parts.append(f"{known} on the {side}")
+    return f"which frees {', '.join(parts)}"
+
+
+def prune_lines(verdicts: list[VerdictDocument], form: Form) -> Iterator[str]:
+    """The plan for scripts: ``prune`` and ``keep`` lines, one a snapshot."""
+    for word in ("prune", "keep"):
+        chosen = [verdict for verdict in verdicts if verdict["keep"] == (word == "keep")]
+        yield from (f"{word}\t{line}" for line in table(PRUNES, chosen, form))

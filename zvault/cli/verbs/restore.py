@@ -1,0 +1,149 @@
+"""zvaultctl restore: datasets out of a vault, or files out of one of its snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.restore import FilesPlanDocument, RestoreBody, RestorePlanDocument
+from zvault.cli.client import Client, act
+from zvault.cli.event_text import plural
+from zvault.cli.follow import Follower, follow
+from zvault.cli.options import AsJson, Form, NoWait, Quiet, Yes
+from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, say_all, tell
+from zvault.cli.tables import Column, table
+from zvault.cli.times import moment
+from zvault.core.names import split_snapshot
+from zvault.core.units import format_size
+
+COLUMNS = [
+    Column("dataset"),
+    Column("snapshot"),
+    Column("to"),
+    Column("action"),
+    Column("bytes", "size", header="SIZE"),
+]
+
+
+def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    backup: Annotated[str, typer.Argument(hidden=True)],
+    dataset: Annotated[
+        str,
+        typer.Argument(metavar="DATASET[@SNAPSHOT]", hidden=True),
+    ],
+    to: Annotated[str, typer.Argument(hidden=True)],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="The newest snapshot made up to then.", show_default=False),
+    ] = None,
+    recursive: Annotated[bool, typer.Option("-r", "--recursive", help="All datasets below it too.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let it take TO's place; what was there is set aside.")
+    ] = False,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", metavar="PATH", help="Only this file or tree; may be repeated.", show_default=False
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Overwrite files that are there.")] = False,
+    no_compare: Annotated[
+        bool,
+        typer.Option("--no-compare", help="Do not read what was restored again to compare it."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be done.")] = False,
+    yes: Yes = False,
+    no_wait: NoWait = False,
+    quiet: Quiet = False,
+    json: AsJson = False,
+) -> None:
+    """Restore a dataset of BACKUP into a new one, TO; or files of it into a folder, TO.
+
+    DATASET is named as on the source or as in the vault; without @SNAPSHOT and --at the newest one is taken.
+    TO must not exist yet. With --replace it may: TO is restored beside it, then they change names, and what was
+    there stays as TO_zvault-before-TIME; that is shown first, and wants --yes. On another host TO is
+    ssh://root@filer1/tank/back. A restore that was cut off goes on when it is started again the same way.
+
+    Where TO begins with a slash it is a folder that files are copied into: those given by --file, which are paths
+    below DATASET's root, or all. None is overwritten without --overwrite.
+
+    What was restored is compared with the snapshot: content, type, mode, owner, times, extended attributes, ACLs
+    and links of files; of datasets also properties, limits and inherited keys. What differs is told by its path, with
+    the commands that put it right. --no-compare leaves out what has to be read for that.
+
+    Ctrl-C stops following; the restore goes on in the daemon. Exit status: 0 ok; 1 failed, or not all is as in the
+    snapshot.
+    """
+    name, snapshot = split_snapshot(dataset)
+    if snapshot and at:
+        raise typer.BadParameter("a snapshot is named already", param_hint="--at")
+    folder = to.startswith("/")
+    if (file or overwrite) and not folder:
+        raise typer.BadParameter(
+            f"'{to}' is a dataset: files go into a folder, as in /tmp/rescue", param_hint="TO"
+        )
+    request: RestoreBody = {"backup": backup, "dataset": name, "snapshot": snapshot or None, "to": to}
+    if at:
+        request["at"] = moment(at)
+    if recursive:
+        request["recursive"] = True
+    if replace:
+        request["replace"] = True
+    if file:
+        request["files"] = file
+    if overwrite:
+        request["overwrite"] = True
+    if no_compare:
+        request["compare"] = False
+    if dry_run or (replace and not yes):
+        raise typer.Exit(_show(request, json, asked=dry_run))
+
+    if no_wait:
+        started = act(routes.RESTORE, request)["run"]
+        if json:
+            document("restore", {"run": {"id": started, "backup": backup}})
+        elif not quiet:
+            say(f"run {started} restores {dataset} to {to}; follow it with 'zvaultctl follow {started}'")
+        return
+
+    def start(daemon: Client) -> str:
+        return daemon.post(routes.RESTORE, request)["run"]
+
+    raise typer.Exit(follow(start, Follower("restore", quiet, json), lambda run: f"zvaultctl follow {run}"))
+
+
+def _show(request: RestoreBody, json: bool, *, asked: bool) -> int:
+    """Show the plan; the exit status says whether that was all that was wanted."""
+    plan = act(routes.RESTORE_PLAN, request)
+    if json:
+        document("restore", {"plan": plan})
+    else:
+        say_all(_files(plan) if "files" in plan else _datasets(plan))
+    if asked:
+        return OK
+    tell("nothing was done: this is the plan, --yes carries it out", YELLOW)
+    return TROUBLE
+
+
+def _files(plan: FilesPlanDocument) -> Iterator[str]:
+    yield f"{plural(plan['files'], 'file')}, {format_size(plan['bytes'])}, from {plan['snapshot']} to {plan['to']}"
+    for path in plan["there"]:
+        yield f"  {'overwrites' if plan['overwrite'] else 'is there already:'} {clean(path)}"
+    if plan["there"] and not plan["overwrite"]:
+        yield "it is refused as long as anything is in the way, unless --overwrite is given"
+
+
+def _datasets(plan: RestorePlanDocument) -> Iterator[str]:
+    yield from table(COLUMNS, plan["datasets"], Form())
+    room = plan["available"]
+    yield f"{format_size(plan['bytes'])} to send" + (
+        f"; {format_size(room)} are free there" if room is not None else ""
+    )
+    for name in plan["skipped"]:
+        yield f"left out: {name}: it has no such snapshot"
+    if plan["lost"]:
+        yield f"set aside as {plan['to']}_zvault-before-TIME, not destroyed:"
+        yield from (f"  {clean(text)}" for text in plan["lost"])

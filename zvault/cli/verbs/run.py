@@ -1,0 +1,81 @@
+"""zvaultctl run and follow: start a backup, and watch it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.runs import RunBody
+from zvault.cli.client import Client, act
+from zvault.cli.follow import Follower, follow
+from zvault.cli.options import AsJson, NoWait, Quiet
+from zvault.cli.output import document, say
+from zvault.cli.tables import ago
+from zvault.core.errors import Busy, NotFound
+
+
+def run(
+    backup: Annotated[str, typer.Argument(hidden=True)],
+    no_snapshot: Annotated[
+        bool, typer.Option("--no-snapshot", help="Make no snapshot: send those that are there.")
+    ] = False,
+    no_wait: NoWait = False,
+    quiet: Quiet = False,
+    json: AsJson = False,
+) -> None:
+    """Run BACKUP now, and follow it to its end.
+
+    Ctrl-C stops following; the run goes on in the daemon. Exit status: 0 ok; 1 partial or failed.
+    """
+    body: RunBody = {"snapshot": False} if no_snapshot else {}
+    again = f"zvaultctl follow {backup}"
+    if no_wait:
+        started = act(routes.RUN, body, backup=backup)["run"]
+        if json:
+            document("run", {"run": {"id": started, "backup": backup}})
+        elif not quiet:
+            say(f"run {started} of {backup} has started; follow it with '{again}'")
+        return
+
+    def start(daemon: Client) -> str:
+        try:
+            return daemon.post(routes.RUN, body, backup=backup)["run"]
+        except Busy as busy:
+            raise Busy(
+                busy.what, busy.why, busy.next or f"follow the run that is under way with '{again}'"
+            ) from None
+
+    raise typer.Exit(follow(start, Follower("run", quiet, json), lambda _run: again))
+
+
+def follow_(
+    name: Annotated[str, typer.Argument(metavar="BACKUP|RUN", hidden=True)],
+    quiet: Quiet = False,
+    json: AsJson = False,
+) -> None:
+    """Follow a run that is under way.
+
+    It is named by its backup, or by its number as 'zvaultctl history' shows it.
+
+    Ctrl-C stops following; the run goes on in the daemon. Exit status: 0 ok; 1 partial or failed.
+    """
+
+    def find(daemon: Client) -> str:
+        status = daemon.get(routes.STATUS, {})
+        backup = next((b for b in status["backups"] if b["name"] == name), None)
+        if backup is None:
+            return name
+        if backup["run"] is not None:
+            return backup["run"]
+        last = backup["last_run"]
+        raise NotFound(
+            f"backup {name} is not running",
+            f"its last run, {ago(last)}, ended {backup['last_result']}"
+            if last is not None
+            else "it never ran",
+            f"see 'zvaultctl history {name}', or start it with 'zvaultctl run {name}'",
+        )
+
+    raise typer.Exit(follow(find, Follower("follow", quiet, json), lambda run: f"zvaultctl follow {run}"))

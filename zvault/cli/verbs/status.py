@@ -1,0 +1,260 @@
+"""zvaultctl status: the screen one wants at 3 a.m."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
+from zvault.api.vaults import VaultDocument
+from zvault.cli.client import read
+from zvault.cli.health_text import (
+    all_well,
+    backup_health,
+    backup_well,
+    headlines,
+    proven,
+    store_trouble,
+    vault_health,
+    vault_well,
+)
+from zvault.cli.options import AsJson, Exact, Form, Tabs
+from zvault.cli.output import (
+    OK,
+    RED,
+    TROUBLE,
+    YELLOW,
+    clean,
+    document,
+    labelled,
+    paint,
+    say_all,
+    width,
+    wrapped,
+)
+from zvault.cli.scrub_text import damage_told, scrub_told
+from zvault.cli.tables import Column, ago, local_time, table, written
+from zvault.core.errors import NotFound
+from zvault.core.units import format_duration
+
+
+def status(
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only these backups and vaults.", show_default=False),
+    ] = None,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Show how every backup and vault is.
+
+    What is not well is told with why and what to do next.
+
+    With -H one line a backup or vault, led by that word. Backups: name, health, state, lag, max_lag,
+    last_success, last_run, last_result, next_run, bytes_done, bytes_total, error. Vaults: name, health,
+    state, pool, pool_health, size, alloc, free, users, error.
+
+    Exit status: 0 all is well; 1 something is late, failed or degraded; 2 the daemon cannot be asked.
+    """
+    found = _only(read(routes.STATUS), name or [])
+    if json:
+        document("status", found)
+    elif tabs:
+        say_all(_for_scripts(found, exact))
+    else:
+        say_all(_screen(found, Form(exact=exact)))
+    raise typer.Exit(OK if all_well(found) else TROUBLE)
+
+
+def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
+    """The status of the named backups and vaults alone; of all when none is named."""
+    if not names:
+        return found
+    known = {b["name"] for b in found["backups"]} | {v["name"] for v in found["vaults"]}
+    if unknown := [name for name in names if name not in known]:
+        raise NotFound(
+            f"there is no backup or vault '{unknown[0]}'",
+            f"zvaultd knows {', '.join(sorted(known)) or 'none'}",
+            "if it was added to the configuration just now, 'systemctl reload zvaultd'",
+        )
+    return {
+        "daemon": {**found["daemon"], "warnings": []},
+        "backups": [b for b in found["backups"] if b["name"] in names],
+        "vaults": [v for v in found["vaults"] if v["name"] in names],
+    }
+
+
+def _activity(backup: BackupDocument) -> str:
+    """``idle``, ``waiting`` or ``running 45%``."""
+    total = backup["bytes_total"]
+    if backup["state"] != "running" or not total:
+        return str(backup["state"])
+    return f"running {min(backup['bytes_done'] / total, 1):.0%}"
+
+
+HEALTH = Column("health", "state", get=backup_health)
+BACKUPS = [
+    Column("backup", key="name"),
+    Column("vault"),
+    HEALTH,
+    Column("state", get=_activity),
+    # A lag that nobody could read is not a small one.
+    Column("lag", "duration", "lag_seconds", missing="unknown"),
+    Column("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
+    Column("last_success", "ago", header="LAST SUCCESS"),
+    Column("proven", "ago", get=proven, missing="never"),
+    Column("next_run", "ago", header="NEXT RUN"),
+]
+VAULTS = [
+    Column("vault", key="name"),
+    Column("health", "state", get=vault_health),
+    Column("state"),
+    Column("size", "size"),
+    Column("alloc", "size", "allocated"),
+    Column("free", "size"),
+    Column("used_by", get=lambda vault: ", ".join(vault["users"]), header="USED BY"),
+]
+BACKUPS_FOR_SCRIPTS = [
+    Column("name"),
+    HEALTH,
+    Column("state"),
+    Column("lag", "duration", "lag_seconds"),
+    Column("max_lag", "duration", "max_lag_seconds"),
+    Column("last_success", "ago"),
+    Column("last_run", "ago"),
+    Column("last_result"),
+    Column("next_run", "ago"),
+    Column("bytes_done", "size"),
+    Column("bytes_total", "size"),
+    Column("error", get=lambda backup: (backup["last_error"] or {}).get("what")),
+]
+VAULTS_FOR_SCRIPTS = [
+    Column("name"),
+    Column("health", get=vault_health),
+    Column("state"),
+    Column("pool"),
+    Column("pool_health", key="health"),
+    Column("size", "size"),
+    Column("alloc", "size", "allocated"),
+    Column("free", "size"),
+    Column("users", get=lambda vault: ",".join(vault["users"])),
+    Column("error", get=lambda vault: (vault["error"] or {}).get("what")),
+]
+
+
+def _for_scripts(found: StatusDocument, exact: bool) -> Iterator[str]:
+    """One line a backup or vault, led by the word that says which."""
+    form = Form(tabs=True, exact=exact)
+    yield from (f"backup\t{line}" for line in table(BACKUPS_FOR_SCRIPTS, found["backups"], form))
+    yield from (f"vault\t{line}" for line in table(VAULTS_FOR_SCRIPTS, found["vaults"], form))
+
+
+def _screen(found: StatusDocument, form: Form) -> Iterator[str]:
+    well = all_well(found)
+    for sentence in headlines(found):
+        for line in wrapped(sentence, "", width(sys.stdout), "  "):
+            yield paint(line, None if well else RED, sys.stdout)
+    yield from _daemon(found["daemon"])
+    if found["backups"]:
+        yield ""
+        yield from table(BACKUPS, found["backups"], form)
+    if found["vaults"]:
+        yield ""
+        yield from table(VAULTS, found["vaults"], form)
+    for backup in found["backups"]:
+        if not backup_well(backup) or backup["last_error"]:
+            yield ""
+            yield from _troubled_backup(backup)
+    for vault in found["vaults"]:
+        if not vault_well(vault):
+            yield ""
+            yield from _troubled_vault(vault)
+
+
+def _daemon(daemon: DaemonDocument) -> Iterator[str]:
+    yield f"zvaultd {daemon['version']}, pid {daemon['pid']}, started {ago(daemon['started'])}"
+    for warning in daemon["warnings"]:
+        for line in wrapped(clean(warning), "warning: ", width(sys.stdout)):
+            yield paint(line, YELLOW, sys.stdout)
+
+
+def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
+    """What is wrong with a backup, why, and what to do."""
+    health = backup_health(backup)
+    yield paint(f"backup {backup['name']}: {health}", None if backup_well(backup) else RED, sys.stdout)
+    error = backup["last_error"]
+    yield from labelled(
+        [
+            ("lag", _lag_told(backup)),
+            ("last success", _when(backup["last_success"], "never")),
+            ("last run", _last_run(backup)),
+            ("proof", _proof(backup)),
+            ("error", error["what"] if error else ""),
+            ("why", error["why"] if error else ""),
+            ("next", error["next"] if error and error["next"] else _advice(backup)),
+            ("next run", _when(backup["next_run"], "by hand only")),
+        ],
+        width(sys.stdout),
+    )
+
+
+def _lag_told(backup: BackupDocument) -> str:
+    limit = backup["max_lag_seconds"]
+    lag = "unknown" if backup["lag_seconds"] is None else format_duration(backup["lag_seconds"])
+    return lag if limit is None else f"{lag}, at most {format_duration(limit)} is wanted"
+
+
+def _advice(backup: BackupDocument) -> str:
+    """What to do about a backup that needs attention though no error is known."""
+    if backup["state"] != "idle":
+        return f"watch it with 'zvaultctl follow {backup['name']}'"
+    return f"start it with 'zvaultctl run {backup['name']}'; see 'zvaultctl history {backup['name']}'"
+
+
+def _last_run(backup: BackupDocument) -> str:
+    when = _when(backup["last_run"], "never")
+    return f"{when}, {backup['last_result']}" if backup["last_result"] else when
+
+
+def _proof(backup: BackupDocument) -> str:
+    """What a verification found that is not the same on both sides."""
+    differing = [(level, proof) for level, proof in backup["proofs"].items() if proof["result"] == "differs"]
+    return "\n".join(
+        f"{level} found a difference {_when(proof['tried'], 'once')}, {proof['told']}: see 'zvaultctl history'"
+        for level, proof in differing
+    )
+
+
+def _when(when: float | None, otherwise: str) -> str:
+    return otherwise if when is None else f"{ago(when)} ({local_time(when)})"
+
+
+def _troubled_vault(vault: VaultDocument) -> Iterator[str]:
+    """What is wrong with a vault, layer by layer."""
+    yield paint(f"vault {vault['name']}: {vault_health(vault)}", RED, sys.stdout)
+    error = vault["error"]
+    devices = [
+        f"{d['name']} {d['state']} ({d['spec']}){': ' + why if (why := d['detail'] or store_trouble(d)) else ''}"
+        for d in vault["devices"]
+        if d["state"] != "up" or store_trouble(d)
+    ]
+    yield from labelled(
+        [
+            ("pool", f"{vault['pool']} {written(vault['health'], 'text', False)}"),
+            ("devices", "\n".join(devices)),
+            ("scrub", scrub_told(vault["scrub"])),
+            ("damaged", damage_told(vault["scrub"])),
+            ("error", error["what"] if error else ""),
+            ("why", error["why"] if error else ""),
+            (
+                "next",
+                error["next"] if error and error["next"] else f"see 'zvaultctl vault status {vault['name']}'",
+            ),
+        ],
+        width(sys.stdout),
+    )

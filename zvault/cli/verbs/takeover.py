@@ -1,0 +1,75 @@
+"""zvaultctl vault take: a vault that another host has, taken over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.vaults import TakeBody, TakeoverDocument
+from zvault.cli.client import Client, act, socket_path
+from zvault.cli.health_text import storage_well
+from zvault.cli.options import AsJson, Yes
+from zvault.cli.output import OK, TROUBLE, USAGE, complain, document, say, say_all, tell
+
+
+def take(
+    vault: Annotated[str, typer.Argument(hidden=True)],
+    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show who has it.")] = False,
+    yes: Yes = False,
+    by_hand: Annotated[
+        bool,
+        typer.Option(
+            "--fenced-by-hand",
+            help="You have shut its last host out of the storage yourself, where zvault cannot.",
+        ),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Take VAULT over from another host.
+
+    Shows who has it and what will be run, and asks. That host is shut out of the storage first; then the pool is
+    imported here, and kept up. What that host had not written by then is lost to it.
+
+    Exit status: 0 taken, or shown with -n; 1 it is up with trouble; 2 refused or failed, or --yes is missing.
+    """
+    plan = Client(socket_path()).get(routes.TAKEOVER, {"vault": vault})["takeover"]
+    if dry_run and json:
+        document("vault take", {"takeover": plan})
+    elif not json:
+        say_all(_shown(plan))
+    if dry_run:
+        return
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
+        tell(f"nothing was done: 'zvaultctl vault take {vault} --yes' does it")
+        raise typer.Exit(USAGE)
+    order: TakeBody = {"holders": plan["holders"], "fenced_by_hand": by_hand}
+    taken = act(routes.TAKE, order, vault=vault)["vault"]
+    if json:
+        document("vault take", {"takeover": plan, "vault": taken})
+    else:
+        say(
+            f"vault {vault} is taken over and up; 'zpool scrub {taken['pool']}' shows whether all of it is well"
+        )
+    if taken["error"]:
+        complain(taken["error"])
+    raise typer.Exit(OK if storage_well(taken) else TROUBLE)
+
+
+def _shown(plan: TakeoverDocument) -> Iterator[str]:
+    """Who has each device, and below it what shuts them out."""
+    for device in plan["devices"]:
+        yield f"device {device['device']}: {device['spec']}" if device["device"] else device["spec"]
+        who = f"held by {device['holder']}: {device['state']}" if device["holder"] else device["state"]
+        yield f"    {who}"
+        if device["by_hand"]:
+            yield f"    {device['by_hand']}"
+        for step in device["steps"]:
+            yield f"    # {step['what']}"
+            yield f"    {step['command']}"
+    yield f"pool {plan['pool']}"
+    yield "    # import it, though its last host did not export it"
+    yield f"    {plan['command']}"

@@ -1,0 +1,156 @@
+"""zvaultctl tune show, modprobe and measure: the module parameters that vaults want, what they are, and why."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.tuning import ParameterDocument, TunedVault, TuningDocument
+from zvault.cli.client import read
+from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
+from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width, wrapped
+from zvault.cli.tables import Column, Row, chosen, restricted, table
+from zvault.cli.verbs.measure import measure
+from zvault.core.errors import NotFound
+from zvault.core.units import format_size
+
+app = typer.Typer(no_args_is_help=True)
+app.command("measure")(measure)
+
+COLUMNS_DEFAULT = ("parameter", "default", "before", "now", "wanted", "state")
+WRONG = {"changed", "not set", "load-time", "conflict"}
+"""States in which a vault that is up lacks something that a person can give it."""
+
+FILE = "/etc/modprobe.d/zvault.conf"
+
+
+def columns(exact: bool) -> list[Column]:
+    """The columns; numbers of bytes are written as sizes unless ``exact``."""
+
+    def figure(key: str) -> Callable[[Row], str | None]:
+        return lambda row: _figure(row[key], row["unit"], exact)
+
+    def wanted(row: Row) -> str:
+        values = {vault: _figure(value, row["unit"], exact) or "" for vault, value in row["wanted"].items()}
+        agreed = set(values.values())
+        return agreed.pop() if len(agreed) == 1 else ",".join(f"{v}={w}" for v, w in values.items())
+
+    return [
+        Column("parameter", key="name"),
+        Column("what"),
+        Column("default", get=figure("default")),
+        Column("before", get=figure("before")),
+        Column("now", get=figure("now")),
+        Column("wanted", get=wanted),
+        Column("value", get=figure("value")),
+        Column("vaults", get=lambda row: ",".join(row["wanted"])),
+        Column("state", "state"),
+        Column("why"),
+    ]
+
+
+def _figure(text: str | None, unit: str, exact: bool) -> str | None:
+    if text is None or exact or unit != "size" or not text.isdecimal():
+        return text
+    return format_size(int(text))
+
+
+@app.command("show")
+def show(
+    vault: Annotated[str | None, typer.Argument(help="Only what this one wants.", show_default=False)] = None,
+    columns_: Chosen = None,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Show the module parameters of OpenZFS that vaults want: what each is, was, and why it is set.
+
+    BEFORE is what goes back when the last vault that wants it goes down.
+
+    Exit status: 0 what is wanted is so; 1 something that a vault wants could not be set.
+    """
+    known = columns(exact)
+    picked = chosen(known, columns_, COLUMNS_DEFAULT)
+    found = read(routes.TUNING)
+    rows = _only(found, vault)
+    if json:
+        body = {**found, "parameters": restricted(picked, rows) if columns_ else rows}
+        document("tune show", body)
+    elif tabs or columns_:
+        say_all(table(picked, rows, Form(tabs, exact)))
+    else:
+        say_all(_page(found, rows, picked, Form(tabs, exact)))
+    raise typer.Exit(TROUBLE if any(row["state"] in WRONG for row in rows) else OK)
+
+
+def _only(found: TuningDocument, vault: str | None) -> list[ParameterDocument]:
+    names = [one["name"] for one in found["vaults"]]
+    if vault is not None and vault not in names:
+        raise NotFound(
+            f"there is no vault '{vault}'",
+            f"zvault knows {', '.join(names) or 'none'}",
+            "see 'zvaultctl vault status'",
+        )
+    return [row for row in found["parameters"] if vault is None or vault in row["wanted"]]
+
+
+def _page(
+    found: TuningDocument, rows: list[ParameterDocument], picked: list[Column], form: Form
+) -> Iterator[str]:
+    """What is tuned for whom, then each parameter with what it is and why it is so."""
+    columns = width(sys.stdout)
+    size = str(found["memory"]) if form.exact else format_size(found["memory"])
+    pools = ", ".join(found["other_pools"])
+    yield from labelled(
+        [
+            ("openzfs", f"{found['openzfs']}, {size} of memory"),
+            ("vaults", "\n".join(_vault(one) for one in found["vaults"])),
+            ("also for", f"the pools {pools}: parameters hold for all pools of a host" if pools else ""),
+        ],
+        columns,
+    )
+    yield ""
+    if not rows:
+        yield "no module parameter is wanted"
+        return
+    yield from table(picked, rows, form, notes=lambda row: _notes(row, columns))
+
+
+def _vault(vault: TunedVault) -> str:
+    if vault["host"]:
+        return f"{vault['name']}: on {vault['host']}, which is not tuned from here"
+    profile = f"profile {vault['profile']}"
+    if vault["measured"]:
+        day = datetime.fromtimestamp(vault["measured"]["time"], UTC).strftime("%Y-%m-%d")
+        profile += f", measured on {day}"
+    return f"{vault['name']}: {profile}, {'tuned' if vault['tuned'] else 'not tuned now'}"
+
+
+def _notes(row: ParameterDocument, columns: int | None) -> Iterator[str]:
+    for text in (row["what"], row["why"], f"next: {row['next']}" if row["next"] else None):
+        if text:
+            yield from wrapped(text, "    ", columns, "    ")
+
+
+@app.command("modprobe")
+def modprobe() -> None:
+    """Print a file for /etc/modprobe.d with the parameters that count only when OpenZFS is loaded.
+
+    zvault does not write it: it holds for every pool of the host, from the next boot on.
+    """
+    found = read(routes.TUNING)["modprobe"]
+    if not found:
+        tell("no vault wants a parameter that counts only when OpenZFS is loaded")
+        return
+    say(f"# {FILE}, made by 'zvaultctl tune modprobe': read when OpenZFS is loaded, see modprobe.d(5).")
+    for one in found:
+        say(f"# {one['why']}")
+        say(f"options zfs {one['name']}={one['value']}")
+    tell(
+        f"Put this in {FILE}. Where OpenZFS is loaded by the initramfs, 'update-initramfs -u' too; then reboot."
+    )

@@ -1,0 +1,253 @@
+"""zvaultctl vault up, down and status: a vault's stack of devices and its pool."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from zvault.api import routes
+from zvault.api.blockstore import StoreDocument
+from zvault.api.routes import Route
+from zvault.api.vaults import CreationDocument, DeviceDocument, VaultAnswer, VaultDocument
+from zvault.cli.client import Client, act, read, socket_path
+from zvault.cli.health_text import storage_well, store_trouble, vault_health, vault_well
+from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs, Yes
+from zvault.cli.output import (
+    OK,
+    TROUBLE,
+    USAGE,
+    colour_of,
+    complain,
+    document,
+    labelled,
+    paint,
+    say,
+    say_all,
+    tell,
+    width,
+)
+from zvault.cli.scrub_text import damage_told, scrub_told
+from zvault.cli.tables import Column, ago, chosen, restricted, table, written
+from zvault.cli.verbs.measure import follow
+from zvault.cli.verbs.takeover import take
+from zvault.core.errors import NotFound
+
+app = typer.Typer(no_args_is_help=True)
+
+COLUMNS = [
+    Column("name"),
+    Column("pool"),
+    Column("state", "state"),
+    Column("health", "state"),
+    Column("size", "size"),
+    Column("alloc", "size", "allocated"),
+    Column("free", "size"),
+    Column("users", get=lambda vault: ",".join(vault["users"])),
+    Column("pinned", "bool"),
+    Column("inhibitor", "bool"),
+    Column("error", get=lambda vault: (vault["error"] or {}).get("what")),
+]
+COLUMNS_DEFAULT = ("name", "pool", "state", "health", "size", "alloc", "free", "users")
+DEVICES = [
+    Column("device", key="name"),
+    Column("state", "state"),
+    Column("size", "size"),
+    Column("path"),
+    Column("spec"),
+]
+
+OneVault = Annotated[str, typer.Argument(hidden=True)]
+
+
+@app.command("up")
+def up(vault: OneVault, quiet: Quiet = False, json: AsJson = False) -> None:
+    """Bring VAULT up, and keep it up until 'vault down'.
+
+    Its devices are connected from the bottom up, then its pool is imported.
+    """
+    _bring(routes.VAULT_UP, vault, "up", quiet, json)
+
+
+@app.command("down")
+def down(vault: OneVault, quiet: Quiet = False, json: AsJson = False) -> None:
+    """Export VAULT's pool and take its devices down.
+
+    Refused while a run uses it.
+    """
+    _bring(routes.VAULT_DOWN, vault, "down", quiet, json)
+
+
+def _bring(route: Route[VaultAnswer], name: str, way: str, quiet: bool, json: bool) -> None:
+    if sys.stderr.isatty() and not quiet:
+        tell(f"taking vault {name} down" if way == "down" else f"bringing vault {name} up")
+    vault = act(route, vault=name)["vault"]
+    if json:
+        document(f"vault {way}", {"vault": vault})
+    elif not quiet:
+        detail = f": pool {vault['pool']} {_health(vault)}, {_space(vault)}" if vault["state"] == "up" else ""
+        say(f"vault {name} is {vault['state']}{detail}")
+    if vault["error"]:
+        complain(vault["error"])
+    elif way == "down" and vault["state"] == "up" and not vault["devices"]:
+        tell(
+            f"it has no devices that zvault could take down; 'zpool export {vault['pool']}' if its pool may go"
+        )
+    raise typer.Exit(OK if vault["state"] == way and storage_well(vault) else TROUBLE)
+
+
+@app.command("create")
+def create(
+    vault: OneVault,
+    dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be run.")] = False,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Make VAULT's pool on its devices.
+
+    Shows what it will run, device by device, and asks. A device that holds anything is refused, and nothing on it is
+    changed. The vault is down afterwards, unless it is one that is always up.
+
+    Exit status: 0 made, or shown with -n; 1 it was refused or failed; 2 --yes is missing, where nobody can be asked.
+    """
+    plan = Client(socket_path()).get(routes.CREATION, {"vault": vault})["creation"]
+    if dry_run and json:
+        document("vault create", {"creation": plan})
+    elif not json:
+        say_all(_to_create(plan))
+    if dry_run:
+        return
+    if not yes and not (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
+        tell(f"nothing was made: 'zvaultctl vault create {vault} --yes' does it")
+        raise typer.Exit(USAGE)
+    made = follow(Client(socket_path()).followed(routes.VAULT_CREATE, vault=vault, follow=1))["vault"]
+    if json:
+        document("vault create", {"creation": plan, "vault": made})
+    else:
+        say(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
+
+
+app.command("take")(take)
+
+
+def _to_create(plan: CreationDocument) -> Iterator[str]:
+    """The commands as one would type them, each below the device it makes."""
+    device: str | None = ""
+    for step in plan["steps"]:
+        if step["device"] != device:
+            device = step["device"]
+            yield f"device {device}" if device else f"pool {plan['pool']}"
+        yield f"    # {step['what']}"
+        yield f"    {step['command']}"
+
+
+@app.command("status")
+def status(
+    vault: Annotated[list[str] | None, typer.Argument(help="Only these vaults.", show_default=False)] = None,
+    columns: Chosen = None,
+    tabs: Tabs = False,
+    exact: Exact = False,
+    json: AsJson = False,
+) -> None:
+    """Show each vault's pool and devices.
+
+    With -H or -o one line a vault.
+
+    Exit status: 0 all are well, up or down; 1 one is degraded, partly up or gone.
+    """
+    picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
+    vaults = _only(read(routes.VAULTS)["vaults"], vault or [])
+    form = Form(tabs, exact)
+    if json:
+        document("vault status", {"vaults": restricted(picked, vaults) if columns else vaults})
+    elif tabs or columns:
+        say_all(table(picked, vaults, form))
+    elif vaults:
+        say_all(line for i, vault in enumerate(vaults) for line in _block(vault, form, first=i == 0))
+    else:
+        tell("no vaults")
+    raise typer.Exit(OK if all(map(vault_well, vaults)) else TROUBLE)
+
+
+def _only(vaults: list[VaultDocument], names: list[str]) -> list[VaultDocument]:
+    known = [vault["name"] for vault in vaults]
+    for name in names:
+        if name not in known:
+            raise NotFound(
+                f"there is no vault '{name}'",
+                f"zvaultd knows {', '.join(known) or 'none'}",
+                "see 'zvaultctl vault status'",
+            )
+    return [vault for vault in vaults if not names or vault["name"] in names]
+
+
+def _health(vault: VaultDocument) -> str:
+    return written(vault["health"], "text", False)
+
+
+def _space(vault: VaultDocument, exact: bool = False) -> str:
+    if vault["size"] is None:
+        return "size not known"
+    size, allocated, free = (written(vault[key], "size", exact) for key in ("size", "allocated", "free"))
+    return f"{size}, {allocated} allocated, {free} free"
+
+
+def _block(vault: VaultDocument, form: Form, first: bool) -> Iterator[str]:
+    """One vault as ``zpool status`` shows a pool."""
+    if not first:
+        yield ""
+    error = vault["error"]
+    columns = width(sys.stdout)
+    state = f"{vault['state']}, pool {_health(vault)}" if vault["health"] else vault["state"]
+    colour = None if vault_well(vault) else colour_of(vault_health(vault))
+    pairs: list[tuple[str, Any]] = [
+        ("vault", vault["name"]),
+        ("pool", vault["pool"]),
+        ("state", state),
+        ("size", _space(vault, form.exact) if vault["state"] != "down" else ""),
+        ("used by", ", ".join(vault["users"])),
+        ("pinned", "up until 'zvaultctl vault down'" if vault["pinned"] else ""),
+        ("scrub", scrub_told(vault["scrub"])),
+        ("damaged", damage_told(vault["scrub"])),
+        ("inhibitor", _awake(vault["inhibitor_since"])),
+        ("error", error["what"] if error else ""),
+        ("why", error["why"] if error else ""),
+        ("next", error["next"] if error else ""),
+    ]
+    for line in labelled(pairs, columns):
+        yield paint(line, colour, sys.stdout) if " state: " in line else line
+    if vault["devices"]:
+        yield ""
+        for line in table(DEVICES, vault["devices"], form, notes=_detail):
+            yield f"    {line}"
+
+
+def _awake(since: float | None) -> str:
+    return "" if since is None else f"taken {ago(since)}: sleep and shutdown wait"
+
+
+def _detail(device: DeviceDocument) -> Iterator[str]:
+    if device["detail"]:
+        yield f"    {device['detail']}"
+    if (store := device["store"]) is not None:
+        if "mode" in store:
+            yield f"    {_stored(store)}"
+        if trouble := store_trouble(device):
+            yield f"    {paint(f'trouble: {trouble}', colour_of('troubled'), sys.stdout)}"
+
+
+def _stored(store: StoreDocument) -> str:
+    """How a block store fares, in a line."""
+    journal, capacity, live, stored = (
+        written(size, "size", False)
+        for size in (
+            store.get("journal_used"),
+            store.get("journal_capacity"),
+            store.get("live_bytes"),
+            store.get("stored_bytes"),
+        )
+    )
+    fenced = "; another writer has it" if store.get("fenced") else ""
+    return f"{store['mode']}; {journal} of {capacity} in its journal; {live} live, {stored} in the bucket{fenced}"

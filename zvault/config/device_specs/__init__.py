@@ -1,0 +1,1 @@
+"""What stands behind 'nbd =' and 'rbd =' in a device's table."""

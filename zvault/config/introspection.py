@@ -1,0 +1,75 @@
+"""Looking into the model: which keys a table has. For messages that name the right one, and the reference."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from zvault.config.toml_lines import KeyPath
+
+Form = Literal["value", "table", "list", "named"]
+"""A plain value, one table, an array of tables, or tables by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a field holds: tables of one kind in some form, or a plain value (then ``table`` is None)."""
+
+    form: Form
+    table: type[BaseModel] | None = None
+
+
+def shape(annotation: Any, metadata: tuple[Any, ...] = ()) -> Shape:
+    """The shape of a type annotation."""
+    for mark in metadata:
+        if isinstance(table := getattr(mark, "table", None), type):
+            return Shape(getattr(mark, "form", "table"), table)
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return shape(args[0], args[1:])
+    if origin in (Union, types.UnionType) and type(None) in args:
+        return next((shape(arg) for arg in args if arg is not type(None)), Shape("value"))
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return Shape("table", annotation)
+    if origin in (list, dict):
+        inner = shape(args[-1])
+        if inner.table is not None:
+            return Shape("list" if origin is list else "named", inner.table)
+    return Shape("value")
+
+
+def field_shape(info: FieldInfo) -> Shape:
+    """The shape of a model's field."""
+    return shape(info.annotation, tuple(info.metadata))
+
+
+def shape_at(root: type[BaseModel], path: KeyPath) -> Shape | None:
+    """The shape of what stands at ``path`` below a root model; None where the model has nothing there."""
+    here = Shape("table", root)
+    for part in path:
+        table = here.table
+        if table is None:
+            return None
+        if here.form in ("list", "named"):
+            here = Shape("table", table)
+        elif info := table.model_fields.get(str(part)):
+            here = field_shape(info)
+        else:
+            return None
+    return here
+
+
+def table_at(root: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
+    """The model of the one table at ``path``, or None."""
+    found = shape_at(root, path)
+    return found.table if found is not None and found.form == "table" else None
+
+
+def field_at(root: type[BaseModel], path: KeyPath) -> FieldInfo | None:
+    """The field that ``path`` names, or None."""
+    table = table_at(root, path[:-1]) if path else None
+    return table.model_fields.get(str(path[-1])) if table is not None else None

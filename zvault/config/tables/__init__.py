@@ -1,0 +1,1 @@
+"""The tables of zvault.toml, one file each."""

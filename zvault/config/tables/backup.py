@@ -1,0 +1,192 @@
+"""Backups, as the configuration writes them: from where to where, when, and what of it is kept."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from zvault.config.fields import (
+    Calendar,
+    Duration,
+    Interval,
+    NamedTable,
+    Pattern,
+    Share,
+    SnapnamePattern,
+    SourceName,
+    Table,
+    Template,
+    Word,
+    quote,
+    written,
+)
+from zvault.config.tables.bandwidth import Limited
+from zvault.config.tables.hooks import Hooks
+from zvault.config.tables.retention import Keep
+from zvault.config.tables.verification import Verify
+from zvault.core.address import Source
+from zvault.core.name_rules import reaches
+from zvault.core.replication.bandwidth import Limit
+
+
+class SnapshotConfig(Table):
+    """The snapshots zvault makes."""
+
+    prefix: Word = Field(
+        default="zvault",
+        description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned.",
+        examples=["zvault"],
+    )
+    hooks: Hooks = Field(
+        default_factory=Hooks,
+        description="Programs to run right before and right after the snapshot is made.",
+    )
+
+
+class Send(Table):
+    """How datasets are sent, see zfs-send(8)."""
+
+    large_blocks: bool = Field(
+        default=True,
+        description="Keep records larger than 128 KiB (`-L`). What was sent one way cannot follow the other: "
+        "a run refuses that.",
+        examples=[True],
+    )
+    compressed: bool = Field(
+        default=True, description="Send blocks as they are compressed on the source (`-c`).", examples=[True]
+    )
+    embedded: bool = Field(
+        default=True,
+        description="Send blocks that are stored in their block pointers as such (`-e`).",
+        examples=[True],
+    )
+    raw: bool = Field(
+        default=False,
+        description="Send datasets as they are on disk (`-w`). Encrypted ones always go so, and the vault never "
+        "sees the key; of others it is the same as the three above.",
+        examples=[True],
+    )
+    properties: bool = Field(
+        default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
+    )
+
+
+class Backup(NamedTable):
+    """A flow from a source into a vault."""
+
+    source: SourceName = Field(
+        description="The dataset to back up, with all below it. On another host it is reached by ssh, as root's "
+        "ssh_config(5) says.",
+        examples=["tank/data", "ssh://root@filer1/tank"],
+    )
+    exclude: list[Pattern] = Field(
+        default_factory=list,
+        description="Datasets to leave out: `tank/tmp` that dataset alone, `tank/tmp/**` all below it.",
+        examples=[["tank/data/scratch", "tank/data/scratch/**"]],
+    )
+    vault: Word = Field(
+        description="The vault to back up into: the NAME of a `[vault.NAME]`.", examples=["cold"]
+    )
+    into: Template = Field(
+        default="{host}/{dataset}",
+        description="Where below the vault's pool each dataset goes. `{host}` is the source's host, `{dataset}` the "
+        "dataset's full name, `{pool}` the source's pool.",
+        examples=["{host}/{dataset}"],
+    )
+    schedule: Calendar | None = Field(
+        default=None,
+        description="When to run, by the clock. With neither `schedule` nor `every` it runs only by hand. "
+        "A run missed while the host slept or was off happens once when it is back.",
+        examples=["hourly", "30 2 * * mon-fri"],
+    )
+    every: Interval | None = Field(
+        default=None, description="How long from run to run, instead of `schedule`.", examples=["15m"]
+    )
+    snapshot: SnapshotConfig = Field(default_factory=SnapshotConfig, description="The snapshots it makes.")
+    also: list[SnapnamePattern] = Field(
+        default_factory=list,
+        description="Snapshots that zvault did not make and that are sent too, by their names after `@`. They are "
+        "never pruned, on neither side.",
+        examples=[["manual-*"], ["*"]],
+    )
+    backlog: Literal["all", "newest"] = Field(
+        default="all",
+        description="What is sent of several snapshots that the vault lacks.",
+        examples=["newest"],
+    )
+    on_conflict: Literal["stop", "rollback", "new-dataset"] = Field(
+        default="stop",
+        description="What to do when a dataset on the vault was changed, so that it cannot follow its source. "
+        '"stop" leaves both as they are and tells. "rollback" gives up what came after the base on the vault. '
+        '"new-dataset" renames it, and goes on beside it.',
+        examples=["new-dataset"],
+    )
+    limit: Limited = Field(
+        default_factory=Limit,
+        description="How many bytes a second all streams of a run may send together; or windows, of which the first "
+        "that covers the moment counts.",
+        examples=["80M", [{"rate": "20M", "start": "08:00", "end": "18:00", "days": "mon-fri"}]],
+    )
+    retries: int = Field(
+        default=3,
+        ge=0,
+        le=100,
+        description="How often a run tries again what failed and may go better: a lost link, a device that went "
+        "away, a stalled stream. Each try resumes where the last one stopped.",
+        examples=[10],
+    )
+    retry_wait: Duration = Field(
+        default=written("30s"),
+        description="How long to wait before the first such try; each further one waits twice as long, "
+        "up to an hour.",
+        examples=["1m"],
+    )
+    hooks: Hooks = Field(
+        default_factory=Hooks,
+        description="Programs to run before a run begins, when its vault may be down yet, and after it has ended.",
+    )
+    keep: Keep = Field(default_factory=Keep, description="What is kept on either side.")
+    prune_limit: Share = Field(
+        default=written("50%"),
+        description="The most of zvault's snapshots of one dataset that one run may prune on one side; three may "
+        "always go. Where `keep` selects more, the run prunes nothing of that dataset on that side and says so; "
+        "`zvaultctl prune --over-limit` shows what that is, and prunes it. `100%` sets no limit.",
+        examples=["50%", "100%"],
+    )
+    send: Send = Field(default_factory=Send, description="How datasets are sent.")
+    verify: Verify = Field(
+        default_factory=Verify, description="How the vault is compared with the source, and how often."
+    )
+    max_lag: Duration | None = Field(
+        default=None,
+        description="How far the vault may lag before the backup counts as late, in `zvaultctl status`, "
+        "its exit status and the metrics.",
+        examples=["3h"],
+    )
+
+    @field_validator("exclude")
+    @classmethod
+    def _patterns_can_match(cls, exclude: list[str], info: ValidationInfo) -> list[str]:
+        source: Source | None = info.data.get("source")
+        for pattern in exclude:
+            if source is not None and not reaches(pattern, source.dataset):
+                raise ValueError(
+                    f"{quote(pattern)} names nothing below the source {quote(source.dataset)}; "
+                    f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
+                )
+        return exclude
+
+    @field_validator("every")
+    @classmethod
+    def _one_schedule(cls, every: object, info: ValidationInfo) -> object:
+        if every is not None and info.data.get("schedule") is not None:
+            raise ValueError("stands beside schedule: use one of them")
+        return every
+
+    @field_validator("max_lag")
+    @classmethod
+    def _some_lag(cls, max_lag: float | None) -> float | None:
+        if max_lag is not None and max_lag <= 0:
+            raise ValueError("must be more than 0s: a backup always lags a little; leave it out for no limit")
+        return max_lag

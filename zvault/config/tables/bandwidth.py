@@ -1,0 +1,79 @@
+"""A backup's bandwidth limit as the configuration writes it; core/limit.py decides by it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from zvault.config.fields import Table, Text, written
+from zvault.core.replication.bandwidth import Limit, Window, parse_days, parse_time
+from zvault.core.units import parse_size
+
+TimeOfDay = Annotated[int, Text("time of day", "hours and minutes", "08:00", parse_time, ready=(int,))]
+Days = Annotated[
+    frozenset[int],
+    Text("days", "weekdays, and ranges of them", "mon-fri", parse_days, ready=(frozenset,)),
+]
+
+
+def _parse_rate(text: str) -> int | None:
+    if text == "off":
+        return None
+    rate = parse_size(text)
+    if rate < 1024:
+        raise ValueError(f"{text!r} a second is too little to ever end: at least 1K")
+    return rate
+
+
+Rate = Annotated[
+    int | None,
+    Text("rate", 'a size, for bytes a second, or "off"', "20M", _parse_rate),
+]
+
+
+class LimitWindow(Table):
+    """A rate for a time of day."""
+
+    rate: Rate = Field(description='Bytes a second; "off" for no limit.', examples=["20M", "off"])
+    start: TimeOfDay = Field(
+        default=written("00:00"),
+        description="When it begins, by the clock of `daemon.timezone`.",
+        examples=["08:00"],
+    )
+    end: TimeOfDay = Field(
+        default=written("24:00"),
+        description="When it ends; if not after `start`, on the next day.",
+        examples=["18:00"],
+    )
+    days: Days = Field(
+        default=written("mon-sun"), description="The days on which it begins.", examples=["mon-fri"]
+    )
+
+    def window(self) -> Window:
+        """The same as core's own type."""
+        return Window(self.rate, self.start, self.end, self.days)
+
+
+class FromWindows:
+    """Marks a Limit that is written as a rate or as an array of windows."""
+
+    table = LimitWindow
+    form = "list"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def limit(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> Limit:
+            if isinstance(value, Limit):
+                return value
+            if isinstance(value, str):
+                return Limit((Window(_parse_rate(value)),))
+            if not isinstance(value, list):
+                raise ValueError('must be a rate, as in "80M", or an array of windows, each with its rate')
+            return Limit(tuple(window.window() for window in inner(value)))
+
+        return core_schema.no_info_wrap_validator_function(limit, handler.generate_schema(list[LimitWindow]))
+
+
+Limited = Annotated[Limit, FromWindows]

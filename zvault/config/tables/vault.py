@@ -1,0 +1,154 @@
+"""Vaults, as the configuration writes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.fields import (
+    Duration,
+    HostAddress,
+    NamedTable,
+    PoolName,
+    Size,
+    Word,
+    written,
+)
+from zvault.config.tables.device import Device
+from zvault.config.tables.scrub import Scrub
+from zvault.core.policy.scrub import Policy
+
+MIN_STALL = 10.0
+
+
+class Vault(NamedTable):
+    """A pool to back up into, and the devices below it."""
+
+    pool: PoolName = Field(description="The pool's name.", examples=["cold"])
+    profile: Word = Field(
+        default="local",
+        description="What the storage wants: the file `NAME.toml` in `/etc/zvault/profiles` or, if it is not "
+        "there, in `/usr/share/zvault/profiles`. With `auto` zvault measures the device and finds the figures itself.",
+        examples=["nbd-lan", "auto"],
+    )
+    host: HostAddress | None = Field(
+        default=None,
+        description="The host the pool is on, if it is another: reached by ssh, the pool imported there by whoever "
+        "runs it. Such a vault has no devices and is never made or taken down by zvault.",
+        examples=["ssh://root@attic.example.org"],
+    )
+    transfers: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="How many datasets are received at once. More hide the waits of many small ones; "
+        "large ones then share what the device can do.",
+        examples=[2],
+    )
+    stall: Duration = Field(
+        default=written("15m"),
+        description="When no byte has moved for so long, a stream is stopped, and resumed by the next try.",
+        examples=["1h"],
+    )
+    device: list[Device] = Field(
+        default_factory=list,
+        description="The pool's devices, each an `[[vault.NAME.device]]`. "
+        "With none, the pool is one whose devices its host has anyway.",
+    )
+    create: bool = Field(
+        default=False,
+        description="Make the pool when all its devices are blank. "
+        "A device that holds anything is never overwritten.",
+        examples=[True],
+    )
+    special_small_blocks: Size | None = Field(
+        default=None,
+        description="When the pool is made: blocks up to this size go to its special devices, with the metadata. "
+        "A power of two from 512 to 1M, less than the recordsize of the sources.",
+        examples=["128K"],
+    )
+    up: Literal["on-demand", "always"] = Field(
+        default="on-demand",
+        description='"on-demand" brings the vault up for a run and down afterwards; "always" keeps it up.',
+        examples=["always"],
+    )
+
+    on_sleep: Literal["sync", "export"] = Field(
+        default="sync",
+        description="What becomes of a vault that is up when the host is put to sleep. Streams are stopped, to be "
+        'resumed, and "sync" has the pool write out what it has. "export" exports it as well, if that is sure to be '
+        "done before the host sleeps.",
+        examples=["export"],
+    )
+
+    scrub: Scrub = Field(
+        default_factory=Scrub,
+        description="When everything in the pool is read and checked. A pool on another `host` is left to whoever "
+        "runs it unless this is set.",
+    )
+    heal: Literal["auto", "by-hand", "off"] = Field(
+        default="auto",
+        description='What is done about damage that ZFS found and cannot repair. "auto" heals it as soon as it is '
+        'known, "by-hand" with `zvaultctl heal`; "off" refuses that too (docs/how-to/heal.md).',
+        examples=["auto"],
+    )
+
+    @field_validator("create")
+    @classmethod
+    def _create_needs_devices(cls, create: bool, info: ValidationInfo) -> bool:
+        if create and info.data.get("device") == []:
+            raise ValueError("needs a device to make the pool on: add a [[vault.NAME.device]] table")
+        for index, device in enumerate(info.data.get("device") or [] if create else []):
+            if isinstance(device.nbd, BlockstoreServer) and device.nbd.size is None:
+                raise ValueError(f"needs the size of device[{index}]: add size=10T to {device.nbd}")
+        return create
+
+    @field_validator("device")
+    @classmethod
+    def _devices_are_here(cls, device: list[Device], info: ValidationInfo) -> list[Device]:
+        if device and info.data.get("host") is not None:
+            raise ValueError("are this host's, and the vault's pool is on another: remove them, or host")
+        return device
+
+    @field_validator("device")
+    @classmethod
+    def _roles(cls, device: list[Device]) -> list[Device]:
+        if device and all(one.vdev == "special" for one in device):
+            raise ValueError('are all "special": one must be for data')
+        mirrored = [one for one in device if one.mirror is not None]
+        if mirrored and len(mirrored) < len(device):
+            single = device.index(next(one for one in device if one.mirror is None))
+            raise ValueError(
+                f"[{single}] has no mirror while others do: losing it would lose the pool in spite of them"
+            )
+        groups = Counter((one.vdev, one.mirror) for one in mirrored)
+        for (vdev, name), count in groups.items():
+            if count == 1:
+                raise ValueError(f'have a mirror "{name}" of one {vdev} device: a mirror has two or more')
+        return device
+
+    @field_validator("special_small_blocks")
+    @classmethod
+    def _small_blocks(cls, size: int | None, info: ValidationInfo) -> int | None:
+        if size is None:
+            return None
+        if size.bit_count() != 1 or not 512 <= size <= 1 << 20:
+            raise ValueError("must be a power of two from 512 to 1M")
+        if not any(one.vdev == "special" for one in info.data.get("device", [])):
+            raise ValueError('needs a device with vdev = "special"')
+        return size
+
+    @field_validator("stall")
+    @classmethod
+    def _some_stall(cls, stall: float) -> float:
+        if stall < MIN_STALL:
+            raise ValueError("must be at least 10s: a slow device may rest so long between two bursts")
+        return stall
+
+    def scrubs(self) -> Policy:
+        """When it is scrubbed. A pool on another host has its own administrator, unless that is configured here."""
+        ours = self.host is None or "scrub" in self.model_fields_set
+        return self.scrub.policy() if ours else Policy()

@@ -1,0 +1,1 @@
+"""Decisions about what is wrong or slow: the doctor, stalls, hung tasks, drift."""

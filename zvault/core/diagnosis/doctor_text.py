@@ -1,0 +1,107 @@
+"""How a verdict on a vault is put: Little's law, shares and times in words, and the knob to turn. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from zvault.core.diagnosis.observations import Disk, Vitals, Way
+from zvault.core.tuning.tuning import AGGREGATION, DIRTY
+from zvault.core.units import format_rate, format_size
+
+Bound = Literal[
+    "nothing",
+    "suspended",
+    "limit",
+    "source",
+    "ssh",
+    "buffer",
+    "receive",
+    "processor",
+    "txg-sync",
+    "request-size",
+    "queue-depth",
+    "reads",
+    "device",
+    "object-store",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """The one thing to change: its name, where it stands, what it is now and what to try, as they are written."""
+
+    name: str
+    where: str
+    now: str | None
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What bounds a vault: ``sentence`` says it with its arithmetic, ``knob`` what to turn, ``why`` that helps."""
+
+    bound: Bound
+    sentence: str
+    knob: Knob | None = None
+    why: str = ""
+
+
+def module(seen: Vitals, name: str, value: int) -> Knob:
+    """A parameter in the profile's table [module]."""
+    big = name in {*AGGREGATION.values(), DIRTY}
+    now = seen.parameters.get(name)
+    return Knob(
+        name,
+        f"[module] of profile {seen.profile}",
+        None if now is None else format_size(now) if big else str(now),
+        f'"{format_size(value)}"' if big else str(value),
+    )
+
+
+def law(disk: Disk) -> str:
+    """Little's law of a device's writes."""
+    if disk.latency is None or disk.size is None:
+        return f"no write ended in {seconds(disk.seconds)}"
+    return f"{little(disk.in_flight, disk.latency, disk.size)} = {format_rate(disk.rate)}"
+
+
+def little(flying: float, latency: float, size: float) -> str:
+    """``4.0 in flight / 105ms x 4M``; seconds and bytes."""
+    return f"{flying:.1f} in flight / {seconds(latency)} x {format_size(round(size))}"
+
+
+def seconds(value: float | None) -> str:
+    """A time as ``zpool iostat -l`` prints it: ``22ms``, ``480us``, ``1.2s``."""
+    if value is None:
+        return "?"
+    if value >= 1:
+        return f"{value:.1f}s"
+    return f"{value * 1e3:.0f}ms" if value >= 0.001 else f"{value * 1e6:.0f}us"
+
+
+def percent(value: float | None) -> str:
+    """``98%``; a ``?`` for what is not known."""
+    return "?" if value is None else f"{value:.0%}"
+
+
+def written_size(value: int | None) -> str | None:
+    """A size, where it is known."""
+    return None if value is None else format_size(value)
+
+
+def packets(way: Way) -> str:
+    """Little's law of a connection's packets."""
+    if not way.segment or way.rtt <= 0:
+        return "its packets are not told of"
+    flying = way.flying / way.segment
+    return f"{little(flying, way.rtt, way.segment)} = {format_rate(way.flying / way.rtt)}"
+
+
+def reads(disk: Disk) -> str:
+    """Little's law of a device's reads."""
+    if not disk.reads or disk.seconds <= 0:
+        return "it is not read"
+    size, took = disk.read / disk.reads, disk.read_time / disk.reads
+    flying = disk.read_time / disk.seconds
+    return f"{little(flying, took, size)} = {format_rate(disk.read / disk.seconds)}"

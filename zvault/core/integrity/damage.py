@@ -1,0 +1,245 @@
+"""What ZFS knows to be damaged in a pool, by dataset, snapshot and file. Pure.
+
+There are two ways to know. ``zpool status -v`` gives names, but of the snapshots that have a damaged block it leaves
+out the oldest (seen with 2.3.9): of a block that is in one snapshot only nothing is named. The pool's error log itself,
+which zdb(8) shows, has each block with the transaction group in which it was written: that tells the oldest snapshot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName, split_snapshot
+
+METADATA = "<metadata>"
+"""What zpool-status(8) calls the pool's own objects, which belong to no dataset."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Damage:
+    """One damaged file (or object) in one place. ``snapname`` None: the dataset as it is now, in no snapshot.
+
+    ``dataset`` None: nobody knows whose it is, as of a snapshot that was destroyed since. ``path`` begins with ``/``
+    where it is a file's; else it is the number of an object, as ``<0x8>``: of a volume, of an encrypted dataset without
+    its key, of what has no name.
+    """
+
+    dataset: str | None
+    snapname: str | None
+    path: str
+
+    @property
+    def place(self) -> str:
+        """The dataset or snapshot it is in, as ZFS names them."""
+        name = self.dataset or "<unknown>"
+        return f"{name}@{self.snapname}" if self.snapname is not None else name
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One block in the pool's error log: of object ``number`` of a dataset, written in transaction group ``birth``.
+
+    ``level`` 0 is what the object holds, above are indirect blocks, and -1 is the root of all the dataset's objects. Of
+    an encrypted dataset without its key ``birth`` is 0, and ``snapname`` the snapshot in which the scrub met it: the
+    oldest.
+    """
+
+    dataset: str
+    number: int
+    level: int
+    block: int
+    birth: int
+    snapname: str | None = None
+
+    @property
+    def data(self) -> bool:
+        """Whether a stream has it: object 0 holds the dataset's dnodes."""
+        return self.level == 0 and self.number != 0
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object as a snapshot has it: its path, where it has one, and its blocks of level 0 by number, with their
+    births. One that is not there has none."""
+
+    path: str | None = None
+    births: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Wound:
+    """What is to be healed: a damaged block where the error log is known (``logged``), else all of a file's.
+
+    ``snapnames`` are those of the snapshots that have it, oldest first. ``exact``: that was read block by block; else
+    they are the snapshots in which its file is damaged, be it by this block or by another.
+    """
+
+    dataset: str | None
+    path: str
+    snapnames: tuple[str, ...] = ()
+    logged: Logged | None = None
+    exact: bool = False
+
+    @property
+    def what(self) -> str:
+        """What kind of block it is, in words."""
+        if self.logged is None or self.logged.data:
+            return "data"
+        return "a block of dnodes" if self.logged.level <= 0 else "an indirect block"
+
+
+def parse_damage(text: str, known: Collection[str] = (), mounts: Mapping[str, str] | None = None) -> Damage:
+    """One of the names that ``zpool status -v`` lists.
+
+    ``known`` are the names of datasets and snapshots there are: both may have colons in them. ``mounts`` gives the
+    dataset or snapshot by its mountpoint, for that is how a file in a mounted one is named.
+    """
+    if text.startswith("/"):
+        return _in_a_mount(text, mounts or {})
+    ends = [found.start() for found in re.finditer(r":(?=[/<])", text)]
+    end = next((at for at in reversed(ends) if text[:at] in known), ends[0] if ends else len(text))
+    name, path = text[:end], text[end + 1 :]
+    if name == METADATA:
+        return Damage(METADATA, None, path)
+    if name.startswith("<"):
+        return Damage(None, None, text)
+    return Damage(*split_snapshot(name), path)
+
+
+def _in_a_mount(text: str, mounts: Mapping[str, str]) -> Damage:
+    for point in sorted(mounts, key=len, reverse=True):
+        below = point.rstrip("/") + "/"
+        if text.startswith(below):
+            return Damage(*split_snapshot(mounts[point]), "/" + text.removeprefix(below))
+    return Damage(None, None, text)
+
+
+def files(damages: Iterable[Damage | Wound]) -> int:
+    """How many files they are: the same path in several snapshots of a dataset is one."""
+    return len({(damage.dataset, damage.path) for damage in damages})
+
+
+def oldest(dataset: Dataset, wound: Wound) -> Snapshot | None:
+    """The oldest snapshot that has it, or may have it; None where the dataset has none that does.
+
+    A block that is still there is in the first snapshot made after it was written. Of names alone it is known only that
+    the oldest is left out.
+    """
+    snapshots = dataset.snapshots
+    if (logged := wound.logged) is not None:
+        met = next((snap for snap in snapshots if snap.snapname == logged.snapname), None)
+        by_birth = next((snap for snap in snapshots if snap.createtxg >= logged.birth), None)
+        return by_birth if logged.birth or met is None else met
+    named = next(
+        (at for at, snap in enumerate(snapshots) if snap.snapname in wound.snapnames), len(snapshots)
+    )
+    return snapshots[max(0, named - 1)] if snapshots else None
+
+
+def wounds(damages: Sequence[Damage]) -> list[Wound]:
+    """What is to be healed as far as names tell: a wound for each file."""
+    found: dict[tuple[str | None, str], list[str]] = {}
+    for damage in damages:
+        snapnames = found.setdefault((damage.dataset, damage.path), [])
+        if damage.snapname is not None:
+            snapnames.append(damage.snapname)
+    return [Wound(dataset, path, tuple(snapnames)) for (dataset, path), snapnames in found.items()]
+
+
+def located(
+    logged: Sequence[Logged],
+    datasets: Mapping[str, Dataset],
+    paths: Mapping[tuple[str, int], str],
+    named: Sequence[Damage],
+    newest: Mapping[Logged, Snapshot] | None = None,
+) -> list[Wound]:
+    """What is to be healed as the error log tells it; ``named`` adds what is in no dataset.
+
+    ``paths`` are those of objects, by dataset and number. ``newest`` are the last snapshots that have a block; where
+    that is not known, those count in which its file is named.
+    """
+    last = newest or {}
+    found = []
+    for one in logged:
+        path = paths.get((one.dataset, one.number), f"<0x{one.number:x}>")
+        dataset = datasets.get(one.dataset, Dataset(DatasetName(one.dataset), 0, "filesystem"))
+        first = oldest(dataset, Wound(one.dataset, path, (), one))
+        if first is not None and one in last:
+            snapnames = {
+                snap.snapname
+                for snap in dataset.snapshots
+                if first.createtxg <= snap.createtxg <= last[one].createtxg
+            }
+        else:
+            snapnames = {
+                str(damage.snapname)
+                for damage in named
+                if (damage.dataset, damage.path) == (one.dataset, path)
+            }
+            snapnames |= {first.snapname} if first is not None else set()
+        order = tuple(snap.snapname for snap in dataset.snapshots if snap.snapname in snapnames)
+        found.append(Wound(one.dataset, path, order, one, exact=one in last))
+    elsewhere = [damage for damage in named if damage.dataset not in {one.dataset for one in logged}]
+    return found + wounds(elsewhere)
+
+
+class Search:
+    """The search for the last snapshot that has each of some blocks of a dataset: each is in the first one made after
+    it was written and in all from there until it was written over, so that a few looks suffice.
+    """
+
+    def __init__(self, dataset: Dataset, logged: Iterable[Logged]) -> None:
+        self.snapshots = dataset.snapshots
+        self._born: dict[Logged, int] = {}
+        self._open: dict[Logged, tuple[int, int]] = {}
+        for one in logged:
+            first = oldest(dataset, Wound(one.dataset, "", (), one))
+            if one.data and first is not None:
+                self._open[one] = (self.snapshots.index(first), len(self.snapshots))
+                self._born[one] = one.birth
+
+    def next_look(self) -> Snapshot | None:
+        """The snapshot to look into next, None when all is known. The newest is the likeliest to have them all."""
+        for low, high in self._open.values():
+            if high - low > 1:
+                return self.snapshots[high - 1 if high == len(self.snapshots) else (low + high) // 2]
+        return None
+
+    def births(self, seen: Mapping[int, Object]) -> None:
+        """Take in what their first snapshots have, for those whose birth the log does not tell."""
+        for one, birth in self._born.items():
+            if not birth and (there := seen.get(one.number)) is not None:
+                self._born[one] = there.births.get(one.block, 0)
+
+    def saw(self, snapshot: Snapshot, seen: Mapping[int, Object]) -> None:
+        """Take in what a snapshot has, by object; of one that is missing there nobody knows."""
+        at = self.snapshots.index(snapshot)
+        for one, (low, high) in list(self._open.items()):
+            if not low < at < high:
+                continue
+            if (there := seen.get(one.number)) is None or not self._born[one]:
+                del self._open[one]
+            elif there.births.get(one.block) == self._born[one]:
+                self._open[one] = (at, high)
+            else:
+                self._open[one] = (low, at)
+
+    def newest(self) -> dict[Logged, Snapshot]:
+        """The last snapshot that has each block, of those for which that could be found out."""
+        return {one: self.snapshots[low] for one, (low, _) in self._open.items()}
+
+
+def damages_of(found: Iterable[Wound], named: Iterable[Damage]) -> list[Damage]:
+    """Everything that is damaged, by name, in order."""
+    places = {
+        Damage(wound.dataset, snapname, wound.path)
+        for wound in found
+        for snapname in wound.snapnames or (None,)
+    }
+    return sorted(places | set(named), key=lambda one: (one.dataset or "", one.path, one.snapname or ""))

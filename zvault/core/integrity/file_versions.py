@@ -1,0 +1,68 @@
+"""Versions of files over the snapshots of a dataset: which are the same, and from when until when. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from zvault.core.integrity.verification import Entry
+from zvault.core.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One state of a file, in the snapshots from ``first`` to ``last``, which are ``count``.
+
+    ``entry`` is None while the file is not there at all.
+    """
+
+    path: bytes
+    entry: Entry | None
+    first: Snapshot
+    last: Snapshot
+    count: int = 1
+
+    def same(self, entry: Entry | None) -> bool:
+        """Whether the file as it is in another snapshot is this version. Contents that change change the mtime."""
+        mine, its = (
+            (one.number, one.kind, one.size, one.mtime, one.link) if one is not None else None
+            for one in (self.entry, entry)
+        )
+        return mine == its
+
+
+def versions(seen: Sequence[tuple[Snapshot, Mapping[bytes, Entry]]]) -> list[Version]:
+    """The versions of every file that was seen, by path, the newest first; unchanged ones folded.
+
+    ``seen`` gives for each snapshot, oldest first, what was found in it.
+    """
+    found: dict[bytes, list[Version]] = {}
+    for snap, entries in seen:
+        for path in found.keys() | entries.keys():
+            of = found.setdefault(path, [])
+            entry = entries.get(path)
+            if of and of[-1].same(entry):
+                of[-1] = replace(of[-1], last=snap, count=of[-1].count + 1)
+            else:
+                of.append(Version(path, entry, snap, snap))
+    return [one for path in sorted(found) for one in reversed(found[path]) if one.entry is not None]
+
+
+def matches(pattern: str, path: bytes) -> bool:
+    """Whether a path below a dataset's root is meant by a pattern.
+
+    A pattern without ``/`` is a name anywhere in the tree, with one it is a path from the root; ``*`` and ``?`` stay
+    within a name, ``**`` crosses them. What is below a folder that matches is not meant itself.
+    """
+    name = path.rpartition(b"/")[2] if "/" not in pattern.strip("/") else path
+    return _compiled(pattern.strip("/")).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=16)
+def _compiled(pattern: str) -> re.Pattern[bytes]:
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    signs = {"**/": b"(?:[^/]+/)*", "**": b".*", "*": b"[^/]*", "?": b"[^/]"}
+    regex = b"".join(signs.get(part) or re.escape(part.encode(errors="surrogateescape")) for part in parts)
+    return re.compile(regex, re.DOTALL)

@@ -1,0 +1,155 @@
+"""Which streams bring damaged blocks again, and what is said of those that stay. Pure.
+
+A stream in full carries every block of its snapshot, an incremental one those written after its base, and the base
+need not be on the vault. A block is in every snapshot from the one after which it was written until it was written
+over; put right where it lies it is well in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zvault.core.integrity.damage import METADATA, Wound, oldest
+from zvault.core.model import Dataset, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What one place has of a dataset of the vault: names of snapshots and of bookmarks by GUID.
+
+    ``place`` is what it is called; ``key`` tells places apart.
+    """
+
+    key: str
+    place: str
+    snapshots: Mapping[int, str] = field(default_factory=dict)
+    bookmarks: Mapping[int, str] = field(default_factory=dict)
+
+    def base(self, guid: int) -> str | None:
+        """What it can send from, of that GUID."""
+        return self.snapshots.get(guid) or self.bookmarks.get(guid)
+
+
+Copies = Mapping[str, Sequence[Copy]]
+"""By the name of the vault's dataset; the one to ask first comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """One stream that may bring damaged blocks again: ``snapshot``, which the vault has as ``target``.
+
+    It starts from ``base``; None: it is in full.
+    """
+
+    copy: str
+    place: str
+    target: Snapshot
+    snapshot: str
+    base: str | None
+
+    @property
+    def reason(self) -> str:
+        """Why this one, in words."""
+        carried = f"what was written after {self.base}" if self.base is not None else "all of it"
+        return f"{self.place} has {self.snapshot}; {carried} is read"
+
+
+@dataclass(frozen=True, slots=True)
+class Unhealed:
+    """Damage that stays, and why. ``lost``: nobody zvault knows has a snapshot with it any more."""
+
+    wound: Wound
+    why: str
+    lost: bool = False
+
+
+def next_cures(
+    wounds: Iterable[Wound],
+    datasets: Mapping[str, Dataset],
+    copies: Copies,
+    tried: Collection[Cure] = (),
+) -> list[Cure]:
+    """The streams to try next, the oldest snapshots first; none when there is nothing left to try.
+
+    For each wound: the oldest snapshot that has it and that somebody else has too, from the newest base that is older
+    than the damage. In full only where that did not help.
+    """
+    found: dict[Cure, None] = {}
+    for wound in wounds:
+        options = _options(wound, datasets, copies)
+        if (cure := next((one for one in options if one not in tried), None)) is not None:
+            found.setdefault(cure)
+    return sorted(found, key=lambda cure: (cure.target.dataset, cure.target.createtxg))
+
+
+def unhealed(
+    wounds: Iterable[Wound],
+    datasets: Mapping[str, Dataset],
+    copies: Copies,
+    failures: Mapping[str, str],
+    known: Mapping[Wound, str] | None = None,
+) -> list[Unhealed]:
+    """Why each wound that is still there stays.
+
+    ``failures``: what streams of a dataset broke off with, by its name; ``known``: why single ones could not be healed.
+    """
+    told = known or {}
+    return [
+        Unhealed(wound, told[wound]) if wound in told else _why(wound, datasets, copies, failures)
+        for wound in wounds
+    ]
+
+
+def _having(wound: Wound, dataset: Dataset) -> list[Snapshot]:
+    """The snapshots that have it, oldest first."""
+    first = oldest(dataset, wound)
+    return [snap for snap in dataset.snapshots if snap == first or snap.snapname in wound.snapnames]
+
+
+def _options(wound: Wound, datasets: Mapping[str, Dataset], copies: Copies) -> Iterator[Cure]:
+    dataset = datasets.get(wound.dataset or "")
+    if dataset is None or (wound.logged is not None and not wound.logged.data):
+        return
+    first = oldest(dataset, wound)
+    if first is None:
+        return
+    older = dataset.snapshots[: dataset.snapshots.index(first)]
+    for whole in (False, True):
+        for copy in copies.get(dataset.name, ()):
+            after = None if whole else next((one for one in reversed(older) if copy.base(one.guid)), None)
+            base = copy.base(after.guid) if after is not None else None
+            for target in _having(wound, dataset):
+                if (there := copy.snapshots.get(target.guid)) is not None:
+                    yield Cure(copy.key, copy.place, target, there, base)
+
+
+def _why(  # noqa: PLR0911 - a list of reasons
+    wound: Wound, datasets: Mapping[str, Dataset], copies: Copies, failures: Mapping[str, str]
+) -> Unhealed:
+    if wound.dataset == METADATA:
+        return Unhealed(wound, "it is the pool's own metadata, which no stream carries")
+    if wound.dataset is None:
+        return Unhealed(
+            wound, "it belongs to nothing that is still there: ZFS forgets it when two scrubs have ended"
+        )
+    dataset = datasets.get(wound.dataset)
+    if dataset is None or not dataset.snapshots:
+        return Unhealed(wound, f"{wound.dataset} has no snapshot that anybody could have as well")
+    if wound.what != "data":
+        return Unhealed(wound, f"it is {wound.what}, which is the vault's own: no stream carries it")
+    there = _having(wound, dataset)
+    having = [
+        copy.place
+        for copy in copies.get(dataset.name, ())
+        if any(snap.guid in copy.snapshots for snap in there)
+    ]
+    if not having:
+        return Unhealed(wound, "nobody that zvault knows has a snapshot with it any more", lost=bool(there))
+    if said := failures.get(dataset.name):
+        return Unhealed(wound, f"{having[0]} has it, but {said}")
+    return Unhealed(
+        wound,
+        f"what {having[0]} sends of it has other bytes: it is compressed in another way there, or in records of"
+        " another size",
+    )

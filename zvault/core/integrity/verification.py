@@ -1,0 +1,307 @@
+"""What is compared to prove a backup, in which order, and what came of it. Pure.
+
+A file is known by its object number, which ``zfs send`` preserves. Each file, and each piece of a large one, has a key:
+a hash of that number, seeded by the snapshot, so that neighbours on the disk have keys far apart. A sample is a range
+of keys, and the next sample begins where it ended: once the ranges have covered all keys, everything was read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from zvault.core.errors import ZvaultError
+from zvault.core.units import format_duration
+
+Level = Literal["guids", "sample", "full", "drill"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+Result = Literal["ok", "differs", "nothing"]
+"""How a verification ends: all that was compared is the same, something differs, nothing could be compared."""
+
+VERIFIED = "org.zvault:verified-"
+"""What the names of the vault's user properties begin with that hold proofs; the level follows."""
+
+DRILLED = "org.zvault:drilled"
+"""User property of a vault's dataset: when a drill of it last passed, in seconds since the epoch."""
+
+KEY_SPACE = 65521
+"""Number of keys, which wrap around: a prime, so that hashing is one to one; its square is exact in awk's numbers."""
+
+PIECE = 64 << 20
+"""Bytes of a large file, or of a volume, that are hashed together and have a key of their own."""
+
+LEAST_FILES = 100
+"""About so many files of a dataset are in a sample at least: one percent of ten files would be nothing."""
+
+_STRIDE = 28657
+"""Distance between the keys of one piece of a file and the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How a dataset's objects are spread over the key space, by a seed that comes from its snapshot."""
+
+    factor: int
+    shift: int
+
+    @classmethod
+    def of(cls, seed: int) -> Mix:
+        """Build it from a seed, such as a GUID."""
+        return cls(1 + seed % (KEY_SPACE - 1), (seed >> 17) % KEY_SPACE)
+
+    def key(self, number: int, piece: int = 0) -> int:
+        """The key of an object's piece."""
+        return ((number % KEY_SPACE) * self.factor + self.shift + piece * _STRIDE) % KEY_SPACE
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A range of keys: ``length`` of them from ``start`` on, wrapping around."""
+
+    start: int = 0
+    length: int = KEY_SPACE
+
+    def has(self, key: int) -> bool:
+        """Whether a key is in it."""
+        return (key - self.start) % KEY_SPACE < self.length
+
+    @property
+    def end(self) -> int:
+        """Where the next one begins."""
+        return (self.start + self.length) % KEY_SPACE
+
+    def parts(self, count: int) -> Iterator[KeyRange]:
+        """The same in about ``count`` ranges of equal length."""
+        size = max(1, -(-self.length // max(1, count)))
+        for offset in range(0, self.length, size):
+            yield KeyRange((self.start + offset) % KEY_SPACE, min(size, self.length - offset))
+
+
+def sampled(start: int, share: float, *, files: int, bytes_: int, budget: int | None) -> KeyRange:
+    """The keys of a sample: ``share`` of everything, LEAST_FILES at least, but no more bytes than the budget has."""
+    part = max(share, min(1.0, LEAST_FILES / max(1, files)))
+    if budget is not None and bytes_ > 0:
+        part = min(part, budget / bytes_)
+    return KeyRange(start % KEY_SPACE, min(KEY_SPACE, max(1, round(part * KEY_SPACE))))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, folder or link of a snapshot: ``kind`` is find's letter for it, ``mtime`` is in seconds, as text."""
+
+    number: int
+    kind: str
+    mode: str
+    owner: str
+    size: int
+    mtime: str
+    path: bytes
+    link: bytes = b""
+
+    def traits(self) -> tuple[str, ...]:
+        """What must be the same on both sides besides contents, in words."""
+        size = f"{self.size} bytes" if self.kind == "f" else ""
+        link = f"to {shown(self.link)}" if self.kind == "l" else ""
+        return tuple(
+            filter(None, (_KINDS.get(self.kind, self.kind), f"mode {self.mode}", self.owner, size, link))
+        )
+
+
+_KINDS = {
+    "f": "a file",
+    "d": "a folder",
+    "l": "a link",
+    "p": "a pipe",
+    "s": "a socket",
+    "b": "a block device",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A file (``length`` None), or ``length`` bytes of it from ``offset`` on. ``size`` is how much is read.
+
+    A volume's have an empty path.
+    """
+
+    path: bytes
+    size: int
+    offset: int = 0
+    length: int | None = None
+
+    def __str__(self) -> str:
+        where = f"bytes {self.offset} to {self.offset + self.size}" if self.length is not None else ""
+        return ", ".join(filter(None, (shown(self.path), where)))
+
+
+def pieces(entries: Sequence[Entry], mix: Mix, keys: KeyRange) -> list[Piece]:
+    """What is to be hashed of the files listed: small ones whole, of large ones the pieces in the range of keys."""
+    found: list[Piece] = []
+    for entry in entries:
+        if entry.kind != "f":
+            continue
+        if entry.size <= PIECE:
+            if keys.has(mix.key(entry.number)):
+                found.append(Piece(entry.path, entry.size))
+            continue
+        found += cut(entry.path, entry.size, mix, keys, entry.number)
+    return found
+
+
+def cut(path: bytes, size: int, mix: Mix, keys: KeyRange, number: int = 0) -> list[Piece]:
+    """The pieces of a large file, or of a volume, that are in the range of keys."""
+    return [
+        Piece(path, min(PIECE, size - index * PIECE), index * PIECE, PIECE)
+        for index in range(-(-size // PIECE))
+        if keys.has(mix.key(number, index))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not the same on both sides: where, and what either has (None: it cannot be read there)."""
+
+    dataset: str
+    path: str
+    source: str | None
+    vault: str | None
+
+    def __str__(self) -> str:
+        here, there = (side or "cannot be read" for side in (self.source, self.vault))
+        return f"{self.dataset}: {self.path}: source {here}, vault {there}"
+
+
+def differing(
+    dataset: str, wanted: Sequence[Piece], source: Mapping[Piece, str], vault: Mapping[Piece, str]
+) -> list[Difference]:
+    """The pieces whose hashes are not the same, or that could not be read."""
+    return [
+        Difference(dataset, str(one), source.get(one), vault.get(one))
+        for one in wanted
+        if source.get(one) is None or source.get(one) != vault.get(one)
+    ]
+
+
+def unlike(dataset: str, source: Sequence[Entry], vault: Sequence[Entry]) -> list[Difference]:
+    """What is listed on one side only, or with other traits."""
+    here, there = ({one.path: one for one in side} for side in (source, vault))
+    found = []
+    for path in sorted(here.keys() | there.keys()):
+        one, other = here.get(path), there.get(path)
+        mine, its = (", ".join(side.traits()) if side else "nothing" for side in (one, other))
+        if mine != its:
+            found.append(Difference(dataset, shown(path), mine, its))
+    return found
+
+
+def shown(path: bytes) -> str:
+    """A name of any bytes as text on one line, other for each name: ``a\\nb``, ``\\xff``, ``back\\\\slash``."""
+    return "".join(_shown(char) for char in path.decode(errors="surrogateescape"))
+
+
+def _shown(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char if char.isprintable() and char != "\\" else repr(char)[1:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is known of a level: when it last passed and was last tried, in seconds since the epoch, and how that went.
+
+    ``at`` is where the next sample begins, ``since`` when the first was written. It is kept on the vault as text,
+    ``proven=1 tried=2 result=ok at=3``.
+    """
+
+    proven: int | None = None
+    tried: int | None = None
+    result: str = ""
+    at: int = 0
+    since: int | None = None
+
+    def __str__(self) -> str:
+        known = {
+            "proven": self.proven,
+            "tried": self.tried,
+            "result": self.result or None,
+            "at": self.at or None,
+            "since": self.since,
+        }
+        return " ".join(f"{key}={value}" for key, value in known.items() if value is not None)
+
+    def after(self, now: float, result: str, at: int | None = None) -> Proof:
+        """The same after another try."""
+        proven = int(now) if result == "ok" else self.proven
+        since = int(now) if self.since is None else self.since
+        return Proof(proven, int(now), result, self.at if at is None else at, since)
+
+
+def parse_proof(text: str) -> Proof:
+    """A proof as it was written; what cannot be read counts as not there."""
+    words = dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def number(key: str) -> int | None:
+        return int(words[key]) if words.get(key, "").isdecimal() else None
+
+    at = (number("at") or 0) % KEY_SPACE
+    return Proof(number("proven"), number("tried"), words.get("result", ""), at, number("since"))
+
+
+def due(proof: Proof, every: float | None, since: float, now: float) -> float | None:
+    """Seconds by which a level is overdue, below zero if it is not due yet; None where it is never due.
+
+    It counts from the last try; one that was never tried is due ``every`` after ``since``, when the backup began.
+    """
+    if every is None:
+        return None
+    last = proof.tried if proof.tried is not None else since
+    # The clock may have been set back: a try in the future says nothing.
+    return now - min(last, now) - every
+
+
+@dataclass
+class Findings:
+    """What a verification found so far. ``unproven`` are datasets of which nothing could be said, with the reason."""
+
+    datasets: int = 0
+    files: int = 0
+    bytes: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    more: int = 0
+    unproven: dict[str, str] = field(default_factory=dict)
+
+    def add(self, found: Sequence[Difference], most: int = 100) -> list[Difference]:
+        """Note differences; no more than ``most`` are kept, the others are counted. Returns those kept of these."""
+        room = max(0, most - len(self.differences))
+        self.differences += found[:room]
+        self.more += max(0, len(found) - room)
+        return list(found[:room])
+
+    @property
+    def result(self) -> Result:
+        """``differs``; ``ok``; or ``nothing`` where there was nothing that could be compared."""
+        if self.differences:
+            return "differs"
+        return "ok" if self.datasets else "nothing"
+
+
+def mismatch(backup: str, vault: str, level: Level, found: Findings) -> ZvaultError:
+    """The error for what differs: it names the first, both hashes, and what to do."""
+    count = len(found.differences) + found.more
+    told = "; ".join(str(one) for one in found.differences[:3])
+    more = f"; and {count - 3} more" if count > 3 else ""
+    error = ZvaultError(
+        f"verification ({level}) of backup '{backup}' found {count} {'difference' if count == 1 else 'differences'}",
+        told + more,
+        f"look for damage: 'zpool status -v' on both hosts, 'zvaultctl scrub {vault}'. Do not prune '{backup}' until it"
+        " is clear which side is right: compare the file by hand in both snapshots ('zvaultctl find')",
+    )
+    error.reason = "differs"
+    return error
+
+
+def aged(proven: float | None, now: float) -> str:
+    """``last proven 3d 2h ago``, or that it never was."""
+    return "never proven" if proven is None else f"last proven {format_duration(max(0.0, now - proven))} ago"

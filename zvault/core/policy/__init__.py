@@ -1,0 +1,1 @@
+"""Decisions about time: schedules, retention, scrubs, retries, timeouts, sleep."""

@@ -1,0 +1,214 @@
+"""Retention: which snapshots of one dataset to keep, and why.
+
+Every rule votes on its own for what it keeps; a snapshot is pruned only when nobody votes for it. From this
+follow the invariants that the tests try to break:
+
+- what is protected, what zvault did not make, and the newest that it made are never pruned;
+- deciding again at the same moment over what was kept keeps all of it, so pruning may be repeated at will;
+- another rule, or a larger number, never prunes more. (No rule at all keeps everything.)
+
+How much of that one run may do is limited apart from it: ``excess``. A rule made shorter by mistake, or a clock
+that is years ahead, selects most of a history for pruning at once; to prune it is for a person to say.
+
+Calendar periods are those of the wall clock in the given time zone; the hour that comes twice in autumn is
+two hours. "Newest" is by transaction group, the order of the dataset's own history: a clock that was wrong
+for a while cannot make an old snapshot the newest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, tzinfo
+from fnmatch import fnmatchcase
+
+from zvault.core.model import Snapshot
+from zvault.core.units import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRules:
+    """What to keep: the ``last`` few, all ``within`` so many seconds, and the newest of so many periods.
+
+    What is ``matching`` one of these patterns (fnmatch, case counts) by its snapname is kept for ever.
+    """
+
+    last: int = 0
+    within: float = 0.0
+    hourly: int = 0
+    daily: int = 0
+    weekly: int = 0
+    monthly: int = 0
+    yearly: int = 0
+    matching: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for rule in fields(self):
+            if rule.name == "matching":
+                continue
+            value = getattr(self, rule.name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"keep.{rule.name} = {value} is not allowed: it is zero or more")
+
+    @property
+    def empty(self) -> bool:
+        """Whether no rule says what may go, which keeps everything. ``matching`` alone only ever keeps."""
+        periods = (self.hourly, self.daily, self.weekly, self.monthly, self.yearly)
+        return not any((self.last, self.within, *periods))
+
+    def match(self, snapname: str) -> str | None:
+        """The first pattern that a snapname matches, or None."""
+        return next((pattern for pattern in self.matching if fnmatchcase(snapname, pattern)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one snapshot, and why, in words."""
+
+    snapshot: Snapshot
+    keep: bool
+    reason: str
+
+
+def decide(
+    snapshots: Sequence[Snapshot],
+    rules: KeepRules,
+    *,
+    now: float,
+    zone: tzinfo,
+    protected: Mapping[int, str],
+    ours: Callable[[Snapshot], bool],
+) -> list[Verdict]:
+    """A verdict on every snapshot of one dataset, in the order given.
+
+    ``now`` is in seconds since the epoch; ``protected`` gives by GUID the reason why a snapshot must stay.
+    Only snapshots that are ``ours`` count for rules, protected ones among them. Raises ValueError for
+    snapshots of several datasets: the newest of each is sacred.
+    """
+    if len({snap.dataset for snap in snapshots}) > 1:
+        raise ValueError("retention is decided for one dataset at a time")
+    mine = [(place, snap) for place, snap in enumerate(snapshots) if ours(snap)]
+    mine.sort(key=_age, reverse=True)
+    votes = dict.fromkeys(range(len(snapshots)), "not made by zvault")
+    for place, _ in mine:
+        del votes[place]
+    votes |= _vote(mine, rules, now, zone)
+    verdicts = []
+    for place, snap in enumerate(snapshots):
+        reason = protected.get(snap.guid, votes.get(place))
+        verdicts.append(Verdict(snap, reason is not None, "no rule keeps it" if reason is None else reason))
+    return verdicts
+
+
+FEW = 3
+"""So many of a dataset's snapshots may always go in one run: what a few failed runs leave is no surprise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """More to prune in one dataset than one run may: ``selected`` of its ``count``, not ``allowed``."""
+
+    dataset: str
+    selected: int
+    count: int
+    allowed: int
+
+    def __str__(self) -> str:
+        return f"{self.selected} of {self.count} snapshots would go, one run may prune {self.allowed}"
+
+
+def excess(verdicts: Sequence[Verdict], share: float, ours: Callable[[Snapshot], bool]) -> Excess | None:
+    """Whether the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of it.
+
+    What is not ours does not count. A few may always go; a share of 1 allows whatever the rules select.
+    """
+    selected = [verdict.snapshot for verdict in verdicts if not verdict.keep]
+    if len(selected) <= FEW:
+        return None
+    count = sum(1 for verdict in verdicts if ours(verdict.snapshot))
+    # In floats 0.29 * 100 is a little less than 29.
+    allowed = max(FEW, math.floor(share * count + 1e-6))
+    if len(selected) <= allowed:
+        return None
+    return Excess(selected[0].dataset, len(selected), count, allowed)
+
+
+def spare(verdicts: Sequence[Verdict], over: Excess) -> list[Verdict]:
+    """The same verdicts with nothing selected, each of those spared saying why."""
+    reason = f"over prune_limit: {over}"
+    return [verdict if verdict.keep else replace(verdict, keep=True, reason=reason) for verdict in verdicts]
+
+
+_Placed = tuple[int, Snapshot]  # a snapshot with its place in the list that was given
+
+
+def _age(placed: _Placed) -> tuple[int, int, int]:
+    snap = placed[1]
+    return snap.createtxg, snap.creation, snap.guid
+
+
+def _vote(newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: tzinfo) -> dict[int, str]:
+    """Why the rules keep what they keep, by place; the first rule in their order gives the reason."""
+    if rules.empty:
+        return {place: "no keep rules are set" for place, _ in newest_first}
+    votes = {
+        place: f"matches {pattern}" for place, snap in newest_first if (pattern := rules.match(snap.snapname))
+    }
+    last = "the last one" if rules.last == 1 else f"one of the last {rules.last}"
+    for place, _ in newest_first[: rules.last]:
+        votes.setdefault(place, last)
+    if rules.within:
+        within = f"made within the last {format_duration(rules.within)}"
+        for place, snap in newest_first:
+            if snap.creation >= now - rules.within:
+                votes.setdefault(place, within)
+    _vote_periods(newest_first, rules, zone, votes)
+    if newest_first:
+        votes.setdefault(newest_first[0][0], "the newest")
+    return votes
+
+
+def _vote_periods(
+    newest_first: Sequence[_Placed], rules: KeepRules, zone: tzinfo, votes: dict[int, str]
+) -> None:
+    """One walk from the newest back: the first snapshot seen of a period is its newest."""
+    unfilled: list[tuple[_Period, int, set[Hashable]]] = [
+        (period, getattr(rules, period.rule), set()) for period in _PERIODS if getattr(rules, period.rule)
+    ]
+    for place, snap in newest_first:
+        if not unfilled:
+            return
+        local = datetime.fromtimestamp(snap.creation, zone)
+        for entry in tuple(unfilled):
+            period, count, seen = entry
+            key = period.key(local)
+            if key not in seen:
+                seen.add(key)
+                votes.setdefault(place, period.describe(local))
+                if len(seen) == count:
+                    unfilled.remove(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """A rule by the calendar: ``key`` is equal for times in the same period, ``form`` names it (strftime)."""
+
+    rule: str
+    key: Callable[[datetime], Hashable]
+    form: str
+
+    def describe(self, local: datetime) -> str:
+        text = f"{self.rule} {local.strftime(self.form)}"
+        if self.rule == "hourly" and local.utcoffset() != local.replace(fold=1 - local.fold).utcoffset():
+            text += local.strftime(" (UTC%z)")  # this hour comes twice
+        return text
+
+
+_PERIODS = (
+    _Period("hourly", lambda local: (local.toordinal(), local.hour, local.utcoffset()), "%Y-%m-%d %H:00"),
+    _Period("daily", lambda local: local.toordinal(), "%Y-%m-%d"),
+    _Period("weekly", lambda local: local.isocalendar()[:2], "%G-W%V"),
+    _Period("monthly", lambda local: (local.year, local.month), "%Y-%m"),
+    _Period("yearly", lambda local: local.year, "%Y"),
+)

@@ -1,0 +1,325 @@
+"""When a backup runs: ``schedule`` (a calendar word or cron) and ``every`` (a fixed interval), and when next.
+
+The words are those of systemd.time(7), where a week begins on Monday. Cron is crontab(5)'s five fields. Both
+become the fields of APScheduler's CronTrigger, which counts weekdays from Monday where cron counts from
+Sunday, so weekdays are written as names. Parsers raise ValueError saying what to write instead.
+
+APScheduler's CronTrigger does not compute the next time: where the clock is put forward it leaves out the next
+midnight (3.11.3; issues 529 and 606 there), and with it a whole day, week or month of backups.
+
+cronsim (2.6) differs where the clock changes: in Europe/Berlin "*/30 2 * * *" does not run at all on the day on which
+it is put forward, "30 2 * * *" runs at 03:00 and not an hour later, and on the day on which it is put back the next
+time after the second 02:10 is a 02:30 that has passed. It also reads what crontab(5) does not have ("L", "MON#2") and
+takes both days at once, so the parser here would stay beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from itertools import pairwise
+
+from zvault.core.units import parse_duration
+
+_MINUTES, _HOURS, _DAYS, _MONTHS = range(60), range(24), range(1, 32), range(1, 13)
+_WEEKDAYS = range(7)  # Monday is 0, as in APScheduler
+_LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_LONGEST_EVERY = 3660 * 86400.0
+
+WEEKDAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """At a fixed interval of ``seconds``. ``text`` is what the configuration says."""
+
+    seconds: float
+    text: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What a calendar schedule matches, as sets of numbers; Monday is weekday 0."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """At the wall clock's times that match every field, each in APScheduler's syntax.
+
+    ``text`` is what the configuration says.
+    """
+
+    minute: str
+    hour: str
+    day: str
+    month: str
+    day_of_week: str
+    text: str = field(default="", compare=False)
+
+    def times(self) -> Times:
+        """The values that the fields stand for."""
+        return Times(
+            frozenset(_parse_field("minute", self.minute, _MINUTES)),
+            frozenset(_parse_field("hour", self.hour, _HOURS)),
+            frozenset(_parse_field("day of the month", self.day, _DAYS)),
+            frozenset(_parse_field("month", self.month, _MONTHS, MONTH_NAMES)),
+            frozenset(_parse_field("day of the week", self.day_of_week, _WEEKDAYS, WEEKDAY_NAMES)),
+        )
+
+    def fields(self) -> dict[str, str]:
+        """The keyword arguments of APScheduler's CronTrigger."""
+        return {
+            "minute": self.minute,
+            "hour": self.hour,
+            "day": self.day,
+            "month": self.month,
+            "day_of_week": self.day_of_week,
+        }
+
+
+_WORDS = {
+    "minutely": Cron("*", "*", "*", "*", "*"),
+    "hourly": Cron("0", "*", "*", "*", "*"),
+    "daily": Cron("0", "0", "*", "*", "*"),
+    "weekly": Cron("0", "0", "*", "*", "mon"),
+    "monthly": Cron("0", "0", "1", "*", "*"),
+    "quarterly": Cron("0", "0", "1", "*/3", "*"),
+    "semiannually": Cron("0", "0", "1", "*/6", "*"),
+    "yearly": Cron("0", "0", "1", "1", "*"),
+}
+_WORD_OF = {cron: word for word, cron in _WORDS.items()}
+_SYNONYMS = {"annually": "yearly", "semi-annually": "semiannually"}
+
+
+def parse_every(text: str) -> Every:
+    """An interval such as ``15m``: at least a second, for snapshots are named by the second."""
+    seconds = parse_duration(text)
+    if not 1 <= seconds <= _LONGEST_EVERY:
+        raise ValueError(f"every = {text!r} is out of range: at least 1s and at most ten years")
+    return Every(seconds, text)
+
+
+def parse_schedule(text: str) -> Cron:
+    """A calendar word (``hourly``) or five cron fields (``30 2 * * mon-fri``).
+
+    Cron runs when the day of the month *or* that of the week matches, if both are given; almost nobody means
+    that, and CronTrigger wants both to match, so giving both is refused.
+    """
+    words = text.split()
+    if len(words) == 1:
+        return _parse_word(words[0], text)
+    if len(words) != 5:
+        raise ValueError(
+            f"schedule = {text!r} has {len(words)} fields: write one of {', '.join(_WORDS)},"
+            " or the five fields of cron (minute hour day-of-month month day-of-week)"
+        )
+    minutes = _parse_field("minute", words[0], _MINUTES)
+    hours = _parse_field("hour", words[1], _HOURS)
+    days = _parse_field("day of the month", words[2], _DAYS)
+    months = _parse_field("month", words[3], _MONTHS, MONTH_NAMES)
+    weekdays = _parse_weekdays(words[4])
+    if words[2] != "*" and words[4] != "*":
+        raise ValueError(
+            f"schedule = {text!r} restricts both the day of the month and the day of the week; cron would run"
+            " when either matches. Leave one of them '*', or make two backups"
+        )
+    if not any(_LONGEST_MONTH[month - 1] >= min(days) for month in months):
+        raise ValueError(f"schedule = {text!r} never comes: no such month has a day {min(days)}")
+    return Cron(
+        _write(minutes, _MINUTES),
+        _write(hours, _HOURS),
+        _write(days, _DAYS),
+        _write(months, _MONTHS),
+        _write_weekdays(weekdays),
+        text,
+    )
+
+
+def _parse_word(word: str, text: str) -> Cron:
+    name = _SYNONYMS.get(word.lower(), word.lower())
+    if name in _WORDS:
+        return Cron(**_WORDS[name].fields(), text=text)
+    bare = name.removeprefix("@")
+    hint = f"write {bare!r}" if bare in _WORDS else f"write one of {', '.join(_WORDS)}, or five cron fields"
+    raise ValueError(f'schedule = {text!r} is not known: {hint}; an interval is written as every = "15m"')
+
+
+_ITEM = re.compile(r"(?:(\*)|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?")
+
+
+def _parse_field(what: str, text: str, span: range, names: tuple[str, ...] = ()) -> set[int]:
+    """The values a cron field stands for: ``*``, ``a``, ``a-b``, ``*/n``, ``a-b/n`` and lists of them."""
+    values: set[int] = set()
+    for item in text.split(","):
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise ValueError(
+                f"the {what} {item!r} is not of the form *, 5, 1-5, */15 or 10-50/20, with commas between"
+            )
+        star, first_text, last_text, step_text = match.groups()
+        if star:
+            first, last = span[0], span[-1]
+        else:
+            first = _parse_value(what, first_text, span, names)
+            last = _parse_value(what, last_text, span, names) if last_text else first
+            if step_text and not last_text:
+                raise ValueError(
+                    f"the {what} {item!r} steps from one value: write {first}-{span[-1]}/{step_text}"
+                )
+        if last < first:
+            raise ValueError(f"the {what} {item!r} runs backwards: write {first}-{span[-1]},{span[0]}-{last}")
+        step = int(step_text) if step_text else 1
+        if step == 0:
+            raise ValueError(f"the {what} {item!r} has a step of 0")
+        values.update(range(first, last + 1, step))
+    return values
+
+
+def _parse_value(what: str, text: str, span: range, names: tuple[str, ...]) -> int:
+    if text.lower() in names:
+        return names.index(text.lower()) + span[0]
+    if not text.isdigit() or int(text) not in span:
+        known = f"{span[0]} to {span[-1]}" + (f" or {names[0]} to {names[-1]}" if names else "")
+        raise ValueError(f"the {what} {text!r} is not {known}")
+    return int(text)
+
+
+def _parse_weekdays(text: str) -> set[int]:
+    """Weekdays counted from Monday, out of cron's, where Sunday is both 0 and 7."""
+    # A range that ends on Sunday ends on cron's 7: "fri-sun" is what people write.
+    cron = re.sub(r"(?<!sun)-sun\b", "-7", text.lower())
+    from_sunday = _parse_field("day of the week", cron, range(8), _CRON_WEEKDAYS)
+    return {(day - 1) % 7 for day in from_sunday}
+
+
+_CRON_WEEKDAYS = ("sun", *WEEKDAY_NAMES[:6])
+
+
+def _write(values: set[int], span: range) -> str:
+    """The shortest of APScheduler's forms for a set: ``*``, ``*/n``, ``a-b``, ``a-b/n`` or a list."""
+    ordered = sorted(values)
+    if len(ordered) == len(span):
+        return "*"
+    steps = {after - before for before, after in pairwise(ordered)}
+    if len(steps) == 1:
+        step = steps.pop()
+        to_the_end = ordered[0] == span[0] and ordered[-1] + step > span[-1]
+        if to_the_end and (len(ordered) > 2 or len(span) % step == 0):
+            return f"*/{step}"
+        if len(ordered) > 2:
+            return f"{ordered[0]}-{ordered[-1]}" + (f"/{step}" if step > 1 else "")
+    return ",".join(map(str, ordered))
+
+
+def _write_weekdays(values: set[int]) -> str:
+    text = _write(values, _WEEKDAYS)
+    if text == "*" or "/" in text:  # APScheduler knows no step after names
+        return "*" if text == "*" else ",".join(WEEKDAY_NAMES[day] for day in sorted(values))
+    return re.sub("[0-9]", lambda day: WEEKDAY_NAMES[int(day.group())], text)
+
+
+def describe(schedule: Cron | Every) -> str:
+    """A schedule in words: ``every 15 minutes``, ``hourly``, ``at 02:30 on Mon-Fri``."""
+    if isinstance(schedule, Every):
+        return _describe_every(schedule.seconds)
+    if schedule in _WORD_OF:
+        return _WORD_OF[schedule]
+    return " ".join(filter(None, (_describe_time(schedule), _describe_days(schedule))))
+
+
+def _describe_every(seconds: float) -> str:
+    for size, unit in ((604800, "week"), (86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds % size == 0:
+            count = int(seconds // size)
+            return f"every {unit}" if count == 1 else f"every {count} {unit}s"
+    return "every second" if seconds == 1 else f"every {seconds:g} seconds"
+
+
+def _describe_time(cron: Cron) -> str:
+    minute, hour = cron.minute, cron.hour
+    if minute.isdigit() and "-" not in hour:
+        hour_step = _even_step(hour, _HOURS)
+        if 0 < hour_step < 6:
+            text = "every hour" if hour_step == 1 else f"every {hour_step} hours"
+            return text if minute == "0" else f"{text} at minute {minute}"
+        times = [f"{value:02}:{int(minute):02}" for value in sorted(_parse_field("hour", hour, _HOURS))]
+        text = times[0] if len(times) == 1 else f"{', '.join(times[:-1])} and {times[-1]}"
+        return f"every day at {text}" if cron.day == cron.day_of_week == "*" else f"at {text}"
+    step = _even_step(minute, _MINUTES)
+    if step:
+        text = "every minute" if step == 1 else f"every {step} minutes"
+    else:
+        text = f"at minute{'' if minute.isdigit() else 's'} {_spelled(minute, _MINUTES)}"
+    return text if hour == "*" else f"{text} in hours {_spelled(hour, _HOURS)}"
+
+
+def _even_step(text: str, span: range) -> int:
+    """The step of ``*/n`` if it is the same across the end of the span, 1 for ``*``, else 0."""
+    step = 1 if text == "*" else int(text[2:]) if text.startswith("*/") else 0
+    return step if step and len(span) % step == 0 else 0
+
+
+def _describe_days(cron: Cron) -> str:
+    months = ", ".join(
+        MONTH_NAMES[month - 1].capitalize() for month in sorted(_parse_field("", cron.month, _MONTHS))
+    )
+    if cron.day != "*":
+        return f"on day {_spelled(cron.day, _DAYS)} of {'the month' if cron.month == '*' else months}"
+    weekdays = re.sub("[a-z]+", lambda name: name.group().capitalize(), cron.day_of_week).replace(",", ", ")
+    return " ".join(
+        (["on " + weekdays] if weekdays != "*" else []) + (["in " + months] if cron.month != "*" else [])
+    )
+
+
+def _spelled(text: str, span: range) -> str:
+    if text.startswith("*/"):
+        return ", ".join(map(str, span[:: int(text[2:])]))
+    return text.replace(",", ", ")
+
+
+_DAY = timedelta(days=1)
+_FARTHEST = 8 * 366 + 2  # days from one 29 February to the next, across a year such as 2100
+
+
+def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
+    """The first time later than ``after`` (aware) at which ``cron`` is due, in ``zone``.
+
+    No time is lost to a clock that is put forward: 02:30 comes an hour later then, at 03:30. Where the clock is
+    put back, a schedule for every hour runs in both hours, and any other at the first 02:30 only.
+    """
+    times = cron.times()
+    since = after.astimezone(UTC)
+    best: datetime | None = None
+    # A time that was left out yesterday may come today.
+    day = after.astimezone(zone).date() - _DAY
+    for _ in range(_FARTHEST):
+        found = min((instant for instant in _instants(times, day, zone) if instant > since), default=None)
+        if best is not None:  # the day after counts too: a clock put back at midnight makes them overlap
+            return min(best, found or best).astimezone(zone)
+        best = found
+        day += _DAY
+    raise ValueError(f"the schedule {cron.text or cron} never comes")
+
+
+def _instants(times: Times, day: date, zone: tzinfo) -> Iterator[datetime]:
+    """The instants (UTC) at which one day's times come."""
+    if day.month not in times.months or day.day not in times.days or day.weekday() not in times.weekdays:
+        return
+    every_hour = len(times.hours) == 24
+    for hour in times.hours:
+        for minute in times.minutes:
+            wall = datetime.combine(day, time(hour, minute), zone)
+            first = wall.astimezone(UTC)
+            yield first
+            # In a gap fold=1 is the earlier instant, in an overlap the later one (PEP 495).
+            if every_hour and (second := wall.replace(fold=1).astimezone(UTC)) > first:
+                yield second

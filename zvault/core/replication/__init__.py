@@ -1,0 +1,1 @@
+"""Decisions about what to send where: lineage, plan, order, lag."""

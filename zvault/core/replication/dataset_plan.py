@@ -1,0 +1,327 @@
+"""How one dataset of a vault follows its source: resume, full, incremental, nothing or conflict, and why.
+
+What ZFS accepts is written here as it was seen with OpenZFS 2.3.9; the lab's test_planner.py tries it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+from zvault.core.model import Base, Bookmark, Dataset, Snapshot
+from zvault.core.name_rules import MAX_DATASET_NAME
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.replication.lineage import ASIDE, find_base
+from zvault.core.replication.plan_model import (
+    Action,
+    Interrupted,
+    Ours,
+    Policy,
+    Step,
+    TransferPlan,
+    incremental_steps,
+    sent_by,
+)
+from zvault.core.replication.send_record import Misfit
+from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
+
+PLACEHOLDER_BYTES = 1 << 20
+"""More than an empty filesystem ever takes: a placeholder with so much in it was written to by somebody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """A snapshot of the source dataset's history that the vault has in another dataset, as ``on_vault``.
+
+    ``base`` is the source's; ``owner`` the source dataset whose plan must come first, if any.
+    """
+
+    base: Snapshot
+    on_vault: SnapshotName
+    owner: DatasetName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One dataset to plan. ``target`` is where its backup belongs, and where it lies once renames are done.
+
+    ``unchanged`` tells that all since the base, snapshots made on the vault included, changed nothing there.
+    ``clones`` gives, by snapname, the clones of the vault dataset's snapshots, ``held`` are the names of those that are
+    held; ``branched`` is the vault's snapshot of which it is a clone. ``kin`` are the relatives it could start
+    from, best first. ``misfit`` says why no stream with the flags that are wanted now may follow on what it has.
+    """
+
+    source: Dataset
+    target: DatasetName
+    vault: Dataset | None = None
+    ancestry: tuple[Snapshot, ...] = ()
+    interrupted: Interrupted | None = None
+    unchanged: bool = False
+    clones: Mapping[str, DatasetName] = field(default_factory=dict)
+    held: Set[str] = frozenset()
+    branched: Snapshot | None = None
+    kin: tuple[Kin, ...] = ()
+    misfit: Misfit | None = None
+
+
+def plan_transfer(case: Case, wanted: Ours, policy: Policy | None = None) -> TransferPlan:
+    """Plan one dataset, with the reason in words. ``wanted`` tells which of its snapshots are to be sent."""
+    decision = _Decision(case, policy or Policy(), [snap for snap in case.source.snapshots if wanted(snap)])
+    return decision.plan()
+
+
+@dataclass
+class _Decision:
+    case: Case
+    policy: Policy
+    wanted: list[Snapshot]
+    changes: tuple[Change, ...] = ()
+
+    def plan(self) -> TransferPlan:
+        case = self.case
+        vault = case.vault
+        if case.misfit is not None:
+            return self._unlike(case.misfit.problem, case.misfit.advice)
+        if case.interrupted is not None:
+            useless = self._useless(case.interrupted)
+            if not useless:
+                return self._resume(case.interrupted)
+            self.changes = (Abort(case.target, useless),)
+        if vault is None or (self.changes and not vault.snapshots and not vault.placeholder):
+            return self._start()
+        if vault.snapshots:
+            found = find_base(case.source, vault, case.ancestry)
+            if found is not None:
+                return self._follow(vault, *found)
+            return self._unlike(
+                f"{case.source.name} and {case.target} have no snapshot or bookmark in common",
+                f"rename {case.target} to keep what it holds and let the next run send in full",
+            )
+        return self._empty(vault)
+
+    # Resuming
+
+    def _useless(self, interrupted: Interrupted) -> str:
+        """Why a token must be given up, or nothing."""
+        if interrupted.problem:
+            return interrupted.problem
+        if all(snap.guid != interrupted.to_guid for snap in self.case.source.snapshots):
+            return "the snapshot it was sending is gone from the source"
+        vault = self.case.vault
+        if vault is not None and vault.snapshots:
+            found = find_base(self.case.source, vault, self.case.ancestry)
+            if found is None or found[1] is not vault.snapshots[-1] or vault.written:
+                return f"{self.case.target} was changed since it began"
+        return ""
+
+    def _resume(self, interrupted: Interrupted) -> TransferPlan:
+        case, vault = self.case, self.case.vault
+        to = next(snap for snap in case.source.snapshots if snap.guid == interrupted.to_guid)
+        later = self._chosen(snap for snap in self.wanted if snap.createtxg > to.createtxg)
+        reason = f"an interrupted receive of {to.snapname} waits on the vault"
+        reason += f", {interrupted.progress}" if interrupted.progress else ""
+        over = vault is not None and vault.placeholder
+        first = Step(Action.RESUME, to, token=interrupted.token, reason=reason, over=over)
+        found = find_base(case.source, vault, case.ancestry) if vault is not None else None
+        steps = (first, *incremental_steps(case.source.snapshots, to, later))
+        made = self._made(Action.RESUME, reason, steps, found[0] if found else None)
+        return made if vault is None else self._unless_taken(made, vault.snapshots)
+
+    # Beginning
+
+    def _start(self, *, over: bool = False) -> TransferPlan:
+        """The vault has nothing of this dataset itself; it may have the snapshot it branched off from."""
+        source, target = self.case.source, self.case.target
+        if not self.wanted:
+            return self._made(Action.NOTHING, "the source has no snapshot made by zvault yet")
+        for kin in () if over else self.case.kin:
+            missing = self._chosen(snap for snap in self.wanted if snap.createtxg > kin.base.createtxg)
+            if missing:
+                return self._begin_from(kin, missing)
+        chosen = self._chosen(self.wanted)
+        full = Step(Action.FULL, chosen[0], reason="the vault has nothing of this dataset", over=over)
+        steps = (full, *incremental_steps(source.snapshots, chosen[0], chosen[1:]))
+        reason = f"{target} is only a placeholder so far" if over else f"the vault has no {target}"
+        if source.origin is not None and not self.case.kin:
+            reason += f", and not {source.origin} either, of which {source.name} is a clone"
+        return self._made(Action.FULL, reason, steps)
+
+    def _begin_from(self, kin: Kin, missing: Sequence[Snapshot]) -> TransferPlan:
+        source, target, base = self.case.source, self.case.target, kin.base
+        kin = replace(kin, on_vault=self._now(kin.on_vault))
+        steps = tuple(incremental_steps(source.snapshots, base, missing))
+        if base.dataset == source.name:
+            why = f"the history of {source.name} up to there is in {kin.on_vault.dataset}"
+            self.changes += (Branch(kin.on_vault, target, why),)
+            reason = f"the vault has {base.snapname} as {kin.on_vault}"
+        else:
+            steps = (replace(steps[0], origin=kin.on_vault), *steps[1:])
+            reason = f"{source.name} is a clone of {base.name}, which the vault has as {kin.on_vault}"
+        return self._made(Action.INCREMENTAL, reason, steps, base, after=(kin.owner,) if kin.owner else ())
+
+    def _now(self, name: SnapshotName) -> SnapshotName:
+        """What a name on the vault will be once what is in the way was set aside, with all below it."""
+        dataset = name.dataset
+        for change in self.changes:
+            if isinstance(change, Rename) and dataset.is_below(change.old):
+                dataset = dataset.moved(change.old, change.new)
+        return dataset.snapshot(name.snapname)
+
+    def _empty(self, vault: Dataset) -> TransferPlan:
+        """There is something of that name, without a snapshot."""
+        case, target = self.case, self.case.target
+        if vault.placeholder and vault.written <= PLACEHOLDER_BYTES:
+            if not self.wanted or (case.source.type == vault.type and not case.source.encrypted):
+                return self._start(over=True)
+            # zfs receive -F refuses to put an encrypted dataset, or a volume, over an unencrypted filesystem.
+            return self._set_aside(f"{target} is only a placeholder, which {case.source.name} cannot replace")
+        half = case.branched
+        if half is not None and not vault.written:
+            mine = next((snap for snap in case.source.snapshots if snap.guid == half.guid), None)
+            if mine is not None:
+                self.changes += (Branch(half.name, target, "that was begun before"),)
+                return self._follow(replace(vault, snapshots=(half,)), mine, half)
+        return self._unlike(
+            f"{target} exists on the vault but holds no snapshot, so it is not a backup of {case.source.name}",
+            f"rename or destroy {target}, or choose another 'into' for this backup",
+        )
+
+    # Following
+
+    def _follow(self, vault: Dataset, base: Base, on_vault: Snapshot) -> TransferPlan:
+        """The usual case: both sides share a base."""
+        case, target = self.case, self.case.target
+        missing = self._chosen(snap for snap in self.wanted if snap.createtxg > base.createtxg)
+        newest = vault.snapshots[-1]
+        tolerated = case.unchanged and not case.source.encrypted
+        problem = ""
+        if newest is not on_vault and not tolerated:
+            newer = f"{newest.snapname}, newer than the base {on_vault.snapname}"
+            problem = f"{target} has {newer} and unknown to the source"
+        elif vault.written and missing:
+            problem = f"{target} was written to after {on_vault.snapname} ({vault.written} bytes)"
+        if problem and (missing or self.policy.on_conflict == "stop"):
+            return self._diverged(vault, base, on_vault, missing, problem)
+        if not missing:
+            return self._made(Action.NOTHING, f"the vault has {on_vault.snapname}, the newest", base=base)
+        return self._unless_taken(self._incremental(base, missing), vault.snapshots)
+
+    def _incremental(self, base: Base, missing: Sequence[Snapshot]) -> TransferPlan:
+        source = self.case.source
+        kind = "bookmark" if isinstance(base, Bookmark) else "snapshot"
+        reason = f"the newest {kind} both sides share is {base.shortname}"
+        if base.dataset != source.name:
+            reason += f", which {base.dataset} owns now"
+        steps = tuple(incremental_steps(source.snapshots, base, missing))
+        return self._made(Action.INCREMENTAL, reason, steps, base)
+
+    def _diverged(
+        self, vault: Dataset, base: Base, on_vault: Snapshot, missing: Sequence[Snapshot], problem: str
+    ) -> TransferPlan:
+        """The vault's dataset went on by itself after the base."""
+        target = self.case.target
+        place = vault.snapshots.index(on_vault)
+        kept, lost = vault.snapshots[: place + 1], vault.snapshots[place + 1 :]
+        if self.policy.on_conflict == "rollback":
+            obstacle = self._obstacle(lost)
+            if not obstacle:
+                self.changes += (
+                    Rollback(target, on_vault.snapname, tuple(snap.snapname for snap in lost), vault.written),
+                )
+                return self._unless_taken(self._incremental(base, missing), kept)
+            problem += f"; it is not rolled back: {obstacle}"
+        elif self.policy.on_conflict == "new-dataset":
+            made = self._incremental(base, missing)
+            if _taken(made.steps, self.case.source, kept):
+                return self._set_aside(problem)
+            return self._set_aside(problem, on_vault, made)
+        return self._conflict(
+            problem,
+            f"'zfs rollback -r {target}@{on_vault.snapname}' gives up what came after the base; "
+            f"'zfs rename {target} …' keeps all of it, and the next run sends in full",
+            base,
+            len(missing),
+        )
+
+    def _obstacle(self, lost: Sequence[Snapshot]) -> str:
+        """What forbids giving snapshots up, or nothing."""
+        for snap in lost:
+            if snap.name in self.case.held:
+                return f"@{snap.snapname} is held"
+            if snap.snapname in self.case.clones:
+                return f"{self.case.clones[snap.snapname]} is a clone of @{snap.snapname}"
+        return ""
+
+    def _unlike(self, problem: str, advice: str) -> TransferPlan:
+        """What is there is not a backup of this dataset, as far as can be told."""
+        if self.policy.on_conflict == "new-dataset" and self.wanted:
+            return self._set_aside(problem)
+        return self._conflict(problem, advice, pending=len(self.wanted))
+
+    def _set_aside(
+        self, problem: str, upto: Snapshot | None = None, following: TransferPlan | None = None
+    ) -> TransferPlan:
+        """Rename what is there and begin anew; from ``upto`` on, if that much of it was good."""
+        target = self.case.target
+        aside = target.suffixed(ASIDE + self.policy.stamp)
+        if len(aside) > MAX_DATASET_NAME:
+            return self._conflict(problem, f"rename {target}: there is no room to lengthen its name")
+        self.changes += (Rename(target, aside, problem),)
+        if upto is None or following is None:
+            return self._start()
+        branch = Branch(aside.snapshot(upto.snapname), target, f"both sides share all up to {upto.snapname}")
+        return replace(following, changes=(*self.changes, branch))
+
+    # Outcomes
+
+    def _chosen(self, missing: Iterable[Snapshot]) -> list[Snapshot]:
+        """All of the backlog, or the newest only."""
+        every = list(missing)
+        return every[-1:] if self.policy.newest_only else every
+
+    def _made(
+        self,
+        action: Action,
+        reason: str,
+        steps: tuple[Step, ...] = (),
+        base: Base | None = None,
+        after: tuple[DatasetName, ...] = (),
+    ) -> TransferPlan:
+        source = self.case.source
+        pending = sum(len(sent_by(step, source.snapshots)) for step in steps)
+        return TransferPlan(
+            source.name,
+            self.case.target,
+            action,
+            reason,
+            steps,
+            base,
+            pending,
+            changes=self.changes,
+            after=after,
+        )
+
+    def _conflict(
+        self, problem: str, advice: str, base: Base | None = None, pending: int = 0
+    ) -> TransferPlan:
+        source, target = self.case.source.name, self.case.target
+        return TransferPlan(source, target, Action.CONFLICT, problem, base=base, pending=pending, next=advice)
+
+    def _unless_taken(self, made: TransferPlan, there: Sequence[Snapshot]) -> TransferPlan:
+        """The plan, unless the vault has another snapshot of a name that is to be sent."""
+        taken = _taken(made.steps, self.case.source, there)
+        if not taken:
+            return made
+        target = self.case.target
+        problem = f"{target} has another snapshot that is named {taken}, as one to be sent"
+        if self.policy.on_conflict == "new-dataset":
+            return self._set_aside(problem)
+        advice = f"'zfs rename {target}@{taken} {target}@{taken}-other' makes room for it"
+        return self._conflict(problem, advice, made.base, made.pending)
+
+
+def _taken(steps: Sequence[Step], source: Dataset, there: Sequence[Snapshot]) -> str:
+    """The snapname of the first snapshot to be sent whose name another has on the vault."""
+    snapnames = {snap.snapname: snap.guid for snap in there}
+    sent = [snap for step in steps for snap in sent_by(step, source.snapshots)]
+    return next((snap.snapname for snap in sent if snapnames.get(snap.snapname, snap.guid) != snap.guid), "")

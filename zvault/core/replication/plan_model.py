@@ -1,0 +1,165 @@
+"""What a plan is made of: streams, what has to change before them, and the reason in words.
+
+Nothing here touches a pool: a plan is a value that can be shown, tested and then carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from zvault.core.model import Base, Bookmark, Snapshot
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.replication.stream_flags import SentFlags
+from zvault.core.replication.vault_changes import Change
+from zvault.core.units import format_size
+
+Ours = Callable[[Snapshot], bool]
+"""Tells whether a snapshot is one that zvault made for this backup."""
+
+OnConflict = Literal["stop", "rollback", "new-dataset"]
+"""What to do with a vault's dataset that was changed: leave it, give the changes up, or set it aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a backup wants. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside."""
+
+    newest_only: bool = False
+    on_conflict: OnConflict = "stop"
+    stamp: str = ""
+
+
+class Action(StrEnum):
+    """What a run does with one dataset."""
+
+    FULL = "full"
+    INCREMENTAL = "incremental"
+    RESUME = "resume"
+    NOTHING = "nothing"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """What is known of an interrupted receive's token: its target's GUID, and whether it can be resumed.
+
+    ``problem`` is empty when the source can still serve the token, else it says why not. ``done`` and ``left`` are
+    the stream's bytes that the vault has and lacks, ``flags`` those it is known to go with; None where not told.
+    """
+
+    token: str
+    to_guid: int
+    problem: str = ""
+    done: int | None = None
+    left: int | None = None
+    flags: SentFlags | None = None
+
+    @property
+    def progress(self) -> str:
+        """How far it got, in words; empty where that is not known."""
+        if self.done is None or self.left is None:
+            return ""
+        return f"at {format_size(self.done)} of {format_size(self.done + self.left)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One stream. ``to`` is what the vault has after it; ``intermediates`` sends all between (``-I``).
+
+    With ``origin``, a snapshot on the vault, the stream begins a clone of it. ``over`` receives into a placeholder
+    (``-F``), which holds nothing that this could destroy.
+    """
+
+    kind: Action
+    to: Snapshot
+    base: Base | None = None
+    intermediates: bool = False
+    token: str | None = None
+    reason: str = ""
+    origin: SnapshotName | None = None
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPlan:
+    """What one dataset needs. ``pending`` counts the snapshots it brings.
+
+    ``changes`` come first, in their order, also where nothing is to be sent; a conflict has only renames.
+    ``after`` names the source datasets whose plans must have been carried out before this one.
+    """
+
+    dataset: DatasetName
+    target: DatasetName
+    action: Action
+    reason: str
+    steps: tuple[Step, ...] = ()
+    base: Base | None = None
+    pending: int = 0
+    next: str = ""
+    changes: tuple[Change, ...] = ()
+    after: tuple[DatasetName, ...] = ()
+
+    @property
+    def begins(self) -> bool:
+        """Whether it makes the vault's dataset, which needs those above it."""
+        return bool(self.steps) and (self.steps[0].kind is Action.FULL or self.steps[0].origin is not None)
+
+    @property
+    def borrowed(self) -> Snapshot | None:
+        """The base, if it is a snapshot that another dataset owns now while the vault has it in place.
+
+        It must first be bookmarked in this dataset: a stream from another's snapshot always makes a new dataset
+        (zfs-receive(8), seen with 2.3.9), one from a bookmark continues what is there.
+        """
+        first = self.steps[0] if self.steps else None
+        if first is None or first.origin is not None or not isinstance(first.base, Snapshot):
+            return None
+        return first.base if first.base.dataset != self.dataset else None
+
+
+def incremental_steps(
+    snapshots: Sequence[Snapshot], base: Base, wanted: Sequence[Snapshot]
+) -> Iterator[Step]:
+    """The fewest ``-i``/``-I`` streams that bring exactly ``wanted`` (oldest first, all newer than ``base``).
+
+    Neighbours in the source's own order go in one ``-I``; a snapshot that is not wanted is jumped with ``-i``.
+    Neither a bookmark (zfs-send(8)) nor another dataset's snapshot starts a ``-I``: the first step is a ``-i``.
+    """
+    wanted_guids = {snap.guid for snap in wanted}
+    after = [snap for snap in snapshots if snap.createtxg > base.createtxg]
+    current: Base = base
+    run: list[Snapshot] = []
+    adjacent = True
+    for snap in after:
+        if snap.guid not in wanted_guids:
+            if run:
+                yield _incremental(current, run)
+                current, run = run[-1], []
+            adjacent = False
+            continue
+        single = isinstance(current, Bookmark) or current.dataset != snap.dataset
+        if not adjacent or (single and not run):
+            yield _incremental(current, [snap])
+            current, adjacent = snap, True
+            continue
+        run.append(snap)
+    if run:
+        yield _incremental(current, run)
+
+
+def sent_by(step: Step, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Which of a dataset's snapshots a step sends: each may be the vault's newest when the stream breaks off."""
+    if step.base is None or not step.intermediates:
+        return [step.to]
+    return [snap for snap in snapshots if step.base.createtxg < snap.createtxg <= step.to.createtxg]
+
+
+def _incremental(base: Base, run: Sequence[Snapshot]) -> Step:
+    several = len(run) > 1
+    reason = (
+        f"{len(run)} snapshots after {base.shortname}" if several else f"the snapshot after {base.shortname}"
+    )
+    return Step(Action.INCREMENTAL, run[-1], base, intermediates=several, reason=reason)

@@ -1,0 +1,122 @@
+"""The send-flag ledger: with which flags a vault's dataset was sent, and which change of them it would not survive.
+
+The record is a user property of the vault's dataset, so it goes where the dataset goes. What ZFS accepts is written
+here as it was seen with OpenZFS 2.3.9; the lab's test_ledger.py tries it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from zvault.core.model import Dataset
+from zvault.core.replication.plan_model import Interrupted
+from zvault.core.replication.stream_flags import SentFlags
+
+
+def entry(source: Dataset, flags: SentFlags) -> str:
+    """The record as the property holds it: ``SOURCE-GUID:Lce``."""
+    return f"{source.guid:x}:{flags.letters}"
+
+
+def recorded(vault: Dataset, source: Dataset, parent: Dataset | None) -> SentFlags | None:
+    """The flags on record of a vault's dataset that follows ``source``; None where there is no record.
+
+    A dataset inherits its parent's properties: what names another source counts only if it differs from what
+    ``parent`` has. Then it is that of a source since replaced, restored from this vault perhaps.
+    """
+    owner, colon, letters = vault.sent.partition(":")
+    if not colon:
+        return None
+    inherited = parent is None or parent.sent == vault.sent
+    return None if owner != f"{source.guid:x}" and inherited else SentFlags.of_letters(letters)
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why no stream, sent as it is wanted now, may follow on what a vault's dataset has; and what to do."""
+
+    problem: str
+    advice: str
+
+
+def misfit(source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None) -> Misfit | None:
+    """What forbids an incremental stream with the flags ``wanted`` after one with those ``before``, if anything.
+
+    ``-c`` and ``-e`` may change at will: they only say how blocks travel, and each is stored whole either way.
+    """
+    anew = f"'zfs rename {vault.name} …' keeps what it holds, and the next run sends in full"
+    if source.encrypted and not vault.encrypted:
+        return Misfit(
+            f"{source.name} is encrypted and goes raw (-w), but {vault.name} was received without -w and is not "
+            "encrypted: ZFS cannot mix the two (OpenZFS #8308)",
+            anew,
+        )
+    if before is None:
+        return None
+    if before.raw != wanted.raw:
+        was, now = ("with", "without") if before.raw else ("without", "with")
+        return Misfit(
+            f"{vault.name} was received {was} -w, and {source.name} would now go {now} it: a chain in which raw "
+            "streams and others follow on each other is broken for good (OpenZFS #8308, #8758)",
+            anew,
+        )
+    if before.large_blocks == wanted.large_blocks:
+        return None
+    set_back = f"set send = {{ large_blocks = {str(before.large_blocks).lower()} }} again; or {anew}"
+    if before.large_blocks:
+        return Misfit(
+            f"{vault.name} was received with -L, and would now follow without it: ZFS refuses that, for before "
+            "OpenZFS 2.0 it left files full of zeros (OpenZFS #6224)",
+            set_back,
+        )
+    return Misfit(
+        f"{vault.name} was received without -L, and would now follow with it: a vault with OpenZFS before 2.0 "
+        "fills files with zeros then, and none ever gets the large blocks back (OpenZFS #6224, #10383)",
+        set_back,
+    )
+
+
+Fault = Literal["snapshot-gone", "base-gone", "replaced", "corrupt", "flags", "changed", "refused", "other"]
+"""Why a resume token was given up, as the metric says it."""
+
+_FAULTS: tuple[tuple[str, Fault], ...] = (
+    ("incremental source", "base-gone"),
+    ("no longer the same snapshot", "replaced"),
+    ("no longer exists", "snapshot-gone"),
+    ("gone from the source", "snapshot-gone"),
+    ("corrupt", "corrupt"),
+    ("it was begun with", "flags"),
+    ("was changed since", "changed"),
+    ("did not take it", "refused"),
+)
+
+
+def fault(reason: str) -> Fault:
+    """The short word for why a token was given up, from the words that zfs or zvault found for it."""
+    return next((word for phrase, word in _FAULTS if phrase in reason), "other")
+
+
+def judged(
+    token: Interrupted, source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None
+) -> Interrupted:
+    """The same token, with a problem if the flags it was begun with no longer go with those ``wanted``.
+
+    A token tells ``-L`` only where there are large blocks, so that it does not is no proof: what the dataset has on
+    record from when it was begun (``before``) is. Only for a full stream is this decided here: to what follows on
+    something, ``misfit`` applies.
+    """
+    begun = token.flags
+    if token.problem or begun is None:
+        return token
+    if begun.raw != source.encrypted:
+        how = "with -w, and the dataset is not encrypted" if begun.raw else "without -w, and goes raw now"
+        return replace(token, problem=f"it was begun {how}")
+    if wanted.raw:
+        return token
+    large = begun.large_blocks or (before is not None and before.large_blocks)
+    known = begun.large_blocks or before is not None
+    if not vault.snapshots and known and large != wanted.large_blocks:
+        how = "with -L, and that is off now" if large else "without -L, and that is on now"
+        return replace(token, problem=f"it was begun {how}")
+    return token

@@ -1,0 +1,180 @@
+"""Properties of a source that its copy on a vault cannot have: limits of space, and whose key a dataset inherits.
+
+A vault keeps them on record in a user property of each dataset, and a restore puts them back. Limits would fill or
+block the vault, and a raw stream of a single dataset makes it an encryption root of its own. Pure.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from zvault.core.names import DatasetName
+
+PROPERTY = "org.zvault:source-properties"
+"""User property of a vault's dataset: the record."""
+
+LIMITS = ("quota", "refquota", "reservation", "refreservation")
+
+RECORDED = (*LIMITS, "encryptionroot")
+"""What is asked of a source's dataset for the record."""
+
+NOT_RESTORED = frozenset({"mountpoint", "sharenfs", "sharesmb", "keylocation", "volsize", *LIMITS})
+"""What a restored dataset takes from where it is now, or what is put back in another way."""
+
+FIXED = frozenset(
+    {
+        "casesensitivity", "encryption", "keyformat", "normalization", "pbkdf2iters", "utf8only", "version",
+        "volblocksize",
+    }
+)  # fmt: skip
+"""What can only be set when a dataset is made: the stream does."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProperties:
+    """The record of one dataset. ``limits`` are those that are set, in bytes.
+
+    ``key_root`` is how many levels above the dataset its encryption root is: 0 is the dataset itself, None is not
+    encrypted.
+    """
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    key_root: int | None = None
+
+    def __str__(self) -> str:
+        words = [f"{name}={self.limits[name]}" for name in LIMITS if name in self.limits]
+        if self.key_root is not None:
+            words.append(f"key_root={self.key_root}")
+        return " ".join(words) or "none"
+
+
+def observed(name: DatasetName, values: Mapping[str, str]) -> SourceProperties:
+    """The record for a source's dataset with these exact property values."""
+    limits = {
+        key: int(values[key]) for key in LIMITS if values.get(key, "").isdecimal() and values[key] != "0"
+    }
+    root = DatasetName(values.get("encryptionroot", "-"))
+    level = len(name.parts) - len(root.parts) if name.is_within(root) else None
+    return SourceProperties(limits, level)
+
+
+def parse_record(text: str) -> SourceProperties | None:
+    """A record as it was written; None for what is none, as a vault's host may have put it there."""
+    limits: dict[str, int] = {}
+    level = None
+    if text == "none":
+        return SourceProperties()
+    for word in text.split():
+        key, _, value = word.partition("=")
+        if not value.isdecimal() or not value.isascii() or len(value) > 20:
+            return None
+        if key in LIMITS:
+            limits[key] = int(value)
+        elif key == "key_root":
+            level = int(value)
+        else:
+            return None
+    return SourceProperties(limits, level) if limits or level is not None else None
+
+
+def limits_to_set(record: SourceProperties, volsize: int | None) -> dict[str, str]:
+    """The limits as they are set. A thick volume's ``refreservation`` depends on the pool: ZFS works it out."""
+    limits = {name: str(record.limits.get(name, 0)) for name in LIMITS}
+    if volsize is not None:
+        thick = record.limits.get("refreservation", 0) >= volsize > 0
+        limits = {"reservation": limits["reservation"], "refreservation": limits["refreservation"]}
+        if thick:
+            limits["refreservation"] = "auto"
+    return limits
+
+
+def limit_is_set(wanted: str, found: str, volsize: int | None) -> bool:
+    """Whether a limit has its value. ``auto`` is met by anything that covers the volume."""
+    if wanted == "auto":
+        return volsize is not None and found.isdecimal() and int(found) >= volsize
+    return found == wanted
+
+
+def to_restore(received: Mapping[str, str]) -> dict[str, str]:
+    """The properties that a restored dataset must have, of those that its copy on the vault received."""
+    return {
+        key: value
+        for key, value in received.items()
+        if key not in NOT_RESTORED and not key.startswith("org.zvault:") and value != "-"
+    }
+
+
+def set_command(dataset: str, values: Mapping[str, str]) -> str:
+    """The command that sets properties of one dataset."""
+    return shlex.join(["zfs", "set", *(f"{key}={value}" for key, value in values.items()), dataset])
+
+
+KEY_PROPERTIES = ("encryptionroot", "keyformat", "keylocation", "pbkdf2salt", "pbkdf2iters", "keystatus")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """How a dataset's key is had: its encryption root, and what the key is derived from."""
+
+    root: str
+    format: str
+    location: str
+    salt: str
+    iterations: str
+    status: str
+
+    @property
+    def derived(self) -> tuple[str, ...] | None:
+        """What tells a passphrase's key from another: each change of it draws a new salt. None for other keys."""
+        known = self.format == "passphrase" and self.salt not in {"", "-", "0"}
+        return (self.format, self.salt, self.iterations) if known else None
+
+
+def key_of(values: Mapping[str, str]) -> Key | None:
+    """The key of a dataset with these exact property values; None where it is not encrypted."""
+    if values.get("encryptionroot", "-") in {"", "-"}:
+        return None
+    return Key(*(values.get(name, "-") for name in KEY_PROPERTIES))
+
+
+def root_to_inherit(
+    name: DatasetName, keys: Mapping[str, Key], record: SourceProperties | None
+) -> str | None:
+    """The encryption root that a restored dataset should inherit its key from; None where it keeps its own.
+
+    ``keys`` are those of the dataset and of what is above it. With a record it is the one so many levels above, if
+    that is encrypted; without, the nearest whose key is the same for certain.
+    """
+    own = keys.get(name)
+    if own is None or own.root != name:
+        return None
+    above = [one for one in name.ancestors if one in keys]
+    if not above:
+        return None
+    if record is not None and record.key_root is not None:
+        if record.key_root == 0:
+            return None
+        depth = len(name.parts) - record.key_root
+        wanted = next((one for one in above if len(one.parts) == depth), None)
+        return keys[wanted].root if wanted is not None else None
+    nearest = keys[above[-1]]
+    return nearest.root if own.derived is not None and own.derived == _of_root(nearest, keys) else None
+
+
+def _of_root(key: Key, keys: Mapping[str, Key]) -> tuple[str, ...] | None:
+    root = keys.get(key.root)
+    return root.derived if root is not None else None
+
+
+def same_key(name: str, root: str, keys: Mapping[str, Key]) -> bool:
+    """Whether a dataset's key is its root's for certain, so that it may inherit without either being loaded."""
+    own, its = keys.get(name), keys.get(root)
+    return own is not None and its is not None and own.derived is not None and own.derived == its.derived
+
+
+def inherit_commands(name: str, root: Key) -> list[str]:
+    """The commands that load a dataset's key and have it inherit its root's again, whose key has to be loaded."""
+    load = ["zfs", "load-key", *(["-L", root.location] if root.location.startswith("file://") else []), name]
+    return [shlex.join(load), shlex.join(["zfs", "change-key", "-i", name])]

@@ -1,0 +1,69 @@
+"""What has to change on a vault before a stream can go. Each says in words what it does, and why.
+
+None of these destroys a dataset; only a rollback gives anything up, and it names all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a dataset another name; all below it comes along."""
+
+    old: DatasetName
+    new: DatasetName
+    reason: str
+
+    def __str__(self) -> str:
+        return f"rename {self.old} to {self.new}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Give up what an interrupted receive into a dataset has so far."""
+
+    dataset: DatasetName
+    reason: str
+
+    def __str__(self) -> str:
+        return f"give up the interrupted receive of {self.dataset}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """Roll a dataset back to a snapshot; the snapshots ``lost`` (snapnames) and ``written`` bytes go."""
+
+    dataset: DatasetName
+    snapname: str
+    lost: tuple[str, ...]
+    written: int
+
+    def __str__(self) -> str:
+        loss = [f"@{snapname}" for snapname in self.lost]
+        loss += [f"{format_size(self.written)} written since"] if self.written else []
+        return f"roll {self.dataset} back to @{self.snapname}, giving up {' and '.join(loss)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Give ``new`` the history of another dataset up to one of its snapshots, ``origin``.
+
+    It is cloned from there and promoted (zfs-promote(8)): ``new`` then owns that snapshot and those before it, and
+    the other is a clone of it. Nothing is sent and nothing lost. ZFS continues a dataset only from a snapshot of
+    its own: a receive into a clone that was not promoted fails (seen with 2.3.9).
+    """
+
+    origin: SnapshotName
+    new: DatasetName
+    reason: str
+
+    def __str__(self) -> str:
+        return f"make {self.new} from {self.origin}, and promote it: {self.reason}"
+
+
+Change = Rename | Abort | Rollback | Branch

@@ -1,0 +1,1 @@
+"""Decisions about record sizes, module parameters and queues."""

@@ -1,0 +1,298 @@
+"""Whether what a backup sends fits the storage it goes to: expected requests, their cost, and advice. Pure.
+
+A record keeps its size on the way (zfs receive never makes records larger, OpenZFS #9347, #11313, #16184), and ZFS
+places it at any multiple of a sector. So it is known before the first byte how many of the storage's objects a write
+touches, and how many of those only in part: a store that keeps whole objects reads and writes these again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from zvault.core.tuning.tuning import AGGREGATION
+from zvault.core.units import format_size
+
+GIB = 1 << 30
+OLD_RECORD = 128 << 10
+"""Bytes: the largest record in a stream without ``-L`` (zfs-send(8))."""
+
+SMALL = 16 << 10
+"""Bytes: records of databases and volumes. They are small for a reason, and no advice is given against them."""
+
+WELL_MERGED, MOST_MERGED = 4 << 20, 16 << 20
+"""Bytes that ZFS is to merge where storage keeps objects: as it did in the lab, and at most (vdev_queue_aggregate)."""
+
+MUCH = 2.0
+"""Times the bytes sent, from which on what the storage moves besides is worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What an object store asks for a thousand requests that write, and that read; in any currency."""
+
+    put: float
+    get: float
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A device as the storage below it sees it.
+
+    ``unit`` are the bytes that it rewrites as a whole when part of them change: an object, or the stripe of an
+    erasure-coded pool; None where any sector can be written alone. ``largest`` bytes are in a request at most
+    (max_sectors_kb). ``kind`` says in words what a unit is. ``gathers``: it puts so many bytes as one object, of
+    however many writes.
+    """
+
+    name: str
+    largest: int
+    unit: int | None = None
+    kind: Literal["object", "stripe"] = "object"
+    prices: Prices | None = None
+    gathers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What matters of a vault's pool: ``sector`` is 2^ashift bytes; requests are merged up to ``merge`` bytes, and
+    ``depth`` writes go at once.
+
+    Blocks of up to ``small`` bytes go to the ``special`` device, if there is one (special_small_blocks).
+    """
+
+    sector: int
+    merge: int
+    data: Store
+    special: Store | None = None
+    small: int = 0
+    compression: bool = False
+    encryption: bool = False
+    depth: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A dataset and how it is sent: ``record`` is its recordsize or volblocksize, ``ratio`` its compressratio."""
+
+    name: str
+    record: int
+    volume: bool = False
+    ratio: float = 1.0
+    large_blocks: bool = True
+    compressed: bool = True
+    encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a dataset's blocks come to. Bytes; per GiB sent; ``cost`` in the prices' currency.
+
+    ``block`` is a full record on the vault's disk, ``request`` what the store gets at a time once blocks are merged.
+    ``touched`` units are concerned by one request, ``partly`` of them are not written whole. ``moved`` is how many
+    bytes the store moves for each one sent. ``puts`` and ``gets`` are requests.
+    """
+
+    dataset: str
+    store: str
+    block: int
+    request: int
+    touched: float
+    partly: float
+    moved: float
+    puts: float
+    gets: float
+    cost: float | None
+
+
+def fit(sent: Sent, layout: Layout) -> Fit:
+    """What to expect of a dataset's full records, written one after the other as a receive does."""
+    block = on_disk(sent, layout.sector)
+    record = record_of(sent)
+    special = layout.special if layout.special is not None and record <= layout.small else None
+    store = special or layout.data
+    request = min(max(block, layout.merge // block * block), store.largest)
+    touched, partly = units(request, store.unit, layout.sector)
+    share = block / record
+    requests = GIB * share / request
+    puts, gets = requests * touched, requests * partly
+    if store.gathers is not None:
+        puts = GIB * share / store.gathers
+    moved = share if store.unit is None else (puts + gets) * store.unit / GIB
+    cost = None if store.prices is None else (puts * store.prices.put + gets * store.prices.get) / 1000
+    return Fit(sent.name, store.name, block, request, touched, partly, moved, puts, gets, cost)
+
+
+def record_of(sent: Sent) -> int:
+    """A dataset's largest record as it arrives, in bytes."""
+    return sent.record if sent.large_blocks else min(sent.record, OLD_RECORD)
+
+
+def on_disk(sent: Sent, sector: int) -> int:
+    """A record on the vault's disk, in bytes: compressed as on the source, in whole sectors."""
+    record = record_of(sent)
+    packed = record / max(1.0, sent.ratio)
+    return min(-(-int(packed) // sector) * sector, -(-record // sector) * sector)
+
+
+def units(request: int, unit: int | None, sector: int) -> tuple[float, float]:
+    """How many units a request touches on average, and how many of those it does not cover.
+
+    It begins at any multiple of ``sector`` with the same chance. Where there are no units it is one write.
+    """
+    if unit is None:
+        return 1.0, 0.0
+    step = min(sector, unit)
+    touched = 1 + max(0, request - step) / unit
+    whole = max(0.0, (request - unit + step) / unit)
+    return touched, touched - whole
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing to change or to know: ``what`` to do, and ``why``. ``about`` names datasets or devices."""
+
+    about: tuple[str, ...]
+    what: str
+    why: str
+
+
+def advise(sent: Sequence[Sent], layout: Layout) -> list[Advice]:
+    """What would make the datasets fit better, most weighty first."""
+    return [*_about_the_layout(layout), *_about_records(sent, layout), *_done_twice(sent, layout)]
+
+
+def _about_the_layout(layout: Layout) -> Iterator[Advice]:
+    stores = [layout.data, *([layout.special] if layout.special is not None else [])]
+    for store in stores:
+        if store.unit is not None and store.unit < layout.sector and layout.sector % store.unit:
+            yield Advice(
+                (store.name,),
+                f"make its {store.kind}s a power of two of at least {format_size(layout.sector)}",
+                f"the pool writes in multiples of {format_size(layout.sector)} and {store.kind}s have"
+                f" {format_size(store.unit)}",
+            )
+    if layout.special is not None and not layout.small:
+        yield Advice(
+            (layout.special.name,),
+            "set special_small_blocks on the vault's root dataset, such as 32K",
+            "the special device gets metadata only, and small files go to the one that is slow with them",
+        )
+    if layout.merge > layout.data.largest:
+        yield Advice(
+            (layout.data.name,),
+            f"raise max_sectors_kb to {layout.merge >> 10} in the profile's [queue]",
+            f"ZFS merges up to {format_size(layout.merge)}, and the kernel cuts that into requests of"
+            f" {format_size(layout.data.largest)}",
+        )
+
+
+def _about_records(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+    cut = [one for one in sent if not one.large_blocks and one.record > OLD_RECORD]
+    if cut:
+        yield Advice(
+            _names(cut),
+            "set send = { large_blocks = true } before the first run; it cannot be changed afterwards (OpenZFS #6224)",
+            f"their records of up to {format_size(max(one.record for one in cut))} are sent in pieces of"
+            f" {format_size(OLD_RECORD)}",
+        )
+    unit = layout.data.unit
+    wide = [one for one in sent if unit is not None and on_disk(one, layout.sector) > unit]
+    if wide and unit is not None and layout.data.kind == "object":
+        yield Advice(
+            _names(wide),
+            f"take larger {layout.data.kind}s for {layout.data.name}, at least four times the record",
+            f"a record of theirs lies in two {layout.data.kind}s of {format_size(unit)} or more, wherever it begins",
+        )
+    if layout.special is not None:
+        whole = [one for one in sent if record_of(one) <= layout.small]
+        if whole:
+            yield Advice(
+                _names(whole),
+                f"lower special_small_blocks below {format_size(min(record_of(one) for one in whole))}",
+                f"every block of theirs goes to {layout.special.name}: special_small_blocks is"
+                f" {format_size(layout.small)}",
+            )
+    yield from _unmerged(sent, layout)
+    yield from _too_small(sent, merged_well(layout))
+
+
+def merged_well(layout: Layout) -> Layout:
+    """The same, with ZFS merging so much that a request covers most objects that it touches."""
+    unit = layout.data.unit
+    if unit is None or layout.data.kind != "object":
+        return layout
+    merge = min(MOST_MERGED, max(WELL_MERGED, 2 * unit))
+    if merge <= layout.merge:
+        return layout
+    return replace(layout, merge=merge, data=replace(layout.data, largest=max(layout.data.largest, merge)))
+
+
+def _unmerged(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+    """Requests that cover hardly any object whole, where larger ones would."""
+    well = merged_well(layout)
+    pairs = [(one, fit(one, layout), fit(one, well)) for one in sent]
+    told = [(one, now, then) for one, now, then in pairs if _asked(now) >= MUCH * _asked(then)]
+    if told:
+        one, now, then = max(told, key=lambda pair: _asked(pair[1]))
+        queue = (
+            f", and max_sectors_kb = {well.merge >> 10} in its [queue]"
+            if layout.data.largest < well.merge
+            else ""
+        )
+        yield Advice(
+            tuple(one.name for one, _, _ in told),
+            f'set {AGGREGATION[False]} = "{format_size(well.merge)}" and zio_dva_throttle_enabled = false in the'
+            f" profile's [module]{queue}",
+            f"a request of {format_size(now.request)} covers no {layout.data.kind} whole, which is then read and"
+            f" written again: {_asked(now):.0f} requests for each GiB of {one.name}, and {_asked(then):.0f} where what"
+            f" lies side by side is merged up to {format_size(well.merge)}",
+        )
+
+
+def _asked(found: Fit) -> float:
+    """Requests for each GiB."""
+    return found.puts + found.gets
+
+
+def _too_small(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+    """Records that cost the store much more than their bytes, where larger ones would not."""
+    small = []
+    for one in sent:
+        if one.volume or not SMALL < record_of(one) < (1 << 20):
+            continue
+        now, then = fit(one, layout), fit(_enlarged(one), layout)
+        if then.moved * MUCH <= now.moved and now.moved >= MUCH:
+            small.append(one)
+    if small:
+        before, after = fit(small[0], layout), fit(_enlarged(small[0]), layout)
+        yield Advice(
+            _names(small),
+            "set recordsize=1M at the source, for files that are written from then on",
+            f"zfs receive never makes records larger; for each byte of {small[0].name} the storage moves"
+            f" {before.moved:.1f}, with records of 1M it would be {after.moved:.1f}",
+        )
+
+
+def _enlarged(one: Sent) -> Sent:
+    return Sent(one.name, 1 << 20, False, one.ratio, True, one.compressed, one.encrypted)
+
+
+def _done_twice(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+    if layout.encryption and (raw := [one for one in sent if one.encrypted]):
+        yield Advice(
+            _names(raw),
+            "leave encryption to one of the two",
+            "they are encrypted on the source and sent raw, and the vault's storage encrypts them again",
+        )
+    if layout.compression and (packed := [one for one in sent if one.compressed and one.ratio > 1.05]):
+        yield Advice(
+            _names(packed),
+            "turn off compression in the storage below the vault",
+            "their blocks arrive compressed; to try it again costs processor time and gains nothing",
+        )
+
+
+def _names(sent: Sequence[Sent]) -> tuple[str, ...]:
+    return tuple(one.name for one in sent)

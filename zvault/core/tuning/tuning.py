@@ -1,0 +1,263 @@
+"""Which module parameters to set for the vaults that are up, and why. The host is given; nothing is read or written.
+
+OpenZFS's parameters hold for every pool of a host. So zvault sets few, for as long as a vault needs them, and two
+vaults that want different values are reconciled by a rule of the parameter's own (``parameters.KNOWN``), never by
+which of them came up first.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from zvault.core.tuning.parameters import KNOWN, Known, Version, written
+from zvault.core.units import format_size
+
+AGGREGATION = {
+    True: "zfs_vdev_aggregation_limit",
+    False: "zfs_vdev_aggregation_limit_non_rotating",
+}
+"""The limit that OpenZFS goes by, by whether a device says that it rotates (vdev_queue_aggregate)."""
+
+DIRTY = "zfs_dirty_data_max"
+DIRTY_BOUND = "zfs_dirty_data_max_max"
+DIRTY_SHARE = 4
+"""Dirty data never takes more than this part of memory, as zfs_dirty_data_max_max by default: arc.c. The kernel itself
+takes any figure (seen with 2.3.9), and a host whose memory is full of dirty data stands still."""
+
+MODPROBE = "zvaultctl tune modprobe"
+
+Fate = Literal["set", "absent", "unused", "load-time", "conflict"]
+"""``absent`` from this OpenZFS; ``unused`` on the devices that are there; only read at ``load-time``; in ``conflict``
+between vaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter as this kernel has it; ``writable`` is false for those that only count when OpenZFS is loaded."""
+
+    value: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a host offers: its OpenZFS, bytes of memory, and every parameter by name."""
+
+    version: Version
+    memory: int
+    parameters: Mapping[str, Parameter]
+
+
+@dataclass(frozen=True, slots=True)
+class TuningRequest:
+    """What one vault's profile wants, by parameter; and what its devices say of whether they rotate, if known.
+
+    ``reasons`` say by parameter why it is that value, where it was worked out for this vault.
+    """
+
+    vault: str
+    module: Mapping[str, str]
+    rotational: frozenset[bool] = frozenset()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one parameter: ``value`` is to be set, None leaves it as it is.
+
+    ``wanted`` is who wants what; ``fate`` says why nothing is set where that is so.
+    """
+
+    name: str
+    wanted: Mapping[str, str]
+    value: str | None
+    why: str
+    fate: Fate = "set"
+    next: str = ""
+
+    @property
+    def trouble(self) -> bool:
+        """Whether somebody does not get what would help, and a person can do something about it."""
+        return self.fate in {"load-time", "conflict"}
+
+
+@dataclass
+class _Wanted:
+    """What is wanted of one parameter, and why it stands for another."""
+
+    by: dict[str, str] = field(default_factory=dict)
+    instead: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def decide(requests: Iterable[TuningRequest], host: Host) -> list[Verdict]:
+    """A verdict on each parameter that any vault wants, by name."""
+    wanted: dict[str, _Wanted] = {}
+    found: dict[str, Verdict] = {}
+    for request in sorted(requests, key=lambda request: request.vault):
+        for name, value, instead in _meant(request):
+            one = wanted.setdefault(name, _Wanted())
+            one.by[request.vault] = value
+            one.instead = one.instead or instead
+            if reason := _reason(request, name):
+                one.reasons[request.vault] = reason
+        for name in _pointless(request):
+            before = found[name].wanted if name in found else {}
+            found[name] = _not_needed(name, {**before, request.vault: request.module[name]})
+    for name, one in wanted.items():
+        verdict = _verdict(name, one, host)
+        also = found[name].wanted if name in found else {}
+        found[name] = replace(verdict, wanted={**also, **verdict.wanted})
+    return _in_order(found, host)
+
+
+# What a request means on the devices that are there
+
+
+def _limits(request: TuningRequest) -> dict[bool, str]:
+    """The aggregation limits a profile names, by whether they are for devices that rotate."""
+    return {kind: request.module[name] for kind, name in AGGREGATION.items() if name in request.module}
+
+
+def _meant(request: TuningRequest) -> Iterator[tuple[str, str, str]]:
+    """Name, value, and why it is this name: the aggregation limit is that of the devices that are there."""
+    for name, value in request.module.items():
+        if name not in AGGREGATION.values():
+            yield name, value, ""
+    limits = _limits(request)
+    for kind in sorted(request.rotational or limits.keys()):
+        if limits:
+            instead = "" if kind in limits else _says(kind)
+            yield AGGREGATION[kind], limits.get(kind, limits.get(not kind, "")), instead
+
+
+def _reason(request: TuningRequest, name: str) -> str:
+    """Why a vault wants this value; for an aggregation limit that stands for the other one, that one's."""
+    names = AGGREGATION.values() if name in AGGREGATION.values() else [name]
+    return next((request.reasons[one] for one in (name, *names) if one in request.reasons), "")
+
+
+def _pointless(request: TuningRequest) -> list[str]:
+    return [
+        AGGREGATION[kind]
+        for kind in _limits(request)
+        if request.rotational and kind not in request.rotational
+    ]
+
+
+def _says(rotates: bool) -> str:
+    return f"its device says that it {'rotates' if rotates else 'does not rotate'}, so this is the limit that counts"
+
+
+def _not_needed(name: str, wanted: Mapping[str, str]) -> Verdict:
+    other = next(limit for limit in AGGREGATION.values() if limit != name)
+    return Verdict(name, wanted, None, f"no device goes by it: {other} counts there", "unused")
+
+
+# One parameter
+
+
+def _verdict(name: str, wanted: _Wanted, host: Host) -> Verdict:
+    known, here = KNOWN.get(name), host.parameters.get(name)
+    if here is None:
+        return Verdict(name, wanted.by, None, _missing(name, known, host), "absent")
+    value, why = _reconciled(wanted.by, known)
+    if value is None:
+        return Verdict(name, wanted.by, None, why, "conflict", "have the profiles agree on it")
+    chosen = value
+    value, bound = _within_memory(name, value, host)
+    reasons = (wanted.reasons[vault] for vault in sorted(wanted.reasons) if wanted.by[vault] == chosen)
+    why = "; ".join(filter(None, (wanted.instead, why, next(reasons, ""), bound)))
+    if not here.writable and here.value != value:
+        why = f"OpenZFS reads it only when it is loaded, and it is {here.value}; {why}"
+        return Verdict(name, wanted.by, None, why, "load-time", f"see '{MODPROBE}'")
+    return Verdict(name, wanted.by, value, why)
+
+
+def _missing(name: str, known: Known | None, host: Host) -> str:
+    lacks = f"this OpenZFS {written(host.version)} has no {name}"
+    if known is None:
+        near = difflib.get_close_matches(name, host.parameters, n=1)
+        return f"{lacks}, and zvault does not know it" + (f"; is {near[0]} meant?" if near else "")
+    if host.version and host.version >= known.gone:
+        return f"{lacks}: it went with {written(known.gone)}; {known.lost}"
+    if host.version and host.version < known.since:
+        return f"{lacks}: it comes with {written(known.since)}; {known.lost}"
+    return lacks
+
+
+def _reconciled(wanted: Mapping[str, str], known: Known | None) -> tuple[str | None, str]:
+    """The value for all who want it, and why; None where nobody can say which."""
+    values = sorted(set(wanted.values()), key=lambda text: (_number(text) is None, _number(text), text))
+    vaults = ", ".join(sorted(wanted))
+    if len(values) == 1:
+        return values[0], f"wanted by {vaults}"
+    who = ", ".join(f"{vault} wants {value}" for vault, value in sorted(wanted.items()))
+    if known is None or known.rule is None or any(_number(value) is None for value in values):
+        return None, f"{who}, and there is no rule which of them it hurts less"
+    return values[0 if known.rule == "smaller" else -1], f"{who}; the {known.rule} one: {known.because}"
+
+
+def _within_memory(name: str, value: str, host: Host) -> tuple[str, str]:
+    number = _number(value)
+    if name != DIRTY or number is None:
+        return value, ""
+    most = most_dirty(host)
+    if number <= most:
+        return value, ""
+    cut = f"cut from {format_size(number)} to {format_size(most)}, the most that this host's memory allows"
+    return str(most), cut
+
+
+def most_dirty(host: Host) -> int:
+    """Bytes of dirty data that a host's memory allows."""
+    bounds = [host.memory // DIRTY_SHARE]
+    if DIRTY_BOUND in host.parameters:
+        bounds += [_number(host.parameters[DIRTY_BOUND].value) or bounds[0]]
+    return min(bounds)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+# All together
+
+
+def _in_order(verdicts: Mapping[str, Verdict], host: Host) -> list[Verdict]:
+    """By name, with no minimum above its maximum: what OpenZFS does then is not defined (vdev_queue.c)."""
+    done = dict(sorted(verdicts.items()))
+    for name, verdict in done.items():
+        if not name.endswith("_min_active") or verdict.value is None:
+            continue
+        highest = name.replace("_min_active", "_max_active")
+        top = done[highest].value if highest in done else None
+        if top is None and highest in host.parameters:
+            top = host.parameters[highest].value
+        if top is not None and (_number(verdict.value) or 0) > (_number(top) or 0):
+            why = f"{verdict.why}; cut to {highest}, which is {top}"
+            done[name] = replace(verdict, value=top, why=why)
+    return list(done.values())
+
+
+def default_of(name: str, host: Host) -> str | None:
+    """A parameter's value in an OpenZFS that nobody touched; None where zvault does not know it."""
+    if name == DIRTY and DIRTY_BOUND in host.parameters:
+        return str(min(host.memory // 10, _number(host.parameters[DIRTY_BOUND].value) or 0))
+    return KNOWN[name].default if name in KNOWN else None
+
+
+def modprobe(requests: Sequence[TuningRequest], host: Host) -> list[tuple[str, str, str]]:
+    """Load-time parameters to be given to modprobe(8): name, value, and why, as far as vaults agree on it."""
+    lines: list[tuple[str, str, str]] = []
+    for request in requests:
+        for name in request.module:
+            if name not in {line[0] for line in lines} and name in host.parameters:
+                everyone = {one.vault: one.module[name] for one in requests if name in one.module}
+                value, why = _reconciled(everyone, KNOWN.get(name))
+                if not host.parameters[name].writable and value is not None:
+                    lines.append((name, value, why))
+    return sorted(lines)

@@ -1,0 +1,50 @@
+"""A run in progress, and what its events tell of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from zvault.api.events import Event
+
+
+@dataclass
+class Current:
+    """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
+    prune_limit let nothing be pruned; ``drift`` is what was told of the vault's writes.
+
+    ``waiting`` is when it tries again what failed, in seconds since the epoch. While it waits another run of its
+    backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that was due earlier.
+    """
+
+    id: str
+    backup: str
+    trigger: str
+    task: asyncio.Task[None]
+    bytes_done: int = 0
+    bytes_total: int | None = None
+    streams: set[str] = field(default_factory=set)
+    over_limit: dict[str, int] = field(default_factory=dict)
+    drift: str | None = None
+    waiting: float | None = None
+    missed: str | None = None
+    superseded: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note(self, event: Event) -> None:
+        """Keep the live figures."""
+        match event["event"]:
+            case "plan":
+                self.bytes_total = self.bytes_done + event["bytes_total"]
+            case "transfer-started":
+                self.streams.add(event["dataset"])
+            case "progress":
+                self.bytes_done, self.bytes_total = event["run_bytes"], event["run_total"]
+            case "transfer-finished":
+                self.streams.discard(event["dataset"])
+                self.bytes_done, self.bytes_total = event["run_bytes"], event["run_total"]
+            case "dataset-failed":
+                self.streams.discard(event["dataset"])
+            case "warning" if "drift" in event:
+                self.drift = event["text"]
+            case "warning" if "over_limit" in event:
+                self.over_limit[event["side"]] = event["over_limit"]

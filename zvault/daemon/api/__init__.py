@@ -1,0 +1,1 @@
+"""zvaultd's HTTP API on a Unix socket."""

@@ -1,0 +1,106 @@
+"""The API's part on proof and rescue: verify, find, restore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from zvault.api import routes
+from zvault.api.answers import StartedAnswer
+from zvault.api.restore import FilesPlanDocument, FoundDocument, RestorePlanDocument
+from zvault.core.errors import Refused
+from zvault.daemon.api.access import json_object
+from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.monitors.verify_scheduler import Proving
+from zvault.ops.restore.datasets import Request, plan_document
+from zvault.ops.restore.files import FilesRequest, files_document
+from zvault.ops.restore.find import Wanted, find_document
+
+
+class ProofApi:
+    """Routes requests to use cases; decides nothing itself."""
+
+    def __init__(self, proving: Proving) -> None:
+        self.proving = proving
+
+    def handlers(self) -> list[Handler]:
+        """What it answers. All of it may bring a vault up, so all of it is for root."""
+        return [
+            handle(routes.VERIFY, self.post_verify),
+            handle(routes.FIND, self.post_find),
+            handle(routes.RESTORE, self.post_restore),
+            handle(routes.RESTORE_PLAN, self.post_restore_plan),
+        ]
+
+    async def post_verify(self, request: web.Request) -> StartedAnswer:
+        """Start a verification; ``level`` is one of guids, sample, full, drill."""
+        body = await json_object(request)
+        run = self.proving.verify(request.match_info["backup"], str(body.get("level", "sample")))
+        return {"run": run}
+
+    async def post_find(self, request: web.Request) -> FoundDocument:
+        """The versions of files that match a pattern."""
+        body = await json_object(request)
+        wanted = Wanted(
+            str(body.get("backup", "")), str(body.get("pattern", "")), _text(body, "dataset"), _moment(body)
+        )
+        return await find_document(self.proving.context, self.proving.vaults, wanted)
+
+    async def post_restore(self, request: web.Request) -> StartedAnswer:
+        """Start a restore: of datasets, or of files where ``to`` is a folder."""
+        body = await json_object(request)
+        wanted = restore_request(body)
+        if is_folder(wanted):
+            return {"run": self.proving.restore_files(files_request(body))}
+        return {"run": self.proving.runs.restore(wanted)}
+
+    async def post_restore_plan(self, request: web.Request) -> RestorePlanDocument | FilesPlanDocument:
+        """What such a restore would do."""
+        body = await json_object(request)
+        wanted, context, vaults = restore_request(body), self.proving.context, self.proving.vaults
+        if is_folder(wanted):
+            return await files_document(context, vaults, files_request(body))
+        return await plan_document(context, vaults, wanted)
+
+
+def restore_request(body: Mapping[str, object]) -> Request:
+    """A restore as the API is asked for it. Raises Refused."""
+    return Request(
+        str(body.get("backup", "")),
+        str(body.get("dataset", "")),
+        _text(body, "snapshot"),
+        str(body.get("to", "")),
+        at=_moment(body),
+        recursive=body.get("recursive") is True,
+        replace=body.get("replace") is True,
+        compare=body.get("compare") is not False,
+    )
+
+
+def files_request(body: Mapping[str, object]) -> FilesRequest:
+    """The same for files. Raises Refused."""
+    files = body.get("files") or []
+    if not isinstance(files, list):
+        raise Refused("'files' must be an array of paths", "", 'as in "files": ["docs/thesis.pdf"]')
+    return FilesRequest(
+        restore_request(body), tuple(str(one) for one in files), body.get("overwrite") is True
+    )
+
+
+def is_folder(wanted: Request) -> bool:
+    """Whether files are to be copied into a folder, and no dataset made."""
+    return wanted.to.startswith("/")
+
+
+def _text(body: Mapping[str, object], key: str) -> str | None:
+    return str(body[key]) if body.get(key) else None
+
+
+def _moment(body: Mapping[str, object]) -> float | None:
+    value = body.get("at")
+    if value is None:
+        return None
+    if not isinstance(value, int | float):
+        raise Refused("'at' is no time", "it takes seconds since the epoch", "")
+    return float(value)

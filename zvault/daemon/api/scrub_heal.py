@@ -1,0 +1,40 @@
+"""The part of the API that is about the soundness of vaults: scrubs and healing."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from zvault.api import routes
+from zvault.api.answers import StartedAnswer
+from zvault.api.vaults import ScrubAnswer
+from zvault.core.errors import Refused
+from zvault.daemon.api.access import json_object
+from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.monitors.scrub_scheduler import Caretaker
+
+
+class CareApi:
+    """Routes requests to the caretaker."""
+
+    def __init__(self, caretaker: Caretaker) -> None:
+        self.caretaker = caretaker
+
+    def handlers(self) -> list[Handler]:
+        """All of them."""
+        return [handle(routes.SCRUB, self.post_scrub), handle(routes.HEAL, self.post_heal)]
+
+    async def post_scrub(self, request: web.Request) -> StartedAnswer | ScrubAnswer:
+        """``act``: "start" (the default) begins a scrub or goes on with one; "pause" and "stop" end with its state."""
+        name = request.match_info["vault"]
+        body = await json_object(request) if request.can_read_body else {}
+        act = body.get("act", "start")
+        if act == "start":
+            return {"run": self.caretaker.scrub(name)}
+        if act not in {"pause", "stop"}:
+            raise Refused(f"a scrub cannot {act!r}", "it can start, pause and stop", 'act = "start"')
+        found = await self.caretaker.hold(name, stop=act == "stop")
+        return {"scrub": found.document()}
+
+    async def post_heal(self, request: web.Request) -> StartedAnswer:
+        """Start to heal a vault."""
+        return {"run": self.caretaker.heal(request.match_info["vault"])}

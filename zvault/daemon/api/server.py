@@ -1,0 +1,201 @@
+"""The daemon's API: HTTP and JSON on a unix socket. Group zvault may read, root may act."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import json
+import os
+from pathlib import Path
+
+from aiohttp import web
+
+from zvault.api import routes
+from zvault.api.answers import StartedAnswer
+from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
+from zvault.api.diagnosis import FitDocument
+from zvault.api.runs import HistoryAnswer
+from zvault.api.status import StatusDocument
+from zvault.core.errors import NotFound, Refused
+from zvault.daemon.api.access import guard, json_object, may_act
+from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.api.restore_verify import ProofApi
+from zvault.daemon.api.scrub_heal import CareApi
+from zvault.daemon.api.vaults import VaultsApi
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.journald import log
+from zvault.daemon.monitors.scrub_scheduler import Caretaker
+from zvault.daemon.monitors.verify_scheduler import Proving
+from zvault.daemon.runs import Runs
+from zvault.daemon.status import Status
+from zvault.ops.diagnosis.fit import fit_document
+from zvault.ops.report import list_document, plan_document
+from zvault.ops.retention.holds import find_keepsakes
+from zvault.ops.retention.prune_report import prune_document
+from zvault.ops.vaults.vault import Vaults
+
+GROUP = "zvault"
+
+
+class Api:
+    """Routes requests to use cases; decides nothing itself."""
+
+    def __init__(
+        self,
+        status: Status,
+        runs: Runs,
+        history: History,
+        events: Events,
+        vaults: Vaults,
+        caretaker: Caretaker,
+        proving: Proving,
+    ) -> None:
+        self.status = status
+        self.runs = runs
+        self.history = history
+        self.events = events
+        self.vaults = vaults
+        self.caretaker = caretaker
+        self.proving = proving
+        self._runner: web.AppRunner | None = None
+
+    def application(self) -> web.Application:
+        """All routes."""
+        app = web.Application(middlewares=[guard])
+        for handler in self.handlers():
+            app.router.add_route(handler.route.method, handler.route.path, handler.serve)
+        return app
+
+    def handlers(self) -> list[Handler]:
+        """A handler for each route of zvault/api/routes.py."""
+        return [
+            *CareApi(self.caretaker).handlers(),
+            *ProofApi(self.proving).handlers(),
+            *VaultsApi(self.status, self.runs, self.vaults).handlers(),
+            handle(routes.STATUS, self.get_status),
+            handle(routes.LIST, self.get_list),
+            handle(routes.PLAN, self.get_plan),
+            handle(routes.PRUNE_PLAN, self.get_prune),
+            handle(routes.HOLDS, self.get_holds),
+            handle(routes.FIT, self.get_fit),
+            handle(routes.HISTORY, self.get_history),
+            handle(routes.EVENTS, self.get_events),
+            handle(routes.RUN, self.post_run),
+            handle(routes.PRUNE, self.post_prune),
+            handle(routes.REAP, self.post_reap),
+        ]
+
+    async def listen(self, path: Path) -> None:
+        """Serve on the socket; one left by a daemon that died is replaced (the lock file keeps a second one out)."""
+        _make_room(path)
+        runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=2.0)
+        await runner.setup()
+        before = os.umask(0o177)
+        try:
+            await web.UnixSite(runner, str(path)).start()
+        finally:
+            os.umask(before)
+        _let_the_group_in(path)
+        self._runner = runner
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def get_status(self, _: web.Request) -> StatusDocument:
+        """Everything at a glance."""
+        return await self.status.document()
+
+    async def get_list(self, request: web.Request) -> ListAnswer:
+        """Datasets, and with ``snapshots=1`` their snapshots."""
+        only = request.query.get("backup")
+        snapshots = request.query.get("snapshots", "0") == "1"
+        return await list_document(self.status.context, self.vaults, only, snapshots=snapshots)
+
+    async def get_plan(self, request: web.Request) -> PlanDocument:
+        """What a run would do now."""
+        context = self.status.context
+        backup = context.env.backup(request.match_info["backup"])
+        return await plan_document(context, self.vaults, backup, bring_up=may_act(request))
+
+    async def get_prune(self, request: web.Request) -> PruneDocument:
+        """What pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
+        context, over_limit = self.status.context, request.query.get("over_limit") == "1"
+        backup = context.env.backup(request.match_info["backup"])
+        return await prune_document(
+            context, self.vaults, backup, bring_up=may_act(request), over_limit=over_limit
+        )
+
+    async def get_holds(self, _: web.Request) -> HoldsAnswer:
+        """zvault's holds and bookmarks on the sources."""
+        found = await find_keepsakes(self.status.context, self.vaults)
+        return {"holds": [one.document() for one in found]}
+
+    async def get_history(self, request: web.Request) -> HistoryAnswer:
+        """Past runs, the newest first."""
+        backup = request.query.get("backup")
+        if backup is not None and backup not in self.status.context.env.config.vault:
+            self.status.context.env.backup(backup)
+        limit = request.query.get("limit", "20")
+        if not limit.isdecimal():
+            raise Refused(f"'{limit}' is no number of runs", "limit takes a whole number", "limit=20")
+        return {"runs": self.history.runs(backup, int(limit))}
+
+    async def get_events(self, request: web.Request) -> web.StreamResponse:
+        """Events as they happen, a JSON object a line."""
+        run = request.query.get("run")
+        if run is not None and not self.events.knows(run):
+            raise NotFound(f"there is no run '{run}'", "it is not among the newest runs", "zvaultctl history")
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            async for event in self.events.follow(run):
+                await response.write(json.dumps(event).encode() + b"\n")
+            await response.write_eof()
+        return response
+
+    async def get_fit(self, request: web.Request) -> FitDocument:
+        """How a backup fits its vault's storage."""
+        context = self.status.context
+        backup = context.env.backup(request.match_info["backup"])
+        return await fit_document(context, self.vaults, backup)
+
+    async def post_run(self, request: web.Request) -> StartedAnswer:
+        """Start a run; with ``snapshot`` false one that makes none and sends what is there."""
+        body = await json_object(request) if request.can_read_body else {}
+        snapshot = body.get("snapshot") is not False
+        run = self.runs.start(request.match_info["backup"], "hand", snapshot=snapshot)
+        return {"run": run}
+
+    async def post_prune(self, request: web.Request) -> StartedAnswer:
+        """Start to prune."""
+        body = await json_object(request)
+        over_limit = body.get("over_limit") is True
+        return {"run": self.runs.prune(request.match_info["backup"], over_limit=over_limit)}
+
+    async def post_reap(self, request: web.Request) -> HoldsAnswer:
+        """Release orphans; with ``vault_guid`` of those made for that pool."""
+        body = await json_object(request)
+        text = body.get("vault_guid")
+        try:
+            guid = None if text is None else int(str(text), 16)
+        except ValueError:
+            raise Refused(f"'{text}' is no GUID", "it takes hexadecimal digits", "zvaultctl holds") from None
+        reaped = await self.runs.reap(guid)
+        for one in reaped:
+            log.info("reaped %s %s: %s", one.kind, one.name, one.reason)
+        return {"holds": [one.document() for one in reaped]}
+
+
+def _make_room(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def _let_the_group_in(path: Path) -> None:
+    """Group zvault may connect, where there is such a group."""
+    with contextlib.suppress(KeyError):
+        os.chown(path, 0, grp.getgrnam(GROUP).gr_gid)
+    path.chmod(0o660)

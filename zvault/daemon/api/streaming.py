@@ -1,0 +1,73 @@
+"""Answers that tell how something goes while it goes: a JSON object a line, the last one its answer or its error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from zvault.api.answers import Line
+from zvault.core.errors import ZvaultError
+from zvault.daemon.journald import log
+from zvault.daemon.runs import unexpected
+from zvault.system.tasks import cancel
+
+Say = Callable[[str], None]
+
+EVERY = 1.0
+"""Seconds after which something is said in any case: only by writing is it noticed that nobody listens any more."""
+
+
+async def followed(
+    request: web.Request, work: Callable[[Say], Awaitable[object]], also: Say
+) -> web.StreamResponse:
+    """Do ``work`` and tell its client what it says; ``also`` hears it too. Cancelled when the client goes away."""
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    said: asyncio.Queue[str] = asyncio.Queue()
+
+    def say(text: str) -> None:
+        also(text)
+        said.put_nowait(text)
+
+    task = asyncio.ensure_future(_answer(work, say))
+    try:
+        while not task.done() or not said.empty():
+            await _write(response, {"text": await _next(said, task)})
+        await _write(response, task.result())
+        await response.write_eof()
+    except ConnectionError:
+        also("nobody waits for it any more; stopping")
+    finally:
+        await cancel(task)
+    return response
+
+
+async def _next(said: asyncio.Queue[str], task: asyncio.Future[Line]) -> str:
+    """What is said next; nothing after a while, or at the end."""
+    if not said.empty():
+        return said.get_nowait()
+    waiting = asyncio.ensure_future(said.get())
+    both: set[asyncio.Future[Any]] = {waiting, task}
+    await asyncio.wait(both, timeout=EVERY, return_when=asyncio.FIRST_COMPLETED)
+    if waiting.done():
+        return waiting.result()
+    waiting.cancel()
+    return ""
+
+
+async def _answer(work: Callable[[Say], Awaitable[object]], say: Say) -> Line:
+    try:
+        return {"answer": await work(say)}
+    except ZvaultError as error:
+        return {"error": error.as_dict()}
+    except Exception as error:
+        log.exception("unexpected")
+        return {"error": unexpected(error).as_dict()}
+
+
+async def _write(response: web.StreamResponse, line: Line) -> None:
+    await response.write(json.dumps(line).encode() + b"\n")

@@ -1,0 +1,121 @@
+"""The part of the API that is about vaults: up, down, made, taken over, measured, examined."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from zvault.api import routes
+from zvault.api.diagnosis import DoctorDocument
+from zvault.api.tuning import MeasuredAnswer, TuningDocument
+from zvault.api.vaults import CreationAnswer, TakeoverAnswer, VaultAnswer, VaultsAnswer
+from zvault.daemon import journald
+from zvault.daemon.api.access import json_object
+from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.api.streaming import Say, followed
+from zvault.daemon.runs import Runs
+from zvault.daemon.status import Status
+from zvault.ops.diagnosis.doctor import doctor_document, watched_for
+from zvault.ops.provision.create import create
+from zvault.ops.provision.measure import measure, refuse_unless_auto
+from zvault.ops.report import vault_document
+from zvault.ops.tuning.report import measured_document, tuning_document
+from zvault.ops.vaults.new_pool import creation_document
+from zvault.ops.vaults.takeover import take_over, takeover
+from zvault.ops.vaults.vault import ManagedVault, Vaults
+
+
+class VaultsApi:
+    """Routes requests about vaults to use cases."""
+
+    def __init__(self, status: Status, runs: Runs, vaults: Vaults) -> None:
+        self.status = status
+        self.runs = runs
+        self.vaults = vaults
+
+    def handlers(self) -> list[Handler]:
+        """All of them."""
+        return [
+            handle(routes.VAULTS, self.get_vaults),
+            handle(routes.DOCTOR, self.get_doctor),
+            handle(routes.TUNING, self.get_tuning),
+            handle(routes.VAULT_UP, self.post_up),
+            handle(routes.VAULT_DOWN, self.post_down),
+            handle(routes.VAULT_CREATE, self.post_create),
+            handle(routes.MEASURE, self.post_measure),
+            handle(routes.CREATION, self.get_creation),
+            handle(routes.TAKEOVER, self.get_takeover),
+            handle(routes.TAKE, self.post_take),
+        ]
+
+    async def get_vaults(self, _: web.Request) -> VaultsAnswer:
+        """All vaults."""
+        return {"vaults": await self.status.lookout.documents()}
+
+    async def get_doctor(self, request: web.Request) -> DoctorDocument:
+        """What bounds a vault now; it is watched for ``seconds``."""
+        name, seconds = request.match_info["vault"], watched_for(request.query.get("seconds"))
+        context, last = self.status.context, self.runs.last_into(name)
+        return await doctor_document(context, self.vaults, context.env.vault(name), seconds, last)
+
+    async def get_tuning(self, _: web.Request) -> TuningDocument:
+        """Module parameters: what is wanted, set, and why."""
+        return await tuning_document(self.status.context)
+
+    async def post_up(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
+        """Bring a vault up."""
+        return await self._act(request, lambda vault, say: vault.up(say))
+
+    async def post_down(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
+        """Take a vault down."""
+        return await self._act(request, lambda vault, say: vault.down(say))
+
+    async def post_create(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
+        """Make a vault's pool."""
+        return await self._act(request, create)
+
+    async def _act(
+        self, request: web.Request, act: Callable[[ManagedVault, Say], Awaitable[None]]
+    ) -> VaultAnswer | web.StreamResponse:
+        """Do something with a vault; with ``follow=1`` told as it goes."""
+        vault = self.vaults[request.match_info["vault"]]
+
+        async def whole(say: Say) -> VaultAnswer:
+            await act(vault, say)
+            return {"vault": await vault_document(vault)}
+
+        if request.query.get("follow") == "1":
+            return await followed(request, whole, journald.about(vault.name))
+        return await whole(journald.about(vault.name))
+
+    async def post_measure(self, request: web.Request) -> web.StreamResponse:
+        """Measure a vault's device and try out what follows, told as it goes; it ends when its client goes away."""
+        vault = self.vaults[request.match_info["vault"]]
+        refuse_unless_auto(vault.config)
+
+        async def whole(say: Say) -> MeasuredAnswer:
+            async with vault.use("zvaultctl tune measure", say):
+                found = await measure(self.status.context, vault.config, list(vault.users), say)
+            return {"measured": measured_document(found)}
+
+        return await followed(request, whole, journald.about(vault.name))
+
+    async def get_takeover(self, request: web.Request) -> TakeoverAnswer:
+        """Who has a vault, and what taking it over would do."""
+        vault = self.vaults[request.match_info["vault"]]
+        return {"takeover": await takeover(vault)}
+
+    async def post_take(self, request: web.Request) -> VaultAnswer:
+        """Take a vault over from the ``holders`` of get_takeover."""
+        vault, body = self.vaults[request.match_info["vault"]], await json_object(request)
+        by_hand = body.get("fenced_by_hand") is True
+        await take_over(vault, body.get("holders"), journald.about(vault.name), by_hand=by_hand)
+        return {"vault": await vault_document(vault)}
+
+    async def get_creation(self, request: web.Request) -> CreationAnswer:
+        """What making a vault's pool would run."""
+        vault = self.vaults[request.match_info["vault"]]
+        made = vault.assembly()
+        found = creation_document(vault.name, vault.config, made.profile(), made.stack())
+        return {"creation": found}

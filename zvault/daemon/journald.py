@@ -1,0 +1,133 @@
+"""The daemon's log: to the journal with fields to search by (BACKUP=, DATASET=, RUN=), else to stderr."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+
+from zvault.api.events import Event, RunFinished
+from zvault.core.errors import ErrorDocument
+from zvault.core.units import format_duration, format_size
+
+log = logging.getLogger("zvault")
+
+
+def journal_handler() -> logging.Handler:
+    """Sends records to journald natively, so that the fields of ``extra={"VAULT": …}`` come along."""
+    from systemd.journal import JournalHandler
+
+    handler: logging.Handler = JournalHandler(SYSLOG_IDENTIFIER="zvaultd")
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    return handler
+
+
+def set_up() -> None:
+    """Log to the journal when stderr goes there, else to stderr."""
+    if _stderr_is_the_journal():
+        handler = journal_handler()
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for noisy in ("apscheduler", "aiohttp.access", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def about(vault: str) -> Callable[[str], None]:
+    """Tells the log of a vault, with its name as a field."""
+
+    def say(text: str) -> None:
+        log.info("%s: %s", vault, text, extra={"VAULT": vault})
+
+    return say
+
+
+def _stderr_is_the_journal() -> bool:
+    """Whether systemd connected stderr to the journal for us, not for a process we descend from (systemd.exec(5))."""
+    try:
+        here = os.fstat(2)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{here.st_dev}:{here.st_ino}"
+
+
+def write(event: Event) -> None:
+    """Log what a run's event says; progress is for terminals only."""
+    line = _line(event)
+    if line is None:
+        return
+    level, text = line
+    fields = {"RUN": event["run"], "BACKUP": event["backup"], "DATASET": event.get("dataset")}
+    if hook := event.get("hook"):
+        fields |= {"HOOK": hook}
+    if (error := _error(event)) is not None:
+        fields |= {"REASON": error["reason"]}
+    known = {name: str(value) for name, value in fields.items() if value is not None}
+    log.log(level, "%s: %s", event["backup"], text, extra=known)
+
+
+def _error(event: Event) -> ErrorDocument | None:
+    match event["event"]:
+        case "dataset-failed" | "retry" | "run-finished":
+            return event["error"]
+    return None
+
+
+def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
+    match event["event"]:
+        case "run-started":
+            return logging.INFO, f"run {event['run']} begins ({event['trigger']})"
+        case "snapshot":
+            return logging.INFO, f"snapshot {event['snapname']}; datasets: {event['datasets']}"
+        case "transfer-started":
+            return logging.INFO, f"{event['dataset']}: {event['kind']} to {event['to']}: {event['reason']}"
+        case "transfer-finished":
+            size, seconds = format_size(event["bytes"]), format_duration(event["seconds"])
+            return logging.INFO, f"{event['dataset']}: {size} in {seconds}"
+        case "dataset-failed":
+            level = logging.WARNING if event.get("again") else logging.ERROR
+            return level, f"{event['dataset']}: {_told(event['error'])}"
+        case "retry":
+            wait, number = format_duration(event["wait"]), f"{event['number']} of {event['retries']}"
+            return logging.WARNING, f"trying again in {wait} ({number}): {_told(event['error'])}"
+        case "pruned":
+            return logging.INFO, f"pruned {event['count']} snapshots on the {event['side']}"
+        case "message":
+            return logging.INFO, event["text"]
+        case "warning":
+            return logging.WARNING, event["text"]
+        case "hook-output":
+            return logging.INFO, f"{event['hook']} {event['program']}: {event['text']}"
+        case "verified":
+            level = logging.ERROR if event["result"] == "differs" else logging.INFO
+            of = f"{event['datasets']} datasets, {event['files']} files, {format_size(event['bytes'])}"
+            return level, f"verified ({event['level']}): {of}: {event['result']}"
+        case "restored":
+            where = event["mountpoint"] or f"not mounted: {event['why']}"
+            return logging.INFO, f"restored {event['snapshot']} to {event['dataset']}: {where}"
+        case "differs":
+            paths = [f"{one['path'] or one['dataset']} ({one['what']})" for one in event["differences"]]
+            return logging.WARNING, f"not as in the snapshot: {', '.join(paths)}"
+        case "compared":
+            level = logging.INFO if event["result"] == "same" else logging.ERROR
+            of = f"{event['files']} files, {format_size(event['bytes'])}"
+            unread = f"; not compared: {', '.join(event['unread'])}" if event["unread"] else ""
+            return level, f"compared with the snapshot: {of}: {event['differences']} differences{unread}"
+        case "run-finished":
+            return _finished(event)
+    return None
+
+
+def _finished(event: RunFinished) -> tuple[int, str]:
+    size, seconds = format_size(event["bytes"]), format_duration(event["seconds"])
+    text = f"run {event['run']} {event['result']}: {size} in {seconds}"
+    if event["error"]:
+        return logging.ERROR, f"{text}; {_told(event['error'])}"
+    return logging.INFO, text
+
+
+def _told(error: ErrorDocument) -> str:
+    text = f"{error['what']}: {error['why']}" if error["why"] else error["what"]
+    return f"{text}. Next: {error['next']}" if error["next"] else text

@@ -1,0 +1,1 @@
+"""zvaultd's metrics for Prometheus."""

@@ -1,0 +1,301 @@
+"""Prometheus metrics. A scrape only reads memory: what is asked of pools is asked in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, get_args
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import zvault
+from zvault.api.runs import Result
+from zvault.api.vaults import VaultDocument
+from zvault.core.diagnosis.write_drift import Cause
+from zvault.core.errors import Busy
+from zvault.core.replication.send_record import Fault
+from zvault.daemon.metrics.blockstore import blockstore_metrics
+from zvault.daemon.metrics.scrub import scrub_metrics
+from zvault.daemon.metrics.stalls import stalls_metrics
+from zvault.daemon.metrics.verification import verify_metrics
+from zvault.daemon.status import Status
+from zvault.ops.tuning.parameters import held_by
+
+HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
+"""zpoolconcepts(7)'s states of a pool; one series each, so that a rule can ask for the one it means."""
+
+
+FAULTS = get_args(Fault)
+"""Why an interrupted receive is given up."""
+
+CAUSES = get_args(Cause)
+"""What a vault's writes can drift in."""
+
+RESULTS = get_args(Result)
+"""How a run can end."""
+
+
+class Metrics(Collector):
+    """Everything worth an alert. Labels name backup, vault and dataset, never a snapshot."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+        self.vaults: list[VaultDocument] = []
+        self.reload_ok = True
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(self)
+
+    def text(self) -> bytes:
+        """The exposition, as ``/metrics`` serves it."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry on each scrape."""
+        yield InfoMetricFamily("zvault_build", "The running zvaultd.", value={"version": zvault.__version__})
+        yield _gauge(
+            "zvault_config_reload_success",
+            "Whether the newest configuration is in force.",
+            (),
+            [((), self.reload_ok)],
+        )
+        yield from self._backups()
+        yield from self._counters()
+        yield from self._vaults()
+        yield from scrub_metrics(self.status.context, self.status.runs.tallies.heals)
+        yield from verify_metrics(
+            self.status.context.env.config.backup, self.status.runs.proofs, self.status.runs.tallies.differing
+        )
+        yield from blockstore_metrics(self.vaults)
+        yield from stalls_metrics(self.status.stalls, self.status.context.env.config.vault)
+
+    def _backups(self) -> Iterator[Metric]:
+        backups = self.status.context.env.config.backup
+        documents = {name: self.status.backup(backup) for name, backup in backups.items()}
+        lags = [
+            ((name, dataset), lag, seconds)
+            for name in backups
+            for dataset, (lag, seconds) in self.status.dataset_lags(name).items()
+        ]
+        yield _gauge(
+            "zvault_backup_lag_seconds",
+            "Now minus creation of the newest source snapshot that is on the vault. Missing where unknown.",
+            ("backup", "dataset"),
+            [(labels, seconds) for labels, _, seconds in lags],
+        )
+        yield _gauge(
+            "zvault_backup_pending_snapshots",
+            "Snapshots of the source that the vault lacks.",
+            ("backup", "dataset"),
+            [(labels, lag.pending) for labels, lag, _ in lags],
+        )
+        now = self.status.context.env.clock.time()
+        yield _gauge(
+            "zvault_base_age_seconds",
+            "Now minus creation of the newest snapshot or bookmark that source and vault share. Missing where unknown.",
+            ("backup", "dataset"),
+            [(labels, now - lag.base if lag.base is not None else None) for labels, lag, _ in lags],
+        )
+        yield _gauge(
+            "zvault_backup_max_lag_seconds",
+            "The lag the configuration tolerates.",
+            ("backup",),
+            [((name,), backup.max_lag) for name, backup in backups.items()],
+        )
+        times: tuple[tuple[Literal["last_success", "last_run", "next_run"], str, str], ...] = (
+            (
+                "last_success",
+                "zvault_backup_last_success_timestamp_seconds",
+                "When the last run without fault ended.",
+            ),
+            ("last_run", "zvault_backup_last_run_timestamp_seconds", "When the last ended run began."),
+            ("next_run", "zvault_backup_next_run_timestamp_seconds", "When the next run is due."),
+        )
+        for key, metric, text in times:
+            yield _gauge(metric, text, ("backup",), [((name,), documents[name][key]) for name in backups])
+        yield _gauge(
+            "zvault_backup_running",
+            "Whether a run is in progress.",
+            ("backup",),
+            [((name,), documents[name]["run"] is not None) for name in backups],
+        )
+
+    def _counters(self) -> Iterator[Metric]:
+        tallies = self.status.runs.tallies
+        names = list(self.status.context.env.config.backup)
+        # increase() does not see a counter's first step where the series begins with it.
+        zero = dict.fromkeys(((name, result) for name in names for result in RESULTS), 0)
+        yield _counter(
+            "zvault_backup_runs", "Runs ended, by result.", ("backup", "result"), {**zero, **tallies.runs}
+        )
+        yield _counter(
+            "zvault_backup_failures",
+            "Runs that failed at least in part, by reason.",
+            ("backup", "reason"),
+            tallies.failures,
+        )
+        yield _counter(
+            "zvault_backup_retries",
+            "Times that a run waited and tried again what had failed.",
+            ("backup",),
+            {(name,): tallies.retries[name] for name in names},
+        )
+        yield _counter(
+            "zvault_transfer_bytes",
+            "Bytes streamed into the vault.",
+            ("backup",),
+            {(n,): v for n, v in tallies.bytes.items()},
+        )
+        yield _counter(
+            "zvault_transfer_seconds",
+            "Seconds spent streaming.",
+            ("backup",),
+            {(n,): v for n, v in tallies.seconds.items()},
+        )
+        yield _counter(
+            "zvault_resume_aborted",
+            "Interrupted receives given up instead of resumed, by reason.",
+            ("backup", "reason"),
+            {**dict.fromkeys(((name, fault) for name in names for fault in FAULTS), 0), **tallies.aborted},
+        )
+        yield _gauge(
+            "zvault_prune_over_limit_datasets",
+            "Datasets of which the last pruning pruned nothing because prune_limit held it back.",
+            ("backup", "side"),
+            [(labels, count) for labels, count in tallies.over_limit.items() if labels[0] in names],
+        )
+        yield _counter("zvault_pruned_snapshots", "Snapshots pruned.", ("backup", "side"), tallies.pruned)
+
+    def _vaults(self) -> Iterator[Metric]:
+        yield _gauge(
+            "zvault_device_up",
+            "Whether a device of the vault is connected and served.",
+            ("vault", "device"),
+            [((v["name"], d["name"]), d["state"] == "up") for v in self.vaults for d in v["devices"]],
+        )
+        yield _gauge(
+            "zvault_vault_up",
+            "Whether the vault is up: all devices and the pool.",
+            ("vault",),
+            [((v["name"],), v["state"] == "up") for v in self.vaults],
+        )
+        yield _gauge(
+            "zvault_pool_state",
+            "The state of an imported pool: 1 for the one it is in.",
+            ("vault", "pool", "state"),
+            [
+                ((v["name"], v["pool"], state.lower()), v["health"] == state)
+                for v in self.vaults
+                if v["health"] is not None
+                for state in HEALTH
+            ],
+        )
+        for key in ("size", "allocated", "free"):
+            yield _gauge(
+                f"zvault_pool_{key}_bytes",
+                f"The pool's {key}, as zpool list shows it; missing while it is not imported.",
+                ("vault", "pool"),
+                [((v["name"], v["pool"]), v[key]) for v in self.vaults],
+            )
+        yield _gauge(
+            "zvault_inhibitor_held",
+            "Whether a logind inhibitor is held for the vault.",
+            ("vault",),
+            [((vault.name,), vault.awake.held) for vault in self.status.lookout.vaults.all()],
+        )
+        yield _gauge(
+            "zvault_inhibitor_since_timestamp_seconds",
+            "When the vault's logind inhibitor was taken; missing while none is held.",
+            ("vault",),
+            [((vault.name,), vault.awake.since) for vault in self.status.lookout.vaults.all()],
+        )
+        yield from self._writes()
+        context = self.status.context
+        yield _gauge(
+            "zvault_tuning_leases",
+            "Module parameters of OpenZFS that are set for the vault, to be put back when it goes down.",
+            ("vault",),
+            [((name,), held_by(context.records.leases, name)) for name in context.env.config.vault],
+        )
+
+    def _writes(self) -> Iterator[Metric]:
+        """How a vault's writes fare, while streams go in."""
+        samples = self.status.context.activity.writes.samples
+        for name, text, key in (
+            ("request_bytes", "Size of the write request that a byte came in, on average", "request"),
+            ("write_wait_seconds", "What a write takes, with the time in OpenZFS's queue", "wait"),
+            ("request_seconds", "What a write request takes on the device", "disk_wait"),
+            ("txg_sync_seconds", "The longest sync of a transaction group", "sync"),
+        ):
+            values = [((vault,), getattr(sample, key)) for vault, sample in samples.items()]
+            yield _gauge(
+                f"zvault_vault_{name}", f"{text}, as last seen while streams go in.", ("vault",), values
+            )
+        vaults = self.status.context.env.config.vault
+        zero = dict.fromkeys(((vault, cause) for vault in vaults for cause in CAUSES), 0)
+        yield _counter(
+            "zvault_vault_drift",
+            "Runs in which a vault's writes drifted from what its profile is for, by what was seen first.",
+            ("vault", "reason"),
+            {**zero, **self.status.runs.tallies.drifts},
+        )
+
+
+def _gauge(
+    name: str, text: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float | None]]
+) -> GaugeMetricFamily:
+    """A gauge; what is unknown (None) has no sample, because missing is not zero."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in samples:
+        if value is not None:
+            family.add_metric(values, float(value))
+    return family
+
+
+def _counter(
+    name: str, text: str, labels: tuple[str, ...], samples: Mapping[Any, float]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, value in samples.items():
+        family.add_metric(values, float(value))
+    return family
+
+
+class MetricsServer:
+    """Serves ``/metrics`` on the configured address."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.address: str | None = None
+        self._runner: web.AppRunner | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Serve there from now on. Raises Busy when the port is in use."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise Busy(
+                f"metrics cannot be served on {host}:{port}",
+                error.strerror or str(error),
+                f"'ss -ltnp sport = :{port}' shows who listens there; set 'metrics' in [daemon] to a free port",
+            ) from None
+        self._runner = runner
+        self.address = f"{host}:{port}"
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+            self.address = None

@@ -1,0 +1,42 @@
+"""Metrics of what was proven, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from zvault.config.schema import Backup
+from zvault.core.integrity.verification import LEVELS, Level, Proof
+
+LABELS = ("backup", "level")
+
+
+def verify_metrics(
+    backups: Mapping[str, Backup],
+    proofs: Mapping[str, Mapping[Level, Proof]],
+    differing: Mapping[tuple[str, str], int],
+) -> Iterator[Metric]:
+    """When each level of each backup last passed, and how often it is to; missing where unknown or by hand only."""
+    proven = GaugeMetricFamily(
+        "zvault_verified_timestamp_seconds",
+        "When a level of a backup's verification last passed. Missing where it never did, or nobody knows.",
+        labels=LABELS,
+    )
+    wanted = GaugeMetricFamily(
+        "zvault_verify_max_age_seconds",
+        "How long a level's interval is. Missing where it is off.",
+        labels=LABELS,
+    )
+    failed = CounterMetricFamily(
+        "zvault_verify_failures", "Verifications that found a difference.", labels=LABELS
+    )
+    for name, backup in backups.items():
+        for level in LEVELS:
+            proof = proofs.get(name, {}).get(level)
+            if proof is not None and proof.proven is not None:
+                proven.add_metric((name, level), proof.proven)
+            if (every := backup.verify.interval(level)) is not None:
+                wanted.add_metric((name, level), every)
+            failed.add_metric((name, level), differing.get((name, level), 0))
+    yield from (proven, wanted, failed)

@@ -1,0 +1,1 @@
+"""What zvaultd watches and starts by itself: vaults, scrubs, verification, stalls, sleep."""

@@ -1,0 +1,30 @@
+"""What is known of a backup's proofs, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from zvault.api.status import ProofDocument
+from zvault.config.tables.verification import Verify
+from zvault.core.integrity.verification import Level, Proof, Result, aged
+
+_RESULTS: dict[str, Result] = {result: result for result in get_args(Result)}
+"""What a proof on the vault may say; another word is not known."""
+
+
+def proofs_document(config: Verify, proofs: Mapping[Level, Proof], now: float) -> dict[str, ProofDocument]:
+    """A backup's proofs, level by level; a level that is not known is left out.
+
+    ``max_age`` is its interval in seconds, None where it is done by hand only.
+    """
+    return {
+        level: {
+            "proven": proof.proven,
+            "tried": proof.tried,
+            "result": _RESULTS.get(proof.result),
+            "max_age": config.interval(level),
+            "told": aged(proof.proven, now),
+        }
+        for level, proof in proofs.items()
+    }

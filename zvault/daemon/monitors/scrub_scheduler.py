@@ -1,0 +1,254 @@
+"""Takes care of vaults: looks at scrubs and damage, has scrubs run when they are due, and heals where told to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from zvault.api.vaults import VaultDocument
+from zvault.config.schema import Vault
+from zvault.core.errors import Busy, Refused, ZvaultError
+from zvault.core.policy.backoff import delays
+from zvault.core.policy.scrub import Traffic, in_the_way, wanted
+from zvault.daemon.journald import about, log
+from zvault.daemon.runs import Runs
+from zvault.daemon.scheduler import Scheduler
+from zvault.ops.context import Context
+from zvault.ops.healing.damage import NAMED, name_damage
+from zvault.ops.healing.heal import Healing
+from zvault.ops.healing.scrub import Scrubbing, hold_scrubs
+from zvault.ops.outcome import Outcome
+from zvault.ops.state.pool_health import Condition
+from zvault.ops.vaults.health import look_at
+from zvault.ops.vaults.vault import Vaults
+from zvault.zfs.pool.scrub import Scrubber
+
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+"""Seconds after which a scrub that failed is tried again; they double."""
+
+
+@dataclass
+class Care:
+    """What is under way for one vault: a look at it, and when a scrub may be tried next (monotonic seconds).
+
+    ``healed_at`` is how many errors there were when it was last healed by itself: the same ones are not tried again.
+    ``begun`` is when the scrub began that zvault ran last, by the pool's word.
+    """
+
+    look: asyncio.Task[None] | None = None
+    due: float = 0.0
+    pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
+    healed_at: int = 0
+    begun: float | None = None
+    told: str = ""
+
+
+@dataclass
+class Caretaker:
+    """One for all vaults."""
+
+    context: Context
+    vaults: Vaults
+    runs: Runs
+    scheduler: Scheduler
+    _cares: dict[str, Care] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._since = self.context.env.clock.time()
+
+    def care(self, documents: Sequence[VaultDocument]) -> None:
+        """Look at the vaults that are up, and begin what is due. Never waits: each vault has a task of its own."""
+        for document in documents:
+            care = self._cares.setdefault(document["name"], Care())
+            if care.look is None or care.look.done():
+                care.look = asyncio.create_task(self._care(document, care), name=f"care {document['name']}")
+
+    async def _care(self, document: VaultDocument, care: Care) -> None:
+        name = document["name"]
+        try:
+            up = document["state"] == "up" and document["health"] in {"ONLINE", "DEGRADED"}
+            if up and not self.vaults[name].moving:
+                await self._seen(name, await look_at(self.context, name))
+            if document["state"] in {"up", "down"}:
+                await self._decide(self.context.env.vault(name), care, up=up)
+        except ZvaultError as error:
+            if str(error) != care.told:
+                log.warning("vault %s: %s", name, error, extra={"VAULT": name})
+            care.told = str(error)
+        except Exception:
+            log.exception("taking care of vault %s failed", name)
+
+    async def _seen(self, name: str, found: Condition) -> None:
+        """Name damage that is new."""
+        if found.errors and found.named != found.errors and self._work(name) is None:
+            await name_damage(self.context, self.context.env.vault(name))
+            say, known = about(name), self.context.records.conditions.get(name)
+            for one in known.damages[:NAMED] if known is not None else ():
+                say(f"damaged: {one}")
+
+    async def _decide(self, vault: Vault, care: Care, *, up: bool) -> None:
+        name = vault.name
+        found, keeper = self.context.records.conditions.get(name), self.vaults[name]
+        if found is None or self._work(name) is not None or self.runs.closed is not None or keeper.withheld:
+            return
+        if not found.errors:
+            care.healed_at = 0
+        env = self.context.env
+        why = wanted(vault.scrubs(), found.scan, found.since, env.clock.time(), env.zone)
+        if found.held and found.scan.state != "scanning":
+            why = None
+        obstacle = self.obstacle(name)
+        if why is not None and obstacle is not None:
+            if up and found.scan.state == "scanning":
+                # Left by a crash, or somebody else's: a pool goes on with it as soon as it is imported.
+                await Scrubber(self.context.clients.vault_zfs(vault).host).pause(keeper.config.pool)
+            self.context.records.conditions.pausing(name, obstacle if found.scan.open else "")
+        elif self._to_heal(vault, found, care):
+            care.healed_at = found.errors
+            self.heal(name)
+        elif why is not None and time.monotonic() >= care.due and not self._somebodys(found, care):
+            care.due = time.monotonic() + next(care.pauses)
+            about(name)(f"a scrub is due: {why}")
+            self.scrub(name, by_hand=False)
+
+    def _somebodys(self, found: Condition, care: Care) -> bool:
+        """Whether a scrub that goes was begun by somebody else under this daemon's eyes: then he waits for its end."""
+        scan = found.scan
+        seen = scan.state == "scanning" and scan.started is not None and scan.started >= self._since
+        return seen and scan.started != care.begun
+
+    def _to_heal(self, vault: Vault, found: Condition, care: Care) -> bool:
+        """Whether there is damage that is to be healed without being asked, and was not tried yet."""
+        new = found.errors > care.healed_at and bool(found.damages)
+        return new and vault.heal == "auto" and self._busy(vault.name) is None
+
+    def obstacle(self, name: str, *, by_hand: bool = False) -> str | None:
+        """Why no scrub of the vault may run at this moment, or None."""
+        if self.context.activity.asleep:
+            return "the host is about to sleep"
+        now, zone = self.context.env.clock.time(), self.context.env.zone
+        return in_the_way(
+            self.context.env.vault(name).scrubs(), self._traffic(name), now, zone, by_hand=by_hand
+        )
+
+    def _traffic(self, name: str) -> Traffic:
+        backups = [one for one, config in self.context.env.config.backup.items() if config.vault == name]
+        running = {
+            f"backup {one}"
+            for one in backups
+            if (run := self.runs.running(one)) is not None and run.waiting is None
+        }
+        running |= {user for user in self.vaults[name].users if user != f"scrub {name}"}
+        # Also while it waits for the vault to be free.
+        running |= {
+            f"heal {name}"
+            for run in self.runs.current.values()
+            if run.backup == name and run.trigger == "heal"
+        }
+        due = [(when, one) for one in backups if (when := self._next(one)) is not None]
+        when, first = min(due, default=(None, ""))
+        return Traffic(sorted(running), when, first)
+
+    def _next(self, backup: str) -> float | None:
+        """When a backup begins next: as scheduled, or to try again what failed."""
+        run = self.runs.running(backup)
+        times = [self.scheduler.next_run(backup), run.waiting if run is not None else None]
+        return min((when for when in times if when is not None), default=None)
+
+    def _busy(self, name: str) -> str | None:
+        """What a healing waits for between two streams: backups of the same vault."""
+        running = [user for user in self._traffic(name).running if user.startswith("backup ")]
+        return f"{running[0]} runs" if running else None
+
+    def _work(self, name: str) -> str | None:
+        """The run that scrubs or heals a vault at this moment."""
+        return next(
+            (
+                run.id
+                for run in self.runs.current.values()
+                if run.backup == name and run.trigger in {"scrub", "heal"}
+            ),
+            None,
+        )
+
+    def scrub(self, name: str, *, by_hand: bool = True) -> str:
+        """Start a scrub, or go on with one; its run's id. Raises NotFound, Busy, Refused as a run's start does.
+
+        Who asks for one while one runs by itself is given that, and no window binds it any more.
+        """
+        if by_hand and (now := self._work(name)) is not None and self.runs.current[now].trigger == "scrub":
+            self._asked.add(name)
+            return now
+        self._free(name)
+
+        async def work(run: str, vault: str, outcome: Outcome) -> None:
+            emit = self.runs.emitter(run, vault)
+            care = self._cares.setdefault(vault, Care())
+            try:
+                await Scrubbing(
+                    self.context,
+                    self.vaults,
+                    vault,
+                    lambda: self.obstacle(vault, by_hand=vault in self._asked),
+                    lambda: self.runs.closed,
+                    lambda found: vault in self._asked or self._still_due(vault, found),
+                    emit,
+                    outcome,
+                ).run()
+            finally:
+                self._asked.discard(vault)
+                known = self.context.records.conditions.get(vault)
+                care.begun = known.scan.started if known is not None else None
+            care.pauses = delays(FIRST_PAUSE, LONGEST_PAUSE)
+
+        run = self.runs.launch(name, "scrub", work)
+        if by_hand:
+            self._asked.add(name)
+        return run
+
+    def _still_due(self, name: str, found: Condition) -> bool:
+        now = self.context.env.clock.time()
+        return (
+            wanted(self.context.env.vault(name).scrubs(), found.scan, found.since, now, self.context.env.zone)
+            is not None
+        )
+
+    async def hold(self, name: str, *, stop: bool) -> Condition:
+        """Pause a vault's scrub until it is wanted again, or stop it."""
+        return await hold_scrubs(self.context, self.vaults, name, stop=stop)
+
+    def heal(self, name: str) -> str:
+        """Start to heal a vault; the run's id. Raises NotFound, Busy, Refused."""
+        self._free(name, but="scrub")
+        if self.context.env.vault(name).heal == "off":
+            raise Refused(
+                f"vault '{name}' is not healed",
+                'its configuration says heal = "off"',
+                'set heal = "by-hand", or "auto" (docs/how-to/heal.md)',
+            )
+
+        async def work(run: str, vault: str, outcome: Outcome) -> None:
+            emit = self.runs.emitter(run, vault)
+            await Healing(self.context, self.vaults, vault, lambda: self._busy(vault), emit, outcome).run()
+
+        return self.runs.launch(name, "heal", work)
+
+    def _free(self, name: str, but: str = "") -> None:
+        """Raises NotFound, and Busy where the vault is being scrubbed or healed."""
+        self.context.env.vault(name)
+        if (run := self._work(name)) is not None and self.runs.current[run].trigger != but:
+            what = "healed" if self.runs.current[run].trigger == "heal" else "scrubbed"
+            raise Busy(
+                f"vault '{name}' is already being {what}",
+                f"run {run} does it",
+                f"'zvaultctl follow {run}' shows it",
+            )
+
+    def close(self) -> None:
+        """End what is under way; what hangs in the kernel is left there."""
+        for care in self._cares.values():
+            if care.look is not None:
+                care.look.cancel()

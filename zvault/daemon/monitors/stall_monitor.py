@@ -1,0 +1,227 @@
+"""Listens for signs that a vault's storage stands still or gives errors, and tells whose it is.
+
+Three sources: the kernel's log, OpenZFS's events, and how long transaction groups are on their way, for the kernel
+soon tires of telling of hung tasks (hung_task_warnings). None of them is asked in a way that waits for a pool.
+What a daemon before this one has heard in the same boot is not told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from zvault.core.diagnosis.hung_tasks import LogReader
+from zvault.core.diagnosis.stalls import PATIENCE, Groups, Place, Sign, Stalls, owner
+from zvault.core.errors import ZvaultError
+from zvault.daemon.journald import log
+from zvault.ops.context import Context
+from zvault.ops.vaults.vault import ManagedVault, Vaults
+from zvault.system import kernel_log
+from zvault.system.process.line_follower import follow_lines
+from zvault.system.state_files import LeaseStore
+from zvault.zfs.pool import events
+from zvault.zfs.pool.statistics import groups_argv, parse_syncing
+
+LOOK_EVERY = 15.0
+"""Seconds between looks at transaction groups."""
+
+DEADLINE = 10.0
+"""Seconds for each short program."""
+
+AGAIN = 60.0
+"""Seconds until OpenZFS's events are asked for again where they cannot be had."""
+
+TIMEOUT = Path("/proc/sys/kernel/hung_task_timeout_secs")
+SYS_CLASS = Path("/sys/class/block")
+
+
+class StallWatch:
+    """Fills ``stalls`` and the journal for as long as ``watch`` runs."""
+
+    def __init__(self, context: Context, vaults: Vaults, stalls: Stalls) -> None:
+        self.context = context
+        self.vaults = vaults
+        self.stalls = stalls
+        self._store = LeaseStore(context.env.paths.run / "heard")
+        self._heard = heard(self._store)
+        self._signs: asyncio.Queue[tuple[Sign, Heard]] = asyncio.Queue()
+        self._reader = LogReader()
+        self._events = events.EventReader()
+        self._on_their_way = Groups()
+
+    async def watch(self) -> None:
+        """Listen for ever."""
+        async with asyncio.TaskGroup() as group:
+            for work in (self._kernel(), self._openzfs(), self._groups(), self._tell()):
+                group.create_task(work)
+
+    # The kernel's log
+
+    async def _kernel(self) -> None:
+        try:
+            listening = kernel_log.KernelLog()
+        except OSError as error:
+            log.warning("the kernel's log cannot be read, so hung tasks are not told: %s", error)
+            return
+        try:
+            if self._heard.record is None:
+                # The first of this boot: what was before is nobody's.
+                self._heard.record = max((record.number for record in listening.read()), default=-1)
+                self._write(self._heard)
+            await kernel_log.follow(listening, self._hear_record, lambda: self._put(self._reader.flush()))
+        finally:
+            listening.close()
+
+    def _hear_record(self, record: kernel_log.Record) -> None:
+        if record.kernel and self._heard.record is not None and record.number > self._heard.record:
+            self._heard.record = record.number
+            self._put(self._reader.feed(record.text))
+
+    # OpenZFS's events
+
+    async def _openzfs(self) -> None:
+        complaint = ""
+        while True:
+            began = time.monotonic()
+            try:
+                await follow_lines(events.follow_argv(), self._hear_event)
+            except ZvaultError as error:
+                # One that ran for a while was interrupted, as it is when the host sleeps; the next misses nothing.
+                at_once = time.monotonic() - began < AGAIN and not self.context.activity.asleep
+                if at_once and str(error) != complaint:
+                    log.warning("OpenZFS's events cannot be followed: %s", error)
+                complaint = str(error) if at_once else ""
+            await asyncio.sleep(AGAIN)
+
+    def _hear_event(self, line: str) -> None:
+        event = self._events.feed(line)
+        if event is not None and event.after(self._heard.event, self._heard.newest):
+            self._heard.event, self._heard.newest = event.number, event.time
+            if (sign := events.sign_of(event)) is not None:
+                self._put([sign])
+
+    # Transaction groups
+
+    async def _groups(self) -> None:
+        while True:
+            limit = patience()
+            for vault, (number, seconds) in (await self._syncing()).items():
+                sign = self._on_their_way.note(self.context.env.vault(vault).pool, number, seconds, limit)
+                self._put([sign] if sign is not None else [])
+            await asyncio.sleep(min(LOOK_EVERY, limit))
+
+    async def _syncing(self) -> dict[str, tuple[int, float]]:
+        """The oldest transaction group of each vault that is being written out, and for how long."""
+        found = {}
+        for vault in self._here():
+            try:
+                said = await self.context.env.runner.run(
+                    groups_argv(vault.config.pool), deadline=DEADLINE, check=False
+                )
+            except ZvaultError:
+                continue
+            if said.returncode == 0 and (oldest := parse_syncing(said.stdout, _since_boot())) is not None:
+                found[vault.name] = oldest
+        return found
+
+    # Whose it is
+
+    def _put(self, signs: Iterable[Sign]) -> None:
+        for sign in signs:
+            self._signs.put_nowait((sign, replace(self._heard)))
+
+    async def _tell(self) -> None:
+        while True:
+            sign, heard_so_far = await self._signs.get()
+            vault = await self._owner(sign)
+            if vault is not None or sign.zfs:
+                self._note(vault, sign)
+            self._write(heard_so_far)
+
+    def _write(self, heard_so_far: Heard) -> None:
+        """Note how far the sources were heard, once all that came of it is told."""
+        try:
+            self._store.put("stalls", asdict(heard_so_far))
+        except OSError as error:
+            log.warning("cannot note how far the kernel's log was read: %s", error)
+
+    def _note(self, vault: str | None, sign: Sign) -> None:
+        text = self.stalls.note(vault, sign, self.context.env.clock.time())
+        if text is not None:
+            log.error("%s", text, extra={"VAULT": vault, "STALL": sign.kind})
+
+    async def _owner(self, sign: Sign) -> str | None:
+        places = [
+            Place(vault.name, vault.config.pool, devices_of(vault.lease.paths())) for vault in self._here()
+        ]
+        found = owner(sign, places)
+        if found is not None or sign.pid is None:
+            return found
+        waiting = {
+            vault: seconds
+            for vault, (_, seconds) in (await self._syncing()).items()
+            if seconds > patience() / 2
+        }
+        return owner(sign, places, await self._words(sign.pid), waiting)
+
+    def _here(self) -> list[ManagedVault]:
+        """The vaults on this host: what its kernel says is of no other."""
+        return [vault for vault in self.vaults.all() if vault.config.host is None]
+
+    async def _words(self, pid: int) -> list[str]:
+        """A process's command line. Asking for it may wait for the process, so a child does."""
+        try:
+            said = await self.context.env.runner.run(
+                ["cat", f"/proc/{pid}/cmdline"], deadline=DEADLINE, check=False
+            )
+        except ZvaultError:
+            return []
+        return said.stdout.split("\0")[1:]
+
+
+@dataclass
+class Heard:
+    """How far the sources were heard: the log's newest record, and the newest event's number and time.
+
+    ``newest`` is in nanoseconds since the epoch. None: nothing of that was heard in this boot.
+    """
+
+    record: int | None
+    event: int | None
+    newest: int
+
+
+def heard(store: LeaseStore) -> Heard:
+    """As far as a daemon of this boot has heard; without one, nothing that was before now is told."""
+    kept = store.get("stalls")
+    if kept is None or kept["stale"]:
+        return Heard(None, None, time.time_ns())
+    return Heard(kept["record"], kept["event"], kept["newest"])
+
+
+def patience() -> float:
+    """Seconds that a wait may take before the kernel calls a task hung; what that is by default where it never does."""
+    try:
+        return float(TIMEOUT.read_text(encoding="ascii")) or PATIENCE
+    except (OSError, ValueError):
+        return PATIENCE
+
+
+def devices_of(paths: Sequence[str], sys_class: Path = SYS_CLASS) -> set[str]:
+    """The kernel's names of block devices and of all below them: bcache0 lies on nbd0."""
+    found: set[str] = set()
+    names = [Path(path).name for path in paths]
+    while names:
+        name = names.pop()
+        if name not in found:
+            found.add(name)
+            names += [below.name for below in (sys_class / name / "slaves").glob("*")]
+    return found
+
+
+def _since_boot() -> int:
+    """Nanoseconds as OpenZFS counts them: gethrtime() is the raw monotonic clock (include/os/linux/spl/sys/time.h)."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

@@ -1,0 +1,170 @@
+"""Keeps an eye on the vaults: what was last seen of each, what changed for worse or better, and repairs what broke.
+
+A look at a vault asks systemd and the kernel, and may still wait for a device that is lost (``zpool list`` does while
+a pool is exported). So nobody here waits long for a look: where one does not come back what was seen last is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from zvault.api.vaults import VaultDocument
+from zvault.core.errors import DeviceGone, ZvaultError
+from zvault.core.policy.backoff import delays
+from zvault.daemon import journald
+from zvault.daemon.journald import log
+from zvault.ops.report import own_document, unknown_document, vault_document
+from zvault.ops.vaults.vault import ManagedVault, Vaults
+from zvault.system.tasks import cancel
+
+LOOK_EVERY = 5.0
+"""Seconds between looks of its own accord, for the metrics, the journal, and to see that something can be repaired."""
+
+PATIENCE = 0.8
+"""Seconds to wait for a look before what was seen last is told instead."""
+
+CHANGED_PATIENCE = 2.5
+"""The same where the vault has come up or gone down since."""
+
+STALE = 10.0
+"""Seconds after which a vault that cannot be looked at counts as gone; so long the first look at it is waited for."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
+"""Seconds between two tries to repair a vault, which double."""
+
+
+@dataclass
+class Sight:
+    """One vault as it was seen last (``at``, monotonic seconds), and a look that has not come back, and when it began.
+
+    ``told`` is what was wrong with it when the journal was told.
+    """
+
+    document: VaultDocument
+    at: float
+    seen: bool = False
+    late: asyncio.Task[VaultDocument] | None = None
+    begun: float = 0.0
+    told: str = ""
+
+
+@dataclass
+class Repair:
+    """When to try next (monotonic seconds), how long to pause after that, and what was in the way."""
+
+    due: float = 0.0
+    pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
+    why: str = ""
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass
+class Lookout:
+    """Looks at all vaults again and again, and for whoever asks."""
+
+    vaults: Vaults
+    _sights: dict[str, Sight] = field(default_factory=dict)
+    _repairs: dict[str, Repair] = field(default_factory=dict)
+
+    async def documents(self) -> list[VaultDocument]:
+        """All vaults as they are now, side by side; one that cannot be looked at as it was seen last."""
+        return await self._documents(self.vaults.all())
+
+    async def _documents(self, vaults: Sequence[ManagedVault]) -> list[VaultDocument]:
+        return await asyncio.gather(*map(self._document, vaults))
+
+    async def _document(self, vault: ManagedVault) -> VaultDocument:
+        sight = self._sights.get(vault.name)
+        if sight is None:
+            sight = self._sights[vault.name] = Sight(unknown_document(vault), time.monotonic())
+        if sight.late is not None and (sight.late.done() or sight.begun < vault.changed):
+            sight.late.cancel()
+            sight.late = None
+        if sight.late is None:
+            sight.begun = time.monotonic()
+            look = asyncio.ensure_future(self._look(vault, sight))
+            done, _ = await asyncio.wait({look}, timeout=self._patience(vault, sight))
+            if done:
+                return look.result()
+            sight.late = look
+        age = time.monotonic() - sight.at
+        known: VaultDocument = {**sight.document, **own_document(vault)}
+        if vault.error is not None:
+            known["error"] = vault.error.as_dict()
+        if age < STALE:
+            return known
+        silent = DeviceGone(
+            f"vault '{vault.name}' cannot be looked at",
+            f"the kernel has not answered for {age:.0f} s",
+            "see 'zpool status' and the kernel's log; what is shown is how it was before",
+        )
+        return {**known, "state": "gone", "error": silent.as_dict()}
+
+    def _patience(self, vault: ManagedVault, sight: Sight) -> float:
+        if not sight.seen:
+            return STALE
+        return PATIENCE if sight.at > vault.changed else CHANGED_PATIENCE
+
+    async def _look(self, vault: ManagedVault, sight: Sight) -> VaultDocument:
+        sight.document = await vault_document(vault)
+        sight.at, sight.seen = time.monotonic(), True
+        return sight.document
+
+    async def watch(self) -> list[VaultDocument]:
+        """Look, tell the journal what changed, and repair what can be repaired; the result is what was seen."""
+        vaults = self.vaults.all()
+        documents = await self._documents(vaults)
+        for vault, document in zip(vaults, documents, strict=True):
+            if not vault.moving:
+                self._tell(document, self._sights[vault.name])
+            self._look_after(vault)
+        return documents
+
+    def _tell(self, document: VaultDocument, sight: Sight) -> None:
+        now, before = trouble(document), sight.told
+        fields = {"VAULT": document["name"]}
+        if now and now != before:
+            log.error("vault %s: %s", document["name"], now, extra=fields)
+        elif before and not now:
+            log.info("vault %s is well again", document["name"], extra=fields)
+        sight.told = now
+
+    def _look_after(self, vault: ManagedVault) -> None:
+        repair = self._repairs.setdefault(vault.name, Repair())
+        if (repair.task is None or repair.task.done()) and time.monotonic() >= repair.due:
+            repair.task = asyncio.create_task(self._repair(vault, repair), name=f"repair {vault.name}")
+
+    async def _repair(self, vault: ManagedVault, repair: Repair) -> None:
+        try:
+            await vault.repair(journald.about(vault.name))
+        except ZvaultError as error:
+            if str(error) != repair.why:
+                fields = {"VAULT": vault.name}
+                log.warning("vault %s cannot be repaired yet: %s", vault.name, error, extra=fields)
+            repair.why = str(error)
+            repair.due = time.monotonic() + next(repair.pauses)
+        except Exception:
+            log.exception("repairing vault %s failed", vault.name)
+            repair.due = time.monotonic() + LONGEST_PAUSE
+        else:
+            repair.why, repair.pauses = "", delays(FIRST_PAUSE, LONGEST_PAUSE)
+
+    async def close(self) -> None:
+        """End what is under way; what hangs in the kernel is left there."""
+        tasks = [sight.late for sight in self._sights.values()] + [m.task for m in self._repairs.values()]
+        await cancel(*(task for task in tasks if task is not None))
+
+
+def trouble(document: VaultDocument) -> str:
+    """What is wrong with a vault's storage, in words; nothing is if it is only down, or on its way up or down."""
+    lost = [device for device in document["devices"] if device["state"] == "gone"]
+    health = document["health"]
+    words = [f"{device['name']} is gone: {device['detail']}" for device in lost]
+    if health not in (None, "ONLINE"):
+        words.append(f"its pool {document['pool']} is {health}")
+    if not words and document["state"] == "gone" and document["error"] is not None:
+        words.append(f"{document['error']['what']}: {document['error']['why']}")
+    return "; ".join(words)

@@ -1,0 +1,126 @@
+"""Verifications as the daemon runs them: when each level is due, by hand, and out of the way of backups."""
+
+from __future__ import annotations
+
+import asyncio
+
+from zvault.core.errors import Busy, Refused, ZvaultError
+from zvault.core.integrity.verification import LEVELS, Level, Proof, due
+from zvault.daemon.history import ASIDE
+from zvault.daemon.journald import log
+from zvault.daemon.runs import Runs
+from zvault.ops.context import Context
+from zvault.ops.outcome import Outcome
+from zvault.ops.restore.files import FilesRequest, restore_files
+from zvault.ops.vaults.vault import Vaults
+from zvault.ops.verification.verify import Verification
+
+LOOK_EVERY = 30.0
+"""Seconds between looks at what is due."""
+
+GIVE_WAY_EVERY = 1.0
+
+REST = 3600.0
+"""Seconds before one that is due is tried again."""
+
+TRIGGER = "verify"
+
+
+class Proving:
+    """Starts verifications, by hand and by their intervals; and rescues of files."""
+
+    def __init__(self, context: Context, vaults: Vaults, runs: Runs) -> None:
+        self.context = context
+        self.vaults = vaults
+        self.runs = runs
+        self._began: dict[tuple[str, Level], float] = {}
+
+    def verify(self, backup: str, level: str) -> str:
+        """Start a verification and return the run's id. Raises NotFound, Busy, Refused."""
+        self.context.env.backup(backup)
+        chosen: Level | None = next((one for one in LEVELS if one == level), None)
+        if chosen is None:
+            raise Refused(
+                f"there is no level '{level}'", f"there are {', '.join(LEVELS)}", "as in --level sample"
+            )
+        busy = next(
+            (run for run in self.runs.current.values() if (run.backup, run.trigger) == (backup, TRIGGER)),
+            None,
+        )
+        if busy is not None:
+            raise Busy(
+                f"backup '{backup}' is being verified",
+                f"run {busy.id} does it",
+                f"'zvaultctl follow {busy.id}'",
+            )
+
+        async def work(run: str, name: str, outcome: Outcome) -> None:
+            emit = self.runs.emitter(run, name)
+            one = Verification(self.context, self.vaults, name, chosen, emit, lambda: self._give_way(name))
+            try:
+                await one.execute()
+            finally:
+                outcome.datasets, outcome.bytes = one.found.datasets, one.found.bytes
+                if one.proofs:
+                    self.runs.proofs[name] = one.proofs
+            if one.found.unproven:
+                outcome.result = "partial"
+
+        return self.runs.launch(backup, TRIGGER, work)
+
+    def restore_files(self, wanted: FilesRequest) -> str:
+        """Start to copy files out of a snapshot, and return the run's id."""
+        self.context.env.backup(wanted.request.backup)
+
+        async def work(run: str, backup: str, outcome: Outcome) -> None:
+            done = await restore_files(self.context, self.vaults, wanted, self.runs.emitter(run, backup))
+            outcome.datasets, outcome.bytes = 1, done.plan.bytes
+            outcome.fall_short(done.error)
+
+        return self.runs.launch(wanted.request.backup, "restore", work)
+
+    async def _give_way(self, backup: str) -> None:
+        """Wait while a backup into the same vault runs."""
+        vault = self.context.env.backup(backup).vault
+        while tasks := self._at_work(vault):
+            # One that waits to try again does not end, and is not at work either.
+            await asyncio.wait(tasks, timeout=GIVE_WAY_EVERY)
+
+    def _at_work(self, vault: str) -> set[asyncio.Task[None]]:
+        runs = (run for run in self.runs.current.values() if run.trigger not in ASIDE and run.waiting is None)
+        return {run.task for run in runs if self._into(run.backup) == vault}
+
+    def _into(self, backup: str) -> str | None:
+        known = self.context.env.config.backup.get(backup)
+        return known.vault if known is not None else None
+
+    async def look(self) -> None:
+        """Start what is due the longest, one a vault."""
+        taken = {self._into(run.backup) for run in self.runs.current.values()}
+        for _, backup, level in sorted(self._due(), reverse=True):
+            vault = self.context.env.backup(backup).vault
+            if vault in taken:
+                continue
+            taken.add(vault)
+            self._began[backup, level] = self.context.env.clock.time()
+            try:
+                self.verify(backup, level)
+            except ZvaultError as error:
+                log.warning("%s", error, extra={"BACKUP": backup})
+
+    def _due(self) -> list[tuple[float, str, Level]]:
+        """What is due, by how many seconds. GUIDs are compared in each run, and not here."""
+        now = self.context.env.clock.time()
+        found: list[tuple[float, str, Level]] = []
+        for name, config in self.context.env.config.backup.items():
+            proofs = self.runs.proofs.get(name, {})
+            since = proofs.get("guids", Proof()).since
+            for level in LEVELS:
+                if level == "guids" or since is None:
+                    continue
+                late = due(proofs.get(level, Proof()), config.verify.interval(level), since, now)
+                # One that could not be carried out left no proof, and is not tried all the time.
+                rests = 0 <= now - self._began.get((name, level), 0.0) < REST
+                if late is not None and late >= 0 and not rests:
+                    found.append((late, name, level))
+        return found

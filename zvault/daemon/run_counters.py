@@ -1,0 +1,46 @@
+"""Counters since the daemon started, for the metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from zvault.api.events import Event
+
+
+@dataclass
+class Tallies:
+    """What happened so far; keys begin with the backup's name."""
+
+    runs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    retries: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
+    pruned: Counter[tuple[str, str]] = field(default_factory=Counter)
+    aborted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    drifts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    heals: Counter[tuple[str, str]] = field(default_factory=Counter)
+    differing: Counter[tuple[str, str]] = field(default_factory=Counter)
+    over_limit: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def count(self, event: Event) -> None:
+        """Take an event of a run in."""
+        backup = event["backup"]
+        match event["event"]:
+            case "transfer-finished":
+                self.bytes[backup] += event["bytes"]
+                self.seconds[backup] = self.seconds.get(backup, 0.0) + event["seconds"]
+            case "resume-aborted":
+                self.aborted[backup, event["reason"]] += 1
+            case "warning" if "drift" in event:
+                self.drifts[event["vault"], event["drift"]] += 1
+            case "verified" if event["result"] == "differs":
+                self.differing[backup, event["level"]] += 1
+            case "retry":
+                self.retries[backup] += 1
+            case "run-finished" if event["trigger"] == "heal" and (event["datasets"] or event["error"]):
+                ended = {"ok": "healed", "partial": "partial"}
+                self.heals[backup, ended.get(event["result"], "failed")] += 1
+            case "pruned":
+                self.pruned[backup, event["side"]] += event["count"]

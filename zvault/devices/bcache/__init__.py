@@ -1,0 +1,1 @@
+"""bcache: a fast local device in front of a slow one."""

@@ -1,0 +1,295 @@
+"""bcache as a layer: a fast local device in front of a slow one (kernel, Documentation/admin-guide/bcache.rst).
+
+The kernel keeps all of it below ``/sys/block/BACKING/bcache`` and ``/sys/fs/bcache/SET``; both devices carry a
+superblock. udev registers whatever has one as soon as it appears, so each step may find itself done. A backing
+device that belongs to a cache does not run without it, and zvault never forces it: what was not yet written back
+is in the cache only. Going down, the cache is written back first; it stays attached, and warm for the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from zvault.config.tables.device import Device
+from zvault.config.tables.device_parts import Cache
+from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
+from zvault.devices.bcache import superblock
+from zvault.devices.bcache import sysfs as files
+from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
+from zvault.devices.nbd.connection import held
+from zvault.system.process.runner import Runner
+from zvault.system.systemd_units import UnitState
+
+SECTOR = 512
+
+STOP_DEADLINE = 60.0
+POLL = 0.1
+FLUSH = 3600.0
+"""Seconds a write-back may take, where the lease does not say."""
+FLUSH_POLL = 0.5
+FLUSH_TELL = 10.0
+FLUSH_STALL = 150.0
+"""Seconds without progress after which a write-back is given up; longer than a request may take to fail."""
+
+WRITEBACK = {"writeback_percent": "10", "writeback_delay": "1", "writeback_running": "1"}
+"""The first is the kernel's own. Its delay is 30 s, and a wait that has begun nothing ends: up to 30 s more for every
+teardown (bch_writeback_thread in drivers/md/bcache/writeback.c, and seen in the lab). A pool gains little from it:
+ZFS hardly ever writes to the same place twice."""
+AT_ONCE = {"writeback_percent": "0", "writeback_delay": "0", "writeback_running": "1"}
+
+
+class Bcache:
+    """See layer.Layer. In the lease: both devices, the set, the bcache device, how long a write-back may take."""
+
+    def __init__(self, runner: Runner, hurried: Callable[[], bool] = lambda: False) -> None:
+        self.runner = runner
+        self.hurried = hurried
+
+    def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
+        """It is all in the kernel."""
+        return None
+
+    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
+        """By the kernel's files."""
+        if not data:
+            return Found()
+        backing, cache = _backing(data), data.get("cache", "")
+        if not files.folder(backing).exists():
+            return files.stopped(backing, data.get("device"))
+        name = files.device(backing)
+        if name is None:
+            return Found("partial", f"{backing} waits for its cache {cache}", present=True)
+        size = int(files.read(files.SYS_BLOCK / name / "size") or 0) * SECTOR
+        found = Found("up", "", f"/dev/{name}", size, present=True)
+        if files.read(files.folder(backing) / "io_disable") == "1":
+            return replace(found, state="gone", detail=f"{name} stopped after too many errors")
+        if files.read(files.folder(backing) / "state") in files.ATTACHED:
+            return found
+        # It runs on without a cache that broke; one that never had its cache is not done, and nobody has it.
+        path = found.path if data.get("device") else None
+        return replace(found, state="partial", detail=f"{name} runs without its cache {cache}", path=path)
+
+    def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
+        """Both superblocks."""
+        backing, cache = superblock.commands(below, _cache(device).bcache)
+        return [
+            Step("if it holds nothing, make it a backing device", backing),
+            Step("if it holds nothing and is no cache yet, make it one", cache),
+        ]
+
+    async def check(self, device: Device) -> None:
+        """make-bcache, the kernel's bcache, and the cache device."""
+        await self.runner.run(["make-bcache", "--help"], deadline=10, check=False)
+        if not files.in_kernel():
+            result = await self.runner.run(["modprobe", "bcache"], deadline=30, check=False)
+            if result.returncode != 0:
+                raise ToolMissing(
+                    "the kernel has no bcache",
+                    result.complaint(),
+                    "install a kernel that has the bcache module",
+                )
+        cache = _cache(device)
+        if not _is_device(cache.bcache):
+            raise DeviceGone(
+                f"the cache device {cache.bcache} is not there",
+                "it may hold what was never written to the slow device, so zvault does not go on without it",
+                "bring it back, or correct 'cache' in zvault.toml",
+            )
+
+    async def settle(self, slot: Slot, data: Data) -> bool:
+        """What a crash can leave on its way ends within moments by itself."""
+        return False
+
+    async def up(self, job: Job) -> str:
+        """Format what is new, register both devices, attach the one to the other, set the mode."""
+        cache, backing = _cache(job.device), Path(job.below).name
+        data: Data = {"below": job.below, "cache": cache.bcache, "flush": cache.flush}
+        job.write(data)
+        if files.read(files.folder(backing) / "state") not in files.ATTACHED:
+            await superblock.format_new(job, cache, self.runner)
+        data["cset"] = await self._register_cache(cache.bcache)
+        job.write(data)
+        if not files.folder(backing).exists():
+            await self._register(job.below)
+        await files.until(
+            lambda: files.device(backing) is not None,
+            f"{job.below} does not come up behind its cache {cache.bcache}",
+            "see the kernel's log",
+        )
+        await self._attach(backing, data["cset"])
+        job.write({**data, "device": files.device(backing)})
+        await self._set(backing, cache)
+        job.say(f"/dev/{files.device(backing)} is {job.below} behind the cache {cache.bcache} ({cache.mode})")
+        return f"/dev/{files.device(backing)}"
+
+    async def adjust(self, job: Job) -> None:
+        """Attach its cache again if it was lost, and set the mode."""
+        cache, backing = _cache(job.device), _backing(job.had)
+        data = {**job.had, "flush": cache.flush, "device": files.device(backing)}
+        try:
+            data["cset"] = await self._register_cache(cache.bcache)
+            await self._attach(backing, data["cset"])
+        except (ToolFailed, DeviceGone, DeadlineExceeded) as error:
+            job.say(f"/dev/{files.device(backing)} goes on without its cache: {error}")
+        job.write(data)
+        await self._set(backing, cache)
+
+    async def cut_off(self, data: Data) -> None:
+        """It ends when who has it open closes it; what is in the cache stays there."""
+        if data and files.folder(_backing(data)).exists():
+            with suppress(ToolFailed, DeadlineExceeded):
+                await files.write(self.runner, files.folder(_backing(data)) / "stop", "1")
+
+    async def rest(self, data: Data, *, resting: bool) -> None:
+        """What is in the cache can wait there; a request below that sleep comes into could keep the host awake.
+
+        What is collected already (up to 500 extents) is still written: read_dirty in drivers/md/bcache/writeback.c does
+        not look at it.
+        """
+        if data and (file := files.folder(_backing(data)) / "writeback_running").exists():
+            with suppress(ToolFailed):  # it may be on its way down, and vanish
+                await files.write(self.runner, file, "0" if resting else "1")
+
+    async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
+        """Write the cache back, stop the device, and wait until the kernel has released what is below."""
+        backing, cache = _backing(data), data.get("cache", "")
+        cset = data.get("cset") or files.set_of(backing) or await self._set_on(cache)
+        if files.folder(backing).exists():
+            if not (lost or self.hurried()) and files.device(backing) is not None:
+                await self._write_back(backing, data, say)
+            if files.read(files.folder(backing) / "state") == "dirty":
+                dirty = files.read(files.folder(backing) / "dirty_data")
+                say(f"{dirty} that {backing} lacks stay in the cache {cache}")
+            await files.write(self.runner, files.folder(backing) / "stop", "1")
+        await self._released(backing, data.get("device"), lost)
+        await self._stop_set(cset, say)
+
+    async def _set_on(self, cache: str) -> str | None:
+        """The set of a cache that was about to be registered."""
+        found = await superblock.read(cache, self.runner) if cache else None
+        return found.cset if found is not None else None
+
+    def leftover(self, data: Data) -> str | None:
+        """Nothing of it outlives it."""
+        return None
+
+    # The kernel
+
+    async def _register(self, path: str) -> None:
+        """Have the kernel look at a device; it may know it already."""
+        file = files.SETS / "register_quiet"
+        await files.write(self.runner, file, path, deadline=files.REGISTER_DEADLINE)
+
+    async def _register_cache(self, path: str) -> str:
+        """Have the kernel know the cache; the result is its set."""
+        found = await superblock.read(path, self.runner)
+        if found is None:
+            raise DeviceGone(
+                f"{path} is no cache any more", "it has no superblock", "see what happened to it"
+            )
+        if not (files.SETS / found.cset).exists():
+            await self._register(path)
+        await files.until(
+            (files.SETS / found.cset).exists, f"the cache {path} does not come up", "see the kernel's log"
+        )
+        return found.cset
+
+    async def _attach(self, backing: str, cset: str) -> None:
+        if files.read(files.folder(backing) / "state") == "no cache":
+            attach = files.folder(backing) / "attach"
+            await files.write(self.runner, attach, cset, deadline=files.REGISTER_DEADLINE)
+        await files.until(
+            lambda: files.read(files.folder(backing) / "state") in files.ATTACHED,
+            f"{backing} is not attached to its cache",
+            "see the kernel's log",
+        )
+
+    async def _set(self, backing: str, cache: Cache) -> None:
+        wanted = {"cache_mode": cache.mode, **WRITEBACK}
+        if cache.sequential_cutoff is not None:
+            wanted["sequential_cutoff"] = str(cache.sequential_cutoff)
+        for name, value in wanted.items():
+            now = files.read(files.folder(backing) / name) or ""
+            if value not in (now, *re.findall(r"\[(.+?)\]", now)):
+                await files.write(self.runner, files.folder(backing) / name, value)
+
+    async def _write_back(self, backing: str, data: Data, say: Say) -> None:
+        """Until the kernel calls it clean: what counts is ``state``, which is in the superblock then.
+
+        Not where the host is going down meanwhile: what is left waits in the cache.
+        """
+        folder, name = files.folder(backing), files.device(backing)
+        began = moved = told = time.monotonic()
+        least: str | None = None
+        for setting, value in AT_ONCE.items():
+            await files.write(self.runner, folder / setting, value)
+        while files.read(folder / "state") == "dirty" and not self.hurried():
+            now, dirty = time.monotonic(), files.read(folder / "dirty_data")
+            if dirty != least:
+                least, moved = dirty, now
+            if now - began >= data.get("flush", FLUSH) or now - moved >= FLUSH_STALL:
+                for setting, value in WRITEBACK.items():
+                    await files.write(self.runner, folder / setting, value)
+                raise Busy(
+                    f"/dev/{name} cannot be taken down: {dirty} are in its cache only",
+                    f"they were not written back to {backing} within {now - began:.0f} s; all of it stays up",
+                    "see that the device below answers, then take the vault down again; 'flush' in its 'cache'"
+                    " says how long that may take",
+                )
+            if now - told >= FLUSH_TELL:
+                told = now
+                say(f"/dev/{name}: {dirty} are still to be written back to {backing}")
+            await asyncio.sleep(FLUSH_POLL)
+
+    async def _released(self, backing: str, name: str | None, lost: bool) -> None:
+        """Wait until bcache has closed the device below.
+
+        Its files vanish earlier, while it may still write. It closes the device last of all, after it has logged
+        "bcache_device_free() bcacheN stopped" (cached_dev_free in drivers/md/bcache/super.c).
+        """
+        give_up = time.monotonic() + STOP_DEADLINE
+        there = [files.folder(backing), *([files.SYS_BLOCK / name / "slaves" / backing] if name else [])]
+        while any(path.exists() for path in there) or (
+            not lost and await held(f"/dev/{backing}", self.runner)
+        ):
+            if time.monotonic() >= give_up:
+                raise DeviceGone(
+                    f"bcache does not release /dev/{backing}",
+                    f"it was told to stop {STOP_DEADLINE:g} s ago",
+                    "see the kernel's log, and what has its device open",
+                )
+            await asyncio.sleep(POLL)
+
+    async def _stop_set(self, cset: str | None, say: Say) -> None:
+        """Release the cache device too, unless it serves others."""
+        if cset is None or not (files.SETS / cset).exists():
+            return
+        if any(re.fullmatch(r"(bdev|volume)\d+", path.name) for path in (files.SETS / cset).iterdir()):
+            return
+        await files.write(self.runner, files.SETS / cset / "stop", "1")
+        try:
+            await files.until(lambda: not (files.SETS / cset).exists(), "the cache is not released", "")
+        except DeviceGone:
+            say(f"the cache set {cset} takes its time to stop")
+
+
+def _cache(device: Device) -> Cache:
+    if device.cache is None:
+        raise ValueError("only a device with a cache has this layer")
+    return device.cache
+
+
+def _is_device(path: str) -> bool:
+    """By the name only: nothing is asked of the device."""
+    return Path(path).is_block_device()
+
+
+def _backing(data: Data) -> str:
+    """The name of the device below."""
+    return Path(data["below"]).name

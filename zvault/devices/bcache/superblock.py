@@ -1,0 +1,123 @@
+"""bcache's superblocks: what two devices are, and making them a backing device and its cache where they are blank."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from zvault.config.tables.device_parts import Cache
+from zvault.core.errors import DeviceGone, NotFound, Refused
+from zvault.devices.blank import blank
+from zvault.devices.layer import Job
+from zvault.system.process.runner import Runner
+
+SECTOR = 512
+
+DATA_OFFSET = 4 << 20
+"""Bytes before the data of a backing device. The default, 8 KiB, would have each aligned request touch two objects
+of a store; all that are up to 4 MiB stay aligned with this."""
+
+MIN_CACHE = 1 << 30
+"""Bytes. The kernel takes 257 MiB (513 buckets of make-bcache's 512 KiB; cache_alloc in drivers/md/bcache/super.c), but
+a cache of 300 MiB stopped for half a minute at every fifth registration in the lab."""
+
+TOOL_DEADLINE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Super:
+    """A superblock. ``kind`` is ``backing device`` or ``cache device``, ``cset`` the set of caches it belongs to.
+
+    ``state`` is a backing device's: ``detached``, ``clean``, ``dirty`` or ``inconsistent``.
+    """
+
+    kind: str
+    cset: str
+    state: str
+
+
+def parse(text: str) -> Super | None:
+    """What bcache-super-show(8) prints; None if it is no superblock."""
+    lines = (line.split(None, 1) for line in text.splitlines())
+    fields = {words[0]: words[1] for words in lines if len(words) == 2}
+    kind, state = (
+        re.search(r"\[(.+)\]", fields.get(name, "")) for name in ("sb.version", "dev.data.cache_state")
+    )
+    if fields.get("sb.magic") != "ok" or kind is None:
+        return None
+    return Super(kind[1], fields.get("cset.uuid", ""), state[1] if state else "")
+
+
+async def read(path: str, runner: Runner) -> Super | None:
+    """A device's superblock, None if it has none."""
+    result = await runner.run(["bcache-super-show", path], deadline=TOOL_DEADLINE, check=False)
+    return parse(result.stdout)
+
+
+async def format_new(job: Job, cache: Cache, runner: Runner) -> None:
+    """Make superblocks on what is blank, if the vault may be created.
+
+    Raises Refused for what holds something else, NotFound for what is blank and should not be, DeviceGone when
+    they do not belong together.
+    """
+    behind, front = await read(job.below, runner), await read(cache.bcache, runner)
+    for path, found, kind in ((job.below, behind, "backing device"), (cache.bcache, front, "cache device")):
+        if found is None:
+            await _refuse_unless_blank(path, job, runner)
+        elif found.kind != kind:
+            raise Refused(
+                f"{path} is no {kind} of bcache", f"it is a {found.kind}", "correct 'cache' in zvault.toml"
+            )
+    if behind is not None and behind.state != "detached" and (front is None or front.cset != behind.cset):
+        raise _wrong_cache(job.below, cache.bcache, behind)
+    if front is None and (size := _bytes(cache.bcache)) < MIN_CACHE:
+        raise Refused(
+            f"{cache.bcache} is too small for a cache",
+            f"it has {size >> 20} MiB, and bcache needs {MIN_CACHE >> 20}",
+            "give it a larger partition",
+        )
+    for words in commands(job.below if behind is None else None, cache.bcache if front is None else None):
+        job.say(f"running {' '.join(words)}")
+        await runner.run(words, deadline=TOOL_DEADLINE)
+
+
+def commands(backing: str | None, cache: str | None) -> list[list[str]]:
+    """Argvs that make a backing device and a cache, each None where there is one already."""
+    made = [["make-bcache", "-B", "--data-offset", str(DATA_OFFSET // SECTOR), backing]] if backing else []
+    return [*made, ["make-bcache", "-C", cache]] if cache else made
+
+
+async def _refuse_unless_blank(path: str, job: Job, runner: Runner) -> None:
+    empty, holds = await blank(path, runner)
+    if not empty:
+        raise Refused(
+            f"{path} is not part of a bcache, and zvault will not overwrite what is on it",
+            f"it holds {holds}",
+            "correct 'cache' in zvault.toml; a cache can be put in front of a new vault only",
+        )
+    if not job.create:
+        raise NotFound(
+            f"{path} is blank where a bcache should be",
+            "zvault makes one only where it is told to",
+            f"if this vault is new, set 'create = true' in [vault.{job.slot.vault}]; if not, its data is gone",
+        )
+
+
+def _wrong_cache(below: str, cache: str, behind: Super) -> DeviceGone:
+    why = f"it is {behind.state}: without its cache the pool is damaged, so zvault does not force it"
+    what_next = "bring back the device that was its cache"
+    if behind.state == "clean":
+        why = "it is clean: nothing that was written is in its cache only"
+        what_next = "use that cache again, or detach it by hand: see bcache.rst in the kernel's admin-guide"
+    return DeviceGone(
+        f"{below} belongs to another cache than {cache}: to the set {behind.cset}", why, what_next
+    )
+
+
+def _bytes(path: str) -> int:
+    try:
+        size = Path("/sys/class/block", Path(path).resolve().name, "size").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(size) * SECTOR

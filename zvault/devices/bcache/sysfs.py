@@ -1,0 +1,84 @@
+"""The kernel's files of bcache: ``/sys/block/BACKING/bcache`` and ``/sys/fs/bcache/SET``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from zvault.core.errors import DeviceGone, ToolFailed
+from zvault.devices.layer import Found
+from zvault.system.process.runner import Runner
+
+SYS_BLOCK = Path("/sys/block")
+SETS = Path("/sys/fs/bcache")
+
+ATTACHED = ("clean", "dirty")
+"""What ``state`` is with a cache; without, it is "no cache"."""
+
+WRITE_DEADLINE = 20.0
+REGISTER_DEADLINE = 600.0
+"""Seconds to register or attach a device: the kernel replays the journal and walks the cache's whole index first, and
+may wait for a free bucket. A cache of 300 MiB that was stopped and started again and again took 30 s in the lab."""
+APPEAR_DEADLINE = 30.0
+POLL = 0.1
+
+
+def in_kernel() -> bool:
+    """Whether the kernel has bcache, and it is loaded."""
+    return SETS.exists()
+
+
+def folder(backing: str) -> Path:
+    """The control files of a device, while it is registered."""
+    return SYS_BLOCK / backing / "bcache"
+
+
+def device(backing: str) -> str | None:
+    """The bcache device's name, once it runs."""
+    link = folder(backing) / "dev"
+    return link.readlink().name if link.is_symlink() else None
+
+
+def set_of(backing: str) -> str | None:
+    """The set of caches that a device is attached to."""
+    link = folder(backing) / "cache"
+    return link.readlink().name if link.is_symlink() else None
+
+
+def stopped(backing: str, name: str | None) -> Found:
+    """What is left without the control files: they go when it is told to stop, the device once nobody has it open."""
+    if name is None:
+        return Found()
+    there = (SYS_BLOCK / name / "slaves" / backing).exists()
+    return Found("gone", f"{name} is not there any more", f"/dev/{name}" if there else None, present=there)
+
+
+def read(path: Path) -> str | None:
+    """One file; None if there is none."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+async def write(runner: Runner, path: Path, value: str, *, deadline: float = WRITE_DEADLINE) -> None:
+    """Write one file; in a child, since it may wait for a device. Raises ToolFailed with the kernel's last word."""
+    argv = ["tee", "--", str(path)]
+    result = await runner.run(argv, stdin=f"{value}\n".encode(), deadline=deadline, check=False)
+    if result.returncode == 0:
+        return
+    log = await runner.run(["dmesg", "--notime"], deadline=10, check=False)
+    words = [line for line in log.stdout.splitlines() if line.startswith("bcache: ")]
+    why = f"{result.complaint()}; the kernel's last word: {words[-1] if words else 'none'}"
+    raise ToolFailed(f"bcache refused {value!r} in {path}", why, "see the kernel's log")
+
+
+async def until(true: Callable[[], bool], what: str, what_next: str) -> None:
+    """Wait for the kernel. Raises DeviceGone with ``what`` when it takes too long."""
+    give_up = time.monotonic() + APPEAR_DEADLINE
+    while not true():
+        if time.monotonic() >= give_up:
+            raise DeviceGone(what, f"the kernel did not do it within {APPEAR_DEADLINE:g} s", what_next)
+        await asyncio.sleep(POLL)

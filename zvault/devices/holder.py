@@ -1,0 +1,133 @@
+"""Which host has a vault's device, and how it is shut out of it before another takes the vault over."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zvault.config.tables.device import Device
+from zvault.core.errors import Refused, ZvaultError
+from zvault.core.units import format_duration
+from zvault.devices.layer import Say, Slot, Step
+from zvault.devices.nbd import guarded_server
+from zvault.devices.rbd import holder as rbd_holder
+from zvault.devices.rbd.source import cluster_of
+from zvault.devices.s3_lease.guard import guard_command
+from zvault.devices.s3_lease.lease import Lease
+from zvault.system.process.runner import Runner
+
+SHOW_DEADLINE = 60.0
+"""Seconds to read a lease; it starts an interpreter and asks the store once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a device, and what shuts it out.
+
+    ``who`` is None where nobody has it, or nobody can tell; ``state`` how it does, in words that change with time.
+    ``fence`` is what is run, in this order; ``by_hand`` why zvault cannot do it, None where it can.
+    """
+
+    who: str | None = None
+    state: str = ""
+    fence: tuple[Step, ...] = field(default_factory=tuple)
+    by_hand: str | None = None
+
+
+async def holder(slot: Slot, device: Device, runner: Runner) -> Holder:
+    """Ask the storage. Raises DeviceGone, Refused… when it does not answer."""
+    if device.rbd is not None:
+        return await _rbd_holder(device, runner)
+    bound = device.lease_bound
+    if bound is not None:
+        return await _lease_holder(slot, device, bound, runner)
+    why = "it has exclusive = false" if not device.exclusive else "an NBD server knows no lock"
+    return Holder(
+        state="not known", by_hand=f"{why}: nothing on this host can shut another out of {device.spec}"
+    )
+
+
+async def _rbd_holder(device: Device, runner: Runner) -> Holder:
+    image, cluster = device.image, cluster_of(device)
+    found = await rbd_holder.owners(image, cluster, runner)
+    if not found:
+        return Holder(state="nobody has it open")
+    steps = [
+        Step("shut it out of the cluster" if argv[0] == "ceph" else "take its lock", argv)
+        for owner in found
+        for argv in rbd_holder.fence_commands(image, owner, cluster)
+    ]
+    live = any(owner.watches for owner in found)
+    state = "has it open" if live else "has the lock, but has not answered the cluster for 30 s"
+    return Holder(", ".join(owner.words() for owner in found), state, tuple(steps))
+
+
+async def _lease_holder(slot: Slot, device: Device, bound: float, runner: Runner) -> Holder:
+    said = await _ask_guard(_argv("show", slot, device, bound), device, runner, SHOW_DEADLINE)
+    if said["lease"] is None:
+        return Holder(state="nobody has the lease")
+    lease = Lease(**said["lease"])
+    argv = _argv("take", slot, device, bound, of=lease.boot)
+    take = Step("replace its lease, and wait until it has stopped", argv)
+    if said["age"] > lease.bound:
+        state = f"has not renewed its lease for {format_duration(said['age'])}, and so has stopped"
+    else:
+        state = f"renewed its lease {format_duration(said['age'])} ago; stops within {format_duration(lease.bound)}"
+    return Holder(lease.owner(), state, (take,))
+
+
+async def fence(slot: Slot, device: Device, holds: Holder, runner: Runner, say: Say) -> None:
+    """Shut out whoever ``holds`` tells of, and see that it is so. Raises what went wrong; then it may be not."""
+    if device.rbd is not None:
+        for step in holds.fence:
+            say(f"{step.what}: {shlex.join(step.argv)}")
+            result = await runner.run(step.argv, deadline=rbd_holder.WATCH_TIMEOUT, check=False)
+            # A lock that is gone meanwhile is what was wanted.
+            if result.returncode != 0 and "(2) No such file" not in result.stderr:
+                raise Refused(
+                    f"{holds.who} is not shut out of {device.spec}",
+                    f"'{shlex.join(step.argv[:4])}' failed: {result.complaint()}",
+                    "nothing was imported; see that the user may do that ('profile rbd')",
+                )
+        await _refuse_if_still_locked(device, holds, runner)
+    elif (bound := device.lease_bound) is not None and holds.who is not None:
+        say(f"taking the lease of {device.spec} from {holds.who}")
+        began = time.monotonic()
+        # The other's bound may be longer than ours; an hour is more than anybody sets.
+        for step in holds.fence:
+            await _ask_guard(step.argv, device, runner, max(3600.0, 4 * bound))
+        say(f"it has stopped, after {format_duration(time.monotonic() - began)}")
+
+
+async def _refuse_if_still_locked(device: Device, holds: Holder, runner: Runner) -> None:
+    locked = [
+        owner for owner in await rbd_holder.owners(device.image, cluster_of(device), runner) if owner.lock
+    ]
+    if locked:
+        raise Refused(
+            f"the RBD image {device.image} is locked again",
+            f"{', '.join(owner.words() for owner in locked)} was faster",
+            "see 'zvaultctl vault take -n' for who has it now",
+        )
+
+
+def _argv(verb: str, slot: Slot, device: Device, bound: float, *, of: str = "") -> list[str]:
+    spec = device.server
+    if not isinstance(spec, guarded_server.Guarded):
+        raise TypeError("only blocks in an object store have a lease")
+    return guard_command(verb, bound, guarded_server.server_command(slot, spec), of=of)
+
+
+async def _ask_guard(argv: Sequence[str], device: Device, runner: Runner, deadline: float) -> dict[str, Any]:
+    result = await runner.run(argv, deadline=deadline, check=False)
+    try:
+        said: dict[str, Any] = json.loads(result.stdout)
+    except ValueError:
+        raise ZvaultError(f"the lease of {device.spec} cannot be had", result.complaint()) from None
+    if "error" in said:
+        raise guarded_server.error_of(said["error"])
+    return said

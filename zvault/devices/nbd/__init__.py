@@ -1,0 +1,1 @@
+"""NBD devices: the connection, and the servers that zvault starts."""

@@ -1,0 +1,168 @@
+"""zvault's own block store as an NBD server: nbdkit with zvault/blockstore/nbdkit_plugin.py, in a unit of its own.
+
+What the server says of itself is in a file beside its socket, made anew each second (see zvault/blockstore/server.py):
+``ready`` once it serves, ``closed`` once all is in the bucket, ``error`` why it ended, ``engine`` and ``requests``
+what it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import zvault
+from zvault.api.blockstore import EngineFigures, StoreDocument
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.nbd import NbdkitServer
+from zvault.core.errors import DeviceGone, ToolMissing
+from zvault.core.units import format_duration, format_size
+from zvault.devices.layer import Data, Say
+from zvault.devices.nbd import nbdkit
+from zvault.devices.server_unit import Server
+from zvault.system.process.runner import Runner
+from zvault.system.systemd_units import Units
+
+PLUGIN = Path(zvault.__file__).parent / "blockstore" / "nbdkit_plugin.py"
+
+START_DEADLINE = 300.0
+"""Seconds to attach: what a killed server left in its journal goes to the bucket first."""
+STOP_SECONDS = 600.0
+"""Seconds for a server that is to stop to have all in the bucket; the unit's TimeoutStopSec is longer."""
+STOP_DEADLINE = STOP_SECONDS + 90.0
+
+THREADS = 32
+"""Requests that nbdkit works on at a time; each may wait for the bucket."""
+
+SILENT = 30.0
+"""Seconds without a word from a server that is ready, after which it is in trouble."""
+
+EMPTY = 4096
+"""Bytes: a journal that holds less has no block in it."""
+
+NEEDS = ("boto3", "numpy", "xxhash")
+
+
+def command(server: Server, spec: BlockstoreServer, *, create: bool = False) -> list[str]:
+    """Argv that serves ``spec`` in the foreground; with ``create`` a store that is not there is made."""
+    argv = ["nbdkit", "-f", *_program(server.socket, spec)]
+    if spec.journal is None:
+        argv.append(f"journal={memory_journal(server, spec)}")
+    return [*argv, f"status={status_file(server)}", *(["create=yes"] if create else [])]
+
+
+def view_command(socket: Path, spec: BlockstoreServer) -> list[str]:
+    """Argv that serves ``spec`` read-only in the foreground: as it is when that begins, whoever writes to it."""
+    return ["nbdkit", "-f", "-r", *_program(socket, spec), "readonly=yes"]
+
+
+def _program(socket: Path, spec: BlockstoreServer) -> list[str]:
+    argv = [f"--threads={THREADS}", "-U", str(socket), "python", str(PLUGIN)]
+    return [*argv, f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings]
+
+
+def status_file(server: Server) -> Path:
+    """Where the server says how it fares."""
+    return server.directory / f"{server.name}.status"
+
+
+def memory_journal(server: Server, spec: BlockstoreServer) -> Path:
+    """The folder of a journal in /run: by the store, whose frames it holds, and not by the place in the vault."""
+    digest = hashlib.sha256("\0".join(spec.identity).encode()).hexdigest()
+    return server.directory / f"journal-{digest[:16]}"
+
+
+def told(server: Server) -> Data | None:
+    """What the server said last; None where it said nothing."""
+    try:
+        found = json.loads(status_file(server).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def ready(server: Server) -> bool:
+    """Whether it serves: nbdkit listens before its plugin has attached."""
+    return bool((told(server) or {}).get("ready"))
+
+
+def unfinished(found: Data | None) -> int:
+    """Bytes that were answered and are in the journal on disk only, of a server that ended."""
+    engine = (found or {}).get("engine") or {}
+    if found is None or found.get("closed") or engine.get("mode") != "writeback":
+        return 0
+    used = int(engine.get("journal_used") or 0)
+    return used if used > EMPTY else 0
+
+
+def document(found: Data, now: float) -> StoreDocument:
+    """What the API tells of it: the engine's figures, ``requests`` by kind, and ``trouble`` in words or None."""
+    figures: EngineFigures = found.get("engine") or {}
+    return {
+        **figures,
+        "at": found.get("at"),
+        "ready": found.get("ready"),
+        "closed": found.get("closed"),
+        "requests": found.get("requests"),
+        "bounds": found.get("bounds"),
+        "trouble": _trouble(found, now),
+    }
+
+
+def _trouble(found: Data, now: float) -> str | None:
+    if error := found.get("error"):
+        return ": ".join(part for part in (error["what"], error["why"]) if part)
+    if not found.get("ready") and (left := unfinished(found)):
+        return (
+            f"{format_size(left)} is not in the bucket, but in its journal: the next 'vault up' puts it there"
+        )
+    silent = now - float(found.get("at") or now)
+    if found.get("ready") and silent > SILENT:
+        return f"its server has said nothing for {format_duration(silent)}"
+    return found.get("trouble")
+
+
+async def check(runner: Runner) -> None:
+    """See that nbdkit, its Python plugin and the libraries are there. Raises ToolMissing."""
+    await nbdkit.check(NbdkitServer("python"), runner)
+    if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
+        raise ToolMissing(
+            "zvault's block store cannot be used",
+            f"Python has no {', '.join(missing)}",
+            f"apt install {' '.join(f'python3-{name}' for name in missing)}",
+        )
+
+
+async def stop(server: Server, units: Units, say: Say) -> None:
+    """Stop it, which puts all into the bucket. Raises DeviceGone, once, when that could not be done."""
+    ran = (await units.state(server.unit)).running
+    await nbdkit.stop(server, units, deadline=STOP_DEADLINE)
+    found = told(server)
+    left = unfinished(found)
+    if not left:
+        forget(server, found)
+        return
+    what = f"{format_size(left)} of {server.name} is not in the bucket"
+    following = "bring the vault up when the store answers again: then it goes on from its journal"
+    if not ran:
+        say(f"{what}, but in its journal: {following}")
+        return
+    error = (found or {}).get("error") or {}
+    why = str(
+        error.get("why") or error.get("what") or f"it was not done within {STOP_SECONDS / 60:g} minutes"
+    )
+    raise DeviceGone(what, f"{why}; it is in its journal", following)
+
+
+def forget(server: Server, found: Data | None) -> None:
+    """Remove what a server leaves that has put everything away; the journal in memory of one that has not stays."""
+    folder = (found or {}).get("journal")
+    if found is not None and found.get("closed") and folder:
+        journal = Path(folder)
+        if journal.parent == server.directory:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(journal)
+    status_file(server).unlink(missing_ok=True)

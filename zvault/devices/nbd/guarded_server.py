@@ -1,0 +1,103 @@
+"""Servers that zvault starts: one that needs a lease runs below a guard, which says why it has none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.nbd import NbdkitServer
+from zvault.config.tables.device import Device
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
+from zvault.devices.layer import Job, Slot
+from zvault.devices.nbd import blockstore_server, nbdkit
+from zvault.devices.s3_lease.guard import STOP_SECONDS, guard_command
+from zvault.devices.server_unit import Server
+from zvault.system.systemd_units import Units
+
+_KINDS: dict[str, type[ZvaultError]] = {
+    "Busy": Busy,
+    "DeviceGone": DeviceGone,
+    "NotFound": NotFound,
+    "Refused": Refused,
+    "ToolMissing": ToolMissing,
+    "Missing": NotFound,
+    "Overtaken": Busy,
+    "Denied": Refused,
+    "Unreachable": DeviceGone,
+}
+"""By the names that a guard and the block store give them (zvault/object_store/interface.py)."""
+
+Guarded = NbdkitServer | BlockstoreServer
+
+
+def report_file(slot: Slot) -> Path:
+    """Where a guard leaves its last words."""
+    return slot.directory / f"{slot.name}.why"
+
+
+def server_of(slot: Slot, spec: Guarded) -> Server:
+    """A device's server: its unit, script and socket."""
+    return replace(slot.server, kind="blockstore") if isinstance(spec, BlockstoreServer) else slot.server
+
+
+def server_command(slot: Slot, spec: Guarded, *, create: bool = False) -> list[str]:
+    """Argv of a device's server by itself."""
+    server = server_of(slot, spec)
+    if isinstance(spec, BlockstoreServer):
+        return blockstore_server.command(server, spec, create=create)
+    return nbdkit.command(spec, server.socket)
+
+
+def command(
+    slot: Slot, device: Device, spec: Guarded, *, create: bool = False, resume: bool = False
+) -> list[str]:
+    """Argv of a device's server, with its guard where it needs one; see takeover.take for ``resume``."""
+    server, bound = server_command(slot, spec, create=create), device.lease_bound
+    if bound is None:
+        return server
+    patience = blockstore_server.STOP_SECONDS if isinstance(spec, BlockstoreServer) else STOP_SECONDS
+    return guard_command("guard", bound, server, report=report_file(slot), resume=resume, patience=patience)
+
+
+async def start(job: Job, spec: Guarded, units: Units) -> None:
+    """Start a device's server. Raises as nbdkit.start, and Busy with who has the lease, or Refused."""
+    slot = job.slot
+    argv = command(slot, job.device, spec, create=job.create, resume=job.resume)
+    server, own = server_of(slot, spec), isinstance(spec, BlockstoreServer)
+    for file in (report_file(slot), blockstore_server.status_file(server)):
+        file.unlink(missing_ok=True)
+    # A guard may have to wait for a lease of this host's last boot to end.
+    deadline = (blockstore_server.START_DEADLINE if own else nbdkit.START_DEADLINE) + (
+        job.device.lease_bound or 0.0
+    )
+    try:
+        await nbdkit.start(
+            server,
+            spec,
+            units,
+            argv=argv,
+            deadline=deadline,
+            ready=lambda: not own or blockstore_server.ready(server),
+        )
+    except ToolFailed:
+        if (error := last_words(slot)) is not None:
+            raise error from None
+        raise
+
+
+def last_words(slot: Slot) -> ZvaultError | None:
+    """Why a server ended, or its guard could not take or keep its lease; None where neither said."""
+    if error := (blockstore_server.told(slot.server) or {}).get("error"):
+        return error_of(error)
+    try:
+        said = json.loads(report_file(slot).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return error_of(said)
+
+
+def error_of(said: dict[str, str]) -> ZvaultError:
+    """An error as the guard tells of it."""
+    return _KINDS.get(said["kind"], ToolFailed)(said["what"], said["why"], said["next"])

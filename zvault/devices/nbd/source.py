@@ -1,0 +1,291 @@
+"""NBD as a source: the server, where zvault runs it, and the kernel's connection to it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.nbd import NbdkitServer, OwnServer
+from zvault.config.device_specs.s3backer import S3backerServer
+from zvault.config.tables.device import Device
+from zvault.core.errors import Busy
+from zvault.core.units import format_size
+from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
+from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, s3backer, sockets
+from zvault.devices.nbd import connection as nbd
+from zvault.devices.nbd.target import Target, TcpTarget, UnixTarget, reach
+from zvault.devices.server_unit import Kind, Server
+from zvault.system.process.runner import Runner
+from zvault.system.systemd_units import Units, UnitState
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What the lease keeps of a connection, written before each step that it tells of.
+
+    ``number`` is that of the NBD device tried last, ``pid`` the process that connected it. ``links`` are the
+    connections that came with it: None before it was connected, and where the server's sockets cannot be seen.
+    """
+
+    spec: str
+    connections: int
+    serves: bool = False
+    kind: Kind = "device"
+    unix: str | None = None
+    tcp: tuple[str, int] | None = None
+    export: str = ""
+    number: int | None = None
+    pid: int | None = None
+    links: tuple[str, ...] | None = None
+
+    def as_data(self) -> Data:
+        """As the lease holds it."""
+        return asdict(self)
+
+    @classmethod
+    def of_data(cls, data: dict[str, Any]) -> Connection:
+        """Read back. Keys that another version wrote are left out."""
+        known = {item.name: data[item.name] for item in fields(cls) if item.name in data}
+        for key in ("tcp", "links"):
+            if known.get(key) is not None:
+                known[key] = tuple(known[key])
+        return cls(**known)
+
+    @classmethod
+    def to(cls, device: Device, target: Target) -> Connection:
+        """The first record of a device that is about to be brought up."""
+        return cls(
+            spec=str(device.server),
+            connections=device.connections,
+            serves=isinstance(device.nbd, OwnServer),
+            kind=_kind(device),
+            unix=target.path if isinstance(target, UnixTarget) else None,
+            tcp=(target.address, target.port) if isinstance(target, TcpTarget) else None,
+            export=target.export,
+        )
+
+    def links_now(self) -> set[str]:
+        """The connections to its server that live now, whoever has them."""
+        if self.unix is not None:
+            return sockets.unix_links(self.unix)
+        return sockets.tcp_links(*self.tcp) if self.tcp is not None else set()
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What the kernel has under the recorded number, and whether that is ours and how many connections live."""
+
+    status: nbd.Status
+    ours: bool
+    alive: int | None
+
+    @classmethod
+    def of(cls, connection: Connection, slot: Slot) -> Kernel | None:
+        """Look; None before a number was tried."""
+        if connection.number is None:
+            return None
+        status = nbd.status(connection.number)
+        client = connection.pid or nbd.owner(slot.client_file)
+        now = connection.links_now()
+        if connection.links is not None:
+            alive: int | None = len(now.intersection(connection.links))
+        else:
+            # Zero may mean that the server is in another network namespace, whose sockets cannot be seen.
+            alive = len(now) or None
+        if alive is not None:
+            alive = min(alive, connection.connections)
+        return cls(status, status.pid is not None and status.pid == client, alive)
+
+
+class NbdSource:
+    """See layer.Layer."""
+
+    def __init__(self, runner: Runner, units: Units) -> None:
+        self.runner = runner
+        self.units = units
+
+    def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
+        """The unit of a server that zvault runs."""
+        if data:
+            return _server(slot, data).unit if data["serves"] else None
+        if device is None or not isinstance(device.nbd, OwnServer):
+            return None
+        return replace(slot.server, kind=_kind(device)).unit
+
+    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
+        """See judge."""
+        told = blockstore_server.told(slot.server)
+        if not data:
+            return replace(_without_record(slot, unit), told=told)
+        connection = Connection.of_data(data)
+        found = judge(connection, unit, Kernel.of(connection, slot))
+        lost = guarded_server.last_words(slot) if found.state == "gone" else None
+        detail = found.detail if lost is None else f"{lost.what}: {lost.why}"
+        return replace(found, detail=detail, told=told)
+
+    def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
+        """The backing file and the server."""
+        spec = device.server
+        if isinstance(spec, S3backerServer):
+            server = replace(slot.server, kind="s3backer")
+            return [
+                Step(
+                    f"have its file in {s3backer.mount_point(server)}, served in {server.unit}",
+                    s3backer.command(spec),
+                )
+            ]
+        if not isinstance(spec, guarded_server.Guarded):
+            return []
+        unit = guarded_server.server_of(slot, spec).unit
+        if isinstance(spec, BlockstoreServer):
+            what = f"make it in the bucket if it is not there, and serve it, in {unit}"
+            return [Step(what, guarded_server.command(slot, device, spec, create=True))]
+        steps = [Step(f"serve it, in {unit}", guarded_server.command(slot, device, spec))]
+        if device.size is None or spec.backing_file is None:
+            return steps
+        argv = nbdkit.truncate_command(spec.backing_file, device.size)
+        return [Step("unless the file has any content, make it", argv), *steps]
+
+    async def check(self, device: Device) -> None:
+        """nbd-client, the kernel's nbd; nbdkit with its plugin and filters."""
+        await nbd.check(self.runner)
+        if isinstance(device.nbd, NbdkitServer):
+            await nbdkit.check(device.nbd, self.runner)
+        elif isinstance(device.nbd, BlockstoreServer):
+            await blockstore_server.check(self.runner)
+        elif isinstance(device.nbd, S3backerServer):
+            await s3backer.check(self.runner)
+
+    async def settle(self, slot: Slot, data: Data) -> bool:
+        """A crash may have left a client on its way to a device."""
+        connection = Connection.of_data(data)
+        kernel = Kernel.of(connection, slot)
+        if connection.number is None or (kernel is not None and kernel.ours):
+            return False
+        await nbd.stop_client(slot.client_file, nbd.device_path(connection.number))
+        return True
+
+    async def up(self, job: Job) -> str:
+        """Start the server, connect to it; under the number it had when it was lost, if that can be had."""
+        slot, device = job.slot, job.device
+        spec = device.server
+        target = await reach(spec, slot.server.socket, device.tls)
+        record = Connection.to(device, target)
+        job.write(record.as_data())
+        if isinstance(spec, guarded_server.Guarded):
+            if isinstance(spec, NbdkitServer) and device.size is not None and spec.backing_file is not None:
+                await nbdkit.make_backing_file(spec.backing_file, device.size, self.runner)
+            job.say(f"starting the server of {spec}")
+            await guarded_server.start(job, spec, self.units)
+        elif isinstance(spec, S3backerServer):
+            job.say(f"starting the server of {spec}")
+            server = replace(slot.server, kind="s3backer")
+            await s3backer.start(server, spec, self.units, self.runner, ours=bool(job.had))
+
+        before = target.links()
+
+        def tried(index: int) -> None:
+            job.write(replace(record, number=index).as_data())
+
+        index = await nbd.connect(
+            target,
+            slot.client_file,
+            tried,
+            self.runner,
+            timeout=device.timeout,
+            connections=device.connections,
+            prefer=job.had.get("number"),
+        )
+        links = tuple(sorted(target.links() - before)) or None
+        status = nbd.status(index)
+        job.write(replace(record, number=index, pid=status.pid, links=links).as_data())
+        job.say(f"{nbd.device_path(index)} is {format_size(status.size)} from {spec}")
+        return nbd.device_path(index)
+
+    async def adjust(self, job: Job) -> None:
+        """A connection's settings are fixed."""
+
+    async def cut_off(self, data: Data) -> None:
+        """Disconnect it: what waits for it fails at once, not at its timeout."""
+        if (number := data.get("number")) is not None:
+            await nbd.cut_off(number, self.runner)
+
+    async def rest(self, data: Data, *, resting: bool) -> None:
+        """It does nothing of its own accord."""
+
+    async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
+        """Disconnect, then stop the server."""
+        number = data.get("number")
+        if number is not None and found.path is not None:
+            await nbd.disconnect(number, self.runner)
+        server = _server(slot, data)
+        if server.kind == "s3backer":
+            await s3backer.stop(server, self.units, self.runner)
+        elif server.kind == "blockstore":
+            await blockstore_server.stop(server, self.units, say)
+        elif not data or data["serves"]:
+            await nbdkit.stop(server, self.units)
+        for file in (slot.client_file, guarded_server.report_file(slot)):
+            file.unlink(missing_ok=True)
+
+    def leftover(self, data: Data) -> str | None:
+        """The kernel keeps an NBD device and its queue settings when it is disconnected."""
+        number = data.get("number")
+        return f"nbd{number}" if number is not None and nbd.status(number).pid is None else None
+
+
+def _kind(device: Device) -> Kind:
+    """Which template the unit of a device's server is made of."""
+    if isinstance(device.nbd, BlockstoreServer):
+        return "blockstore"
+    return "s3backer" if isinstance(device.nbd, S3backerServer) else "device"
+
+
+def _server(slot: Slot, data: Data) -> Server:
+    """A device's server by its lease; those of older leases are nbdkit's."""
+    return replace(slot.server, kind=data.get("kind", "device"))
+
+
+def judge(connection: Connection, unit: UnitState | None, kernel: Kernel | None) -> Found:
+    """What a recorded connection is, from its server's unit (None: it has none) and from what the kernel says."""
+    if kernel is not None and kernel.ours and connection.number is not None:
+        path = nbd.device_path(connection.number)
+        up = Found("up", "", path, kernel.status.size, present=True)
+        if unit is not None and not unit.running:
+            why = f"its server died: {unit.unit} is {unit.active} ({unit.result})"
+            return replace(up, state="gone", detail=why)
+        if kernel.alive == 0:
+            return replace(up, state="gone", detail=f"the connection to {connection.spec} is lost")
+        if kernel.alive is not None and kernel.alive < connection.connections:
+            some = f"{kernel.alive} of {connection.connections} connections live"
+            return replace(up, state="partial", detail=some)
+        return up
+    if connection.pid is not None:
+        return Found("gone", _loss(connection, kernel), present=True)
+    return Found("partial", "it was being brought up when zvault stopped", present=True)
+
+
+def _loss(connection: Connection, kernel: Kernel | None) -> str:
+    if connection.number is None or kernel is None:
+        return "its server ended before it was connected"
+    path = nbd.device_path(connection.number)
+    if kernel.status.pid is not None:
+        return f"{path} is now somebody else's (process {kernel.status.pid} connected it)"
+    return f"{path} is not connected any more"
+
+
+def _without_record(slot: Slot, unit: UnitState | None) -> Found:
+    if unit is None or unit.active == "inactive":
+        return Found()
+    if not unit.running:
+        return Found(present=True)
+    busy = None
+    if UnixTarget(str(slot.server.socket)).links():
+        busy = Busy(
+            f"{unit.unit} serves somebody",
+            "there is no record of which device it is",
+            "find it in /sys/block/nbd*/pid, disconnect it with 'nbd-client -d', and stop the unit",
+        )
+    why = f"{unit.unit} runs, but zvault has no record of having started it"
+    return Found("partial", why, present=True, busy=busy)

@@ -1,0 +1,1 @@
+"""Ceph RBD images."""

@@ -1,0 +1,146 @@
+"""RBD images as block devices of this host: mapped by krbd, or served to the kernel by rbd-nbd.
+
+What is said of the tools was seen with Ceph 18.2.7 and Linux 7.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zvault.config.device_specs.rbd import RbdImage
+from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolMissing
+from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
+from zvault.devices.rbd.holder import in_use, owners
+from zvault.devices.rbd.image import CALL_DEADLINE, LOCKED, call, command, failure
+from zvault.system.process.runner import ToolRunner
+
+BUS = Path("/sys/bus/rbd/devices")
+SYS_BLOCK = Path("/sys/block")
+
+LOCK_TIMEOUT = 20
+"""Seconds for krbd to get the exclusive lock; a dead owner's is broken within them."""
+MAP_DEADLINE = 90.0
+UNMAP_DEADLINE = 90.0
+"""Seconds; krbd itself gives up after 60 (mount_timeout, rbd(8))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """An image that krbd has mapped on this host. ``client`` is its address in Ceph's words, size in bytes."""
+
+    number: int
+    image: RbdImage
+    image_id: str
+    client: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """The block device."""
+        return f"/dev/rbd{self.number}"
+
+
+def map_command(image: RbdImage, cluster: Cluster, *, exclusive: bool, timeout: float) -> list[str]:
+    """Argv that has krbd map an image. Without osd_request_timeout a request would wait for its OSD for ever."""
+    options = [f"osd_request_timeout={max(1, round(timeout))}"]
+    if exclusive:
+        options += ["exclusive", f"lock_timeout={LOCK_TIMEOUT}"]
+    return command(cluster, "device", "map", str(image), "-o", ",".join(options))
+
+
+def serve_command(
+    image: RbdImage, cluster: Cluster, *, exclusive: bool, timeout: float, number: int | None
+) -> list[str]:
+    """Argv of rbd-nbd in the foreground, on ``/dev/nbd{number}`` or the first free one.
+
+    When it dies nobody attaches another one; the kernel would hold requests back for 30 s in case somebody did.
+    """
+    argv = ["rbd-nbd", "map", str(image), "--foreground", "--io-timeout", str(max(1, round(timeout)))]
+    argv += ["--reattach-timeout", "1"]
+    argv += ["--exclusive"] if exclusive else []
+    argv += ["--device", f"/dev/nbd{number}"] if number is not None else []
+    return [*argv, *cluster.words(), f"--client-mount-timeout={MONITOR_TIMEOUT}"]
+
+
+async def check_krbd(runner: ToolRunner) -> None:
+    """See that the kernel has krbd, and load it. Raises ToolMissing."""
+    if _loaded():
+        return
+    result = await runner.run(["modprobe", "rbd"], deadline=CALL_DEADLINE, check=False)
+    if result.returncode != 0:
+        advice = 'install a kernel that has the rbd module, or set map = "rbd-nbd"'
+        raise ToolMissing("the kernel has no RBD driver", result.complaint(), advice)
+
+
+def _loaded() -> bool:
+    return BUS.exists()
+
+
+def mapped(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> Mapping | None:
+    """Where krbd has an image mapped on this host; never waits. With ``image_id`` no other image of that name."""
+    for folder in sorted(bus.glob("*")):
+        found = _mapping(folder)
+        if found is not None and found.image == image and image_id in (None, found.image_id):
+            return found
+    return None
+
+
+def _mapping(folder: Path) -> Mapping | None:
+    """One mapping (Documentation/ABI/testing/sysfs-bus-rbd); None for a snapshot's, or while it goes."""
+    try:
+        pool, name, snapshot, image_id, client = (
+            (folder / file).read_text().strip()
+            for file in ("pool", "name", "current_snap", "image_id", "client_addr")
+        )
+        namespace = (folder / "pool_ns").read_text().strip()
+        size = int((folder / "size").read_text())
+    except (OSError, ValueError):
+        return None
+    if snapshot != "-":
+        return None
+    return Mapping(int(folder.name), RbdImage(pool, namespace, name), image_id, client, size)
+
+
+def served_by(pid: int, sys_block: Path = SYS_BLOCK) -> int | None:
+    """The number of the NBD device that a process, an rbd-nbd, is connected to; None: to none."""
+    for path in sys_block.glob("nbd*/pid"):
+        try:
+            if int(path.read_text()) == pid:
+                return int(path.parent.name.removeprefix("nbd"))
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+async def map_krbd(
+    image: RbdImage, argv: Sequence[str], cluster: Cluster, runner: ToolRunner, *, exclusive: bool
+) -> None:
+    """Run what maps an image (``argv`` has map_command's). Raises Busy naming who has it, or why it cannot be."""
+    result = await call(argv, image, cluster, runner, MAP_DEADLINE)
+    if result.returncode == 0:
+        return
+    if LOCKED in result.stderr and exclusive:
+        found = await owners(image, cluster, runner)
+        if found:
+            raise in_use(image, found)
+    raise failure(f"the RBD image {image} cannot be mapped", result, image, cluster)
+
+
+async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
+    """Unmap a device that nobody has open. Raises Busy; DeviceGone when it cannot be done in time."""
+    argv = command(cluster, "device", "unmap", mapping.path)
+    try:
+        result = await runner.run(argv, deadline=UNMAP_DEADLINE, check=False)
+    except DeadlineExceeded:
+        result = None
+    if result is not None and "(16) Device or resource busy" in result.stderr:
+        why, advice = "somebody has it open", "export the pool, or close what else is on it"
+        raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
+    if mapped(mapping.image, mapping.image_id) is not None:
+        raise DeviceGone(
+            f"{mapping.path} ({mapping.image}) is left mapped",
+            result.complaint() if result is not None else f"Ceph did not answer for {UNMAP_DEADLINE:g} s",
+            f"when the cluster answers again: rbd device unmap {mapping.path}",
+        )

@@ -1,0 +1,315 @@
+"""RBD as a source: an image, mapped by the kernel's own client or by rbd-nbd in a systemd unit of its own.
+
+The image itself tells what is up: krbd's mappings are in sysfs with the image's id, and are joined whoever made
+them; a mapping by rbd-nbd is ours when the unit's process has the NBD device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+from zvault.config.device_specs.rbd import RbdImage, parse_rbd
+from zvault.config.tables.device import Device
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
+from zvault.core.units import format_size
+from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
+from zvault.devices.nbd import connection, nbdkit
+from zvault.devices.rbd import holder, holder_note
+from zvault.devices.rbd import image as rbd
+from zvault.devices.rbd import mapping as rbd_map
+from zvault.devices.rbd.cluster import Cluster
+from zvault.devices.rbd.image import Shape
+from zvault.devices.server_unit import script
+from zvault.system.process.runner import Result, Runner
+from zvault.system.systemd_units import Units, UnitState
+
+SERVE_DEADLINE = 60.0
+"""Seconds for rbd-nbd to open the image, take its lock, and connect."""
+SETTLE_DEADLINE = 15.0
+"""Seconds for one that a crash left on its way; stopped in the middle it would leave a dead device."""
+POLL = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the lease keeps of an image that is mapped, or is about to be.
+
+    ``mapped``: it was. ``number`` and ``pid`` are those of rbd-nbd's NBD device and process, ``client`` the address
+    under which the cluster knows who has the lock.
+    """
+
+    image: str
+    image_id: str
+    map: str
+    cluster: dict[str, str | None]
+    mapped: bool = False
+    number: int | None = None
+    pid: int | None = None
+    client: str | None = None
+
+    def as_data(self) -> Data:
+        """As the lease holds it."""
+        return asdict(self)
+
+    @classmethod
+    def of_data(cls, data: Data) -> Record:
+        """Read back. Keys that another version wrote are left out."""
+        return cls(**{item.name: data[item.name] for item in fields(cls) if item.name in data})
+
+    @property
+    def spec(self) -> RbdImage:
+        """The image."""
+        return parse_rbd(self.image)
+
+    def mapping(self) -> rbd_map.Mapping | None:
+        """Where krbd has it."""
+        return rbd_map.mapped(self.spec, self.image_id) if self.map == "krbd" else None
+
+
+class RbdSource:
+    """See layer.Layer."""
+
+    def __init__(self, runner: Runner, units: Units) -> None:
+        self.runner = runner
+        self.units = units
+
+    def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
+        """rbd-nbd's."""
+        how = data["map"] if data else device.map if device is not None else "krbd"
+        return _unit(slot) if how == "rbd-nbd" else None
+
+    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
+        """By sysfs alone. A krbd mapping whose cluster does not answer is seen no different from one that rests."""
+        if data:
+            record = Record.of_data(data)
+            return _krbd(record) if record.map == "krbd" else _served(record, unit)
+        if unit is None or unit.active == "inactive":
+            return Found()
+        number = rbd_map.served_by(unit.main_pid) if unit.running else None
+        path = None if number is None else connection.device_path(number)
+        why = f"{unit.unit} runs, but zvault has no record of having started it"
+        return Found("down", why, path, present=True)
+
+    def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
+        """The image."""
+        if device.size is None:
+            return []
+        return [
+            Step(
+                "unless there is one, make it",
+                rbd.create_command(device.image, shape_of(device), cluster_of(device)),
+            )
+        ]
+
+    async def check(self, device: Device) -> None:
+        """rbd, and krbd or rbd-nbd with the kernel's nbd."""
+        await rbd.check(self.runner)
+        if device.map == "krbd":
+            await rbd_map.check_krbd(self.runner)
+        else:
+            await self.runner.run(["rbd-nbd", "--version"], deadline=rbd.CALL_DEADLINE)
+            await connection.check(self.runner)
+
+    async def settle(self, slot: Slot, data: Data) -> bool:
+        """A crash may have left an ``rbd device map`` on its way, or an rbd-nbd that has not connected yet."""
+        record = Record.of_data(data)
+        if record.map == "rbd-nbd":
+            return not record.mapped and await self._awaited(_unit(slot), SETTLE_DEADLINE) is not None
+        if connection.owner(slot.client_file) is None:
+            return False
+        await connection.stop_client(slot.client_file, record.image)
+        connection.forget_owner(slot.client_file)
+        return True
+
+    async def up(self, job: Job) -> str:
+        """Make the image where the vault is to be made, see that nobody else has it, and map it."""
+        device, say = job.device, job.say
+        image, cluster = device.image, cluster_of(device)
+        found = await self._image(device, cluster, create=job.create, say=say)
+        record = Record(str(image), found.id, device.map, asdict(cluster))
+        job.write(record.as_data())
+        if job.resume:
+            await holder_note.refuse_if_had_since(image, cluster, self.runner)
+        if device.map == "krbd":
+            path = await self._map(job, record, image, cluster)
+        else:
+            path = await self._serve(job, record, image, cluster)
+        say(f"{path} is {format_size(found.shape.size or 0)} from {device.spec}")
+        return path
+
+    async def _image(self, device: Device, cluster: Cluster, *, create: bool, say: Say) -> rbd.Image:
+        image = device.image
+        if (
+            create
+            and device.size is not None
+            and await rbd.create(image, shape_of(device), cluster, self.runner)
+        ):
+            say(f"made the RBD image {image}")
+        found = await rbd.find(image, cluster, self.runner)
+        if found is None:
+            raise NotFound(
+                f"there is no RBD image {image}",
+                f"pool '{image.pool}' has none of that name",
+                "for a new vault, set its create = true and this device's size; if it is not new, its data is gone",
+            )
+        if device.exclusive and "exclusive-lock" not in (found.shape.features or ()):
+            raise Refused(
+                f"the RBD image {image} cannot be locked",
+                "it has no exclusive-lock feature, so nothing keeps two hosts from writing to it at once",
+                f"rbd feature enable {image} exclusive-lock; or, if you are sure, set exclusive = false",
+            )
+        return found
+
+    async def _map(self, job: Job, record: Record, image: RbdImage, cluster: Cluster) -> str:
+        mapping = record.mapping()
+        if mapping is not None:
+            job.say(f"{mapping.path} is {image} already")
+        else:
+            await holder.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
+            argv = rbd_map.map_command(
+                image, cluster, exclusive=job.device.exclusive, timeout=job.device.timeout
+            )
+            argv = connection.keeping_pid(job.slot.client_file, argv)
+            await rbd_map.map_krbd(image, argv, cluster, self.runner, exclusive=job.device.exclusive)
+            connection.forget_owner(job.slot.client_file)
+            mapping = record.mapping()
+        if mapping is None:
+            why = "rbd says that it mapped it, and the kernel has it not"
+            raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
+        job.write(replace(record, mapped=True, client=mapping.client).as_data())
+        await holder_note.write(image, record.image_id, mapping.client, cluster, self.runner)
+        return mapping.path
+
+    async def _serve(self, job: Job, record: Record, image: RbdImage, cluster: Cluster) -> str:
+        slot = job.slot
+        if (mapping := rbd_map.mapped(image, record.image_id)) is not None:
+            advice = f'rbd device unmap {mapping.path}, or set map = "krbd"'
+            raise Busy(f"the RBD image {image} is in use", f"krbd has it mapped as {mapping.path}", advice)
+        await holder.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
+        argv = rbd_map.serve_command(
+            image,
+            cluster,
+            exclusive=job.device.exclusive,
+            timeout=job.device.timeout,
+            number=job.had.get("number"),
+        )
+        nbdkit.write_script(slot.server.script, script(argv))
+        number, pid = await self._started(_unit(slot), argv, image, cluster)
+        record = replace(record, mapped=True, number=number, pid=pid)
+        job.write(record.as_data())
+        owners = await holder.owners(image, cluster, self.runner)
+        client = next((owner.address for owner in owners if owner.lock), None)
+        job.write(replace(record, client=client).as_data())
+        if client is not None:
+            await holder_note.write(image, record.image_id, client, cluster, self.runner)
+        return connection.device_path(number)
+
+    async def _started(
+        self, unit: str, argv: Sequence[str], image: RbdImage, cluster: Cluster
+    ) -> tuple[int, int]:
+        """Start rbd-nbd; the number of the device that it has, and its process."""
+        began = time.time()
+        await self.units.start(unit)
+        if (served := await self._awaited(unit, SERVE_DEADLINE)) is not None:
+            return served
+        words = "\n".join(await self.units.journal_tail(unit, since=began))
+        if rbd.LOCKED in words and (found := await holder.owners(image, cluster, self.runner)):
+            raise holder.in_use(image, found)
+        what = f"rbd-nbd does not come up for {image}"
+        raise rbd.failure(what, Result(tuple(argv), 1, "", words, 0.0), image, cluster)
+
+    async def _awaited(self, unit: str, patience: float) -> tuple[int, int] | None:
+        """The device and the process of an rbd-nbd once it has connected; None when it ends or takes too long."""
+        give_up = time.monotonic() + patience
+        while (state := await self.units.state(unit)).running:
+            number = rbd_map.served_by(state.main_pid)
+            if number is not None and connection.status(number).size:
+                return number, state.main_pid
+            if time.monotonic() >= give_up:
+                break
+            await asyncio.sleep(POLL)
+        return None
+
+    async def adjust(self, job: Job) -> None:
+        """A mapping's settings are fixed."""
+
+    async def cut_off(self, data: Data) -> None:
+        """Disconnect a dead rbd-nbd's device. krbd's requests end by themselves: map_command."""
+        if (number := data.get("number")) is not None:
+            await connection.cut_off(number, self.runner)
+
+    async def rest(self, data: Data, *, resting: bool) -> None:
+        """It does nothing of its own accord."""
+
+    async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
+        """Unmap it; with rbd-nbd disconnect it and see its unit end."""
+        if data and (record := Record.of_data(data)).map == "krbd":
+            if (mapping := record.mapping()) is not None:
+                await rbd_map.unmap(mapping, Cluster(**record.cluster), self.runner)
+        else:
+            if found.path is not None:
+                await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
+            pid = (await self.units.state(_unit(slot))).main_pid
+            await self.units.stop(_unit(slot))
+            if pid and (number := rbd_map.served_by(pid)) is not None:  # it was stopped while it connected
+                await connection.disconnect(number, self.runner)
+            slot.server.script.unlink(missing_ok=True)
+        connection.forget_owner(slot.client_file)
+
+    def leftover(self, data: Data) -> str | None:
+        """krbd's devices vanish; an NBD device stays, with its queue settings."""
+        number = data.get("number")
+        return f"nbd{number}" if number is not None and connection.status(number).pid is None else None
+
+
+def _unit(slot: Slot) -> str:
+    """Where its rbd-nbd runs."""
+    return f"zvault-rbd@{slot.name}.service"
+
+
+def cluster_of(device: Device) -> Cluster:
+    """The cluster a device's image is in."""
+    ceph = device.ceph
+    return Cluster() if ceph is None else Cluster(ceph.conf, ceph.user, ceph.keyring)
+
+
+def shape_of(device: Device) -> Shape:
+    """How a device's image is to be laid out."""
+    features = None if device.features is None else tuple(device.features)
+    return Shape(
+        size=device.size,
+        data_pool=device.data_pool,
+        object_size=device.object_size,
+        stripe_unit=device.stripe_unit,
+        stripe_count=device.stripe_count,
+        features=features,
+    )
+
+
+def _krbd(record: Record) -> Found:
+    mapping = record.mapping()
+    if mapping is not None:
+        return Found("up", "", mapping.path, mapping.size, present=True)
+    if record.mapped:
+        return Found("gone", f"{record.image} is not mapped any more", present=True)
+    return Found("partial", "it was being brought up when zvault stopped", present=True)
+
+
+def _served(record: Record, unit: UnitState | None) -> Found:
+    running = unit is not None and unit.running
+    number, pid = record.number, record.pid
+    if number is None and unit is not None and unit.running:  # zvault stopped before it wrote it down
+        number, pid = rbd_map.served_by(unit.main_pid), unit.main_pid
+    status = connection.status(number) if number is not None else None
+    if number is not None and status is not None and status.pid is not None and status.pid == pid:
+        up = Found("up", "", connection.device_path(number), status.size, present=True)
+        if running:
+            return up
+        state = "is gone" if unit is None else f"is {unit.active} ({unit.result})"
+        return replace(up, state="gone", detail=f"rbd-nbd died: its unit {state}")
+    if record.mapped:
+        return Found("gone", f"{record.image} is not mapped any more", present=True)
+    return Found("partial", "it was being brought up when zvault stopped", present=True)

@@ -1,0 +1,1 @@
+"""One writer for a bucket that only S3 guards: a lease in the bucket itself."""

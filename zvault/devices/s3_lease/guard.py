@@ -1,0 +1,253 @@
+"""The guard of a server whose blocks are in an object store: it takes the lease, runs the server, and renews the lease.
+
+It is a process of its own, the main one of ``zvault-device@NAME.service``, so that the lease lives as long as the
+server, whatever becomes of zvaultd. Once it can no longer know that the lease is its own it kills the server:
+
+- after half the lease's bound without a renewal, by a clock that goes on while the host sleeps;
+- as soon as it finds the lease replaced;
+- and if it stands still itself systemd does it, by the unit's watchdog, before the bound is over.
+
+``python -m zvault.devices.s3_lease.guard show|take|guard --bound SECONDS [--of BOOT] [--resume] … -- nbdkit …``, with
+the server's argv, from which it takes what the plugin is told of the store. ``show`` and ``take`` print one JSON
+document; ``take`` takes the lease from the host whose boot is BOOT, and from no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from zvault.core.errors import Busy, DeviceGone, ToolFailed, ZvaultError
+from zvault.core.units import format_duration
+from zvault.devices.s3_lease.lease import Lease, Lost, Place, Seen, Store, ours
+from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
+from zvault.system import sd_notify
+from zvault.system.process.runner import describe_exit, put_down, spawn
+
+RENEWALS = 10
+"""Within the bound; each may take as long as the pause between two."""
+STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
+"""Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
+STOP_SECONDS = 15.0
+"""Seconds for the server to end by itself, where it has nothing to put away; its unit's TimeoutStopSec is longer."""
+GIVE_BACK_SECONDS = 3.0
+SETTLE_SECONDS = 2.0
+"""Seconds for the store to be done with what a killed server had sent it as a whole."""
+
+
+class Guard:
+    """Runs one server for as long as this host has the lease."""
+
+    def __init__(
+        self, store: Store, mine: Lease, etag: str, clock: Clock, patience: float = STOP_SECONDS
+    ) -> None:
+        """``patience``: how many seconds the server may take to stop, with the lease renewed meanwhile."""
+        self.patience = patience
+        self.store = store
+        self.mine = mine
+        self.etag = etag
+        self.clock = clock
+        self.renewed = clock.now()
+        self.dead = False
+        self.stop = asyncio.Event()
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two renewals."""
+        return self.mine.bound / RENEWALS
+
+    async def run(self, argv: Sequence[str]) -> None:
+        """Run the server until it is to stop. Raises ToolFailed when it ends by itself, Busy when the lease is lost."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
+        began = self.clock.now()
+        await asyncio.wait_for(asyncio.to_thread(self._renew_once), self.mine.bound * STOP_AFTER)
+        self.renewed = began
+        server = await spawn(
+            argv, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout.fileno(), stderr=sys.stderr.fileno()
+        )
+        ended, renewing = asyncio.ensure_future(server.wait()), asyncio.ensure_future(self._renew())
+        stopping = asyncio.ensure_future(self.stop.wait())
+        await asyncio.wait({ended, renewing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ended.done() and not renewing.done():
+            with contextlib.suppress(ProcessLookupError):
+                server.terminate()
+            # It may have much to put away, so the lease must not run out meanwhile.
+            await asyncio.wait({ended, renewing}, timeout=self.patience, return_when=asyncio.FIRST_COMPLETED)
+        if renewing.done():
+            self.dead = await put_down(server)
+            raise renewing.result()
+        renewing.cancel()
+        if not ended.done():
+            await put_down(server)
+        elif not self.stop.is_set() or ended.result() != 0:
+            # The lease is not given back: a pool of this host's may still wait for the device, or for the rest of it.
+            why = describe_exit(ended.result())
+            raise ToolFailed("the device's server died", why, "see its unit's journal")
+        await self._give_back()
+
+    async def _renew(self) -> ZvaultError:
+        """Renew the lease until that can be done no more; why it cannot."""
+        sd_notify.allow_silence(self.mine.bound * WATCHDOG_AFTER)
+        wait, why = self.pause, "the host slept"
+        while (left := await self._rest(wait)) > 0:
+            began = self.clock.now()
+            try:
+                await asyncio.wait_for(asyncio.to_thread(self._renew_once), min(left, self.pause))
+            except Busy as error:
+                return error
+            except (ZvaultError, TimeoutError) as error:
+                wait, why = 1.0, str(error) or "the store does not answer"
+                _say(f"the lease could not be renewed, trying again: {why}")
+            else:
+                self.renewed = began
+                sd_notify.watchdog()
+                wait = self.pause
+        return self._silent(self.clock.now() - self.renewed, why)
+
+    async def _rest(self, seconds: float) -> float:
+        """Wait so long; how many seconds are left. In steps: asyncio's clock stands still while a host sleeps."""
+        end = self.clock.now() + seconds
+        while (now := self.clock.now()) < end and now < self.renewed + self.mine.bound * STOP_AFTER:  # noqa: ASYNC110
+            await asyncio.sleep(min(1.0, end - now))
+        return self.renewed + self.mine.bound * STOP_AFTER - self.clock.now()
+
+    def _renew_once(self) -> None:
+        try:
+            self.etag = self.store.put(self.mine, self.etag)
+        except Lost:
+            # It may be our own: of a put whose answer did not come.
+            seen = self.store.read()
+            if seen is None or not seen.lease.held or seen.lease.boot != self.mine.boot:
+                raise self._lost(seen) from None
+            self.etag = self.store.put(self.mine, seen.etag)
+
+    def _lost(self, seen: Seen | None) -> Busy:
+        return Busy(
+            f"this host may not write to {self.store.place} any more",
+            f"it was taken over: {seen.lease.owner()}" if seen is not None else "its lease was removed",
+            "its suspended pool can only be given up: reboot this host once it is no longer needed",
+        )
+
+    def _silent(self, seconds: float, why: str) -> ZvaultError:
+        return DeviceGone(
+            f"this host stopped writing to {self.store.place}",
+            f"it could not renew its lease for {format_duration(seconds)}, and others may take it soon: {why}",
+            "when the store answers again, bring the vault up: it goes on if nobody took it meanwhile",
+        )
+
+    async def settled(self) -> None:
+        """Once the server is killed: tell a host that waits for that, when the store is done with what it was sent."""
+        sd_notify.allow_silence(self.mine.bound + SETTLE_SECONDS)
+        if self.dead:
+            await asyncio.sleep(SETTLE_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(acknowledge, self.store, self.mine), self.pause)
+
+    async def _give_back(self) -> None:
+        free = dataclasses.replace(self.mine, held=False)
+        with contextlib.suppress(ZvaultError, Lost, TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(self.store.put, free, self.etag), GIVE_BACK_SECONDS)
+
+
+def guard_command(
+    verb: str,
+    bound: float,
+    server: Sequence[str],
+    *,
+    of: str = "",
+    report: Path | None = None,
+    resume: bool = False,
+    patience: float = STOP_SECONDS,
+) -> list[str]:
+    """Argv of this program. ``report``: where ``guard`` leaves why it ended, as JSON; ``patience`` as Guard has it."""
+    argv = [sys.executable, "-P", "-m", "zvault.devices.s3_lease.guard", verb, f"--bound={bound:g}"]
+    argv += [f"--of={of}"] if of else []
+    argv += [f"--report={report}"] if report is not None else []
+    argv += [f"--patience={patience:g}"] if patience != STOP_SECONDS else []
+    return [*argv, *(["--resume"] if resume else []), "--", *server]
+
+
+def main() -> int:
+    """See above."""
+    parser = argparse.ArgumentParser(prog="zvault.devices.s3_lease.guard")
+    parser.add_argument("verb", choices=["show", "take", "guard"])
+    parser.add_argument("--bound", type=float, required=True)
+    parser.add_argument("--of", default="")
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--patience", type=float, default=STOP_SECONDS)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("server", nargs="+")
+    given = parser.parse_args()
+    try:
+        store = Store(Place.of(given.server))
+        if given.verb == "show":
+            return _show(store)
+        mine, clock = ours(store.place, given.bound, time.time()), Clock()
+        if given.verb == "take":
+            return _print({"etag": take_over(store, mine, given.of, _say, clock)})
+        etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
+        guard = Guard(store, mine, etag, clock, given.patience)
+        return asyncio.run(_guarded(guard, given.server, given.report))
+    except (Lost, TimeoutError):
+        return _failed(Busy("the lease could not be taken", "another host is at it too", "try again"), given)
+    except ZvaultError as error:
+        return _failed(error, given)
+
+
+async def _guarded(guard: Guard, server: Sequence[str], report: Path | None) -> int:
+    try:
+        await guard.run(server)
+    except ZvaultError as error:
+        _tell(error, report)
+        await guard.settled()
+        os._exit(1)  # not held up by a thread that waits for the store
+    return 0
+
+
+def _failed(error: ZvaultError, given: argparse.Namespace) -> int:
+    if given.verb == "guard":
+        _tell(error, given.report)
+    else:
+        _print({"error": _as_data(error)})
+    return 1
+
+
+def _as_data(error: ZvaultError) -> dict[str, str]:
+    return {"kind": type(error).__name__, "what": error.what, "why": error.why, "next": error.next}
+
+
+def _tell(error: ZvaultError, report: Path | None) -> None:
+    _say(str(error))
+    if report is not None:
+        report.write_text(json.dumps(_as_data(error)), encoding="utf-8")
+
+
+def _show(store: Store) -> int:
+    seen = store.read()
+    if seen is None or not seen.lease.held:
+        return _print({"lease": None})
+    return _print({"lease": dataclasses.asdict(seen.lease), "age": seen.age})
+
+
+def _print(document: dict[str, object]) -> int:
+    print(json.dumps(document))  # noqa: T201 - the answer of this program
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""The lease of a vault in an object store: one object beside the blocks that says which host writes to them.
+
+An object store has no locks. What it has is a conditional put: an object is made only if there is none
+(``If-None-Match: *``), or replaced only if it still is what was read (``If-Match: ETAG``). Of two hosts that put at the
+same moment exactly one succeeds. Blocks themselves are put without any condition, so the lease binds only those who
+keep to it: guard.py does, and stops its host's server when it must.
+
+Everything here waits for the store, so it runs in processes of its own (guard.py) and never in the daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from zvault.core.errors import DeviceGone, Refused
+from zvault.object_store.interface import NEW, Denied, Missing, Overtaken, Unreachable
+from zvault.object_store.s3 import S3Store
+from zvault.object_store.s3_client import S3Settings
+from zvault.system.credentials import keys_file
+from zvault.system.state_files import current_boot_id
+
+MACHINE_ID = Path("/etc/machine-id")
+CONNECT_SECONDS, READ_SECONDS = 5, 10
+"""How long one request to the store may take to connect, and between two bytes of its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an object store keeps a device's blocks: as nbdkit's S3 plugin, or zvault's own, is told of it.
+
+    Secrets are not in it.
+    """
+
+    bucket: str
+    key: str
+    endpoint: str | None
+    params: tuple[str, ...]
+
+    @classmethod
+    def of(cls, params: Sequence[str]) -> Place:
+        """From the plugin's parameters. Raises Refused without a bucket or key."""
+        words = _words(params)
+        if not words.get("bucket") or not words.get("key"):
+            why = "its place in the object store is not known"
+            raise Refused("there can be no lease of it", why, "give the S3 plugin bucket= and key=")
+        endpoint = words.get("endpoint-url") or words.get("endpoint")
+        return cls(words["bucket"], words["key"], endpoint, tuple(params))
+
+    @property
+    def lease(self) -> str:
+        """The lease's key; the blocks are below ``KEY/``."""
+        return f"{self.key}.lease"
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.lease}"
+
+    def local_address(self) -> str:
+        """The address under which this host reaches the store; "" where it cannot be told. Sends nothing."""
+        url = urlsplit(self.endpoint or "https://s3.amazonaws.com")
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.connect((url.hostname or "", url.port or 443))
+            return str(one.getsockname()[0])
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What the object says.
+
+    ``machine`` and ``boot`` are machine-id(5) and random(4)'s boot_id of the host; ``since`` and ``bound`` in seconds
+    since the epoch and in seconds. ``held`` is false once it was given back. ``shut_out`` is the boot of the host that
+    it was taken from, until that has said that it writes no more. ``mark`` makes each put another content, and so
+    another ETag.
+    """
+
+    host: str
+    address: str
+    machine: str
+    boot: str
+    since: float
+    bound: float
+    held: bool = True
+    shut_out: str = ""
+    mark: str = ""
+
+    def as_bytes(self) -> bytes:
+        """As the object holds it, with a new mark."""
+        return json.dumps(asdict(replace(self, mark=uuid.uuid4().hex)), indent=1).encode()
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Lease:
+        """Read back; what another version wrote beside it is left out. Raises ValueError, TypeError."""
+        found: dict[str, Any] = json.loads(data)
+        return cls(**{item.name: found[item.name] for item in fields(cls) if item.name in found})
+
+    def owner(self) -> str:
+        """Who has it, in words."""
+        at = f" ({self.address})" if self.address else ""
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
+        return f"{self.host}{at} has held it since {since}"
+
+
+def ours(place: Place, bound: float, now: float) -> Lease:
+    """The lease as this host would write it. Raises OSError."""
+    machine = MACHINE_ID.read_text(encoding="ascii").strip()
+    return Lease(socket.gethostname(), place.local_address(), machine, current_boot_id(), now, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The object as the store has it; ``age`` is how long ago it was put, in seconds, by the store's own clock."""
+
+    lease: Lease
+    etag: str
+    age: float
+
+    def expired(self) -> bool:
+        """Whether its holder, by its own rules, has stopped its server."""
+        return self.age > self.lease.bound
+
+
+class Lost(Exception):
+    """The object is not what it was: somebody put another one in between, or removed it."""
+
+
+class Store:
+    """One device's lease object. Every call waits for the store, at most some CONNECT_SECONDS and READ_SECONDS."""
+
+    def __init__(self, place: Place) -> None:
+        """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
+        self.place = place
+        words = _words(place.params)
+        settings = S3Settings.of_words(words, keys_file(words))
+        # Tried once: how often, the guard decides, which knows how long it may take.
+        self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
+
+    def read(self) -> Seen | None:
+        """The lease; None where there is none. Raises DeviceGone, Refused."""
+        try:
+            with self._told():
+                data, etag, age = self._objects.read_aged(self.place.lease)
+        except Missing:
+            return None
+        try:
+            return Seen(Lease.of_bytes(data), etag, age)
+        except (ValueError, TypeError) as error:
+            why = f"it cannot be read: {error}"
+            raise Refused(f"{self.place} is no lease", why, "see whose it is, and remove it") from error
+
+    def put(self, lease: Lease, etag: str | None) -> str:
+        """Put it in the place of the one with this ETag (None: of none); the new ETag. Raises Lost, DeviceGone."""
+        return self._put(self.place.lease, lease, NEW if etag is None else etag)
+
+    def refuse_without_conditions(self, lease: Lease) -> None:
+        """See on an object of its own that the store keeps to each condition that is used. Raises Refused."""
+        key = f"{self.place.lease}.{uuid.uuid4().hex}"
+        self._put(key, lease, None)
+        try:
+            for condition, name in ((NEW, "If-None-Match: *"), ("0", "If-Match: 0")):
+                with contextlib.suppress(Lost):
+                    self._put(key, lease, condition)
+                    raise Refused(
+                        f"the object store has no lock for {self.place}",
+                        f"it took a put that it should have refused ({name}), so of two hosts both would win",
+                        "use a store that knows conditional puts; or set exclusive = false and see to it yourself"
+                        " that only one host uses the vault",
+                    )
+        finally:
+            with self._told():
+                self._objects.delete([key])
+
+    def _put(self, key: str, lease: Lease, condition: str | None) -> str:
+        with self._told():
+            return self._objects.put(key, lease.as_bytes(), condition)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raise the object store's errors as those of a device."""
+        what = f"the lease {self.place} cannot be had"
+        try:
+            yield
+        except Overtaken as error:
+            raise Lost from error
+        except Unreachable as error:
+            raise DeviceGone(what, f"{error.what}: {error.why}", error.next) from error
+        except Denied as error:
+            raise Refused(what, f"{error.what}: {error.why}", error.next) from error
+
+
+def _words(params: Sequence[str]) -> dict[str, str]:
+    """The plugin's parameters; it takes them with "_" for "-" too."""
+    pairs = (word.split("=", 1) for word in params if "=" in word)
+    return {name.replace("_", "-"): value for name, value in pairs}

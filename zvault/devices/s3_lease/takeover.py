@@ -1,0 +1,169 @@
+"""Taking a vault's lease in an object store: when it may be had, and how it is taken from a host that keeps it.
+
+Who may take it, by what the object says:
+
+- there is none, or it was given back: whoever puts first;
+- it is of this boot of this host: this host, at once. Its server does not run, or it would not ask;
+- it is of this host before it rebooted: this host, once it is older than its bound. Another host that goes by the same
+  machine-id and name would have renewed it;
+- it is another host's: nobody, however old it is, except by ``take_over``, which a person has to ask for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from zvault.core.errors import Busy, DeviceGone, Refused, ZvaultError
+from zvault.core.units import format_duration
+from zvault.devices.s3_lease.lease import Lease, Lost, Seen, Store
+
+POLL = 2.0
+"""Seconds between two looks at a lease that is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Seconds that go on while the host sleeps, and how to let them pass; passed in for tests."""
+
+    now: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    sleep: Callable[[float], None] = time.sleep
+
+
+def take(store: Store, mine: Lease, *, resume: bool, say: Callable[[str], None], clock: Clock) -> str:
+    """Take the lease where that needs nobody's leave; its ETag.
+
+    ``resume``: a pool of this host's still waits for the device, so nobody may have had it in between. Raises Busy
+    with who has it; Refused when it is lost for this pool; DeviceGone.
+    """
+    seen = store.read()
+    if seen is not None and resume and seen.lease.boot != mine.boot:
+        raise _gone_its_way(store, seen)
+    if seen is not None and seen.lease.held and seen.lease.boot != mine.boot:
+        if (seen.lease.machine, seen.lease.host) != (mine.machine, mine.host):
+            raise held_elsewhere(store, seen)
+        seen = _outlive(store, seen, say, clock)
+    elif seen is not None and seen.lease.held and seen.lease.shut_out:
+        raise Busy(
+            f"the lease {store.place} was taken over, and not to the end",
+            "the host that had it may still write",
+            "run 'zvaultctl vault take' again",
+        )
+    store.refuse_without_conditions(mine)
+    return _put(store, mine, seen)
+
+
+def _outlive(store: Store, seen: Seen, say: Callable[[str], None], clock: Clock) -> Seen:
+    """Wait until a lease of this host's last boot is older than its bound."""
+    if not seen.expired():
+        wait = seen.lease.bound - seen.age + 1
+        say(f"this host had the lease before it started anew: waiting {format_duration(wait)} for it to end")
+        clock.sleep(wait)
+        again = store.read()
+        if again is None or again.etag != seen.etag:
+            raise held_elsewhere(store, again or seen)
+        seen = again
+    say("this host had the lease before it started anew: taking it")
+    return seen
+
+
+def _put(store: Store, mine: Lease, seen: Seen | None) -> str:
+    """Put the lease in the place of what was seen; its ETag. Raises Busy with who was faster, DeviceGone.
+
+    Of two who put at the same moment Ceph's RGW may answer one with 500 (seen with 18.2.7), and the answer to a put
+    that was done may be lost. What is there then tells.
+    """
+    try:
+        return store.put(mine, seen.etag if seen is not None else None)
+    except (Lost, DeviceGone) as error:
+        now = store.read()
+        changed = now is not None and (seen is None or now.etag != seen.etag)
+        if now is not None and changed and now.lease.held:
+            if now.lease.boot == mine.boot:
+                return now.etag
+            raise held_elsewhere(store, now) from None
+        if isinstance(error, DeviceGone):
+            raise
+        why = "another host asked at the same moment"
+        raise Busy(f"the lease {store.place} could not be taken", why, "try again") from None
+
+
+def take_over(store: Store, mine: Lease, of: str, say: Callable[[str], None], clock: Clock) -> str:
+    """Take the lease from the host whose boot is ``of``, and return its ETag once that host writes no more.
+
+    Of two who try at once one wins. The old holder finds its lease replaced when it renews it, stops its server, and
+    says so; if it says nothing it has stopped by its own rule after its bound. Raises Busy when another was faster.
+    """
+    seen = store.read()
+    if seen is None or not seen.lease.held:
+        return _put(store, mine, seen)
+    theirs = seen.lease
+    if theirs.boot != of:
+        raise held_elsewhere(store, seen)
+    shut_out = "" if seen.expired() else _to_be_shut_out(theirs, mine)
+    if not shut_out:
+        say(f"{theirs.host} has not renewed its lease for {format_duration(seen.age)}: it has stopped")
+        return _put(store, mine, seen)
+    wait = max(theirs.bound, mine.bound if theirs.shut_out else 0.0)
+    waiting = replace(mine, shut_out=shut_out, bound=max(mine.bound, wait))
+    etag = _put(store, waiting, seen)
+    say(f"{theirs.host} is shut out; waiting until it says so, at most {format_duration(wait)}")
+    give_up = clock.now() + wait
+    while clock.now() < give_up:
+        clock.sleep(min(POLL, max(0.0, give_up - clock.now())))
+        now = _still_mine(store, mine)
+        etag = now.etag
+        if not now.lease.shut_out:
+            say(f"{theirs.host} has stopped its server, and says so")
+            return etag
+    say(f"{theirs.host} said nothing; by its own rule it has stopped")
+    return _put(store, mine, replace(seen, etag=etag))
+
+
+def _to_be_shut_out(theirs: Lease, mine: Lease) -> str:
+    """The boot that has to say that it stopped; one that nobody has when there are two, or when it was asked before."""
+    if theirs.boot == mine.boot:
+        return theirs.shut_out and f"{theirs.shut_out}+"
+    return f"{theirs.boot}+{theirs.shut_out}" if theirs.shut_out else theirs.boot
+
+
+def _still_mine(store: Store, mine: Lease) -> Seen:
+    now = store.read()
+    if now is None or now.lease.boot != mine.boot:
+        if now is not None and now.lease.held:
+            raise held_elsewhere(store, now)
+        raise Busy(f"the lease {store.place} is gone", "somebody removed it meanwhile", "begin again")
+    return now
+
+
+def acknowledge(store: Store, mine: Lease) -> None:
+    """Say that this host, which was shut out, writes no more. Nothing where nobody waits for it."""
+    try:
+        seen = store.read()
+        if seen is not None and seen.lease.shut_out == mine.boot:
+            store.put(replace(seen.lease, shut_out=""), seen.etag)
+    except (ZvaultError, Lost):
+        return  # they wait for the bound instead
+
+
+def held_elsewhere(store: Store, seen: Seen) -> Busy:
+    """Another host has the lease."""
+    renewed = f"and renewed its lease {format_duration(seen.age)} ago"
+    if seen.expired():
+        renewed = f"but has not renewed its lease for {format_duration(seen.age)}, and so has stopped writing"
+    return Busy(
+        f"the vault's device in {store.place} is held by {seen.lease.host}",
+        f"{seen.lease.owner()}, {renewed}",
+        "take it down there; if that host is gone for good, 'zvaultctl vault take' takes it over",
+    )
+
+
+def _gone_its_way(store: Store, seen: Seen) -> Refused:
+    lease = seen.lease
+    state = lease.owner() if lease.held else f"{lease.host} had it, and has given it back"
+    return Refused(
+        f"the vault's device in {store.place} was another's meanwhile",
+        f"{state}; what this host's pool has in memory no longer fits what is there",
+        "the suspended pool can only be given up: reboot this host, then bring the vault up",
+    )

@@ -1,0 +1,41 @@
+"""Where a server of a device runs: its systemd unit, its script and its socket."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["device", "s3backer", "blockstore"]
+"""The template that a server's unit is made of: what it must be let do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where one server's unit, script and socket are: in a folder for root alone, which is there already."""
+
+    name: str
+    directory: Path
+    kind: Kind = "device"
+
+    @property
+    def unit(self) -> str:
+        """The unit it runs in."""
+        return f"zvault-{self.kind}@{self.name}.service"
+
+    @property
+    def script(self) -> Path:
+        """What the unit runs."""
+        return self.directory / self.name
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.directory / f"{self.name}.sock"
+
+
+def script(argv: Sequence[str]) -> str:
+    """A shell script that becomes the program."""
+    return f"#!/bin/sh\nexec {shlex.join(argv)}\n"

@@ -1,0 +1,71 @@
+"""What the block store asks of an object store, and how that may fail. Knows no client library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from zvault.core.errors import ZvaultError
+
+Buffer = bytes | bytearray | memoryview
+
+NEW = ""
+"""As the condition of a put: there must be no object of that key yet."""
+
+
+class StoreError(ZvaultError):
+    """The object store did not do what it was asked."""
+
+    reason = "object-store"
+
+
+class Missing(StoreError):
+    """There is no such object."""
+
+
+class Overtaken(StoreError):
+    """A put whose condition does not hold: somebody else put first."""
+
+
+class Denied(StoreError):
+    """It will not do it for us: keys, permissions, no such bucket. May pass when somebody repairs it."""
+
+
+class Unreachable(StoreError):
+    """It did not answer, answered too late, or said that it is too busy (429, 500, 503). Worth another try."""
+
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object of a listing; ``size`` in bytes."""
+
+    key: str
+    size: int
+
+
+class ObjectStore(Protocol):
+    """Objects of one bucket. Safe to call from several threads; each call waits until it is done.
+
+    Every call raises Unreachable or Denied. An answer that was lost may have been carried out.
+    """
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """Part of an object, in bytes; less where it ends sooner. Raises Missing."""
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """The last ``length`` bytes of an object, or all, and its whole size. Raises Missing."""
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        """A whole small object and its ETag. Raises Missing."""
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        """Put a whole object; its ETag. ``condition``: NEW, or the ETag it must still have. Raises Overtaken."""
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        """Objects whose key begins with ``prefix`` and comes after ``after``, in order of their keys' bytes."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are not there count as removed."""

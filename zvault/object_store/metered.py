@@ -1,0 +1,160 @@
+"""How many requests a store was asked, how long they took, what they moved, and what they cost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from typing import Literal, Protocol, TypeVar
+
+from zvault.api.blockstore import RequestCount
+from zvault.object_store.interface import Buffer, Listed, Missing, ObjectStore, Overtaken
+
+T = TypeVar("T")
+
+Kind = Literal["get", "put", "list", "delete"]
+KINDS: tuple[Kind, ...] = ("get", "put", "list", "delete")
+"""How stores count: a get is any read; the block store asks for no object's head alone."""
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds: upper bounds of the histogram's buckets, without the last, which has none."""
+
+PAGE = 1000
+"""Objects that one request lists or removes."""
+
+
+class Prices(Protocol):
+    """What a thousand requests cost, as zvault.config.tables.device_parts.Prices has it."""
+
+    @property
+    def put(self) -> float:
+        """A thousand requests that write, or list."""
+
+    @property
+    def get(self) -> float:
+        """A thousand requests that read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Requests of one kind so far.
+
+    ``bytes`` of objects' contents that were had or put; ``seconds`` of all requests together; ``errors`` are those
+    that had no answer or were denied. ``buckets`` is how many took at most each of BOUNDS, and how many there are.
+    """
+
+    requests: int
+    errors: int
+    bytes: int
+    seconds: float
+    buckets: tuple[int, ...]
+
+    def as_dict(self) -> RequestCount:
+        """For a status in JSON."""
+        return {
+            "requests": self.requests,
+            "errors": self.errors,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "buckets": self.buckets,
+        }
+
+
+@dataclass(slots=True)
+class _Tally:
+    requests: int = 0
+    errors: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    slots: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+
+
+class Counted:
+    """An ObjectStore that counts. Safe for threads. ``clock`` gives seconds that never go back.
+
+    To count what is really sent it stands next to the store, within what waits and tries again.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._clock = store, clock
+        self._lock = threading.Lock()
+        self._tallies = {kind: _Tally() for kind in KINDS}
+
+    def counts(self) -> Mapping[Kind, Count]:
+        """What there was so far, of each kind."""
+        with self._lock:
+            return {
+                kind: Count(it.requests, it.errors, it.bytes, it.seconds, tuple(accumulate(it.slots)))
+                for kind, it in self._tallies.items()
+            }
+
+    def cost(self, prices: Prices) -> float:
+        """What the requests cost at most: removing is free, and errors of the store's own are, but count here."""
+        with self._lock:
+            number = {kind: it.requests for kind, it in self._tallies.items()}
+        return ((number["put"] + number["list"]) * prices.put + number["get"] * prices.get) / 1000
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ObjectStore."""
+        return self._measure("get", lambda: self._store.get(key, start, length), len)
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """See ObjectStore."""
+        return self._measure("get", lambda: self._store.tail(key, length), lambda found: len(found[0]))
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        """See ObjectStore."""
+        return self._measure("get", lambda: self._store.read(key), lambda found: len(found[0]))
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        """See ObjectStore."""
+        size = memoryview(data).nbytes
+        return self._measure("put", lambda: self._store.put(key, data, condition), lambda _: size)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        """See ObjectStore. Each thousand objects are a request; the first of them is what takes its time."""
+        listing = iter(self._store.list(prefix, after))
+        number = 0
+        while True:
+            began = self._clock()
+            try:
+                item = next(listing, None)
+            except Exception as error:
+                self._note("list", began, 0, error)
+                raise
+            # A page says whether another one follows: there is none that is asked for in vain, but the first.
+            if number % PAGE == 0 and (item is not None or number == 0):
+                self._note("list", began, 0)
+            if item is None:
+                return
+            number += 1
+            yield item
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ObjectStore. Each thousand objects are a request."""
+        for begin in range(0, len(keys), PAGE):
+            self._measure("delete", partial(self._store.delete, keys[begin : begin + PAGE]), lambda _: 0)
+
+    def _measure(self, kind: Kind, call: Callable[[], T], size: Callable[[T], int]) -> T:
+        began = self._clock()
+        try:
+            answer = call()
+        except Exception as error:
+            self._note(kind, began, 0, error)
+            raise
+        self._note(kind, began, size(answer))
+        return answer
+
+    def _note(self, kind: Kind, began: float, size: int, error: Exception | None = None) -> None:
+        seconds = self._clock() - began
+        with self._lock:
+            tally = self._tallies[kind]
+            tally.requests += 1
+            tally.errors += error is not None and not isinstance(error, (Missing, Overtaken))
+            tally.bytes += size
+            tally.seconds += seconds
+            tally.slots[bisect_left(BOUNDS, seconds)] += 1

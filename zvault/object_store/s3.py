@@ -1,0 +1,183 @@
+"""Objects of an S3 bucket, by boto3. Tries nothing twice: retrying.py does.
+
+What is asked of a store: ranges, ListObjectsV2 with StartAfter, DeleteObjects, and conditional puts (If-None-Match,
+If-Match). Seen with Ceph 18.2.7's RGW and boto3 1.37; Amazon has all of them since November 2024.
+
+The SHA-256 of a put's bytes is part of its signature, so that what was changed on its way is refused. What is read has
+no checksum here: the block store verifies each piece itself. It is as long as it was asked for, or reaches to the
+object's end; anything else counts as no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from zvault.object_store.interface import NEW, Buffer, Denied, Listed, Overtaken
+from zvault.object_store.metered import PAGE
+from zvault.object_store.s3_client import Clients, S3Settings
+from zvault.object_store.s3_errors import Beyond, Kind, of_answer, told, unreachable
+
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What came of an object: bytes from ``first`` on, of ``size`` in all."""
+
+    data: bytes
+    first: int
+    size: int
+    etag: str
+
+
+class S3Store:
+    """The ObjectStore of a bucket. ETags are without their quotes."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        """Asks nothing yet. Raises ToolMissing without boto3."""
+        self.settings = settings
+        self._clients = Clients(settings)
+        self._bare: bool | None = None
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ObjectStore."""
+        if length == 0:
+            return self.get(key, start, 1)[:0]
+        if start == 0 and length is None:
+            return self._fetch(key, "").data
+        try:
+            part = self._fetch(key, f"bytes={start}-{start + length - 1 if length else ''}")
+        except Beyond:
+            return b""
+        end = part.size if length is None else min(start + length, part.size)
+        return self._cut(key, part, start, end)
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """See ObjectStore."""
+        try:
+            part = self._fetch(key, f"bytes=-{max(1, length)}")
+        except Beyond:
+            return b"", 0  # only of an empty object no byte is the last
+        start = max(0, part.size - max(1, length))
+        found = self._cut(key, part, start, part.size)
+        return (found if length else b""), part.size
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        """See ObjectStore."""
+        part = self._fetch(key, "")
+        return part.data, part.etag
+
+    def read_aged(self, key: str) -> tuple[bytes, str, float]:
+        """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises Missing."""
+        answer, data = self._ask(key, "")
+        try:
+            now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+            age = (now - answer["LastModified"]).total_seconds()
+        except (KeyError, TypeError, ValueError) as error:
+            why = f"the answer does not say when it was put: {error}"
+            raise unreachable(f"{key} cannot be read", why) from error
+        return data, _bare(answer["ETag"]), max(0.0, age)
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        """See ObjectStore."""
+        body = data if isinstance(data, bytes) else bytes(data)
+        if condition is None:
+            return self._put(key, body, "put")
+        if condition == NEW:
+            return self._put(key, body, "put-if", IfNoneMatch="*")
+        # RGW compares what it is sent with an ETag without its quotes, so the quoted form never matches there.
+        bare = bool(self._bare)
+        try:
+            etag = self._put(key, body, "put-if", IfMatch=_form(condition, bare))
+        except Overtaken:
+            if self._bare is not None:
+                raise
+            bare = not bare
+            try:
+                etag = self._put(key, body, "put-if", IfMatch=_form(condition, bare))
+            except Denied:
+                raise Overtaken(f"{key} was not put", "somebody else put it first", "") from None
+        self._bare = bare
+        return etag
+
+    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+        """See ObjectStore. Asks for a page at a time, when it is wanted."""
+        where = {"StartAfter": after} if after else {}
+        while True:
+            with self._asking(f"the objects of {prefix} cannot be listed", "list") as client:
+                page = client.list_objects_v2(
+                    Bucket=self.settings.bucket, Prefix=prefix, MaxKeys=PAGE, **where
+                )
+            for item in page.get("Contents", ()):
+                yield Listed(item["Key"], item["Size"])
+            if not page.get("IsTruncated"):
+                return
+            where = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ObjectStore. A thousand in a request; after an error some are removed and some are not."""
+        for begin in range(0, len(keys), PAGE):
+            some = [{"Key": key} for key in keys[begin : begin + PAGE]]
+            with self._asking(f"{len(some)} objects cannot be removed", "delete") as client:
+                answer = client.delete_objects(
+                    Bucket=self.settings.bucket, Delete={"Objects": some, "Quiet": True}
+                )
+                for error in answer.get("Errors", ()):
+                    if error.get("Code") != "NoSuchKey":
+                        raise of_answer(f"{error.get('Key')} cannot be removed", "delete", {"Error": error})
+
+    def _fetch(self, key: str, span: str) -> _Part:
+        """An object, or the part of a Range header (RFC 9110). Raises Missing, Beyond."""
+        answer, data = self._ask(key, span)
+        etag = _bare(answer["ETag"])
+        if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
+            return _Part(data, 0, len(data), etag)
+        found = _RANGE.fullmatch(answer.get("ContentRange", ""))
+        if found is None:
+            raise unreachable(f"{key} cannot be read", "the answer does not say which part it is")
+        return _Part(data, int(found[1]), int(found[2]), etag)
+
+    def _ask(self, key: str, span: str) -> tuple[dict[str, Any], bytes]:
+        with self._asking(f"{key} cannot be read", "read") as client:
+            wanted = {"Range": span} if span else {}
+            answer = client.get_object(Bucket=self.settings.bucket, Key=key, **wanted)
+            with contextlib.closing(answer["Body"]) as body:
+                return answer, body.read()
+
+    def _cut(self, key: str, part: _Part, start: int, end: int) -> bytes:
+        """What was asked for, out of what came: that, or more from a store that knows no ranges."""
+        if part.first > start or part.first + len(part.data) < end:
+            why = f"bytes from {part.first} came, {len(part.data)} of them, in place of {start} to {end}"
+            raise unreachable(f"{key} cannot be read", why)
+        return part.data[start - part.first : max(start, end) - part.first]
+
+    def _put(self, key: str, body: bytes, kind: Kind, **condition: str) -> str:
+        said = self.settings.for_new_objects() | condition
+        with self._asking(f"{key} was not put", kind) as client:
+            answer = client.put_object(Bucket=self.settings.bucket, Key=key, Body=body, **said)
+        return _bare(answer["ETag"])
+
+    @contextlib.contextmanager
+    def _asking(self, what: str, kind: Kind) -> Iterator[Any]:
+        """The client; what goes wrong is raised as a StoreError."""
+        client = None
+        try:
+            with told(what, kind):
+                client = self._clients.get()
+                yield client
+        except Denied:
+            self._clients.forget(client)
+            raise
+
+
+def _bare(etag: str) -> str:
+    return etag.strip('"')
+
+
+def _form(etag: str, bare: bool) -> str:
+    return etag if bare else f'"{etag}"'

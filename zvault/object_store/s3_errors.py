@@ -1,0 +1,117 @@
+"""What boto3's errors mean for the block store: which may pass, which want a person, which are answers.
+
+The codes are those of Amazon's "Error responses" reference and of Ceph's src/rgw/rgw_common.cc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from zvault.object_store.interface import Denied, Missing, Overtaken, StoreError, Unreachable
+
+Kind = Literal["read", "put", "put-if", "list", "delete"]
+
+BUSY_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+BUSY = frozenset(
+    {
+        "InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "Throttling", "ThrottlingException",
+        "RequestLimitExceeded", "TooManyRequests", "BandwidthLimitExceeded", "OperationAborted",
+        # What arrived is not what was sent.
+        "BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch",
+    }
+)  # fmt: skip
+"""Codes after which the same request may go well."""
+
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
+SKEWED = "RequestTimeTooSkewed"
+
+
+class Expired(Denied):
+    """Keys that ran out, or a clock that is wrong: passes when new keys are there, or the clock is set."""
+
+    retryable = True
+
+
+class Beyond(StoreError):
+    """The part that was asked for begins behind the end of the object."""
+
+
+@contextlib.contextmanager
+def told(what: str, kind: Kind) -> Iterator[None]:
+    """Raise boto3's and its libraries' errors as the StoreErrors of interface.py. ``what`` failed then."""
+    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.httpsession import URLLib3SSLError
+    from botocore.parsers import ResponseParserError
+
+    try:
+        yield
+    except ClientError as error:
+        raise of_answer(what, kind, error.response) from error
+    except BotoCoreError as error:
+        raise _of_boto(what, error) from error
+    except (ResponseParserError, URLLib3SSLError, OSError) as error:
+        raise unreachable(what, str(error) or type(error).__name__) from error
+
+
+def unreachable(what: str, why: str) -> Unreachable:
+    """An answer that cannot be used, or none."""
+    return Unreachable(what, why, "see that the store is up and the network reaches it")
+
+
+def of_answer(what: str, kind: Kind, answer: dict[str, Any]) -> StoreError:
+    """The error that an answer tells of; also one key's of a DeleteObjects, which has no status of its own."""
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code, message = answer["Error"].get("Code") or "", answer["Error"].get("Message") or ""
+    why = f"the store answers {status or ''} {code}".rstrip() + (f": {message}" if message else "")
+    if status == 404 and code != "NoSuchBucket" and kind == "read":
+        return Missing(what, "there is no such object", "")
+    if status == 416:
+        return Beyond(what, why, "")
+    # A condition on the ETag of an object that is gone is answered 404.
+    if kind == "put-if" and (status == 412 or (status == 404 and code != "NoSuchBucket")):
+        return Overtaken(what, "somebody else put it first", "")
+    return _no_answer(what, kind, status, code, why)
+
+
+def _no_answer(what: str, kind: Kind, status: int, code: str, why: str) -> StoreError:
+    # 409 says that another put is under way (perhaps our own, whose answer was lost) and does not say who wins.
+    if status in BUSY_STATUS or code in BUSY or (kind == "put-if" and status == 409):
+        return unreachable(what, why)
+    if code in EXPIRED:
+        return Expired(what, why, "see that new keys are fetched, or put them where they are looked for")
+    if code == SKEWED:
+        return Expired(what, why, "set this host's clock")
+    return Denied(what, why, _next(status, code))
+
+
+def _next(status: int, code: str) -> str:
+    if code == "NoSuchBucket":
+        return "make the bucket, or correct its name"
+    if status in (301, 307, 400):
+        return "see that endpoint, region and style are right"
+    if status == 501:
+        return "use a store that can do this"
+    if status == 507 or code == "QuotaExceeded":
+        return "make room, or have the quota raised"
+    return "see that bucket, keys and permissions are right"
+
+
+def _of_boto(what: str, error: Exception) -> StoreError:
+    from botocore import exceptions as boto
+
+    why = str(error)
+    if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in why:
+        return Denied(
+            what, why, "have the store's certificate trusted: AWS_CA_BUNDLE names a file with its authority"
+        )
+    lost = (boto.HTTPClientError, boto.ConnectionError, boto.IncompleteReadError, boto.ChecksumError)
+    if isinstance(error, lost):
+        return unreachable(what, why)
+    fetching = (boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.MetadataRetrievalError)
+    if isinstance(error, fetching):
+        return Expired(what, why, "see why new keys cannot be fetched")
+    if isinstance(error, (boto.NoCredentialsError, boto.PartialCredentialsError)):
+        return Denied(what, why, "give it keys: a systemd credential, a file, or boto3's own places")
+    return Denied(what, why, "correct the settings of the store")

@@ -1,0 +1,1 @@
+"""Use cases that look for what is wrong or slow: doctor, fit, observations."""

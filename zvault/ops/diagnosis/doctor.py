@@ -1,0 +1,152 @@
+"""What bounds a vault now, as a document: ``GET /v1/doctor/VAULT``, ``zvaultctl doctor``. Changes nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from zvault.api.diagnosis import (
+    DiagnosisDocument,
+    DiskDocument,
+    DoctorDocument,
+    FlowDocument,
+    GroupDocument,
+    LastRunDocument,
+    QueueDocument,
+    StageDocument,
+    WayDocument,
+)
+from zvault.config.schema import Vault
+from zvault.core.diagnosis.doctor import diagnose
+from zvault.core.diagnosis.doctor_text import Verdict
+from zvault.core.diagnosis.observations import Disk, Flow, Group, LastRun, Queue, Stage, Vitals, Way
+from zvault.core.errors import Refused
+from zvault.ops.context import Context
+from zvault.ops.diagnosis.observe import examine
+from zvault.ops.vaults.vault import Vaults
+
+SECONDS = 5.0
+"""How long a vault is watched if nobody says."""
+
+MOST_SECONDS = 60.0
+
+
+def watched_for(text: str | None) -> float:
+    """How long to watch a vault. Raises Refused for what is no number of seconds from 1 to 60."""
+    try:
+        seconds = SECONDS if text is None else float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 1 <= seconds <= MOST_SECONDS:
+        raise Refused(f"'{text}' is no time to watch a vault", "it takes seconds from 1 to 60", "seconds=5")
+    return seconds
+
+
+async def doctor_document(
+    context: Context, vaults: Vaults, vault: Vault, seconds: float, last: LastRun | None = None
+) -> DoctorDocument:
+    """The verdict on a vault and what it rests on, after watching it for ``seconds``. Raises ToolFailed."""
+    return told(vault.name, await examine(context, vaults, vault, seconds, last))
+
+
+def told(vault: str, seen: Vitals) -> DoctorDocument:
+    """The document of what was counted."""
+    return {
+        "vault": vault,
+        "pool": seen.pool,
+        "seconds": seen.seconds,
+        "verdict": _verdict(diagnose(seen)),
+        "streams": [_flow(flow) for flow in seen.flows],
+        "devices": [
+            *(_disk("vault", disk) for disk in seen.disks),
+            *(_disk("source", disk) for disk in seen.source_disks),
+        ],
+        "queue": _queue(seen.queue) if seen.queue else None,
+        "request": seen.request,
+        "groups": [_group(group) for group in seen.groups],
+        "waits": dict(seen.waits),
+        "threads": dict(seen.threads),
+        "idle": seen.idle,
+        "last": _last(seen.last) if seen.last else None,
+    }
+
+
+def _verdict(verdict: Verdict) -> DiagnosisDocument:
+    knob = verdict.knob
+    return {
+        "bound": verdict.bound,
+        "sentence": verdict.sentence,
+        "knob": {"name": knob.name, "where": knob.where, "now": knob.now, "value": knob.value}
+        if knob is not None
+        else None,
+        "why": verdict.why,
+    }
+
+
+def _flow(flow: Flow) -> FlowDocument:
+    return {
+        "backup": flow.backup,
+        "dataset": flow.dataset,
+        "stages": [_stage(stage) for stage in flow.stages],
+        "rate": flow.rate,
+        "limit": flow.limit,
+        "marks": flow.marks,
+    }
+
+
+def _stage(stage: Stage) -> StageDocument:
+    return {
+        "kind": stage.kind,
+        "name": stage.name,
+        "cpu": stage.cpu,
+        "full": stage.full,
+        "host": stage.host,
+        "way": _way(stage.way) if stage.way is not None else None,
+    }
+
+
+def _way(way: Way) -> WayDocument:
+    return {
+        "unsent": way.unsent,
+        "flying": way.flying,
+        "segment": way.segment,
+        "rtt": way.rtt,
+        "closed": way.closed,
+    }
+
+
+def _disk(role: Literal["vault", "source"], disk: Disk) -> DiskDocument:
+    return {
+        "role": role,
+        "name": disk.name,
+        "seconds": disk.seconds,
+        "writes": disk.writes,
+        "written": disk.written,
+        "write_time": disk.write_time,
+        "reads": disk.reads,
+        "read": disk.read,
+        "read_time": disk.read_time,
+        "busy": disk.busy,
+        "rounds": disk.rounds,
+        "in_flight": disk.in_flight,
+        "latency": disk.latency,
+        "size": disk.size,
+        "rate": disk.rate,
+    }
+
+
+def _queue(queue: Queue) -> QueueDocument:
+    return {
+        "pending": queue.pending,
+        "active": queue.active,
+        "wait": queue.wait,
+        "disk_wait": queue.disk_wait,
+    }
+
+
+def _group(group: Group) -> GroupDocument:
+    return {"written": group.written, "opened": group.opened, "sync": group.sync}
+
+
+def _last(run: LastRun) -> LastRunDocument:
+    return {"backup": run.backup, "moved": run.moved, "seconds": run.seconds, "drift": run.drift}

@@ -1,0 +1,243 @@
+"""How a backup fits the vault it goes to, as a document: ``GET /v1/fit/BACKUP``, ``zvaultctl fit``. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from zvault.api.diagnosis import AdviceDocument, AskedByRun, AskedDocument, FitDataset, FitDocument
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.nbd import NbdkitServer
+from zvault.config.device_specs.s3backer import S3backerServer
+from zvault.config.load import load_profile
+from zvault.config.profile import Profile
+from zvault.config.schema import Backup, Device, Vault
+from zvault.core.diagnosis.txg_overhead import FIRST, LATER, Asked, advise_on_groups, group
+from zvault.core.errors import ZvaultError
+from zvault.core.model import Dataset
+from zvault.core.name_rules import excluded
+from zvault.core.tuning.alignment import Advice, Fit, Layout, Prices, Sent, Store, advise, fit
+from zvault.core.tuning.tuning import AGGREGATION
+from zvault.core.units import parse_size
+from zvault.devices import queue
+from zvault.devices.rbd.cluster import pool_facts
+from zvault.devices.rbd.source import cluster_of
+from zvault.devices.stack import DeviceState
+from zvault.ops.context import Context
+from zvault.ops.state.environment import Environment
+from zvault.ops.tuning.measurements import profile_of
+from zvault.ops.vaults.vault import Vaults
+from zvault.system.process.runner import Runner
+from zvault.zfs.pool import module_parameters
+from zvault.zfs.pool.vdev_properties import read_property
+from zvault.zfs.record_sizes import Blocks, blocks
+from zvault.zfs.stream import Flags
+
+ASHIFT = 12
+"""What OpenZFS takes for a device that reports sectors of 4 KiB; every profile of zvault's says it."""
+
+MERGED = 128 << 10
+"""zfs_vdev_aggregation_limit_non_rotating's default, zfs(4)."""
+
+AT_ONCE, DEPTH = "zfs_vdev_async_write_min_active", 2
+"""How many writes go to a device while little waits, and its default: zfs(4)."""
+
+SEGMENT = 8 << 20
+"""Bytes that zvault's block store puts as one object (zvault/blockstore/format.py)."""
+
+REQUEST = 1280 << 10
+"""Bytes in a request where the device is not up to be asked: BLK_DEF_MAX_SECTORS before Linux 6.16."""
+
+
+@dataclass
+class Below:
+    """What was learned of a vault's storage: its stores by role, what they do besides, and what is not known."""
+
+    stores: dict[str, Store] = field(default_factory=dict)
+    compression: bool = False
+    encryption: bool = False
+    on_zfs: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitDocument:
+    """Every dataset of a backup with what its blocks come to on the vault, and advice.
+
+    Raises NotFound, HostUnreachable. The vault may be down: then its configuration and profile are believed.
+    """
+    vault = context.env.vault(backup.vault)
+    source = context.clients.source_of(backup)
+    found = await blocks(source.host, backup.source.dataset)
+    sent = [_sent(backup, one) for one in found.values() if excluded(one.name, backup.exclude) is None]
+    below = await _below(context.env, vault, await vaults[backup.vault].devices())
+    layout = await _layout(context, vault, below)
+    return told(backup.name, backup.vault, below, layout, sent)
+
+
+def told(backup: str, vault: str, below: Below, layout: Layout, sent: Sequence[Sent]) -> FitDocument:
+    """The document of what was found out."""
+    advice = [*advise(sent, layout), *advise_on_groups(layout), *map(_stacked, below.on_zfs)]
+    return {
+        "backup": backup,
+        "vault": vault,
+        "sector": layout.sector,
+        "merged": layout.merge,
+        "devices": [
+            {
+                "name": store.name,
+                "vdev": role,
+                "unit": store.unit,
+                "kind": store.kind,
+                "largest": store.largest,
+            }
+            for role, store in below.stores.items()
+        ],
+        "group": _asked(group(layout)),
+        "run": _asked_by_run(layout, LATER),
+        "first": _asked_by_run(layout, FIRST),
+        "datasets": [_dataset(one, fit(one, layout)) for one in sent],
+        "advice": [_advice(one) for one in advice],
+        "unknown": below.unknown,
+    }
+
+
+def _asked(asked: Asked) -> AskedDocument:
+    return {"puts": asked.puts, "gets": asked.gets, "moved": asked.moved, "cost": asked.cost}
+
+
+def _asked_by_run(layout: Layout, groups: int) -> AskedByRun:
+    return {"groups": groups, **_asked(group(layout).times(groups))}
+
+
+def _dataset(sent: Sent, found: Fit) -> FitDataset:
+    return {
+        "dataset": found.dataset,
+        "record": sent.record,
+        "ratio": sent.ratio,
+        "store": found.store,
+        "block": found.block,
+        "request": found.request,
+        "touched": found.touched,
+        "partly": found.partly,
+        "moved": found.moved,
+        "puts": found.puts,
+        "gets": found.gets,
+        "cost": found.cost,
+    }
+
+
+def _advice(one: Advice) -> AdviceDocument:
+    return {"about": list(one.about), "what": one.what, "why": one.why}
+
+
+def _sent(backup: Backup, one: Blocks) -> Sent:
+    flags = Flags.of(backup.send, Dataset(one.name, 0, "filesystem", encrypted=one.encrypted))
+    return Sent(
+        one.name,
+        one.record,
+        one.volume,
+        # Without -c a block is packed anew on the vault: much the same there as here.
+        one.ratio,
+        large_blocks=flags.large_blocks or flags.raw,
+        compressed=one.compressed,
+        encrypted=one.encrypted,
+    )
+
+
+async def _layout(context: Context, vault: Vault, below: Below) -> Layout:
+    profile = profile_of(context, vault)
+    ashift = int(profile.pool.get("ashift", str(ASHIFT)))
+    small = vault.special_small_blocks or parse_size(profile.dataset.get("special_small_blocks", "0"))
+    if await context.clients.pool_is_up(vault):
+        zfs = context.clients.vault_zfs(vault)
+        small = int((await zfs.get(vault.pool, "special_small_blocks"))["special_small_blocks"])
+        of_each = await read_property(zfs.host, vault.pool, "ashift") or {}
+        ashift = max((int(value) for value in of_each.values()), default=ashift)
+    in_force = await _in_force(context, vault, profile)
+    return Layout(
+        1 << ashift,
+        in_force.get(AGGREGATION[False], MERGED),
+        below.stores.get("data") or Store(vault.pool, REQUEST),
+        below.stores.get("special"),
+        small,
+        compression=below.compression,
+        encryption=below.encryption,
+        depth=in_force.get(AT_ONCE, DEPTH),
+    )
+
+
+async def _in_force(context: Context, vault: Vault, profile: Profile) -> dict[str, int]:
+    """Up to how many bytes ZFS merges on devices that do not rotate, and how many writes it sends at least: as the
+    profile wants, or as it is."""
+    names = AGGREGATION[False], AT_ONCE
+    found = await module_parameters.known(names, context.env.runner) if vault.host is None else {}
+    wanted = {name: profile.module[name] for name in names if name in profile.module}
+    return {name: int(value) for name, value in (found | wanted).items() if value.isdecimal()}
+
+
+async def _below(env: Environment, vault: Vault, states: list[DeviceState]) -> Below:
+    found = Below()
+    profile = load_profile(env.paths, vault.profile)
+    paths = {state.spec: state.path for state in states if state.path is not None}
+    for device in vault.device:
+        if device.vdev in found.stores:
+            continue  # a pool is striped over devices that are alike
+        largest = _largest(profile, paths.get(device.spec))
+        found.stores[device.vdev] = await _store(env.runner, device, largest, found)
+    return found
+
+
+def _largest(profile: Profile, path: str | None) -> int:
+    """Bytes in the largest request that a device takes."""
+    now = queue.read(path.removeprefix("/dev/"), "max_sectors_kb") if path is not None else None
+    wanted = profile.queue.max_sectors_kb
+    return int(now) << 10 if now is not None else wanted << 10 if wanted is not None else REQUEST
+
+
+async def _store(runner: Runner, device: Device, largest: int, found: Below) -> Store:
+    store = Store(device.spec, largest, prices=_prices(device))
+    if device.rbd is not None:
+        return await _rbd(runner, device, store, found)
+    if isinstance(device.nbd, NbdkitServer):
+        found.encryption |= "luks" in device.nbd.filters
+        size = _parameters(device.nbd).get("object-size")
+        if device.nbd.plugin != "S3" or size is not None:
+            return replace(store, unit=None if size is None else parse_size(size))
+    if isinstance(device.nbd, BlockstoreServer):
+        return replace(store, gathers=SEGMENT)
+    if isinstance(device.nbd, S3backerServer):
+        found.encryption |= any(word.partition("=")[0] == "encrypt" for word in device.nbd.settings)
+        found.compression |= any(word.partition("=")[0] == "compress" for word in device.nbd.settings)
+        return replace(store, unit=parse_size(device.nbd.setting("blockSize")))
+    found.unknown.append(f"what {device.spec} keeps its bytes in: its server does not tell")
+    return store
+
+
+def _prices(device: Device) -> Prices | None:
+    return None if device.prices is None else Prices(device.prices.put, device.prices.get)
+
+
+def _parameters(server: NbdkitServer) -> dict[str, str]:
+    return dict(param.split("=", 1) for param in server.params if "=" in param)
+
+
+async def _rbd(runner: Runner, device: Device, store: Store, found: Below) -> Store:
+    """An image rewrites whole stripes where its data is erasure-coded; replicas take any sector by itself."""
+    try:
+        facts = await pool_facts(cluster_of(device), device.data_pool or device.image.pool, runner)
+    except ZvaultError as error:
+        found.unknown.append(f"how {device.spec} is laid out: {error}")
+        return store
+    found.compression |= facts.compression
+    if facts.on_zfs:
+        found.on_zfs.append(device.spec)
+    return replace(store, unit=facts.stripe, kind="stripe")
+
+
+def _stacked(spec: str) -> Advice:
+    return Advice(
+        (spec,),
+        "move the OSDs from volumes of ZFS to disks, or turn off what both do",
+        "its OSDs lie on ZFS: everything is checksummed, compressed and copied on write twice, which left"
+        " 6 to 37 % of the speed in a published measurement with PostgreSQL",
+    )

@@ -1,0 +1,121 @@
+"""While streams go into a vault: how its writes fare, for the metrics, and a warning where they drift.
+
+A look costs three short programs, and there are fewer the longer a run takes. None of them holds up a stream, and one
+that hangs with its pool ends the watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from itertools import chain, repeat
+
+from zvault.api.emit import Emit
+from zvault.core.diagnosis.write_drift import DriftWatch, Expected, Sample
+from zvault.core.errors import ZvaultError
+from zvault.core.policy.backoff import delays
+from zvault.core.tuning.tuning import AGGREGATION
+from zvault.devices import queue
+from zvault.ops.context import Context
+from zvault.ops.tuning.measurements import profile_of
+from zvault.ops.vaults.vault import OpenVault
+from zvault.system.process.runner import Runner
+from zvault.system.tasks import cancel
+from zvault.zfs.pool import statistics
+
+FIRST, OFTEN, LONGEST = 3.0, 6, 60.0
+"""Seconds until the first look and between the next ones, and how many these are; then the pause doubles with each,
+up to the longest."""
+
+WATCHED = 2.0
+"""Seconds over which waits are taken."""
+
+DEADLINE = 10.0
+"""Seconds for each program of a look."""
+
+TXG_TIMEOUT = 5.0
+"""Seconds: zfs_txg_timeout's default, zfs(4)."""
+
+
+@contextlib.asynccontextmanager
+async def drift_watched(context: Context, vault: OpenVault, emit: Emit) -> AsyncIterator[None]:
+    """Watch a vault's writes for as long as the block runs, unless another run does so already."""
+    name, writes = vault.name, context.activity.writes
+    if context.env.vault(name).host is not None or name in writes.watched:
+        yield
+        return
+    writes.watched.add(name)
+    writes.drifts.pop(name, None)
+    watching = asyncio.create_task(_watch(context, vault, emit), name=f"drift {name}")
+    try:
+        yield
+    finally:
+        try:
+            await cancel(watching)
+        finally:
+            writes.watched.discard(name)
+            writes.samples.pop(name, None)
+
+
+async def _watch(context: Context, vault: OpenVault, emit: Emit) -> None:
+    await asyncio.sleep(FIRST)  # most runs are over by then
+    look, writes = _Look(context.env.runner, vault.pool), context.activity.writes
+    with contextlib.suppress(ZvaultError):
+        watch = DriftWatch(vault.name, await _expected(context, vault))
+        await look.sample()
+        for pause in chain(repeat(FIRST, OFTEN), delays(2 * FIRST, LONGEST)):
+            await asyncio.sleep(pause)
+            sample = await look.sample()
+            writes.samples[vault.name] = sample
+            if (found := watch.note(sample)) is not None:
+                cause, text = found
+                writes.drifts[vault.name] = text
+                emit("warning", text=text, vault=vault.name, drift=cause)
+
+
+async def _expected(context: Context, vault: OpenVault) -> Expected:
+    """What the profile has in mind for the devices that are there."""
+    module = profile_of(context, context.env.vault(vault.name), vault.guid).module
+    paths = [one.path for one in await vault.managed.devices() if one.path is not None]
+    rotates = any(queue.rotational(path) for path in paths)
+    wanted = module.get(AGGREGATION[rotates], module.get(AGGREGATION[not rotates]))
+    merged = int(wanted) if wanted is not None and wanted.isdecimal() else None
+    found = [queue.read(path.removeprefix("/dev/"), "max_sectors_kb") for path in paths]
+    largest = [int(kib) << 10 for kib in found if kib is not None]
+    timeout = module.get("zfs_txg_timeout", "")
+    return Expected(
+        None if merged is None else min([merged, *largest]),
+        float(timeout) if timeout.isdecimal() else TXG_TIMEOUT,
+    )
+
+
+class _Look:
+    """Looks at one pool; each tells of the time since the one before."""
+
+    def __init__(self, runner: Runner, pool: str) -> None:
+        self.runner = runner
+        self.pool = pool
+        self._sizes: statistics.Sizes = {}
+        self._newest = 0
+
+    async def sample(self) -> Sample:
+        """Raises ZvaultError where the pool does not answer."""
+        waits = statistics.parse_queue(await self._said(statistics.queue_argv(self.pool, WATCHED, 1)))
+        before = self._sizes
+        self._sizes = statistics.parse_requests(await self._said(statistics.requests_argv(self.pool)))
+        groups, self._newest = statistics.parse_groups(
+            await self._said(statistics.groups_argv(self.pool)), self._newest
+        )
+        size = statistics.request_size(before, self._sizes)
+        return Sample(
+            statistics.bytes_written(before, self._sizes),
+            size,
+            waits.wait if waits is not None else None,
+            waits.disk_wait if waits is not None else None,
+            max((group.sync for group in groups.values() if group.written), default=None),
+        )
+
+    async def _said(self, argv: list[str]) -> str:
+        result = await self.runner.run(argv, deadline=DEADLINE, check=False)
+        return result.stdout

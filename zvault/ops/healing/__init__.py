@@ -1,0 +1,1 @@
+"""Use cases about damage: scrub, name what is damaged, heal."""

@@ -1,0 +1,127 @@
+"""What is known of a vault's health: one look at its pool, and its damage by dataset, snapshot and file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Vault
+from zvault.core.errors import Damaged
+from zvault.core.integrity.damage import (
+    Damage,
+    Logged,
+    Object,
+    Search,
+    Wound,
+    damages_of,
+    files,
+    located,
+    wounds,
+)
+from zvault.core.model import Dataset, Snapshot
+from zvault.ops.context import Context
+from zvault.ops.state.clients import Clients
+from zvault.ops.state.pool_health import Condition, Conditions
+from zvault.ops.vaults.health import look_at
+from zvault.zfs.client import Zfs
+from zvault.zfs.pool.scrub import Scrubber
+from zvault.zfs.repair.damage_names import named, object_ids
+from zvault.zfs.repair.error_log import ErrorLog
+
+NAMED = 20
+"""Damages told by name in a run's warnings; the vault's status has them all."""
+
+
+async def name_damage(context: Context, vault: Vault) -> list[Wound]:
+    """What is damaged in a vault that is up, as exactly as that can be told; noted by name as its condition."""
+    pool, zfs, zpool = vault.pool, context.clients.vault_zfs(vault), context.clients.zpool_of(vault)
+    await zpool.sync(pool)  # the log is on disk at the end of a transaction group
+    condition = await look_at(context, vault.name)
+    log = await error_log(context.clients, vault) if condition.errors else None
+    # First the log: to have names listed makes ZFS forget what is in old snapshots only.
+    logged = await log.entries(await object_ids(zfs.host, pool)) if log is not None else None
+    names = await named(zfs.host, pool, await Scrubber(zfs.host).errors(pool))
+    found = wounds(names)
+    if log is not None and logged is not None:
+        found = await _located(log, zfs, pool, logged, names) or found
+    there = {wound.logged for wound in found}
+    found += [wound for wound in condition.wounds if wound.logged not in there]
+    note_damage(context.records.conditions, vault, damages_of(found, names), found)
+    return found
+
+
+def note_damage(
+    conditions: Conditions, vault: Vault, damages: Sequence[Damage], found: Sequence[Wound] = ()
+) -> None:
+    """Note what is damaged in a vault that was just looked at, by name and by block."""
+    if (known := conditions.get(vault.name)) is not None:
+        conditions.put(vault.name, known.hurt(damages, found))
+
+
+async def error_log(clients: Clients, vault: Vault) -> ErrorLog | None:
+    """The error log of a vault that is up; None where it is on another host."""
+    if vault.host is not None:
+        return None
+    return ErrorLog(clients.vault_zfs(vault).host, vault.pool, await clients.zpool.devices(vault.pool))
+
+
+async def _located(
+    log: ErrorLog, zfs: Zfs, pool: str, logged: Sequence[Logged], names: list[Damage]
+) -> list[Wound]:
+    """What is damaged, block by block."""
+    datasets = (await zfs.tree(pool)).datasets
+    paths: dict[tuple[str, int], str] = {}
+    newest: dict[Logged, Snapshot] = {}
+    for one in dict.fromkeys(entry.dataset for entry in logged):
+        mine = [entry for entry in logged if entry.dataset == one]
+        seen = await _first_seen(log, datasets.get(one), one, mine)
+        paths |= {(one, number): found.path for number, found in seen.items() if found.path is not None}
+        if one in datasets:
+            newest |= await _newest(log, datasets[one], mine, seen)
+    return located(logged, datasets, paths, names, newest)
+
+
+async def _first_seen(
+    log: ErrorLog, dataset: Dataset | None, name: str, logged: Sequence[Logged]
+) -> dict[int, Object]:
+    """The objects of a dataset as the first snapshot has them that has their damage."""
+    asked: dict[str, set[int]] = {}
+    for wound in located(logged, {name: dataset} if dataset is not None else {}, {}, ()):
+        place = f"{name}@{wound.snapnames[0]}" if wound.snapnames else name
+        if wound.logged is not None:
+            asked.setdefault(place, set()).add(wound.logged.number)
+    found: dict[int, Object] = {}
+    for place, numbers in asked.items():
+        found |= await log.objects(place, numbers)
+    return found
+
+
+async def _newest(
+    log: ErrorLog, dataset: Dataset, logged: Sequence[Logged], seen: dict[int, Object]
+) -> dict[Logged, Snapshot]:
+    """The last snapshot that has each block."""
+    search = Search(dataset, logged)
+    search.births(seen)
+    numbers = {one.number for one in logged}
+    while (snapshot := search.next_look()) is not None:
+        search.saw(snapshot, await log.objects(snapshot.name, numbers))
+    return search.newest()
+
+
+def tell_damage(condition: Condition, emit: Emit) -> None:
+    """Warn of each damage by name, of the first ones where there are many."""
+    damages = condition.damages
+    for damage in damages[:NAMED]:
+        emit("warning", text=f"damaged: {damage}")
+    if len(damages) > NAMED:
+        emit("warning", text=f"and {len(damages) - NAMED} more")
+
+
+def damaged(vault: Vault, condition: Condition) -> Damaged:
+    """The error that a vault's damage is."""
+    places = len({damage.place for damage in condition.damages})
+    return Damaged(
+        f"vault '{vault.name}' is damaged",
+        f"{files(condition.damages)} files in {places} snapshots and datasets; ZFS counts {condition.errors} errors",
+        f"'zvaultctl heal {vault.name}' repairs what the source or another vault still has",
+    )

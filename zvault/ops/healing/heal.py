@@ -1,0 +1,239 @@
+"""Heal a vault: have whoever still has a damaged snapshot send what is in it again, put the damaged blocks' bytes in
+their places, and tell what stays damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+
+from zvault.api.emit import Emit
+from zvault.api.events import HealResult
+from zvault.config.schema import Vault
+from zvault.core.errors import Damaged, Refused, ZvaultError
+from zvault.core.integrity.damage import Wound, damages_of, files
+from zvault.core.integrity.healing import Copies, Cure, Unhealed, next_cures, unhealed
+from zvault.core.model import Tree
+from zvault.core.units import format_duration, format_size
+from zvault.ops.context import Context
+from zvault.ops.healing.block_repair import BlockRepair, scratch
+from zvault.ops.healing.damage import name_damage, note_damage, tell_damage
+from zvault.ops.healing.intact_copies import Holders, Place
+from zvault.ops.healing.scrub import LOOK_EVERY, Obstacle
+from zvault.ops.outcome import Outcome
+from zvault.ops.state.pool_health import damage_document
+from zvault.ops.stream.stream import Progress, stream
+from zvault.ops.vaults.health import look_at
+from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.zfs.pool.scrub import Scrubber
+from zvault.zfs.repair.block_writer import pick_argv
+from zvault.zfs.repair.damage_names import heal_send_argv
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """How a healing ended: damaged files before, and what of them stays."""
+
+    found: int
+    left: tuple[Unhealed, ...] = ()
+
+    @property
+    def result(self) -> HealResult:
+        """``healed``, ``partial`` or ``failed``."""
+        rest = files([one.wound for one in self.left])
+        return "healed" if not rest else "partial" if rest < self.found else "failed"
+
+
+@dataclass
+class Healing:
+    """One healing of a vault, by ``name``: it may take long, so the configuration in force is looked up each time.
+
+    ``obstacle`` tells what it waits for between two streams.
+    """
+
+    context: Context
+    vaults: Vaults
+    name: str
+    obstacle: Obstacle
+    emit: Emit
+    outcome: Outcome
+    _failures: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._holders = Holders(
+            self.context, self.vaults, self.name, self._say, lambda text: self.emit("warning", text=text)
+        )
+
+    async def run(self) -> Healed:
+        """Heal what can be healed; tells the rest, file by file."""
+        self._refuse_unless_ours()
+        began = time.monotonic()
+        with scratch(self.context.env.paths.state / "heal" / self.name) as folder:
+            repair = BlockRepair(self.context, self.vaults[self.name], self._say, folder)
+            before, tree, copies = await self._gather(repair)
+            if not before:
+                return Healed(0)
+            await repair.put(self._user)
+        left = [wound for wound in before if wound not in repair.sound]
+        await self._note(left)
+        done = Healed(files(before), tuple(unhealed(left, tree.datasets, copies, self._failures, repair.why)))
+        self._report(done, time.monotonic() - began)
+        return done
+
+    @property
+    def _config(self) -> Vault:
+        """The vault's table in the configuration."""
+        return self.context.env.vault(self.name)
+
+    @property
+    def _user(self) -> str:
+        return f"heal {self.name}"
+
+    def _say(self, text: str) -> None:
+        self.emit("message", text=text)
+
+    def _refuse_unless_ours(self) -> None:
+        config = self._config
+        if not config.device or config.host is not None:
+            where = (
+                f"its pool is on {config.host}"
+                if config.host is not None
+                else "it has no device in zvault.toml"
+            )
+            raise Refused(
+                f"vault '{self.name}' is not healed from here",
+                f"{where}; blocks are put in their places while the pool is exported, which zvault does with its own",
+                "docs/how-to/heal.md tells what can be done by hand",
+            )
+
+    async def _gather(self, repair: BlockRepair) -> tuple[list[Wound], Tree, Copies]:
+        """What is damaged, who has it; and whatever of it they send is in the folder then."""
+        async with AsyncExitStack() as held:
+            vault = await held.enter_async_context(
+                self.vaults[self.name].use(self._user, self._say, writes=False, create=False)
+            )
+            wounds = await name_damage(self.context, self._config)
+            known = self.context.records.conditions.get(self.name)
+            if not wounds and known is not None and known.errors:
+                raise Damaged(
+                    f"nobody can tell what is damaged in vault '{self.name}'",
+                    f"ZFS counts {known.errors} errors, and names nothing",
+                    f"'zvaultctl scrub {self.name}' twice: if it was in what is gone by now, ZFS forgets it then",
+                )
+            tree = await vault.zfs.tree(vault.pool)
+            if not wounds:
+                self._say(f"nothing is known to be damaged in {vault.pool}")
+                return wounds, tree, {}
+            if known is not None:
+                tell_damage(known, self.emit)
+            await repair.find(vault, tree, wounds)
+            if not repair.missing():
+                return wounds, tree, {}
+            copies = await self._holders.find(vault, tree, wounds, held)
+            tried: list[Cure] = []
+            while cures := next_cures(repair.missing(), tree.datasets, copies, tried):
+                tried.append(cures[0])
+                await self._until_free()
+                await self._bring(vault, cures[0], repair)
+        return wounds, tree, copies
+
+    async def _until_free(self) -> None:
+        told = False
+        while (why := self.obstacle()) is not None:
+            if not told:
+                self._say(f"waiting: {why}")
+            told = True
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _bring(self, vault: OpenVault, cure: Cure, repair: BlockRepair) -> None:
+        """Have one stream searched for what is damaged. What it fails with is kept: others may do."""
+        dataset, before = cure.target.dataset, len(repair.missing())
+        place = self._holders.places[cure.copy]
+        flags = place.flags
+        if repair.ask(dataset) and not flags.raw:
+            flags = replace(flags, compressed=True)
+        stall = self._config.stall
+        route = self.context.clients.route(place.zfs, vault.zfs, vault.profile.stream, stall)
+        size = await self._size(place, cure)
+        told = "" if size is None else f", at most {format_size(size)}"
+        self._say(f"{dataset}: {cure.reason}{told}")
+        argv = heal_send_argv(cure, flags), pick_argv(repair.folder.path)
+        try:
+            done = await stream(
+                self.context.env.runner,
+                await route.stages(*argv, flags, size),
+                total=size,
+                report=lambda progress: self._progress(cure, progress, size),
+                trouble=vault.trouble,
+                stall=route.stall,
+            )
+        except ZvaultError as error:
+            # It is cut off once all is found; else it says why it was.
+            if any(wound.dataset == dataset for wound in repair.missing()):
+                self._failures[dataset] = f"the stream broke off: {error.why or error.what}"
+                self._say(f"the stream of {cure.snapshot} broke off: {error.why or error.what}")
+        else:
+            self.outcome.bytes += done.bytes
+        self.outcome.sent += 1
+        self._say(f"found {before - len(repair.missing())} of {before} blocks in it")
+
+    async def _size(self, place: Place, cure: Cure) -> int | None:
+        try:
+            return await place.zfs.lzc.send_space(cure.snapshot, cure.base, place.flags.lzc())
+        except ZvaultError:
+            return None
+
+    async def _note(self, left: list[Wound]) -> None:
+        """Have ZFS look again at what it has on its log, where all of that is well: an error scrub (zpool-scrub(8), -e)
+        strikes out also what is still damaged, in old snapshots, and so there is none as long as anything is.
+        """
+        note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left)
+        async with self.vaults[self.name].use(self._user, self._say, create=False) as vault:
+            if not left:
+                await Scrubber(vault.zfs.host).error_scrub(vault.pool)
+            await look_at(self.context, self.name)
+        note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left)
+
+    def _progress(self, cure: Cure, progress: Progress, size: int | None) -> None:
+        self.emit(
+            "progress",
+            dataset=cure.target.dataset,
+            bytes=progress.done,
+            total=size,
+            rate=progress.rate(),
+            buffer=progress.marks.range(),
+            run_bytes=progress.done,
+            run_total=size,
+        )
+
+    def _report(self, done: Healed, seconds: float) -> None:
+        rest = files([one.wound for one in done.left])
+        self.outcome.datasets = done.found
+        self._say(f"healed {done.found - rest} of {done.found} files in {format_duration(seconds)}")
+        for one in done.left:
+            word = "lost" if one.lost else "not healed"
+            for damage in damages_of([one.wound], ()):
+                self.emit("warning", text=f"{word}: {damage}: {one.why}")
+        self.emit(
+            "healed",
+            vault=self.name,
+            result=done.result,
+            found=done.found,
+            healed=done.found - rest,
+            left=[
+                {**damage_document(damage), "why": one.why, "lost": one.lost}
+                for one in done.left
+                for damage in damages_of([one.wound], ())
+            ],
+        )
+        if done.left:
+            self.outcome.result = "partial" if rest < done.found else "failed"
+            self.outcome.blame(
+                Damaged(
+                    f"{rest} of {done.found} damaged files could not be healed",
+                    "; ".join(dict.fromkeys(one.why for one in done.left)),
+                    "docs/how-to/heal.md tells what can be done about each",
+                )
+            )

@@ -1,0 +1,173 @@
+"""Scrub a vault: begin or go on, give way to whatever else needs it, and tell what was found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from zvault.api.emit import Emit
+from zvault.core.errors import Refused
+from zvault.core.policy.scrub import Scan
+from zvault.core.units import format_duration, format_size
+from zvault.ops.context import Context
+from zvault.ops.healing.damage import damaged, name_damage, tell_damage
+from zvault.ops.outcome import Outcome
+from zvault.ops.state.pool_health import Condition
+from zvault.ops.vaults.health import look_at
+from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber
+
+LOOK_EVERY = 2.0
+"""Seconds between two looks at how far a scrub is, and whether something else wants the vault."""
+
+Obstacle = Callable[[], str | None]
+"""Why no scrub may go on at this moment, in words, or None."""
+
+
+async def hold_scrubs(context: Context, vaults: Vaults, name: str, *, stop: bool = False) -> Condition:
+    """Have a vault's scrubs wait until somebody wants one again; ``stop`` gives up what one has done so far."""
+    async with vaults[name].use(f"scrub {name}", lambda _: None, writes=False, create=False) as vault:
+        scrubber = Scrubber(vault.zfs.host)
+        await scrubber.mark(vault.pool, HELD, "on")
+        await (scrubber.stop(vault.pool) if stop else scrubber.pause(vault.pool))
+        return await look_at(context, name)
+
+
+@dataclass
+class Scrubbing:
+    """One scrub from its beginning to its end, with pauses: in them the vault may go down.
+
+    ``ending`` tells why everything is to end, as the daemon stops. ``due``: whether it is still wanted once the vault
+    was looked at; a scrub that has begun always is.
+    """
+
+    context: Context
+    vaults: Vaults
+    name: str
+    obstacle: Obstacle
+    ending: Obstacle
+    due: Callable[[Condition], bool]
+    emit: Emit
+    outcome: Outcome
+    _begun: bool = False
+    _told: str = field(default="", repr=False)
+
+    @property
+    def user(self) -> str:
+        """What the vault's list of users calls it."""
+        return f"scrub {self.name}"
+
+    async def run(self) -> None:
+        """Scrub to the end. Raises what the vault suffers; the scrub goes on another time then."""
+        while await self._free():
+            async with self.vaults[self.name].use(self.user, self._say, writes=False, create=False) as vault:
+                if await self._stretch(vault):
+                    return
+
+    def _say(self, text: str) -> None:
+        self.emit("message", text=text)
+
+    async def _free(self) -> bool:
+        """Wait until nothing stands in the way; False when everything is to end."""
+        while (why := self.obstacle()) is not None and self.ending() is None:
+            self._note(why)
+            await asyncio.sleep(LOOK_EVERY)
+        if self.ending() is not None:
+            self._put_off()
+            return False
+        self._note("")
+        return True
+
+    def _note(self, why: str) -> None:
+        """Say once why it does not go on."""
+        if why and why.partition(" in ")[0] != self._told.partition(" in ")[0]:
+            self._say(f"{'paused' if self._begun else 'waiting'}: {why}")
+        self._told = why
+        self.context.records.conditions.pausing(self.name, why)
+
+    def _put_off(self) -> None:
+        self.outcome.result = "interrupted"
+        why = self.ending() or "it was told to"
+        self.outcome.blame(
+            Refused(f"the scrub of vault '{self.name}' was put off", why, "it goes on by itself")
+        )
+
+    async def _stretch(self, vault: OpenVault) -> bool:
+        """Scrub until it has ended (True) or something comes between."""
+        scrubber = Scrubber(vault.zfs.host)
+        before = await look_at(self.context, self.name)
+        if before.scan.resilver and before.scan.open:
+            raise Refused(
+                f"vault '{self.name}' cannot be scrubbed now",
+                "a device of its pool is being rebuilt",
+                "wait for that",
+            )
+        if not self._begun and not before.scan.open and not self.due(before):
+            self._say("no scrub is due any more")
+            return True
+        if self._begun and before.held:
+            await self._paused_by_hand(scrubber, vault.pool)
+            return True
+        await self._go(scrubber, vault.pool, before.scan)
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            now = await look_at(self.context, self.name)
+            self._progress(now.scan)
+            if not now.scan.open:
+                await self._ended(scrubber, vault.pool, now)
+                return True
+            if now.scan.state == "paused" or now.held:
+                await self._paused_by_hand(scrubber, vault.pool)
+                return True
+            if self.ending() is not None or self.obstacle() is not None:
+                if self.ending() is not None and self.vaults[self.name].config.up == "always":
+                    self._put_off()
+                    return True  # the pool stays up, and scrubs on
+                await scrubber.pause(vault.pool)
+                return False
+
+    async def _go(self, scrubber: Scrubber, pool: str, scan: Scan) -> None:
+        await scrubber.mark(pool, HELD, "")
+        if scan.state != "scanning":
+            await scrubber.start(pool)
+        share = f" at {scan.share:.0%}" if scan.share is not None else ""
+        self._say(f"scrub of {pool} {'goes on' + share if scan.open else 'begins'}")
+        self._begun = True
+
+    def _progress(self, scan: Scan) -> None:
+        self.emit(
+            "progress",
+            dataset=f"scrub of {self.name}",
+            bytes=scan.done,
+            total=scan.total,
+            rate=scan.rate or 0.0,
+            buffer=None,
+            run_bytes=scan.done,
+            run_total=scan.total,
+        )
+
+    async def _paused_by_hand(self, scrubber: Scrubber, pool: str) -> None:
+        await scrubber.mark(pool, HELD, "on")
+        self._note("somebody paused it")
+        self._say(f"'zvaultctl scrub {self.name}' goes on with it")
+        await look_at(self.context, self.name)
+        self.outcome.result = "interrupted"
+
+    async def _ended(self, scrubber: Scrubber, pool: str, found: Condition) -> None:
+        scan = found.scan
+        if scan.state == "canceled":
+            self.outcome.result = "interrupted"
+            self._say("the scrub was stopped by hand")
+            return
+        if scan.ended is not None:
+            await scrubber.mark(pool, SCRUBBED, f"{scan.ended:.0f}")
+        took = format_duration(scan.ended - scan.started) if scan.ended and scan.started else "some time"
+        self._say(f"scrubbed {format_size(scan.done)} in {took}; errors: {found.errors}")
+        if found.errors:
+            config = self.context.env.vault(self.name)
+            await name_damage(self.context, config)
+            known = self.context.records.conditions.get(self.name) or found
+            tell_damage(known, self.emit)
+            self.outcome.result = "partial"
+            self.outcome.blame(damaged(config, known))

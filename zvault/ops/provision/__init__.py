@@ -1,0 +1,1 @@
+"""Use cases before a vault exists: measure a device, create a pool."""

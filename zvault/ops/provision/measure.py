@@ -1,0 +1,167 @@
+"""``profile = "auto"``: measure a vault's device, work its settings out, try them, and keep what won.
+
+A new vault's device is measured with writes, before its pool is made on it. One that holds a pool is only read from;
+what a receive makes of it is then found by trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from zvault.config.load import all_profiles
+from zvault.config.schema import Vault
+from zvault.core.errors import Busy, DeadlineExceeded, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
+from zvault.core.tuning.candidates import advice, candidates, winner
+from zvault.core.tuning.measurement import LARGEST, Point, Points, Way, by_place, doubtful, knee, next_place
+from zvault.core.units import format_rate, format_size
+from zvault.devices import fio, queue
+from zvault.devices.stack import Say, Stack
+from zvault.ops.context import Context
+from zvault.ops.provision.trial import Trial, stream_size
+from zvault.ops.tuning.measurements import AUTO, Outcome, keep, outcome, row, specs
+from zvault.ops.tuning.parameters import tuned, tuning_requests
+from zvault.ops.vaults.assembly import Assembly
+from zvault.ops.vaults.new_pool import refuse_unless_blank
+from zvault.system.process.runner import Runner
+from zvault.system.state_files import LeaseStore
+from zvault.system.tasks import to_its_end
+from zvault.zfs.pool import module_parameters
+from zvault.zfs.pool.pool import PoolState
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A device's points, how they were measured, and the most bytes that it takes in a request."""
+
+    way: Way
+    points: Points
+    largest: int
+
+
+async def measure_new(assembly: Assembly, say: Say) -> Found | None:
+    """Measure the device of a vault whose pool is to be made, with writes; its devices stay up.
+
+    None, and said why, where it cannot be measured. Raises Refused for a device that holds anything, and what a device
+    does not come up with; then the devices are down again.
+    """
+    stack = await assembly.patient_stack(say)
+    try:
+        devices = await stack.up(say)
+        await refuse_unless_blank(stack, devices, assembly.pool)
+        device = devices[_data(assembly)]
+        try:
+            return await _measured(assembly.context.env.runner, device.path, device.size, "write", say)
+        except (ToolMissing, ToolFailed, DeadlineExceeded) as error:
+            say(f"going on without a measurement: {error}")
+            return None
+    except BaseException:
+        await to_its_end(_release(stack, say))
+        raise
+
+
+async def _release(stack: Stack, say: Say) -> None:
+    try:
+        await stack.down(say)
+    except ZvaultError as error:
+        say(f"the devices could not be taken down: {error}")
+
+
+def _data(assembly: Assembly) -> int:
+    """The first device that takes data; a pool is striped over devices that are alike."""
+    kinds = [device.vdev for device in assembly.config.device]
+    return kinds.index("data") if "data" in kinds else 0
+
+
+def refuse_unless_auto(vault: Vault) -> None:
+    """Raises Refused for a vault whose measurement nobody would use."""
+    if vault.host is not None:
+        raise Refused(f"vault '{vault.name}' is on {vault.host}", "zvault tunes its own host only")
+    if vault.profile != AUTO:
+        raise Refused(
+            f"vault '{vault.name}' is not measured",
+            f"its profile is '{vault.profile}', and what is measured is used with '{AUTO}' only",
+            f'set profile = "{AUTO}" in [vault.{vault.name}]',
+        )
+
+
+async def measure(context: Context, vault: Vault, users: Sequence[str], say: Say) -> Outcome:
+    """Measure a vault that is up, in use by ``users``, and keep what won.
+
+    Raises Busy while a run uses it, and whatever fio, zfs or the device fails with; then what was known stays.
+    """
+    if len(users) > 1:
+        raise Busy(f"vault '{vault.name}' is in use", f"by {', '.join(users)}", "wait for it to end")
+    paths = await context.clients.zpool.devices(vault.pool)
+    size = next((size for path in paths if (size := queue.capacity(path))), 0)
+    if not paths or not size:
+        raise NotFound(f"the pool '{vault.pool}' is on no block device that can be measured")
+    say(f"reading from {paths[0]}: it holds a pool, and is not written to")
+    found = await _measured(context.env.runner, paths[0], size, "read", say)
+    return await settle_on(context, vault, found, say)
+
+
+async def _measured(runner: Runner, path: str, size: int, way: Way, say: Say) -> Found:
+    limit = queue.read(path.removeprefix("/dev/"), "max_sectors_kb")
+    largest = LARGEST if limit is None else min(LARGEST, _power(int(limit) << 10))
+    points: list[Point] = []
+    while (place := next_place(by_place(points), largest)) is not None:
+        say(f"measuring {path}: {way}s of {format_size(place[0])}, {place[1]} at once")
+        point = await fio.measure(path, size, way, place, runner)
+        say(describe(point))
+        if doubtful({**by_place(points), place: point}, place):
+            again = await fio.measure(path, size, way, place, runner)
+            say(f"{describe(again)}; measured again, because fewer or smaller ones had more")
+            point = max(point, again, key=lambda one: one.bandwidth)
+        points.append(point)
+    return Found(way, by_place(points), largest)
+
+
+def _power(number: int) -> int:
+    """The largest power of two that is not above it."""
+    return 1 << (number.bit_length() - 1)
+
+
+def describe(one: Point) -> str:
+    """A point in words."""
+    return (
+        f"{format_size(one.size)}, {one.depth} at once: {format_rate(one.bandwidth)},"
+        f" {one.latency * 1000:.1f} ms each"
+    )
+
+
+async def settle_on(context: Context, vault: Vault, found: Found, say: Say) -> Outcome:
+    """Work out settings for a vault that is up, try them out where that can be done, keep what won and set it."""
+    state = await context.clients.zpool.state(vault.pool)
+    if state is None:
+        raise NotFound(f"the pool of vault '{vault.name}' is not imported")
+    host = await module_parameters.look(context.env.runner)
+    best = knee(found.points, found.largest)
+    profiles = {name: one.module for name, one in all_profiles(context.env.paths).items() if name != AUTO}
+    offered = candidates(best, host, found.largest, profiles)
+    points = tuple(found.points.values())
+    settled = Outcome(specs(vault), state.guid, found.way, points, offered[0].choices, advice(best))
+    keep(context.records, vault, settled)
+    try:
+        size = _size(context.records.leases, vault, best.bandwidth, state, say)
+        if size is not None:
+            tries = await Trial(context, vault, size, say).run(offered)
+            won = winner(tries)
+            rows = tuple(row(one, one is won) for one in tries)
+            settled = replace(settled, choices=won.candidate.choices, tries=rows)
+            keep(context.records, vault, settled)
+            say(f"{won.candidate.what} won")
+    finally:
+        await to_its_end(tuned(context, vault, (), say))
+    return outcome(context.records, vault, state.guid) or settled
+
+
+def _size(leases: LeaseStore, vault: Vault, bandwidth: float, state: PoolState, say: Say) -> int | None:
+    """How large a stream to try settings out with; None, and why, where they are not."""
+    if others := [request.vault for request in tuning_requests(leases) if request.vault != vault.name]:
+        say(f"not trying settings out: parameters hold for all pools, and {', '.join(others)} is tuned too")
+        return None
+    size = stream_size(bandwidth, state.free)
+    if size is None:
+        say(f"not trying settings out: the pool has only {format_size(state.free)} free")
+    return size

@@ -1,0 +1,1 @@
+"""Use cases of a backup: plan, transfer, apply changes, guard the base."""

@@ -1,0 +1,60 @@
+"""Carry out what a plan wants changed on the vault before its streams: small steps, each told before it is made."""
+
+from __future__ import annotations
+
+from zvault.api.emit import Emit
+from zvault.core.errors import Conflict
+from zvault.core.names import SnapshotName
+from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.send_record import fault
+from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
+from zvault.ops.replication.snapshot_holders import RECEIVING, held_by, needed_by
+from zvault.zfs import rename_clone_rollback
+from zvault.zfs.client import Zfs
+
+
+async def arrange(vault: Zfs, plan: TransferPlan, kind: str, emit: Emit) -> None:
+    """Make the changes of a plan, in their order; ``kind`` is the dataset's type.
+
+    Each can be repeated: after a crash between any two the next plan begins with the one that was not made.
+    Raises Conflict when what a rollback would give up is needed by somebody.
+    """
+    for change in plan.changes:
+        gives_up = isinstance(change, Abort | Rollback)
+        emit("warning" if gives_up else "message", text=f"{plan.dataset}: {change}")
+        await _make(vault, change, kind)
+        if isinstance(change, Abort):
+            emit("resume-aborted", dataset=plan.dataset, reason=fault(change.reason))
+    if plan.action is Action.CONFLICT:
+        raise Conflict(f"{plan.dataset} cannot follow onto {plan.target}", plan.reason, plan.next)
+
+
+async def _make(vault: Zfs, change: Change, kind: str) -> None:
+    match change:
+        case Rename(old, new):
+            await vault.make_parents(new)
+            await rename_clone_rollback.rename(vault.host, old, new)
+        case Abort(dataset):
+            await vault.abort_receive(dataset)
+        case Rollback(dataset, snapname, lost):
+            await _nobody_needs(vault, [dataset.snapshot(one) for one in lost])
+            await rename_clone_rollback.rollback(vault.host, dataset.snapshot(snapname))
+            vault.forget(dataset)
+        case Branch(origin, new):
+            if not await vault.exists(new):
+                await vault.make_parents(new)
+                await rename_clone_rollback.clone(vault.host, origin, new, kind)
+            await rename_clone_rollback.promote(vault.host, new)
+            vault.forget(new)
+            vault.forget(origin.dataset)
+
+
+async def _nobody_needs(vault: Zfs, snapshots: list[SnapshotName]) -> None:
+    """``zfs rollback -r`` destroys one snapshot after another until it meets one that is held: ask before."""
+    holds, clones = await vault.holds(snapshots), await vault.clones(snapshots)
+    for name in snapshots:
+        partial = name.dataset.child(RECEIVING)
+        why = held_by(name, holds.get(name, set()))
+        why = why or needed_by([clone for clone in clones.get(name, []) if clone != partial])
+        if why:
+            raise Conflict(f"cannot give up '{name}'", why, "the vault's dataset is left as it is")

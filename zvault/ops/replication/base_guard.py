@@ -1,0 +1,156 @@
+"""Keeps the last base sacred: every base is held and bookmarked on the source, for each vault (invariant 2).
+
+Holds and bookmarks are keyed by the vault pool's GUID and the snapshot's GUID, never by names. The order of the
+calls is such that a crash between any two leaves too much protected, never too little:
+hold the snapshots to be sent, send, bookmark the last, release the others, destroy the old bookmark.
+
+A listing shows bookmarks, but not holds: to ask thousands of snapshots for theirs takes as long as to list them. So
+nothing is ever held for a vault from before the oldest of its bookmarks, which is made first where there is none, and
+only what came since needs to be asked (``perhaps_held``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.core.names import BookmarkName, DatasetName
+from zvault.ops.replication.batched_changes import Protects
+
+HOLD = "zvault:"
+MARK = "zvault_"
+
+
+def hold_tag(vault_guid: int) -> str:
+    """The tag that holds a vault's base on the source."""
+    return f"{HOLD}{vault_guid:x}"
+
+
+def mark_name(vault_guid: int, snapshot_guid: int) -> str:
+    """The name, after ``#``, of the bookmark of a vault's base."""
+    return f"{MARK}{vault_guid:x}_{snapshot_guid:x}"
+
+
+def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
+    """zvault's bookmarks of a source dataset, by the GUID of the vault they were made for."""
+    found: dict[int, list[Bookmark]] = {}
+    for mark in dataset.bookmarks:
+        prefix, _, rest = mark.markname.partition("_")
+        vault, _, _ = rest.partition("_")
+        if f"{prefix}_" == MARK and vault:
+            try:
+                found.setdefault(int(vault, 16), []).append(mark)
+            except ValueError:
+                continue
+    return found
+
+
+def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
+    """The snapshots of a source dataset that may carry a vault's hold; all others do not.
+
+    ``zfs promote`` takes the bookmarks up to the origin along with the snapshots. So of a clone, which is what a
+    dataset becomes that had to give them, the oldest bookmark left proves nothing.
+    """
+    marks = marks_by_vault(dataset).get(vault_guid)
+    if not marks or dataset.origin is not None:
+        return dataset.snapshots
+    oldest = min(mark.createtxg for mark in marks)
+    return [snap for snap in dataset.snapshots if snap.createtxg >= oldest]
+
+
+@dataclass
+class Guard:
+    """The protection of one source dataset's base for one vault.
+
+    ``held`` are its snapshots that carry this vault's hold, by name; ``marks`` its bookmarks for this vault, each
+    with the transaction group of what it marks.
+    """
+
+    lzc: Protects
+    vault_guid: int
+    dataset: DatasetName
+    held: dict[str, Snapshot] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> Guard:
+        """Build it from what a listing saw, and the holds of what is perhaps held."""
+        tag = hold_tag(vault_guid)
+        return cls(
+            lzc,
+            vault_guid,
+            dataset.name,
+            {snap.name: snap for snap in dataset.snapshots if tag in holds.get(snap.name, ())},
+            {mark.name: mark.createtxg for mark in marks_by_vault(dataset).get(vault_guid, [])},
+        )
+
+    async def cover(self, *snapshots: Snapshot) -> None:
+        """Hold snapshots that are about to be sent: each may be the base when the stream breaks off."""
+        if new := self._not_held(snapshots):
+            await self._reach(new)
+            await self.lzc.hold(sorted(new), hold_tag(self.vault_guid))
+            self.held |= new
+
+    @staticmethod
+    async def cover_all(wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:
+        """The same for many datasets of one pool and one vault, in one call."""
+        new = {guard.dataset: guard._not_held(snaps) for guard, snaps in wanted}
+        if names := sorted(name for found in new.values() for name in found):
+            first = wanted[0][0]
+            await asyncio.gather(*(guard._reach(new[guard.dataset]) for guard, _ in wanted))
+            await first.lzc.hold(names, hold_tag(first.vault_guid))
+            for guard, _ in wanted:
+                guard.held |= new[guard.dataset]
+
+    def _not_held(self, snapshots: Sequence[Snapshot]) -> dict[str, Snapshot]:
+        return {snap.name: snap for snap in snapshots if snap.name not in self.held}
+
+    async def _reach(self, held: Mapping[str, Snapshot]) -> None:
+        """Bookmark the oldest of what is or is about to be held, should it be older than all bookmarks.
+
+        That is so where there are none, and where the vault has gone back to what was its base once.
+        """
+        if all_held := [*self.held.values(), *held.values()]:
+            oldest = min(all_held, key=_age)
+            if oldest.createtxg < min(self.marks.values(), default=math.inf):
+                await self._bookmark(oldest)
+
+    async def borrow(self, base: Snapshot) -> Bookmark:
+        """Bookmark in this dataset a snapshot that another owns since one was promoted: a stream may start there."""
+        await self._bookmark(base)
+        mark = self._mark(base)
+        return Bookmark(self.dataset, mark.markname, base.guid, base.createtxg, base.creation)
+
+    def protects_only(self, base: Snapshot) -> bool:
+        """Whether ``base``, and nothing else, is protected."""
+        return self.held.keys() == {base.name} and self.marks.keys() == {self._mark(base)}
+
+    def _mark(self, base: Snapshot) -> BookmarkName:
+        return self.dataset.bookmark(mark_name(self.vault_guid, base.guid))
+
+    async def _bookmark(self, snapshot: Snapshot) -> None:
+        """Bookmark it, if it is not yet."""
+        mark = self._mark(snapshot)
+        if mark not in self.marks:
+            await self.lzc.bookmark({mark: snapshot.name})
+            self.marks[mark] = snapshot.createtxg
+
+    async def advance(self, base: Snapshot) -> None:
+        """The vault has ``base`` now: protect it, then release the former base. Does nothing if that is so already."""
+        await self.cover(base)
+        await self._reach({})
+        await self._bookmark(base)
+        mark = self._mark(base)
+        if old := sorted(self.held.keys() - {base.name}):
+            await self.lzc.release(old, hold_tag(self.vault_guid))
+            self.held = {base.name: base}
+        if old := sorted(self.marks.keys() - {mark}):
+            await self.lzc.destroy_bookmarks(old)
+            self.marks = {mark: base.createtxg}
+
+
+def _age(snapshot: Snapshot) -> int:
+    return snapshot.createtxg

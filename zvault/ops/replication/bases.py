@@ -1,0 +1,86 @@
+"""The protection of all bases of one run, made for many datasets at a time while others are being sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.model import Dataset, Snapshot
+from zvault.ops.replication.base_guard import Guard, perhaps_held
+from zvault.ops.replication.batched_changes import Together
+from zvault.system.tasks import cancel
+from zvault.zfs.changes import LzcFailure
+from zvault.zfs.client import Zfs
+
+
+@dataclass
+class Bases:
+    """The bases on one source for one vault. ``touched``: whether any base was to be advanced."""
+
+    source: Zfs
+    vault_guid: int
+    touched: bool = False
+    _guards: dict[str, Guard] = field(default_factory=dict)
+    _advancing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """What many ask for goes together into one call."""
+        self._together = Together(self.source.lzc)
+
+    async def learn(self, datasets: Collection[Dataset]) -> None:
+        """Find out what is protected of these datasets, before anything is done with them."""
+        holds = await self.source.held((one, perhaps_held(one, self.vault_guid)) for one in datasets)
+        self._guards |= {one.name: Guard.of(self._together, self.vault_guid, one, holds) for one in datasets}
+
+    def guard(self, dataset: Dataset) -> Guard:
+        """The protection of the base of a dataset that was learned of."""
+        return self._guards[dataset.name]
+
+    async def cover(self, wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:
+        """Hold in one call what many streams start from and send.
+
+        Where something cannot be held nothing is said: each stream covers what is still to be covered, and tells.
+        """
+        with contextlib.suppress(NotFound, LzcFailure):
+            await Guard.cover_all(wanted)
+
+    def advance_later(self, guard: Guard, base: Snapshot) -> None:
+        """The vault has ``base`` now: protect it and release the former one, while other streams continue."""
+        self.touched = True
+        self._advancing[guard.dataset] = asyncio.create_task(
+            guard.advance(base), name=f"advance the base of {guard.dataset}"
+        )
+
+    async def wait_advanced(self) -> dict[str, ZvaultError]:
+        """Wait until all bases have advanced; the errors, by dataset."""
+        tasks = self._take()
+        try:
+            ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        finally:
+            self._forget(tasks)
+        wrong = {}
+        for name, error in zip(tasks, ended, strict=True):
+            if isinstance(error, ZvaultError):
+                wrong[name] = error
+            elif error is not None:
+                raise error
+        return wrong
+
+    async def stop(self) -> None:
+        """Give up what is not done yet; the next run does it."""
+        tasks = self._take()
+        try:
+            await cancel(*tasks.values())
+        finally:
+            self._forget(tasks)
+
+    def _take(self) -> dict[str, asyncio.Task[None]]:
+        tasks, self._advancing = self._advancing, {}
+        return tasks
+
+    def _forget(self, names: Mapping[str, object]) -> None:
+        for name in names:
+            self.source.forget(name)

@@ -1,0 +1,152 @@
+"""What one try of a run has before it: what is to be done for each dataset, from which base, and how much that is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from zvault.api.emit import Emit
+from zvault.api.events import PlannedTransfer
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.model import Dataset
+from zvault.core.replication.plan_model import Action, Step, TransferPlan
+from zvault.ops.context import Context
+from zvault.ops.outcome import NAMED
+from zvault.ops.replication import send_record
+from zvault.ops.replication.bases import Bases
+from zvault.ops.replication.sides_and_plan import Sides, moves, plan_all
+from zvault.ops.replication.source_record import read_source
+from zvault.ops.vaults.vault import OpenVault
+from zvault.zfs.client import Zfs
+from zvault.zfs.stream import Flags
+
+ESTIMATES = 8
+"""Sizes asked for at once: each may be a command on another host."""
+
+
+@dataclass(frozen=True)
+class OpenBackup:
+    """A backup whose vault is up, and who is told of what is done for it.
+
+    ``backup`` is the table that was planned with. It stays so until the plan is carried out, whatever is reloaded
+    meanwhile: streams need the flags that were looked at.
+    """
+
+    context: Context
+    backup: Backup
+    vault: OpenVault
+    emit: Emit
+
+    @property
+    def source(self) -> Zfs:
+        """The client for its source."""
+        return self.context.clients.source_of(self.backup)
+
+    def flags(self, dataset: Dataset) -> Flags:
+        """How a dataset of its source is sent."""
+        return Flags.of(self.backup.send, dataset)
+
+
+class Estimates:
+    """The sizes of streams by ZFS's estimate, each asked for once.
+
+    They are for people only, so None where one cannot be told: what is wrong with a stream, it says itself.
+    """
+
+    def __init__(self, opened: OpenBackup) -> None:
+        self._opened = opened
+        self._known: dict[Step, int | None] = {}
+
+    async def size(self, step: Step, dataset: Dataset) -> int | None:
+        """The bytes of one stream."""
+        if step not in self._known:
+            self._known[step] = None
+            with contextlib.suppress(ZvaultError):
+                self._known[step] = await self._opened.source.estimate(step, self._opened.flags(dataset))
+        return self._known[step]
+
+    async def by_dataset(self, plans: Sequence[TransferPlan], sides: Sides) -> dict[str, int]:
+        """The bytes of each dataset that has any stream to send; one that cannot be told counts as none."""
+        at_once = asyncio.Semaphore(ESTIMATES)
+
+        async def size(step: Step, name: str) -> int | None:
+            async with at_once:
+                return await self.size(step, sides.source.datasets[name])
+
+        steps = [(plan.dataset, step) for plan in plans for step in plan.steps]
+        found = await asyncio.gather(*(size(step, name) for name, step in steps))
+        sizes: dict[str, int] = {}
+        for (name, _), bytes_ in zip(steps, found, strict=True):
+            sizes[name] = sizes.get(name, 0) + (bytes_ or 0)
+        return sizes
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The plans of one try, made of one look at both ``sides``. ``bases`` are protected while they are carried out.
+
+    ``sizes`` are the bytes of each dataset that has any stream to send; ``estimates`` has them stream by stream.
+    ``source_records`` are of the properties that the vault's datasets cannot have, by dataset (source_record.py).
+    """
+
+    sides: Sides
+    plans: Sequence[TransferPlan]
+    bases: Bases
+    estimates: Estimates
+    sizes: Mapping[str, int]
+    source_records: Mapping[str, str]
+
+    @property
+    def moving(self) -> list[TransferPlan]:
+        """The plans that have anything to send."""
+        return [plan for plan in self.plans if moves(plan)]
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is another on either side once they were carried out."""
+        return self.bases.touched or any(moves(plan) or plan.changes for plan in self.plans)
+
+
+async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -> RunPlan:
+    """Plan a try: all selected datasets but those that an earlier one has ``settled``. Changes nothing."""
+    found = await plan_all(opened.context, opened.backup, sides)
+    plans = [plan for plan in found if plan.dataset not in settled]
+    bases = Bases(opened.source, opened.vault.guid)
+    await bases.learn([sides.source.datasets[plan.dataset] for plan in plans])
+    estimates = Estimates(opened)
+    sizes = await estimates.by_dataset(plans, sides)
+    records = await read_source(opened.source, opened.backup, [plan.dataset for plan in plans], opened.emit)
+    return RunPlan(sides, plans, bases, estimates, sizes, records)
+
+
+def announce(opened: OpenBackup, plan: RunPlan) -> None:
+    """Tell what is about to be done."""
+    _tell_adopted(opened, plan)
+    rows: list[PlannedTransfer] = [
+        {
+            "dataset": one.dataset,
+            "action": str(one.action),
+            "bytes": plan.sizes.get(one.dataset, 0),
+            "reason": one.reason,
+        }
+        for one in plan.plans
+    ]
+    opened.emit("plan", datasets=rows, bytes_total=sum(plan.sizes.values()))
+
+
+def _tell_adopted(opened: OpenBackup, plan: RunPlan) -> None:
+    """Tell of datasets without a record of their flags: what is configured now is taken for it."""
+    found = []
+    for one in plan.plans:
+        there = plan.sides.counterparts.get(one.dataset)
+        if one.action is not Action.INCREMENTAL or there is None or not there.snapshots:
+            continue
+        source = plan.sides.source.datasets[one.dataset]
+        if send_record.recorded(plan.sides.vault, source, there) is None:
+            found.append(f"{there.name} ({send_record.wanted(opened.backup, source)})")
+    if found:
+        named = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" * (len(found) > NAMED))
+        opened.emit("message", text=f"no record of the send flags before, so those of now: {named}")

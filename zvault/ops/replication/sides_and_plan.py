@@ -1,0 +1,169 @@
+"""Look at both sides once and plan: what to send, and what to prune."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+
+from zvault.config.schema import Backup
+from zvault.core.errors import NotFound
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.name_rules import excluded
+from zvault.core.names import DatasetName, parse_snapname
+from zvault.core.replication.lineage import ASIDE, Pairing, match
+from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
+from zvault.core.replication.planner import Answers, plan_tree
+from zvault.core.replication.send_record import Misfit
+from zvault.ops.context import Context
+from zvault.ops.replication import send_record
+from zvault.ops.state.environment import Environment
+from zvault.zfs import rename_clone_rollback
+from zvault.zfs.client import Zfs
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What one look at source and vault saw.
+
+    ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
+    first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets.
+    """
+
+    source: Tree
+    vault: Tree
+    pairs: tuple[tuple[Dataset, DatasetName], ...]
+    vault_seen: bool = True
+    left_out: tuple[tuple[Dataset, DatasetName], ...] = ()
+    apart: tuple[DatasetName, ...] = ()
+
+    @cached_property
+    def pairing(self) -> Pairing:
+        """What follows what, found by GUID."""
+        return match(self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart)
+
+    @cached_property
+    def counterparts(self) -> dict[str, Dataset]:
+        """By the source dataset's name, what holds its backup now: also where a rename has not been followed yet."""
+        return {pair.source.name: pair.vault for pair in self.pairing.pairs if pair.vault is not None}
+
+
+def ours_of(backup: Backup) -> Ours:
+    """Tells the snapshots that zvault made for this backup: by the exact form of their name."""
+    return partial(_is_ours, backup.snapshot.prefix)
+
+
+def _is_ours(prefix: str, snapshot: Snapshot) -> bool:
+    return parse_snapname(prefix, snapshot.snapname) is not None
+
+
+def wanted_of(backup: Backup) -> Ours:
+    """Tells the snapshots that a backup sends: those zvault made for it, and those named by ``also``."""
+    ours = ours_of(backup)
+    return lambda snap: ours(snap) or any(fnmatchcase(snap.snapname, pattern) for pattern in backup.also)
+
+
+def selected(backup: Backup, source: Tree) -> list[Dataset]:
+    """The datasets a backup takes, parents first. Raises NotFound when its excludes leave none."""
+    chosen = [dataset for dataset in source if excluded(dataset.name, backup.exclude) is None]
+    if not chosen:
+        raise NotFound(
+            f"nothing is left of '{backup.source}' to back up",
+            f"'exclude' leaves out all {len(source)} datasets",
+            "narrow 'exclude' in zvault.toml",
+        )
+    return chosen
+
+
+async def look(context: Context, backup: Backup, vault: Zfs | None, *, source: Tree | None = None) -> Sides:
+    """List both sides, once each, at the same time.
+
+    ``vault`` None leaves the vault's side empty (it is down); ``source`` is what was listed a moment ago.
+    """
+    root = context.env.target_of(backup, backup.source.dataset)
+    on_vault = asyncio.create_task(_vault_tree(vault, root))
+    try:
+        if source is None:
+            source = await context.clients.source_of(backup).tree(backup.source.dataset)
+        pairs, left_out = _placed(context.env, backup, source)
+        there = await on_vault
+    finally:
+        on_vault.cancel()
+    if vault is not None and not all(target in there.datasets for _, target in pairs):
+        there = await _with_asides(vault, root, there)
+    return Sides(source, there, pairs, vault is not None, left_out, _others(context.env, backup, root))
+
+
+Placed = tuple[tuple[Dataset, DatasetName], ...]
+
+
+def _placed(env: Environment, backup: Backup, source: Tree) -> tuple[Placed, Placed]:
+    """The datasets a backup takes, each with the name its counterpart should have; and those it leaves out."""
+    chosen = {dataset.name for dataset in selected(backup, source)}
+    placed = [(dataset, env.target_of(backup, dataset.name)) for dataset in source]
+    pairs = tuple(one for one in placed if one[0].name in chosen)
+    return pairs, tuple(one for one in placed if one[0].name not in chosen)
+
+
+async def _vault_tree(vault: Zfs | None, root: str) -> Tree:
+    return Tree() if vault is None else await vault.tree_or_none(root)
+
+
+async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
+    """Where something is missing, the vault's side with what was set aside in the root's place, beside it:
+
+    a run that did not end may have left there what belongs below the root.
+    """
+    asides = [await vault.tree(name) for name in await rename_clone_rollback.beside(vault.host, root, ASIDE)]
+    return Tree({name: one for found in (tree, *asides) for name, one in found.datasets.items()})
+
+
+def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[DatasetName, ...]:
+    """Where in this backup's part of the vault others put theirs."""
+    others = [other for other in env.config.backup.values() if other.vault == backup.vault]
+    roots = {env.target_of(other, other.source.dataset) for other in others if other is not backup}
+    return tuple(sorted(other for other in roots if other.is_below(root)))
+
+
+async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[TransferPlan]:
+    """Plan every selected dataset, parents first."""
+    stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
+    return plan_tree(
+        sides.pairing,
+        sides.vault,
+        wanted=wanted_of(backup),
+        policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp),
+        answers=await _ask(context, backup, sides),
+    )
+
+
+async def _ask(context: Context, backup: Backup, sides: Sides) -> Answers:
+    """What a plan needs besides the listings, asked only of datasets where something is unusual."""
+    source, vault = context.clients.source_of(backup), context.clients.vault_of(backup)
+    interrupted: dict[str, Interrupted] = {}
+    unchanged: set[str] = set()
+    held: set[str] = set()
+    misfits: dict[str, Misfit] = {}
+    for pair in sides.pairing.pairs:
+        there, base = pair.vault, pair.base
+        if there is None:
+            continue
+        if there.resume_token:
+            token = await source.interrupted(there.resume_token)
+            interrupted[there.name] = send_record.judged(backup, sides.vault, pair, token)
+        if (odd := send_record.misfit(backup, sides.vault, pair)) is not None:
+            misfits[there.name] = odd
+        newer = [snap.name for snap in there.snapshots if base and snap.createtxg > base[1].createtxg]
+        if base is not None and newer:
+            since = f"written@{base[1].snapname}"
+            if not there.written and (await vault.get(there.name, since)).get(since) == "0":
+                unchanged.add(there.name)
+            # A listing may be older than a hold: that moves nothing by which one could tell.
+            held.update(await vault.holds(newer))
+    return Answers(interrupted, unchanged, held, misfits)
+
+
+def moves(plan: TransferPlan) -> bool:
+    """Whether a plan moves any byte."""
+    return plan.action in {Action.FULL, Action.INCREMENTAL, Action.RESUME}

@@ -1,0 +1,30 @@
+"""What keeps a snapshot from being destroyed, in words: holds, clones and receives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zvault.core.names import DatasetName
+from zvault.ops.replication.base_guard import HOLD
+
+RECEIVING = "%recv"
+"""What the kernel calls the clone of a receive under way, below the dataset it goes into (dmu_recv.c)."""
+
+
+def held_by(name: str, tags: set[str]) -> str:
+    """Holds in words, with the way to lift them. Those of a vault's base zvault lifts itself."""
+    if not tags:
+        return ""
+    names = sorted(tags)
+    advice = f" ('zfs release {names[0]} {name}' releases it)"
+    return f"held by {', '.join(names)}" + advice * all(not tag.startswith(HOLD) for tag in names)
+
+
+def needed_by(clones: Sequence[DatasetName]) -> str:
+    """Clones in words."""
+    receives = [clone.parent for clone in clones if clone.name == RECEIVING]
+    others = [clone for clone in clones if clone.name != RECEIVING]
+    texts = [f"a receive into {dataset} is under way, or waits to be resumed" for dataset in receives]
+    if others:
+        texts.append(f"cloned as {', '.join(others)} ('zfs promote {others[0]}' or destroying it frees it)")
+    return "; ".join(texts)

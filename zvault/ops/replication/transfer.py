@@ -1,0 +1,227 @@
+"""The transfers of a run: one dataset each, in steps, with its base protected before, between and after them.
+
+The order of the calls is what makes a crash between any two of them harmless: see docs/explanation/how-a-run-works.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from zvault.core.errors import Busy, ResumeRefused
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.replication.lineage import find_base
+from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
+from zvault.core.replication.progress import Meter
+from zvault.core.replication.send_record import entry
+from zvault.core.replication.vault_changes import Abort
+from zvault.ops.replication import send_record
+from zvault.ops.replication.apply_changes import arrange
+from zvault.ops.replication.base_guard import Guard
+from zvault.ops.replication.run_plan import OpenBackup, RunPlan
+from zvault.ops.replication.sides_and_plan import look, plan_all
+from zvault.ops.stream.route import Route
+from zvault.ops.stream.stream import Progress, Streamed, UnderWay, stream
+from zvault.zfs.stream import receive_argv, send_argv
+
+BUSY_PATIENCE = 60.0
+"""Seconds to wait for an earlier receive to end that was put down while its device was gone."""
+
+BUSY_PAUSE = 2.0
+
+
+@dataclass
+class Transfers:
+    """What the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that limits
+    their streams, if any.
+    """
+
+    opened: OpenBackup
+    plan: RunPlan
+    meter: Meter
+    throttle: Sequence[str] = ()
+
+    @property
+    def route(self) -> Route:
+        """The way its streams take."""
+        vault, context = self.opened.vault, self.opened.context
+        stall = context.env.vault(vault.name).stall
+        return context.clients.route(self.opened.source, vault.zfs, vault.profile.stream, stall)
+
+    async def lacking(self) -> list[str]:
+        """What is not as it should be on the way of the streams."""
+        sources = self.plan.sides.source.datasets
+        flags = dict.fromkeys(self.opened.flags(sources[plan.dataset]) for plan in self.plan.moving)
+        return list(dict.fromkeys([text for each in flags for text in await self.route.lacking(each)]))
+
+    async def cover(self) -> None:
+        """Hold, in one call, what the first streams of all plans start from and send."""
+        sources = self.plan.sides.source.datasets
+        await self.plan.bases.cover(
+            [(self._guard(sources[one.dataset]), self._first(one)) for one in self.plan.plans if one.steps]
+        )
+
+    def _guard(self, dataset: Dataset) -> Guard:
+        return self.plan.bases.guard(dataset)
+
+    def _first(self, plan: TransferPlan) -> list[Snapshot]:
+        """The snapshots of a dataset that may be the vault's base when its first stream breaks off."""
+        sent = sent_by(plan.steps[0], self.plan.sides.source.datasets[plan.dataset].snapshots)
+        return [*_own_base(plan), *sent]
+
+    async def carry_out(self, plan: TransferPlan) -> None:
+        """Do what a plan says. Raises what its dataset suffers; what was done stays done, and protected."""
+        opened, dataset = self.opened, self.plan.sides.source.datasets[plan.dataset]
+        guard = self._guard(dataset)
+        await arrange(opened.vault.zfs, plan, dataset.type, opened.emit)
+        if plan.action is Action.NOTHING:
+            self._advance(plan, dataset, guard)
+            return
+        try:
+            await self._send(plan, dataset, guard)
+        except ResumeRefused as refused:
+            await self._do_without(plan, refused)
+        finally:
+            self.meter.drop(plan.dataset)
+            opened.source.forget(plan.dataset)
+
+    async def _do_without(self, plan: TransferPlan, refused: ResumeRefused) -> None:
+        """A resume token that looked good was not: give it up, look again, and do what is best without it."""
+        useless = Abort(plan.target, f"ZFS did not take it: {refused.why}")
+        opened = self.opened
+        giving_up = replace(plan, action=Action.NOTHING, changes=(useless,))
+        await arrange(opened.vault.zfs, giving_up, "", opened.emit)
+        opened.source.forget(plan.dataset)
+        sides = await look(opened.context, opened.backup, opened.vault.zfs)
+        plans = await plan_all(opened.context, opened.backup, sides)
+        again = next(one for one in plans if one.dataset == plan.dataset)
+        if again.action is Action.RESUME:
+            raise refused
+        await replace(self, plan=replace(self.plan, sides=sides)).carry_out(again)
+
+    def _advance(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
+        """Nothing to send: see to it that the base is protected, and nothing else."""
+        there = self.plan.sides.counterparts.get(plan.dataset)
+        found = find_base(dataset, there) if there is not None else None
+        base = next((s for s in dataset.snapshots if found and s.guid == found[1].guid), None)
+        if base is not None and not guard.protects_only(base):
+            self.plan.bases.advance_later(guard, base)
+
+    async def _send(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
+        if plan.begins:
+            await self.opened.vault.zfs.make_parents(plan.target)
+        await guard.cover(*_own_base(plan))
+        steps = list(plan.steps)
+        if plan.borrowed is not None:
+            steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
+        for step in steps:
+            await guard.cover(*sent_by(step, dataset.snapshots))
+            await self._once_free(step, plan, dataset)
+            if step is not steps[-1]:
+                await guard.advance(step.to)
+        self.plan.bases.advance_later(guard, steps[-1].to)
+
+    async def _once_free(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
+        """Send one step, when the vault's dataset is free for it: a receive that was killed ends in its own time."""
+        give_up = time.monotonic() + BUSY_PATIENCE
+        while True:
+            try:
+                return await self._stream(step, plan, dataset)
+            except Busy as busy:
+                if time.monotonic() >= give_up:
+                    raise
+                self.opened.emit("message", text=f"{plan.target} is busy, waiting: {busy.why}")
+                await asyncio.sleep(BUSY_PAUSE)
+
+    def _record(self, step: Step, dataset: Dataset) -> str:
+        """What is put on record with a stream: its flags. What is resumed goes on with those it was begun with."""
+        sides = self.plan.sides
+        there = sides.counterparts.get(dataset.name)
+        before = None
+        if step.kind is Action.RESUME and there is not None:
+            before = send_record.recorded(sides.vault, dataset, there)
+        return entry(dataset, before or send_record.wanted(self.opened.backup, dataset))
+
+    async def _stream(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
+        opened, flags = self.opened, self.opened.flags(dataset)
+        size = await self.plan.estimates.size(step, dataset)
+        self._tell_begun(step, dataset, size)
+        key = opened.backup.name, dataset.name
+
+        def report(progress: Progress) -> None:
+            opened.context.activity.streams[key] = UnderWay(
+                opened.backup.name, opened.vault.name, dataset.name, progress
+            )
+            self.meter.move(time.monotonic(), dataset.name, progress.done)
+            self._tell_progress(dataset, progress, size)
+
+        self.meter.begin(dataset.name, size)
+        moved = None
+        try:
+            done = await stream(
+                opened.context.env.runner,
+                await self.route.stages(
+                    send_argv(step, flags),
+                    receive_argv(
+                        plan.target,
+                        dataset.type,
+                        step,
+                        sent=self._record(step, dataset),
+                        record=self.plan.source_records.get(dataset.name, ""),
+                    ),
+                    flags,
+                    size,
+                    self.throttle,
+                ),
+                total=size,
+                report=report,
+                trouble=opened.vault.trouble,
+                stall=self.route.stall,
+            )
+            moved = done.bytes
+        finally:
+            opened.context.activity.streams.pop(key, None)
+            self.meter.end(dataset.name, moved)
+        self._tell_ended(dataset, done)
+
+    def _tell_begun(self, step: Step, dataset: Dataset, size: int | None) -> None:
+        self.opened.emit(
+            "transfer-started",
+            dataset=dataset.name,
+            kind=str(step.kind),
+            **{"from": step.base.shortname if step.base else None},
+            to=step.to.snapname,
+            bytes=size,
+            reason=step.reason,
+        )
+
+    def _tell_progress(self, dataset: Dataset, progress: Progress, size: int | None) -> None:
+        self.opened.emit(
+            "progress",
+            dataset=dataset.name,
+            bytes=progress.done,
+            total=size,
+            rate=progress.rate(),
+            buffer=progress.marks.range(),
+            run_bytes=self.meter.done,
+            run_total=self.meter.total,
+            run_rate=self.meter.pace.rate(),
+        )
+
+    def _tell_ended(self, dataset: Dataset, done: Streamed) -> None:
+        self.opened.emit(
+            "transfer-finished",
+            dataset=dataset.name,
+            bytes=done.bytes,
+            seconds=done.seconds,
+            run_bytes=self.meter.done,
+            run_total=self.meter.total,
+        )
+
+
+def _own_base(plan: TransferPlan) -> list[Snapshot]:
+    """The snapshot of the dataset itself from which its first stream starts, if it starts from one."""
+    base = plan.base
+    return [base] if isinstance(base, Snapshot) and base.dataset == plan.dataset else []

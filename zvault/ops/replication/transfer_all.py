@@ -1,0 +1,93 @@
+"""All transfers of one try, side by side, within the limits of the configuration in force."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from zvault.config.schema import Backup
+from zvault.core.errors import NotFound, Refused, ZvaultError
+from zvault.core.replication.ordering import Order
+from zvault.core.replication.plan_model import TransferPlan
+from zvault.ops.replication.parallel import side_by_side
+from zvault.ops.replication.transfer import Transfers
+from zvault.ops.state.environment import Environment
+from zvault.ops.stream.bandwidth import limited
+from zvault.ops.stream.slots import Slots
+
+Note = Callable[[str, ZvaultError | None], None]
+"""``note(dataset, error)``: one was tried, and went well where there is no error."""
+
+
+class StreamLimits:
+    """What bounds the streams of a backup, looked up anew each time: a new configuration is in force at once."""
+
+    def __init__(self, env: Environment, backup: Backup) -> None:
+        self._env = env
+        self._name = backup.name
+        self._limit = backup.limit
+
+    def slots(self) -> dict[str, int]:
+        """What each of its streams takes a slot of, and how many slots each has. Raises NotFound."""
+        backup = self._env.backup(self._name)
+        host = backup.source.host
+        slots = {f"vault {backup.vault}": self._env.vault(backup.vault).transfers}
+        if host is not None:
+            slots[f"host {host.host}"] = self._env.host_config(host).transfers
+        return slots
+
+    def rate(self) -> int | None:
+        """How many bytes a second all its streams may have together at this moment."""
+        with contextlib.suppress(NotFound):  # while it runs it may vanish from the configuration
+            self._limit = self._env.backup(self._name).limit
+        return self._limit.rate(self._env.clock.now().astimezone(self._env.zone))
+
+    def throttle(self) -> AbstractAsyncContextManager[Sequence[str]]:
+        """Gives the stage that keeps a stream within that rate, for a block; none where there is no limit."""
+        return limited(self.rate) if self._limit else contextlib.nullcontext(())
+
+
+async def transfer_all(transfers: Transfers, slots: Slots, limits: StreamLimits, note: Note) -> list[str]:
+    """Carry out every plan; what one dataset suffers stops only itself and what needs it.
+
+    Returns what nothing was begun of, because each has to come after another of them.
+    """
+    plans: dict[str, TransferPlan] = {plan.dataset: plan for plan in transfers.plan.plans}
+    sizes = transfers.plan.sizes
+    order = Order({name: plan.after for name, plan in plans.items()}, sizes)
+
+    async def carry_out(name: str) -> bool:
+        try:
+            await transfers.carry_out(plans[name])
+        except ZvaultError as error:
+            note(name, error)
+            for lost, cause in order.fail(name):
+                note(lost, orphaned(lost, cause, error))
+            return False
+        note(name, None)
+        return True
+
+    def of_each(name: str) -> Mapping[str, int]:
+        return limits.slots() if name in sizes else {}
+
+    await side_by_side(order, slots, of_each, carry_out)
+    return order.stuck()
+
+
+def orphaned(dataset: str, cause: str, error: ZvaultError) -> ZvaultError:
+    """What is told of a dataset that has to come after one that failed."""
+    orphan = Refused(
+        f"{dataset} was not sent",
+        f"it comes after {cause}, which failed",
+        "it follows once that one went well",
+    )
+    orphan.retryable = error.retryable
+    return orphan
+
+
+def in_a_cycle(dataset: str) -> ZvaultError:
+    """What is told of datasets of which each has to come after another."""
+    return Refused(
+        f"{dataset} was not sent", "it and others each have to come after another", "please report it"
+    )

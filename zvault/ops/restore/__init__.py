@@ -1,0 +1,1 @@
+"""Use cases that get data back: find, restore datasets and files."""

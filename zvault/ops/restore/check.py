@@ -1,0 +1,156 @@
+"""Compares what a restore wrote with the snapshot that it came from, and tells what differs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from zvault.api.emit import Emit
+from zvault.api.restore import DifferenceDocument
+from zvault.core.errors import ZvaultError
+from zvault.core.integrity.restored import Compared, Unlike, incomplete
+from zvault.core.integrity.verification import Findings
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName
+from zvault.ops.context import Context
+from zvault.ops.restore.compare import Comparison
+from zvault.ops.restore.snapshot_reader import Reading, reading
+from zvault.system import compare_trees
+from zvault.zfs.client import Zfs
+
+AT_ONCE = 100
+"""Differences told in one event."""
+
+
+@dataclass
+class Check:
+    """The comparison of one restore to ``to``, of about ``total`` bytes."""
+
+    context: Context
+    to: str
+    total: int
+    emit: Emit
+    compared: Compared = field(default_factory=Compared)
+    _started: float = field(default_factory=time.monotonic)
+    _waiting: list[Unlike] = field(default_factory=list)
+
+    def tell(self, found: Sequence[Unlike]) -> None:
+        """Note differences, and tell them in events of many."""
+        self._waiting += self.compared.add(found)
+        while len(self._waiting) >= AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if some := self._waiting[:AT_ONCE]:
+            del self._waiting[:AT_ONCE]
+            self.emit("differs", differences=[_document(one) for one in some])
+
+    async def files(self, root: str, folder: str, names: Sequence[bytes]) -> None:
+        """Compare the trees that were copied into a folder. Raises what keeps them from being compared."""
+        await self._trees(folder, root, folder, names)
+
+    async def dataset(
+        self,
+        vault: Zfs,
+        its: tuple[Dataset, Snapshot],
+        target: Zfs,
+        back: tuple[Dataset, Snapshot],
+        name: str,
+    ) -> None:
+        """Compare a dataset's snapshot on the vault with what was restored of it, as ``name``.
+
+        What cannot be read is noted, with the reason.
+        """
+        try:
+            guid = (await target.get(back[1].name, "guid"))["guid"]
+            if guid != str(its[1].guid):
+                self.tell([Unlike(name, "", "snapshot GUID", str(its[1].guid), guid)])
+                return
+            async with AsyncExitStack() as both:
+                here = await both.enter_async_context(reading(self.context, vault, *its))
+                there = await both.enter_async_context(reading(self.context, target, *back, theirs=True))
+                await self._contents(name, its[1].guid, here, there)
+        except ZvaultError as error:
+            self.compared.unread[name] = error.why or str(error)
+        else:
+            self.compared.datasets += 1
+
+    async def _contents(self, name: str, key: int, vault: Reading, back: Reading) -> None:
+        local = vault.host.address is None and back.host.address is None
+        if local and vault.size is None:
+            await self._trees(name, vault.root, back.root, None)
+            return
+        found = Findings()
+        await Comparison(name, key, vault, back, found, self._progress_only).compare(
+            0, 1.0, None, everything=True
+        )
+        self.compared.files += found.files
+        self.compared.bytes += found.bytes
+        self.tell(
+            [
+                Unlike(name, one.path, "content", one.source or "", one.vault or "cannot be read")
+                for one in found.differences
+            ]
+        )
+        self.compared.more += found.more
+
+    def _progress_only(self, event: str, **fields: Any) -> None:
+        """What a Comparison tells but for the differences, which are told once, here."""
+        if event == "progress":
+            self.emit("progress", **fields)
+
+    async def _trees(self, name: str, root: str, folder: str, names: Sequence[bytes] | None) -> None:
+        files, bytes_ = self.compared.files, self.compared.bytes
+        async for said in compare_trees.compare(root, folder, names):
+            if said.unlike is not None:
+                path, what, wanted, found = said.unlike
+                self.tell([Unlike(name, path, what, wanted, found)])
+                continue
+            self.compared.files, self.compared.bytes = files + said.files, bytes_ + said.bytes
+            self.compared.more += said.more
+            done = self.compared.bytes
+            rate = done / max(0.001, time.monotonic() - self._started)
+            self.emit(
+                "progress",
+                dataset=name,
+                bytes=said.bytes,
+                total=max(self.total, done),
+                rate=rate,
+                buffer=None,
+                run_bytes=done,
+                run_total=max(self.total, done),
+            )
+
+    def finish(self) -> ZvaultError | None:
+        """Tell what came of it; returns the error for what is not as in the snapshot, None if all is."""
+        self._flush()
+        compared = self.compared
+        self.emit(
+            "compared",
+            result=compared.result,
+            datasets=compared.datasets,
+            files=compared.files,
+            bytes=compared.bytes,
+            differences=len(compared.differences) + compared.more,
+            unread=compared.unread,
+            commands=compared.commands,
+        )
+        return incomplete(self.to, compared) if compared.result == "differs" else None
+
+
+def _document(one: Unlike) -> DifferenceDocument:
+    return {
+        "dataset": one.dataset,
+        "path": one.path,
+        "what": one.what,
+        "wanted": one.wanted,
+        "found": one.found,
+    }
+
+
+def restored_as(dataset: Dataset, snapshot: Snapshot, target: DatasetName) -> tuple[Dataset, Snapshot]:
+    """A vault's dataset and snapshot as they are called where they were restored to."""
+    return replace(dataset, name=target), replace(snapshot, dataset=target)

@@ -1,0 +1,268 @@
+"""Stream snapshots out of a vault into datasets, and say where they are.
+
+Nothing is ever written over. What shall take the place of a live dataset is restored beside it, and when it is whole
+the two change names. A restore that was cut off goes on where it was when the same is asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zvault.api.emit import Emit
+from zvault.api.events import PlannedTransfer
+from zvault.api.restore import RestorePlanDocument
+from zvault.core.errors import ToolFailed, ZvaultError
+from zvault.core.integrity.restored import Unlike
+from zvault.core.model import Dataset
+from zvault.core.names import DatasetName
+from zvault.core.replication.restore_order import Stream
+from zvault.ops.context import Context
+from zvault.ops.restore.check import Check, restored_as
+from zvault.ops.restore.plan import Request, RestorePlan, Work, check_target, parse_target, plan_restore
+from zvault.ops.restore.put_back import PutBack, wanted_of
+from zvault.ops.restore.swap import swap
+from zvault.ops.stream.stream import Progress, stream
+from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.zfs import properties
+from zvault.zfs.client import Zfs
+from zvault.zfs.stream import (
+    RESTORING,
+    Flags,
+    restore_receive_argv,
+    restore_resume_argv,
+    restore_send_argv,
+)
+
+__all__ = ["Request", "Restored", "Streams", "plan_document", "restore"]
+
+RESTORED = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
+"""What a restored stream is like: blocks come as they are compressed on the vault."""
+
+DEVICE_TRIES = 50
+"""Tenths of a second udev may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was restored: how many datasets, by how many bytes of streams. ``error`` says what is not as it was."""
+
+    datasets: int
+    bytes: int
+    error: ZvaultError | None = None
+
+
+async def restore(context: Context, vaults: Vaults, request: Request, emit: Emit) -> Restored:
+    """Restore; what is there is left alone, or set aside if the request says so. Raises what is in the way."""
+    backup = context.env.backup(request.backup)
+    await check_target(context, request)
+    zfs = context.clients.source_at(parse_target(request.to).host)
+
+    def say(text: str) -> None:
+        emit("message", text=text)
+
+    use = vaults[backup.vault].use(f"restore to {request.to}", say, create=False)
+    async with use as vault:
+        plan = await plan_restore(context, vault, request)
+        _announce(plan, emit)
+        streams = Streams(context, vault, zfs, emit, plan.bytes, _host_of(request.to))
+        for work in plan.works:
+            await streams.carry_out(work)
+        wanted = await wanted_of(vault.zfs, [work.restoration.dataset for work in plan.works])
+        targets = [work.restoration.target for work in plan.works]
+        # Beside what it is to replace it is in the same place of the tree, so that keys are inherited there too.
+        await PutBack(zfs, wanted, targets, emit).apply()
+        if plan.staged:
+            stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
+            targets = await swap(zfs, plan, targets, stamp, say)
+        check = Check(context, request.to, streams.done, emit)
+        for work, target in zip(plan.works, targets, strict=True):
+            await properties.inherit(zfs.host, target, RESTORING)
+            where: str | None = None
+            try:
+                where, why = await _mount(zfs, work.restoration.dataset, target)
+            except ToolFailed as error:
+                why = error.why or error.what
+                check.tell([Unlike(target, "", "not mounted", "", why)])
+                check.compared.commands.append(shlex.join(["zfs", "mount", target]))
+            told = _host_of(request.to) + target
+            emit("restored", dataset=told, mountpoint=where, why=why, snapshot=work.restoration.snapshot.name)
+        check.tell(await PutBack(zfs, wanted, targets, emit).check(check.compared))
+        if request.compare:
+            say("comparing what was restored with the snapshot; it can be used already")
+            await _compare(check, plan, targets, vault.zfs, zfs, _host_of(request.to))
+    return Restored(len(plan.works), streams.done, check.finish())
+
+
+async def _compare(
+    check: Check, plan: RestorePlan, targets: Sequence[DatasetName], vault: Zfs, zfs: Zfs, prefix: str
+) -> None:
+    for work, target in zip(plan.works, targets, strict=True):
+        its = work.restoration.dataset, work.restoration.snapshot
+        await check.dataset(vault, its, zfs, restored_as(*its, target), prefix + target)
+
+
+async def plan_document(context: Context, vaults: Vaults, request: Request) -> RestorePlanDocument:
+    """What a restore would do, and what would make room for it."""
+    backup = context.env.backup(request.backup)
+    await check_target(context, request)
+    use = vaults[backup.vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
+    async with use as vault:
+        return (await plan_restore(context, vault, request)).document()
+
+
+def _host_of(to: str) -> str:
+    """What stands before the dataset's name where it is on another host: ``ssh://root@filer1/``."""
+    host = parse_target(to).host
+    return f"{host}/" if host is not None else ""
+
+
+def _announce(plan: RestorePlan, emit: Emit) -> None:
+    rows: list[PlannedTransfer] = [
+        {
+            "dataset": work.restoration.target,
+            "action": work.action,
+            "bytes": work.bytes,
+            "reason": f"from {work.restoration.snapshot.name}",
+        }
+        for work in plan.works
+    ]
+    emit("plan", datasets=rows, bytes_total=plan.bytes)
+    for text in plan.lost:
+        emit("message", text=f"set aside when the restore is whole: {text}")
+    for name in plan.skipped:
+        emit("warning", text=f"{name} is left out: it has no such snapshot")
+    if plan.available is not None and plan.available < plan.bytes:
+        emit("warning", text=f"{plan.target} may not have room: {plan.available} bytes are free")
+
+
+@dataclass
+class Streams:
+    """Streams out of one vault to one host, ``total`` bytes in all; ``prefix`` stands before names that are told."""
+
+    context: Context
+    vault: OpenVault
+    zfs: Zfs
+    emit: Emit
+    total: int
+    prefix: str = ""
+    done: int = 0
+
+    async def carry_out(self, work: Work) -> None:
+        """Restore what is left of one dataset. Raises what kept it from it; the same again goes on from there."""
+        if not work.streams:
+            self.emit("message", text=f"{work.restoration.target} is restored already")
+            return
+        await self.zfs.make_parents(work.restoration.target)
+        token = work.token
+        for one, size in zip(work.streams, work.sizes, strict=True):
+            try:
+                self.done += await self._stream(work, one, size, token)
+            except ZvaultError as error:
+                error.next = f"restore again the same way: it goes on from where it was. {error.next}".strip()
+                raise
+            token = None
+
+    async def _stream(self, work: Work, one: Stream, size: int, token: str | None) -> int:
+        dataset, target = work.restoration.dataset, work.restoration.target
+        to, raw = self.prefix + target, dataset.encrypted
+        reason = f"from {one.snapshot.name}"
+        self.emit(
+            "transfer-started",
+            dataset=to,
+            kind="resume" if token else "restore",
+            **{"from": one.base.snapname if one.base is not None else None},
+            to=one.snapshot.snapname,
+            bytes=size,
+            reason=reason,
+        )
+
+        def report(progress: Progress) -> None:
+            self.emit(
+                "progress",
+                dataset=to,
+                bytes=progress.done,
+                total=size,
+                rate=progress.rate(),
+                buffer=progress.marks.range(),
+                run_bytes=self.done + progress.done,
+                run_total=self.total,
+            )
+
+        stall = self.context.env.vault(self.vault.name).stall
+        route = self.context.clients.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
+        base = one.base.name if one.base is not None else None
+        send = (
+            restore_resume_argv(token) if token else restore_send_argv(one.snapshot.name, raw=raw, base=base)
+        )
+        mark = str(work.restoration.snapshot.guid)
+        receive = restore_receive_argv(target, dataset.type, raw=raw, origin=one.origin, mark=mark)
+        done = await stream(
+            self.context.env.runner,
+            await route.stages(send, receive, RESTORED, size),
+            total=size,
+            report=report,
+            trouble=self.vault.trouble,
+            stall=route.stall,
+        )
+        self.emit(
+            "transfer-finished",
+            dataset=to,
+            bytes=done.bytes,
+            seconds=done.seconds,
+            run_bytes=self.done + done.bytes,
+            run_total=max(self.total, self.done + done.bytes),
+        )
+        return done.bytes
+
+
+async def _mount(zfs: Zfs, dataset: Dataset, to: str) -> tuple[str | None, str]:
+    """Mount what was restored, where that can be done: its path, or None and why it has none, with what to do.
+
+    Raises ToolFailed where it should be mounted.
+    """
+    known = await zfs.get(to, "mountpoint", "canmount", "mounted", "keystatus", "encryptionroot")
+    if dataset.type == "volume":
+        unlock = _unlock(known)
+        return (None, f"its device is not there yet: {unlock}") if unlock else (await _device(zfs, to), "")
+    if why := _not_to_be_mounted(known, to):
+        return None, why
+    try:
+        if known["mounted"] != "yes":
+            await zfs.mount(to)
+    except ToolFailed as error:
+        if zfs.host.address is None:
+            raise
+        # On another host it may be that only root may (Linux: whatever 'zfs allow' says).
+        return None, f"{error.why}; there: 'zfs mount {to}'"
+    return known["mountpoint"], ""
+
+
+def _unlock(known: Mapping[str, str]) -> str:
+    """What makes a dataset's key available; empty where nothing is needed."""
+    locked = known["keystatus"] not in {"-", "available"}
+    return f"load its key with 'zfs load-key {known['encryptionroot']}'" if locked else ""
+
+
+def _not_to_be_mounted(known: Mapping[str, str], to: str) -> str:
+    """Why a filesystem is not to be mounted, or cannot be, with what to do; empty if it is to be."""
+    if known["mountpoint"] in {"none", "legacy"}:
+        return f"set a mountpoint with 'zfs set mountpoint=PATH {to}'"
+    if known["canmount"] != "on":
+        how = f"; 'zfs mount {to}' does it" if known["canmount"] == "noauto" else ""
+        return f"its canmount is {known['canmount']}{how}"
+    unlock = _unlock(known)
+    return f"{unlock}, then 'zfs mount {to}'" if unlock else ""
+
+
+async def _device(zfs: Zfs, volume: str) -> str:
+    """A volume's device. On this host udev is given time to make it, so that what is told is there."""
+    device = Path("/dev/zvol") / volume
+    for _ in range(DEVICE_TRIES if zfs.host.address is None else 0):
+        if await asyncio.to_thread(device.exists):
+            break
+        await asyncio.sleep(0.1)
+    return str(device)

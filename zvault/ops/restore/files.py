@@ -1,0 +1,213 @@
+"""Copy files or trees out of a snapshot into a folder of this host; what is there is overwritten only if so asked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from zvault.api.emit import Emit
+from zvault.api.events import PlannedTransfer
+from zvault.api.restore import FilesPlanDocument
+from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
+from zvault.core.integrity.verification import shown
+from zvault.core.model import Dataset, Snapshot
+from zvault.ops.context import Context
+from zvault.ops.restore.check import Check
+from zvault.ops.restore.plan import Request, find_root, no_snapshot
+from zvault.ops.restore.snapshot_reader import Reading, reading
+from zvault.ops.vaults.vault import Vaults
+from zvault.system import copy_files
+
+NAMED = 20
+"""Files named that are in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRequest:
+    """Which files: ``request.to`` is a folder, ``paths`` are files or trees below the dataset's root; none is all."""
+
+    request: Request
+    paths: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilesPlan:
+    """What is copied: ``tops`` with all below them, so many files and bytes; ``there`` are those that exist already."""
+
+    snapshot: Snapshot
+    tops: tuple[bytes, ...]
+    there: tuple[bytes, ...]
+    files: int
+    bytes: int
+
+    def document(self, wanted: FilesRequest) -> FilesPlanDocument:
+        """As the API sends it."""
+        return {
+            "to": wanted.request.to,
+            "snapshot": self.snapshot.name,
+            "files": self.files,
+            "bytes": self.bytes,
+            "there": [shown(path) for path in self.there],
+            "overwrite": wanted.overwrite,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRestored:
+    """What was copied. ``error`` says what is not as it was in the snapshot."""
+
+    plan: FilesPlan
+    error: ZvaultError | None
+
+
+async def restore_files(context: Context, vaults: Vaults, wanted: FilesRequest, emit: Emit) -> FilesRestored:
+    """Copy. Raises Refused where something would be overwritten that must not, before anything is copied."""
+    request = wanted.request
+
+    def say(text: str) -> None:
+        emit("message", text=text)
+
+    await _check_folder(context, request.to)
+    backup = context.env.backup(request.backup)
+    async with vaults[backup.vault].use(f"restore to {request.to}", say, create=False) as vault:
+        dataset, snapshot = await _chosen(context, vault, request)
+        async with reading(context, vault.zfs, dataset, snapshot) as opened:
+            plan = await _plan(context, opened, snapshot, wanted)
+            row: PlannedTransfer = {
+                "dataset": request.to,
+                "action": "restore",
+                "bytes": plan.bytes,
+                "reason": f"from {snapshot.name}",
+            }
+            emit("plan", datasets=[row], bytes_total=plan.bytes)
+            if plan.there and not wanted.overwrite:
+                raise in_the_way(plan, request.to)
+            for path in plan.there[:NAMED]:
+                say(f"overwriting {shown(path)}")
+            if len(plan.there) > NAMED:
+                say(f"overwriting {len(plan.there) - NAMED} files more")
+            await _copy(context, opened, plan, wanted, emit)
+            emit(
+                "restored",
+                dataset=request.to,
+                mountpoint=request.to,
+                why="",
+                snapshot=snapshot.name,
+                files=plan.files,
+            )
+            check = Check(context, request.to, plan.bytes, emit)
+            if request.compare:
+                say("comparing what was copied with the snapshot")
+                await check.files(opened.root, request.to, plan.tops)
+    return FilesRestored(plan, check.finish())
+
+
+async def _copy(context: Context, opened: Reading, plan: FilesPlan, wanted: FilesRequest, emit: Emit) -> None:
+    """Copy what can be copied; the comparison finds what was not. Without one, raises ToolFailed for the first."""
+    copied = await context.env.runner.run(
+        copy_files.copy_argv(opened.root, wanted.request.to, overwrite=wanted.overwrite),
+        stdin=copy_files.ended(plan.tops),
+        deadline=copy_files.DEADLINE,
+        check=False,
+    )
+    said = copy_files.complaints(copied.stderr)
+    for text in said[:NAMED]:
+        emit("warning", text=f"not copied as it was: {text}")
+    if len(said) > NAMED:
+        emit("warning", text=f"and {len(said) - NAMED} more of these")
+    if copied.returncode != 0 and not wanted.request.compare:
+        raise ToolFailed(
+            f"not all could be copied to {wanted.request.to}",
+            said[0] if said else copied.complaint(),
+            "repair that, and restore again with --overwrite",
+        )
+    if copied.returncode != 0 and not said:
+        raise ToolFailed(f"cannot copy to {wanted.request.to}", copied.complaint())
+
+
+async def files_document(context: Context, vaults: Vaults, wanted: FilesRequest) -> FilesPlanDocument:
+    """What it would copy, and what is there already."""
+    request = wanted.request
+    await _check_folder(context, request.to)
+    backup = context.env.backup(request.backup)
+    use = vaults[backup.vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
+    async with use as vault:
+        dataset, snapshot = await _chosen(context, vault, request)
+        async with reading(context, vault.zfs, dataset, snapshot) as opened:
+            return (await _plan(context, opened, snapshot, wanted)).document(wanted)
+
+
+async def _check_folder(context: Context, folder: str) -> None:
+    """Find out whether there is a folder to copy into before any vault is brought up. Raises NotFound."""
+    found = await context.env.runner.run(
+        copy_files.folder_argv(folder), deadline=copy_files.LIST_DEADLINE, check=False
+    )
+    if found.returncode != 0:
+        raise NotFound(f"there is no folder '{folder}'", found.complaint(), f"'mkdir -p {folder}' first")
+
+
+def in_the_way(plan: FilesPlan, to: str) -> Refused:
+    """The error for files that are there already."""
+    told = ", ".join(shown(path).removeprefix("./") for path in plan.there[:5])
+    more = f" and {len(plan.there) - 5} more" if len(plan.there) > 5 else ""
+    return Refused(
+        f"{len(plan.there)} of {plan.files} files are in {to} already",
+        told + more,
+        "copy to another folder and compare; --overwrite replaces them, and only them",
+    )
+
+
+async def _chosen(context: Context, vault: Any, request: Request) -> tuple[Dataset, Snapshot]:
+    if vault.zfs.host.address is not None:
+        raise Refused(
+            "files cannot be copied from there",
+            f"the vault is on {vault.zfs.host.address}",
+            "restore the dataset to a new one, and copy from that",
+        )
+    _, dataset = await find_root(context, vault, request)
+    snapshot = request.pick()(dataset)
+    if snapshot is None:
+        raise no_snapshot(dataset, request)
+    if dataset.type == "volume":
+        raise Refused(f"{dataset.name} has no files", "it is a volume", "restore it to a new dataset")
+    return dataset, snapshot
+
+
+async def _plan(context: Context, opened: Reading, snapshot: Snapshot, wanted: FilesRequest) -> FilesPlan:
+    runner, to = context.env.runner, wanted.request.to
+    tops = [os.fsencode(path).strip(b"/") for path in wanted.paths]
+    for top in tops:
+        if not top or b".." in top.split(b"/"):
+            raise Refused(
+                f"'{shown(top)}' is no path below the dataset", "it leads out of it", "as in docs/thesis.pdf"
+            )
+    if not tops:
+        found = await runner.run(copy_files.tops_argv(opened.root), deadline=copy_files.LIST_DEADLINE)
+        tops = copy_files.parse_names(found.stdout)
+    listed = await runner.run(
+        copy_files.list_argv(opened.root),
+        stdin=copy_files.ended(tops),
+        deadline=copy_files.LIST_DEADLINE,
+        check=False,
+    )
+    if "No such file" in listed.stderr:
+        raise NotFound(
+            f"{snapshot.name} has not all that was named",
+            listed.stderr.strip().splitlines()[0],
+            f"'zvaultctl find {wanted.request.backup} NAME' shows in which snapshots it is",
+        )
+    if listed.returncode != 0 or listed.stderr:
+        raise ToolFailed(f"cannot read {snapshot.name}", listed.complaint())
+    files = copy_files.parse_list(listed.stdout)
+    there = await runner.run(
+        copy_files.there_argv(to),
+        stdin=copy_files.ended([path for path, _ in files]),
+        deadline=copy_files.LIST_DEADLINE,
+        check=False,
+    )
+    if there.returncode != 0:
+        raise NotFound(f"there is no folder '{to}' any more", there.complaint(), f"'mkdir -p {to}' first")
+    size = sum(size for _, size in files)
+    return FilesPlan(snapshot, tuple(tops), tuple(copy_files.parse_names(there.stdout)), len(files), size)

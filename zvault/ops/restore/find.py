@@ -1,0 +1,94 @@
+"""Find files in a vault: which versions of them there are, and in which snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zvault.api.restore import FoundDocument, VersionDocument
+from zvault.core.errors import Refused, ZvaultError
+from zvault.core.integrity.file_versions import Version, matches, versions
+from zvault.core.integrity.verification import Entry, KeyRange, Mix, shown
+from zvault.core.model import Dataset, Snapshot
+from zvault.ops.context import Context
+from zvault.ops.restore.snapshot_reader import reading, run
+from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.system import hash_files
+from zvault.zfs import properties
+
+Seen = Mapping[bytes, Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to find: files that match ``pattern`` (core/find.py), in ``dataset`` or all of the backup's.
+
+    ``at`` looks only into the newest snapshot made up to then, in seconds since the epoch.
+    """
+
+    backup: str
+    pattern: str
+    dataset: str | None = None
+    at: float | None = None
+
+
+async def find_document(context: Context, vaults: Vaults, wanted: Wanted) -> FoundDocument:
+    """Every version of what matches. ``unread`` tells of datasets that could not be looked into, and why."""
+    backup = context.env.backup(wanted.backup)
+    if not wanted.pattern.strip("/"):
+        raise Refused("nothing to find", "the pattern is empty", "as in 'zvaultctl find tank \"*.pdf\"'")
+    document: FoundDocument = {"versions": [], "unread": {}}
+    async with vaults[backup.vault].use(f"find in {wanted.backup}", lambda _: None, create=False) as vault:
+        top = context.env.target_of(backup, backup.source.dataset)
+        only = None if wanted.dataset is None else context.env.target_of(backup, wanted.dataset)
+        for dataset in await vault.zfs.tree_or_none(top):
+            if dataset.type == "volume" or (only is not None and not dataset.name.is_within(only)):
+                continue
+            name = dataset.name.moved(top, backup.source.dataset)
+            try:
+                found = await _versions(context, vault, dataset, wanted)
+            except ZvaultError as error:
+                document["unread"][name] = str(error)
+            else:
+                document["versions"] += [version_document(wanted.backup, name, one) for one in found]
+    return document
+
+
+def version_document(backup: str, dataset: str, one: Version) -> VersionDocument:
+    """A version as the API sends it."""
+    entry = one.entry
+    return {
+        "backup": backup,
+        "dataset": dataset,
+        "path": shown(one.path),
+        "kind": entry.kind if entry else "",
+        "size": entry.size if entry else None,
+        "mtime": float(entry.mtime) if entry else None,
+        "snapshots": one.count,
+        "first": one.first.snapname,
+        "last": one.last.snapname,
+        "from": one.first.creation,
+        "until": one.last.creation,
+    }
+
+
+async def _versions(context: Context, vault: OpenVault, dataset: Dataset, wanted: Wanted) -> list[Version]:
+    snapshots = list(dataset.snapshots)
+    if wanted.at is not None:
+        snapshots = [snap for snap in snapshots if snap.creation <= wanted.at][-1:]
+    written = await properties.written(vault.zfs.host, dataset.name)
+    seen: list[tuple[Snapshot, Seen]] = []
+    for snap in snapshots:
+        # What was not written to since the one before holds the same.
+        if seen and written.get(snap.snapname) == 0:
+            seen.append((snap, seen[-1][1]))
+        else:
+            seen.append((snap, await _look(context, vault, dataset, snap, wanted.pattern)))
+    return versions(seen)
+
+
+async def _look(context: Context, vault: OpenVault, dataset: Dataset, snap: Snapshot, pattern: str) -> Seen:
+    async with reading(context, vault.zfs, dataset, snap) as opened:
+        argv = hash_files.list_argv(opened.root, Mix.of(0), KeyRange(), everything=True, name=pattern)
+        listed = hash_files.parse_list(await run(opened, argv, hash_files.LIST_DEADLINE))
+    return {one.path: one for one in listed if matches(pattern, one.path)}

@@ -1,0 +1,75 @@
+"""A restored dataset takes the place of a live one, which is set aside: two renames, and nothing is destroyed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from zvault.core.errors import Busy, ToolFailed
+from zvault.core.names import DatasetName
+from zvault.ops.restore.plan import BEFORE, STAGING, RestorePlan
+from zvault.zfs import properties, rename_clone_rollback
+from zvault.zfs.client import Zfs
+
+KEPT = ("mountpoint", "sharenfs", "sharesmb")
+"""Properties that the restored dataset takes over from the one it replaces: the vault does not give them back."""
+
+
+async def swap(
+    zfs: Zfs, plan: RestorePlan, staged: Sequence[DatasetName], stamp: str, say: Callable[[str], None]
+) -> list[DatasetName]:
+    """Set the live dataset aside, if it is still there, and give its name to what was restored. Returns the new names.
+
+    Goes on where an earlier call was cut off. Raises Busy while somebody uses the live one: nothing is lost then.
+    """
+    live = plan.target.dataset
+    if plan.replaced is not None:
+        await _release(zfs, live)
+        await rename_clone_rollback.rename(zfs.host, live, live.suffixed(BEFORE + stamp))
+    aside = await _newest_aside(zfs, live)
+    if aside is not None:
+        say(
+            f"what was {live} is {aside} now; once nothing of it is needed, 'zfs holds' shows what holds its snapshots,"
+            f" and 'zfs destroy -r {aside}' destroys it"
+        )
+        await _keep_from_mounting(zfs, aside)
+    staging = live.suffixed(STAGING)
+    await rename_clone_rollback.rename(zfs.host, staging, live)
+    names = [name.moved(staging, live) for name in staged]
+    if aside is not None:
+        for name in names:
+            await _take_over(zfs, name.moved(live, aside), name)
+    return names
+
+
+async def _release(zfs: Zfs, live: str) -> None:
+    """Unmount a dataset with all below it. Raises Busy while it is used."""
+    for one in reversed(list(await zfs.tree(live))):
+        try:
+            if one.type == "filesystem":
+                await rename_clone_rollback.unmount(zfs.host, one.name)
+        except ToolFailed as error:
+            raise Busy(
+                f"'{one.name}' cannot be set aside",
+                error.why,
+                "end what uses it ('fuser -vm' shows who), then restore again the same way: only this is left to do",
+            ) from None
+
+
+async def _newest_aside(zfs: Zfs, live: DatasetName) -> DatasetName | None:
+    return max(await rename_clone_rollback.beside(zfs.host, live, BEFORE), default=None)
+
+
+async def _keep_from_mounting(zfs: Zfs, aside: str) -> None:
+    """Two datasets with one mountpoint would race for it at the next boot."""
+    for one in await zfs.tree(aside):
+        own = await properties.local(zfs.host, one.name, "mountpoint", "canmount")
+        if one.type == "filesystem" and one.name.is_within(aside) and "mountpoint" in own:
+            await properties.put(zfs.host, one.name, {"canmount": "noauto"})
+
+
+async def _take_over(zfs: Zfs, old: str, new: str) -> None:
+    if not await zfs.exists(old):
+        return
+    own = await properties.local(zfs.host, old, *KEPT)
+    if own:
+        await properties.put(zfs.host, new, own)

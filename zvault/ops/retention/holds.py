@@ -1,0 +1,261 @@
+"""zvault's holds and bookmarks on the sources: whose base each keeps, and which keep nobody's any more.
+
+An orphan is released only when it is shown that no configured vault needs it. A vault that is down cannot be asked
+for its GUID, so while one is down that never was up here, what carries a GUID nobody knows may be its base, and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from zvault.api.backups import HoldDocument
+from zvault.config.schema import Vault
+from zvault.core.address import Address
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.model import Dataset, Tree
+from zvault.core.name_rules import excluded
+from zvault.core.names import DatasetName
+from zvault.core.replication.lineage import find_base
+from zvault.ops.context import Context
+from zvault.ops.replication.base_guard import HOLD, hold_tag, marks_by_vault
+from zvault.ops.state.environment import Environment
+from zvault.ops.vaults.vault import Vaults
+from zvault.zfs.client import Zfs
+
+State = Literal["in use", "orphan", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keepsake:
+    """One hold or bookmark of zvault's on a source; ``guid`` is that of the snapshot it keeps, ``host`` the source's.
+
+    ``vault`` is the configured vault whose pool it was made for, None where the GUID is not one that is known.
+    """
+
+    kind: Literal["hold", "bookmark"]
+    dataset: DatasetName
+    name: str
+    guid: int
+    creation: int
+    vault_guid: int
+    vault: str | None = None
+    state: State = "unknown"
+    reason: str = ""
+    host: Address | None = None
+
+    def document(self) -> HoldDocument:
+        """As the API sends it; GUIDs as text, for they do not fit a JSON number."""
+        return {
+            "kind": self.kind,
+            "host": str(self.host) if self.host is not None else None,
+            "dataset": self.dataset,
+            "name": self.name,
+            "guid": str(self.guid),
+            "creation": self.creation,
+            "vault_guid": f"{self.vault_guid:x}",
+            "vault": self.vault,
+            "state": self.state,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked.
+
+    ``seen`` are the pools that any vault ever had, with its name now (None: it is not configured any more).
+    """
+
+    names: Mapping[int, str]
+    unasked: Collection[str]
+    seen: Mapping[int, str | None] = field(default_factory=dict)
+
+    def surely_gone(self, guid: int) -> bool:
+        """Whether a pool is known to be none of a configured vault's, those that cannot be asked included."""
+        found = set(self.seen.values())
+        return guid in self.seen and self.seen[guid] is None and found.issuperset(self.unasked)
+
+
+def keepsakes(source: Tree, holds: Mapping[str, set[str]]) -> list[Keepsake]:
+    """zvault's holds and bookmarks in a listing; ``holds`` are all tags by snapshot."""
+    found = []
+    for dataset in source:
+        for snap in dataset.snapshots:
+            for tag in sorted(holds.get(snap.name, ())):
+                if (vault := _vault_of(tag)) is not None:
+                    found.append(Keepsake("hold", dataset.name, snap.name, snap.guid, snap.creation, vault))
+        for vault, marks in sorted(marks_by_vault(dataset).items()):
+            found += [
+                Keepsake("bookmark", dataset.name, mark.name, mark.guid, mark.creation, vault)
+                for mark in marks
+            ]
+    return found
+
+
+def _vault_of(tag: str) -> int | None:
+    """The GUID in a hold's tag; None unless it has exactly the form that zvault gives it."""
+    try:
+        guid = int(tag.removeprefix(HOLD), 16)
+    except ValueError:
+        return None
+    return guid if hold_tag(guid) == tag else None
+
+
+def judged(one: Keepsake, known: Known, source: Dataset, targets: Sequence[Dataset | None]) -> Keepsake:
+    """The same with its state and the reason. ``targets`` are the datasets on its vault that follow ``source``."""
+    vault = known.names.get(one.vault_guid)
+    if vault is None:
+        return _judged_unseen(one, known)
+    one = replace(one, vault=vault)
+    if not targets:
+        return replace(one, state="orphan", reason=f"no backup takes {source.name} into vault {vault}")
+    for there in targets:
+        if why := _need(one, source, there):
+            return replace(one, state="in use", reason=why)
+    return replace(one, state="orphan", reason="left behind by an interrupted run: the base is a newer one")
+
+
+def _judged_unseen(one: Keepsake, known: Known) -> Keepsake:
+    """That of a pool which is not there."""
+    vault = known.seen.get(one.vault_guid)
+    if vault is not None and vault in known.unasked:
+        return replace(one, vault=vault, reason=f"may be the base of vault {vault}, which is down")
+    if vault is not None:
+        return replace(one, vault=vault, reason=f"vault {vault} had this pool before: they may take turns")
+    if known.unasked and not known.surely_gone(one.vault_guid):
+        names = ", ".join(sorted(known.unasked))
+        return replace(one, reason=f"may be the base of vault {names}, which is down")
+    return replace(one, state="orphan", reason="no configured vault has a pool with this GUID")
+
+
+def _need(one: Keepsake, source: Dataset, there: Dataset | None) -> str:
+    """Why a dataset on the vault needs it, or nothing. In doubt it does."""
+    if there is None:
+        return "the vault's dataset is not there, so its base cannot be told"
+    if there.resume_token:
+        return f"an interrupted receive into {there.name} waits to be resumed"
+    found = find_base(source, there)
+    if found is None:
+        return f"{there.name} shares no base with the source: somebody has to look"
+    base = found[1]
+    if one.guid == base.guid:
+        return f"the base of {there.name}"
+    # The bookmark is what the next run makes last, before it releases the former base.
+    if all(mark.guid != base.guid for mark in marks_by_vault(source).get(one.vault_guid, [])):
+        return f"the base of {there.name} is not protected yet: the next run does it"
+    return ""
+
+
+async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
+    """All of zvault's holds and bookmarks on the pools that hold a source, each with its state.
+
+    Raises HostUnreachable where a source's host cannot be asked.
+    """
+    known, targets = await _vaults(context, vaults)
+    found: list[Keepsake] = []
+    pools = {(backup.source.host, backup.source.pool) for backup in context.env.config.backup.values()}
+    for host, pool in sorted(pools, key=str):
+        zfs = _uncached(context, host)
+        try:
+            source = await zfs.tree(pool)
+        except NotFound:
+            continue  # not imported
+        holds = await zfs.holds(await zfs.held_below(pool))
+        for one in keepsakes(source, holds):
+            dataset = source.datasets[one.dataset]
+            vault = known.names.get(one.vault_guid)
+            followers = _followers(context.env, vault, host, dataset.name, targets) if vault else []
+            found.append(replace(judged(one, known, dataset, followers), host=host))
+    return found
+
+
+def _uncached(context: Context, host: Address | None) -> Zfs:
+    """A client of its own: what it releases must not rest on a listing from a cache."""
+    return Zfs(context.env.runner, context.clients.other_host(host))
+
+
+async def _vaults(context: Context, vaults: Vaults) -> tuple[Known, dict[str, Tree]]:
+    """Which vaults are there, and what each backup has on its own."""
+    names: dict[int, str] = {}
+    unasked: set[str] = set()
+    targets: dict[str, Tree] = {}
+    for vault in context.env.config.vault.values():
+        try:
+            state = await context.clients.zpool_of(vault).state(vault.pool)
+            if state is None or not await _is_itself(context, vaults, vault):
+                unasked.add(vault.name)
+                continue
+            zfs = _uncached(context, vault.host)
+            for name, backup in context.env.config.backup.items():
+                if backup.vault == vault.name:
+                    targets[name] = await zfs.tree_or_none(
+                        context.env.target_of(backup, backup.source.dataset)
+                    )
+        except ZvaultError:
+            unasked.add(vault.name)
+            continue
+        names[state.guid] = vault.name
+    return Known(names, unasked, _seen(context)), targets
+
+
+def _seen(context: Context) -> dict[int, str | None]:
+    """The pools that vaults had, each with the name of its vault now: one may have another since."""
+    by_pool = {config.pool: vault for vault, config in context.env.config.vault.items()}
+    return {
+        guid: one.vault if one.vault in context.env.config.vault else by_pool.get(one.pool)
+        for guid, one in context.records.pools.all().items()
+    }
+
+
+async def _is_itself(context: Context, vaults: Vaults, vault: Vault) -> bool:
+    """Whether the pool of a vault's name lies on the vault's devices, and all are up: else its GUID is a stranger's."""
+    if not vault.device:
+        return True
+    paths = [d.path for d in await vaults[vault.name].devices() if d.path is not None and d.state == "up"]
+    below = await context.clients.zpool.devices(vault.pool)
+    # A whole disk given to a pool holds it in its first partition.
+    found = all(any(leaf.startswith(path) for leaf in below) for path in paths)
+    return found and len(paths) == len(vault.device)
+
+
+def _followers(
+    env: Environment, vault: str, host: Address | None, dataset: DatasetName, targets: Mapping[str, Tree]
+) -> list[Dataset | None]:
+    """What follows a source dataset on a vault, by every backup that takes it there."""
+    return [
+        targets[name].get(env.target_of(backup, dataset))
+        for name, backup in env.config.backup.items()
+        if backup.vault == vault
+        and backup.source.host == host
+        and dataset.is_within(backup.source.dataset)
+        and excluded(dataset, backup.exclude) is None
+    ]
+
+
+def reapable(found: Sequence[Keepsake], vault_guid: int | None) -> list[Keepsake]:
+    """What may be released: orphans; of a vault named by its GUID also those of which it is not known."""
+    if vault_guid is None:
+        return [one for one in found if one.state == "orphan"]
+    return [one for one in found if one.vault_guid == vault_guid and one.state != "in use"]
+
+
+async def reap(context: Context, vaults: Vaults, vault_guid: int | None) -> list[Keepsake]:
+    """Release orphans, and return them. What they are is found out anew."""
+    going = reapable(await find_keepsakes(context, vaults), vault_guid)
+    by_pool: dict[tuple[Address | None, str, int], list[str]] = {}
+    marks: dict[tuple[Address | None, str], list[str]] = {}
+    for one in going:
+        pool = one.dataset.pool
+        if one.kind == "hold":
+            by_pool.setdefault((one.host, pool, one.vault_guid), []).append(one.name)
+        else:
+            marks.setdefault((one.host, pool), []).append(one.name)
+    for (host, _, guid), names in by_pool.items():
+        await context.clients.source_at(host).lzc.release(names, hold_tag(guid))
+    for (host, _), names in marks.items():
+        await context.clients.source_at(host).lzc.destroy_bookmarks(names)
+    for host, dataset in {(one.host, one.dataset) for one in going}:
+        context.clients.source_at(host).forget(dataset)
+    return going

@@ -1,0 +1,146 @@
+"""Destroy what a prune plan selects, in batches, and say what could not be destroyed, and why."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.model import Snapshot
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import look
+from zvault.ops.replication.snapshot_holders import held_by, needed_by
+from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
+from zvault.ops.vaults.vault import Vaults
+from zvault.system.procfs import snapshot_users
+from zvault.zfs.changes import Changes, LzcFailure
+from zvault.zfs.client import Zfs
+
+BATCH = 100
+"""Snapshots destroyed in one call: all of a batch go in one transaction group, or none."""
+
+Explain = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
+"""Says of snapshots that cannot be destroyed what keeps each."""
+
+
+async def prune_backup(
+    context: Context, vaults: Vaults, backup: Backup, emit: Emit, *, over_limit: bool = False
+) -> tuple[int, int]:
+    """Prune both sides of a backup by its rules, and do nothing else; how many snapshots went, of how many."""
+
+    def say(text: str) -> None:
+        emit("message", text=text)
+
+    async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
+        sides = await look(context, backup, vault.zfs)
+        judged = plan_prune(context.env, backup, sides, over_limit=over_limit)
+        source = context.clients.source_of(backup)
+        plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
+        selected = sum(len(plan.selected) for plan in plans)
+        return await prune(source, vault.zfs, plans, emit), selected
+
+
+async def prune(source: Zfs, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit) -> int:
+    """Carry out prune plans; returns how many snapshots went. What is busy is skipped and named, what is held is not.
+
+    Of clones ZFS tells by itself, so only where they would count for prune_limit they are asked before.
+    """
+    count = 0
+    for judged in plans:
+        zfs = source if judged.side == "source" else vault
+        try:
+            plan = await without_stuck(zfs, judged, clones=bool(judged.over))
+        except ZvaultError as error:
+            emit("warning", text=f"pruning the {judged.side}: {error}")
+            continue
+        gone: list[Snapshot] = []
+        for start in range(0, len(plan.selected), BATCH):
+            try:
+                gone += await destroy(zfs.lzc, plan.selected[start : start + BATCH], emit, Explainer(zfs))
+            except ZvaultError as error:
+                emit("warning", text=f"pruning the {plan.side}: {error}")
+                break
+        if gone:
+            emit("pruned", side=plan.side, count=len(gone), snapshots=[snap.name for snap in gone])
+        count += len(gone)
+        if plan.over:
+            emit("warning", text=_held_back(plan), side=plan.side, over_limit=len(plan.over))
+    return count
+
+
+async def without_stuck(zfs: Zfs, plan: PrunePlan, *, clones: bool = True) -> PrunePlan:
+    """The same plan, but what is held at this moment, or has clones, is kept; asked only of what no rule keeps.
+
+    A listing tells nothing of holds, nor of clones elsewhere. What is stuck does not count for prune_limit.
+    """
+    unwanted = [snap.name for snap in plan.unwanted]
+    if not unwanted:
+        return plan
+    holds = await zfs.holds(unwanted)
+    branches = await zfs.clones(unwanted) if clones else {}
+    verdicts = []
+    for verdict in plan.judged:
+        name = verdict.snapshot.name
+        why = held_by(name, holds.get(name, set())) or needed_by(branches.get(name, []))
+        stuck = not verdict.keep and bool(why)
+        verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
+    return replace(plan, judged=tuple(verdicts))
+
+
+def _held_back(plan: PrunePlan) -> str:
+    told = "; ".join(f"{over.dataset}: {over}" for over in plan.over[:3])
+    more = f"; and {len(plan.over) - 3} datasets more" if len(plan.over) > 3 else ""
+    return (
+        f"prune_limit holds back pruning on the {plan.side}: {told}{more}. If 'keep' is meant so, "
+        f"'zvaultctl prune {plan.backup} -n --over-limit' shows them and '--yes --over-limit' prunes them"
+    )
+
+
+async def destroy(
+    lzc: Changes, snapshots: Sequence[Snapshot], emit: Emit, explain: Explain | None = None
+) -> list[Snapshot]:
+    """Destroy snapshots; those that turn out held, cloned or busy are left and told. Returns those destroyed."""
+    left = list(snapshots)
+    while left:
+        try:
+            await lzc.destroy([snap.name for snap in left])
+        except LzcFailure as failure:
+            busy = {name: kind for name, kind, code in failure.errors if code in {errno.EBUSY, errno.EEXIST}}
+            stuck = [snap.name for snap in left if snap.name in busy]
+            if not stuck:
+                raise
+            why = await explain(stuck) if explain is not None else {}
+            for name in stuck:
+                text = why.get(name) or _WHY.get(busy[name], "it is busy")
+                emit("warning", text=f"kept {name}: {text}")
+            left = [snap for snap in left if snap.name not in busy]
+        else:
+            return left
+    return []
+
+
+_WHY = {"SnapshotIsHeld": "somebody holds it ('zfs holds' tells who)", "SnapshotIsCloned": "a clone needs it"}
+
+
+class Explainer:
+    """Finds out what keeps snapshots from being destroyed: holds, clones, mounts, running sends."""
+
+    def __init__(self, zfs: Zfs) -> None:
+        self.zfs = zfs
+
+    async def __call__(self, names: Sequence[str]) -> dict[str, str]:
+        """The cause by name, where one is found. Never raises: an explanation must not end a run."""
+        try:
+            holds, clones = await self.zfs.holds(names), await self.zfs.clones(names)
+        except ZvaultError:
+            holds, clones = {}, {}
+        found = {}
+        for name in names:
+            causes = [held_by(name, holds.get(name, set())), needed_by(clones.get(name, []))]
+            users = snapshot_users(name) if self.zfs.host.address is None else []
+            causes += [f"it is {user}" if user.startswith("mounted") else user for user in users]
+            found[name] = "; ".join(filter(None, causes))
+        return found

@@ -1,0 +1,125 @@
+"""Plan the pruning of both sides of a backup: what the rules keep, what is protected, what prune_limit spares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+
+from zvault.api.backups import Side
+from zvault.config.schema import Backup
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.policy.retention import Excess, KeepRules, Verdict, decide, excess, spare
+from zvault.core.replication.plan_model import Ours
+from zvault.ops.replication.sides_and_plan import Sides, ours_of
+from zvault.ops.state.environment import Environment
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """What to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within prune_limit.
+
+    ``share`` of the snapshots that are ``ours`` may go of each dataset in one run; of one with more nothing does.
+    """
+
+    side: Side
+    judged: tuple[Verdict, ...]
+    share: float = 1.0
+    ours: Ours = lambda _: True
+    backup: str = "BACKUP"
+
+    @cached_property
+    def _by_dataset(self) -> list[tuple[list[Verdict], Excess | None]]:
+        found = []
+        for _, group in groupby(self.judged, key=lambda verdict: verdict.snapshot.dataset):
+            verdicts = list(group)
+            found.append((verdicts, excess(verdicts, self.share, self.ours)))
+        return found
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Every snapshot with its reason."""
+        spared = (spare(verdicts, over) if over else verdicts for verdicts, over in self._by_dataset)
+        return tuple(verdict for verdicts in spared for verdict in verdicts)
+
+    @property
+    def over(self) -> tuple[Excess, ...]:
+        """The datasets of which nothing is pruned because it would be more than prune_limit allows at once."""
+        return tuple(over for _, over in self._by_dataset if over is not None)
+
+    @property
+    def selected(self) -> list[Snapshot]:
+        """The snapshots selected for pruning."""
+        return [verdict.snapshot for verdict in self.verdicts if not verdict.keep]
+
+    @property
+    def unwanted(self) -> list[Snapshot]:
+        """Those that no rule keeps, also where prune_limit does."""
+        return [verdict.snapshot for verdict in self.judged if not verdict.keep]
+
+
+def plan_prune(
+    env: Environment, backup: Backup, sides: Sides, *, over_limit: bool = False
+) -> list[PrunePlan]:
+    """Plan the pruning of both sides. Bases, snapshots that have clones and those not sent yet are protected.
+
+    What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back.
+    """
+    share = 1.0 if over_limit else backup.prune_limit
+    source, vault = _Judge(env, backup, share), _Judge(env, backup, share)
+    clones = sides.source.clones() | sides.vault.clones()
+    bases = {pair.base[0].name for pair in sides.pairing.pairs if pair.base is not None}
+    for pair in sides.pairing.pairs:
+        base, there = pair.base, pair.vault
+        guards = _source_guards(pair.source, base[0].createtxg if base else 0)
+        borrowed = {snap.guid: _BASE for snap in pair.source.snapshots if snap.name in bases}
+        source.judge(pair.source, backup.keep.source, guards | borrowed | _origins(pair.source, clones))
+        if there is not None:
+            kept = {base[1].guid: _BASE} if base else _all(there)
+            vault.judge(there, backup.keep.vault, kept | _origins(there, clones))
+    for there in sides.pairing.gone:
+        vault.judge(there, backup.keep.gone, _origins(there, clones))
+    return [source.plan("source"), vault.plan("vault")]
+
+
+_BASE = "the base of the next incremental"
+
+
+class _Judge:
+    """Collects the verdicts on one side."""
+
+    def __init__(self, env: Environment, backup: Backup, share: float) -> None:
+        self.now, self.zone = env.clock.time(), env.zone
+        self.backup, self.ours, self.share = backup.name, ours_of(backup), share
+        self.verdicts: list[Verdict] = []
+
+    def judge(self, dataset: Dataset, rules: KeepRules, protected: Mapping[int, str]) -> None:
+        self.verdicts += decide(
+            dataset.snapshots, rules, now=self.now, zone=self.zone, protected=protected, ours=self.ours
+        )
+
+    def plan(self, side: Side) -> PrunePlan:
+        return PrunePlan(side, tuple(self.verdicts), self.share, self.ours, self.backup)
+
+
+def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:
+    return {
+        snap.guid: _BASE if snap.createtxg == base_txg else "not on the vault yet"
+        for snap in dataset.snapshots
+        if snap.createtxg >= base_txg
+    }
+
+
+def _origins(dataset: Dataset, clones: Mapping[SnapshotName, DatasetName]) -> dict[int, str]:
+    """The snapshots that others are clones of; ZFS would not destroy them."""
+    return {
+        snap.guid: f"{clones[snap.name]} is a clone of it"
+        for snap in dataset.snapshots
+        if snap.name in clones
+    }
+
+
+def _all(dataset: Dataset) -> dict[int, str]:
+    return {snap.guid: "no base is shared with the source any more" for snap in dataset.snapshots}

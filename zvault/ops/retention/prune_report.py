@@ -1,0 +1,125 @@
+"""What pruning would do, as a document: a verdict on every snapshot, and what would be freed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from zvault.api.backups import ExcessDocument, PruneDocument, Side, VerdictDocument
+from zvault.config.schema import Backup
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.model import Snapshot
+from zvault.core.policy.retention import Excess, Verdict
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import Sides, look
+from zvault.ops.retention.prune import without_stuck
+from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
+from zvault.ops.vaults.vault import Vaults
+from zvault.zfs.client import Zfs
+
+APIECE = 100
+"""Neighbours that go together are sized one by one up to so many; beyond, only all together: it costs a walk each."""
+
+
+async def prune_document(
+    context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool, over_limit: bool = False
+) -> PruneDocument:
+    """What pruning a backup would destroy now, and why. ``bring_up`` lets its vault be brought up to look."""
+    if bring_up:
+        async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
+            sides = await look(context, backup, vault.zfs)
+            return await prune_part(context, backup, sides, over_limit=over_limit)
+    if not await context.clients.pool_is_up(context.env.vault(backup.vault)):
+        raise vault_is_down(backup.vault)
+    sides = await look(context, backup, context.clients.vault_of(backup))
+    return await prune_part(context, backup, sides, over_limit=over_limit)
+
+
+def vault_is_down(vault: str) -> NotFound:
+    """The error of a look that needs the daemon."""
+    return NotFound(
+        f"vault '{vault}' is down, so what it has cannot be seen",
+        "only the daemon brings vaults up",
+        "start zvaultd, or import the vault's pool",
+    )
+
+
+async def prune_part(
+    context: Context, backup: Backup, sides: Sides, *, over_limit: bool = False
+) -> PruneDocument:
+    """A backup's ``prune`` rows; ``freed``, the bytes by side, None where not known; ``over_limit``."""
+    document: PruneDocument = {
+        "backup": backup.name,
+        "vault": backup.vault,
+        "prune": [],
+        "freed": {},
+        "over_limit": [],
+    }
+    for judged in plan_prune(context.env, backup, sides, over_limit=over_limit):
+        zfs = (
+            context.clients.source_of(backup) if judged.side == "source" else context.clients.vault_of(backup)
+        )
+        plan = await without_stuck(zfs, judged)
+        sizes, document["freed"][plan.side] = await _sizes(zfs, plan)
+        document["prune"] += [
+            verdict_document(plan.side, verdict, sizes.get(verdict.snapshot.name))
+            for verdict in plan.verdicts
+        ]
+        document["over_limit"] += [excess_document(plan.side, over) for over in plan.over]
+    return document
+
+
+def verdict_document(side: Side, verdict: Verdict, size: int | None) -> VerdictDocument:
+    """Whether a snapshot would be pruned, and why; ``size`` is what that would free."""
+    return {
+        "side": side,
+        "snapshot": verdict.snapshot.name,
+        "keep": verdict.keep,
+        "reason": verdict.reason,
+        "bytes": size,
+    }
+
+
+def excess_document(side: Side, over: Excess) -> ExcessDocument:
+    """A dataset of which prune_limit prunes nothing."""
+    return {
+        "side": side,
+        "dataset": over.dataset,
+        "selected": over.selected,
+        "snapshots": over.count,
+        "allowed": over.allowed,
+    }
+
+
+async def _sizes(zfs: Zfs, plan: PrunePlan) -> tuple[dict[str, int], int | None]:
+    """What each selected snapshot frees when it goes after its older neighbours, and what all free together."""
+    runs = list(neighbours(plan.verdicts))
+    ranges = [(run[0].name, end.name) for run in runs for end in (run if len(run) <= APIECE else run[-1:])]
+    try:
+        answers = await zfs.lzc.range_space(ranges)
+    except ZvaultError:
+        return {}, None  # one has just gone, say: better no figure than a wrong one
+    sizes: dict[str, int] = {}
+    total, left = 0, iter(answers)
+    for run in runs:
+        if len(run) > APIECE:
+            total += next(left)
+            continue
+        before = 0
+        for snap in run:
+            freed = next(left)
+            sizes[snap.name] = freed - before
+            before = freed
+        total += before
+    return sizes, total
+
+
+def neighbours(verdicts: Sequence[Verdict]) -> Iterator[list[Snapshot]]:
+    """The selected snapshots, oldest first, in runs with nothing kept between them.
+
+    A block that only snapshots of a run refer to goes with the run. None is shared by two runs alone: what lies
+    between refers to it too. So the runs' sizes add up.
+    """
+    for (_, keep), run in groupby(verdicts, key=lambda verdict: (verdict.snapshot.dataset, verdict.keep)):
+        if not keep:
+            yield [verdict.snapshot for verdict in run]

@@ -1,0 +1,249 @@
+"""One run of a backup: vault up, snapshot, look, plan, transfer, prune, lag, vault down; and again what failed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.policy.backoff import A_FIFTH, delays
+from zvault.core.replication.progress import Meter
+from zvault.ops.context import Context
+from zvault.ops.diagnosis.write_watch import drift_watched
+from zvault.ops.hooks import About, RunHooks
+from zvault.ops.outcome import Outcome, Results, datasets_failed
+from zvault.ops.replication.lag import lags
+from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
+from zvault.ops.replication.sides_and_plan import Sides, look, selected
+from zvault.ops.replication.source_record import update_vault
+from zvault.ops.replication.source_snapshot import RecentSource, snapshot_all
+from zvault.ops.replication.transfer import Transfers
+from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
+from zvault.ops.retention.prune import prune
+from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.ops.verification.proofs import prove_guids
+
+RECENT = 60.0
+"""Seconds a listing of the source is good for after a run's transfers."""
+
+Pause = Callable[[float], Awaitable[bool]]
+"""Waits so many seconds; tells whether to go on then, or to end."""
+
+
+async def sleep(seconds: float) -> bool:
+    """Wait, and go on."""
+    await asyncio.sleep(seconds)
+    return True
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look at both sides saw, and when it began (monotonic seconds)."""
+
+    sides: Sides
+    began: float
+
+
+@dataclass
+class Run:
+    """One execution of one backup. Without ``snapshot`` it makes none and sends those that are there.
+
+    It keeps the backup's name, and looks its table up at each step: a new configuration is in force from the next on.
+    What is known of each dataset (``results``), and how far it is (``meter``), holds over all tries.
+    """
+
+    context: Context
+    vaults: Vaults
+    name: str
+    emit: Emit
+    outcome: Outcome = field(default_factory=Outcome)
+    id: str = ""
+    pause: Pause = sleep
+    snapshot: bool = True
+
+    def __post_init__(self) -> None:
+        """The hooks, and what is known of each dataset, belong to this run and no other."""
+        self.meter = Meter()
+        self.results = Results()
+        self.last_try = True
+        self._source = RecentSource(self.context.clients)
+        about = About(self.name, self.id, str(self.backup.source), self.backup.vault)
+        self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
+
+    @property
+    def backup(self) -> Backup:
+        """The backup's table in the configuration in force. Raises NotFound."""
+        return self.context.env.backup(self.name)
+
+    def say(self, text: str) -> None:
+        """Tell whoever follows the run."""
+        self.emit("message", text=text)
+
+    # The run: its tries, between its hooks
+
+    async def execute(self) -> None:
+        """Run it. A failure ends up in the outcome; only cancellation is raised."""
+        try:
+            async with self.hooks.around("run", self.backup.hooks, self._ending):
+                await self._try_on()
+        except ZvaultError as error:
+            self.outcome.blame(error)
+            self.outcome.result = "failed"
+        finally:
+            self.outcome.bytes, self.outcome.sent = self.meter.done, self.meter.sent
+
+    async def _try_on(self) -> None:
+        """Try, and try again what may go better. Raises what kept the last try from getting to its end."""
+        retries, first = self.backup.retries, self.backup.retry_wait
+        tries = islice(delays(first, jitter=A_FIFTH, chance=random.random), retries)
+        for number, wait in enumerate([*tries, None], 1):
+            self.last_try = wait is None
+            lost: ZvaultError | None = None
+            try:
+                await self._try()
+            except ZvaultError as error:
+                lost = error
+            why = lost or self.results.retryable
+            if why is None or not why.retryable or wait is None:
+                break
+            self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
+            if not await self.pause(wait):
+                self.say("not tried again: a new run takes over")
+                break
+        if lost is not None:
+            raise lost
+        if failed := self.results.failed:
+            self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
+            self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
+
+    def _ending(self) -> tuple[str, str]:
+        return self.outcome.result, str(self.outcome.error or "")
+
+    def _blemish(self, error: ZvaultError) -> None:
+        """A hook after something failed: what is done is done, but all is not well."""
+        self.outcome.blame(error)
+        self.outcome.result = "partial" if self.outcome.result == "ok" else self.outcome.result
+
+    # One try: its steps, each of which is given what the one before it found
+
+    async def _try(self) -> None:
+        self._source.forget()
+        # A source that is not there is told before anything is brought up.
+        selected(self.backup, await self._source.tree(self.backup))
+        done = False
+        try:
+            async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
+                self._tell_up(vault)
+                made = await self._snapshot()
+                looked = await self._look(vault, made)
+                opened, plan = await self._plan(vault, looked.sides)
+                await self._transfer(opened, plan)
+                after = await self._look_again(vault, looked, plan)
+                self.outcome.lags = lags(self.context, self.backup, after)
+                await update_vault(vault.zfs, after, plan.source_records, self.emit)
+                self.outcome.pruned += await self._prune(opened, after)
+                self.outcome.proofs = await prove_guids(
+                    self.context, self.backup, after, vault.zfs, self.emit
+                )
+                done = True
+        except asyncio.CancelledError:
+            if not done:
+                raise
+            # Cancelled while the vault went down, which it has by now: nothing of the run was cut off.
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+
+    def _tell_up(self, vault: OpenVault) -> None:
+        self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
+        awake = vault.managed.awake
+        held = "sleep and shutdown wait for this run" if awake.held else str(awake.problem)
+        self.emit("inhibitor", held=awake.held, message=held)
+
+    async def _snapshot(self) -> str:
+        """Make the run's snapshot, unless an earlier try has; the snapname of one that was made, else nothing."""
+        if self.hooks.snapname:
+            self.say(f"going on with @{self.hooks.snapname}")
+            return ""
+        if not self.snapshot:
+            return ""
+        async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
+            backup = self.backup
+            if backup.snapshot.hooks.before:
+                self._source.forget()  # who knows what they did
+            names = [dataset.name for dataset in selected(backup, await self._source.tree(backup))]
+            lzc = self.context.clients.source_of(backup).lzc
+            self.hooks.snapname = await snapshot_all(lzc, backup, names, self.context.env.clock)
+        return self.hooks.snapname
+
+    async def _look(self, vault: OpenVault, made: str) -> Looked:
+        """List both sides; the source is not listed again where nothing was made."""
+        seen = None if self.snapshot else await self._source.tree(self.backup)
+        began = time.monotonic()
+        sides = await look(self.context, self.backup, vault.zfs, source=seen)
+        self.outcome.datasets = len(sides.pairs)
+        if made:
+            self.emit("snapshot", snapname=made, datasets=len(sides.pairs))
+        return Looked(sides, began)
+
+    async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:
+        """Plan what is left to do, and tell it."""
+        opened = OpenBackup(self.context, self.backup, vault, self.emit)
+        plan = await plan_run(opened, sides, self.results.settled)
+        self.meter.expect(plan.sizes)
+        announce(opened, plan)
+        return opened, plan
+
+    async def _transfer(self, opened: OpenBackup, plan: RunPlan) -> None:
+        """Carry out the plan; its bases are held before anything is sent, and advanced before this returns.
+
+        What was tried is in ``results`` afterwards. Raises what befell the vault, of which all else is the echo.
+        """
+        self.results.begin_try()
+        transfers = Transfers(opened, plan, self.meter)
+        for text in await transfers.lacking():
+            self.emit("warning", text=text)
+        limits, slots = StreamLimits(self.context.env, self.backup), self.context.activity.slots
+        throttle = limits.throttle()
+        try:
+            await transfers.cover()
+            watch = drift_watched(self.context, opened.vault, self.emit)
+            async with throttle as stage, watch:
+                stuck = await transfer_all(replace(transfers, throttle=stage), slots, limits, self._note)
+            unsettled = await plan.bases.wait_advanced()
+        finally:
+            await plan.bases.stop()
+        for name, error in unsettled.items():
+            self._note(name, error)
+        for name in stuck:
+            self._note(name, in_a_cycle(name))
+        if self.results.failed and (lost := await opened.vault.trouble()) is not None:
+            raise lost
+
+    def _note(self, dataset: str, error: ZvaultError | None) -> None:
+        """A dataset was tried: note how it fared, and tell what went wrong."""
+        self.results.note(dataset, error)
+        if error is not None:
+            again = error.retryable and not self.last_try
+            self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
+
+    async def _look_again(self, vault: OpenVault, looked: Looked, plan: RunPlan) -> Sides:
+        """List both sides once more, if anything was changed.
+
+        Transfers change nothing of the source's snapshots, and those to be pruned are looked at before they are.
+        """
+        if not plan.changed:
+            return looked.sides
+        source = looked.sides.source if time.monotonic() - looked.began < RECENT else None
+        return await look(self.context, self.backup, vault.zfs, source=source)
+
+    async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
+        """Prune both sides; how many snapshots went."""
+        plans = plan_prune(self.context.env, self.backup, sides)
+        return await prune(opened.source, opened.vault.zfs, plans, self.emit)

@@ -1,0 +1,53 @@
+"""What goes on in this process at this moment. It ends with the process; what has to outlive it is in the records."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from zvault.core.diagnosis.write_drift import Sample
+from zvault.ops.stream.slots import Slots
+from zvault.ops.stream.stream import UnderWay
+
+
+@dataclass
+class VaultWrites:
+    """How writes into vaults fare, by vault; ops/diagnosis/write_watch.py changes it, while streams go into one.
+
+    ``watched`` are the vaults whose writes are sampled, ``samples`` the newest sample of each of these; ``drifts`` is
+    what was told of the last run into each, and stays until the next one.
+    """
+
+    watched: set[str] = field(default_factory=set)
+    samples: dict[str, Sample] = field(default_factory=dict)
+    drifts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Activity:
+    """What is under way, over all runs and vaults.
+
+    ``slots``: how many streams go at once into each vault and from each host; each transfer takes and gives back.
+    ``streams``: the streams into vaults, by backup and dataset (ops/replication/transfer.py).
+    ``writes``: how these fare.
+    ``readings``: leases of snapshots that are open for reading (ops/restore/snapshot_reader.py).
+    ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
+    (daemon/monitors/sleep_monitor.py).
+    ``going_down``: the host is shut down, and whatever can wait for the next boot does (daemon/shutdown.py).
+    """
+
+    slots: Slots = field(default_factory=Slots)
+    streams: dict[tuple[str, str], UnderWay] = field(default_factory=dict)
+    writes: VaultWrites = field(default_factory=VaultWrites)
+    readings: set[str] = field(default_factory=set)
+    awake: asyncio.Event = field(default_factory=asyncio.Event)
+    going_down: bool = False
+
+    def __post_init__(self) -> None:
+        """The host is awake: it runs this."""
+        self.awake.set()
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the host is about to sleep, or does."""
+        return not self.awake.is_set()

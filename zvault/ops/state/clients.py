@@ -1,0 +1,89 @@
+"""Clients of ZFS: of this host's datasets and pools, of each vault's, and of those on other hosts."""
+
+from __future__ import annotations
+
+from zvault.config.profile import Stream
+from zvault.config.schema import Backup, Vault
+from zvault.core.address import Address
+from zvault.core.errors import HostUnreachable
+from zvault.ops.state.environment import Environment
+from zvault.ops.stream.route import Route
+from zvault.zfs.client import Zfs
+from zvault.zfs.host import SshHost
+from zvault.zfs.pool.pool import PROC, Exporting, Zpool
+
+
+class Clients:
+    """Clients, each with a helper process of its own, caches of listings, and ssh connections.
+
+    Made when they are first asked for, and kept until ``close``. The source's and each vault's are apart, so that one
+    hung pool blocks no other. ``zpool`` is for this host's pools. Nobody else changes anything in here.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self.zpool = Zpool(env.runner, PROC)
+        self._sources: dict[Address | None, Zfs] = {}
+        self._vaults: dict[tuple[str, Address | None], Zfs] = {}
+        self._hosts: dict[Address, SshHost] = {}
+
+    def source_of(self, backup: Backup) -> Zfs:
+        """The client for a backup's source, wherever that is."""
+        return self.source_at(backup.source.host)
+
+    def source_at(self, address: Address | None) -> Zfs:
+        """The client for the sources of one host; None is this one."""
+        if address not in self._sources:
+            self._sources[address] = Zfs(self._env.runner, self.other_host(address))
+        return self._sources[address]
+
+    def vault_zfs(self, vault: Vault) -> Zfs:
+        """The client for one vault's pool."""
+        key = vault.name, vault.host
+        if key not in self._vaults:
+            self._vaults[key] = Zfs(self._env.runner, self.other_host(vault.host))
+        return self._vaults[key]
+
+    def vault_of(self, backup: Backup) -> Zfs:
+        """The client for the vault that a backup goes into. Raises NotFound."""
+        return self.vault_zfs(self._env.vault(backup.vault))
+
+    def zpool_of(self, vault: Vault) -> Zpool:
+        """The pools of the host that a vault is on."""
+        host = self.other_host(vault.host)
+        return self.zpool if host is None else Zpool(host)
+
+    async def pool_is_up(self, vault: Vault) -> bool:
+        """Whether a vault's pool can be looked at now: not while its host cannot be reached or it is on its way out."""
+        try:
+            return await self.zpool_of(vault).state(vault.pool) is not None
+        except (HostUnreachable, Exporting):
+            return False
+
+    def other_host(self, address: Address | None) -> SshHost | None:
+        """The host of that address, None where it is this one."""
+        if address is None:
+            return None
+        if address not in self._hosts:
+            self._hosts[address] = SshHost(
+                self._env.runner,
+                address,
+                self._env.paths.run / "ssh",
+                sudo=lambda: self._env.host_config(address).sudo,  # a new configuration is in force at once
+            )
+        return self._hosts[address]
+
+    def route(self, start: Zfs, end: Zfs, stream: Stream, stall: float) -> Route:
+        """The way of streams from one host to another; ``stream`` and ``stall`` are the vault's."""
+        far = start.host.address or end.host.address
+        if far is None:
+            return Route(start.host, end.host, stream, stall, "off")
+        host = self._env.host_config(far)
+        return Route(start.host, end.host, stream, stall, host.compression, host.buffer)
+
+    async def close(self) -> None:
+        """End the helper processes, and the connections to other hosts."""
+        for zfs in (*self._sources.values(), *self._vaults.values()):
+            await zfs.close()
+        for host in self._hosts.values():
+            await host.close()

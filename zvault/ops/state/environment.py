@@ -1,0 +1,96 @@
+"""What every use case is given: the configuration, where files are, this host, the clock. Nothing else is global."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from typing import TypeVar
+from zoneinfo import ZoneInfo
+
+from tzlocal import get_localzone
+
+from zvault.config.paths import Paths
+from zvault.config.schema import Backup, Config, Host, Vault
+from zvault.core.address import Address
+from zvault.core.errors import NotFound
+from zvault.core.name_rules import vault_dataset
+from zvault.core.names import DatasetName
+from zvault.system.process.runner import Runner
+
+
+class Clock:
+    """Wall time, in one place, so that tests can stop it."""
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    def now(self) -> datetime:
+        """The same as an aware UTC datetime."""
+        return datetime.fromtimestamp(self.time(), UTC)
+
+
+@dataclass
+class Environment:
+    """What is given to one daemon, or to one command without a daemon.
+
+    ``host`` is this host's name, as ``{host}`` in ``into`` means it. Only a reload changes anything here: it replaces
+    ``config`` and ``host`` (``reconfigure``). So whoever lives longer than one decision keeps the name of its backup or
+    vault, not the table, and looks that up when it decides.
+    """
+
+    config: Config
+    paths: Paths
+    runner: Runner
+    host: str
+    clock: Clock = field(default_factory=Clock)
+
+    @classmethod
+    def of(cls, config: Config, paths: Paths, runner: Runner) -> Environment:
+        """That of this host."""
+        return cls(config, paths, runner, _host_name(config))
+
+    def reconfigure(self, config: Config) -> None:
+        """Have a new configuration in force from now on."""
+        self.config = config
+        self.host = _host_name(config)
+
+    def backup(self, name: str) -> Backup:
+        """A backup's table in the configuration in force. Raises NotFound."""
+        return _named(self.config.backup, "backup", name)
+
+    def vault(self, name: str) -> Vault:
+        """A vault's table in the configuration in force. Raises NotFound."""
+        return _named(self.config.vault, "vault", name)
+
+    def host_config(self, address: Address) -> Host:
+        """A host's table in the configuration, or what holds without one."""
+        return self.config.host.get(address.host) or Host()
+
+    def target_of(self, backup: Backup, dataset: str) -> DatasetName:
+        """Where on the vault a source dataset goes."""
+        host = backup.source.host.host if backup.source.host else self.host
+        return vault_dataset(backup.into, self.vault(backup.vault).pool, host, DatasetName(dataset))
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone that calendar rules use."""
+        if self.config.daemon.timezone:
+            return ZoneInfo(self.config.daemon.timezone)
+        return get_localzone()
+
+
+def _host_name(config: Config) -> str:
+    return config.daemon.host or socket.gethostname()
+
+
+Entry = TypeVar("Entry", Backup, Vault)
+
+
+def _named(table: dict[str, Entry], kind: str, name: str) -> Entry:
+    if name in table:
+        return table[name]
+    known = ", ".join(sorted(table)) or "none is configured"
+    raise NotFound(f"there is no {kind} '{name}'", f"known: {known}", f"check [{kind}.…] in zvault.toml")

@@ -1,0 +1,156 @@
+"""What is known of a vault's scrubs and damage: as last seen, and kept for the time that the vault is down."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from zvault.api.vaults import DamageDocument, ScrubDocument
+from zvault.core.errors import ZvaultError
+from zvault.core.integrity.damage import Damage, Wound, files
+from zvault.core.policy.scrub import Scan
+from zvault.system.state_files import LeaseStore
+from zvault.zfs.pool.scrub import Health
+
+_WOUNDS = TypeAdapter(tuple[Wound, ...])
+
+NAMED = 1000
+"""Damages kept by name; of more than that only the number is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A vault's pool as it was last seen, at ``at`` (seconds since the epoch).
+
+    ``last`` is when its last whole scrub ended, ``born`` when the pool was made, ``damages`` what is damaged by name.
+    That was when there were ``named`` errors. ``pausing`` is why a scrub that has begun does not go on.
+
+    ``wounds`` are the damaged blocks, noted at ``noted``, and count as errors until the next whole scrub has ended: ZFS
+    forgets what is in old snapshots only as soon as somebody has it listed (``zpool status -v``, seen with 2.3.9).
+    """
+
+    at: float
+    scan: Scan = field(default_factory=Scan)
+    errors: int = 0
+    last: float | None = None
+    born: float | None = None
+    held: bool = False
+    damages: tuple[Damage, ...] = ()
+    named: int = 0
+    pausing: str = ""
+    wounds: tuple[Wound, ...] = ()
+    noted: float = 0.0
+
+    @classmethod
+    def of(cls, health: Health, at: float, born: float | None, before: Condition | None) -> Condition:
+        """From a look; names and reasons are those of the look before, as long as there are errors at all."""
+        kept = before if before is not None else cls(at)
+        scrubbed = health.last is not None and health.last > kept.noted
+        wounds = () if scrubbed else kept.wounds
+        errors = max(health.errors, len(wounds))
+        damages, names = (kept.damages, kept.named) if errors else ((), 0)
+        pausing = kept.pausing if health.scan.open else ""
+        return cls(
+            *(at, health.scan, errors, health.last, born, health.held),
+            *(damages, names, pausing, wounds, kept.noted),
+        )
+
+    def hurt(self, damages: Iterable[Damage], wounds: Iterable[Wound]) -> Condition:
+        """The same with what is damaged, as it was just found out."""
+        blocks = tuple(wound for wound in wounds if wound.logged is not None)
+        errors = max(self.errors, len(blocks))
+        return replace(
+            self, errors=errors, damages=tuple(damages), named=errors, wounds=blocks, noted=self.at
+        )
+
+    @property
+    def since(self) -> float | None:
+        """What a scrub's age counts from: the last one's end, or the making of a pool that had none yet."""
+        return self.last if self.last is not None else self.born
+
+    def document(self) -> ScrubDocument:
+        """As the API sends it."""
+        scan = self.scan
+        return {
+            "seen": self.at,
+            "state": "resilver" if scan.resilver and scan.open else scan.state,
+            "started": scan.started,
+            "ended": scan.ended,
+            "last": self.last,
+            "share": scan.share,
+            "bytes_done": scan.done,
+            "bytes_total": scan.total,
+            "rate": scan.rate,
+            "left_seconds": scan.left,
+            "found": scan.errors,
+            "held": self.held,
+            "pausing": self.pausing,
+            "errors": self.errors,
+            "files": files(self.damages),
+            "damages": [damage_document(one) for one in self.damages],
+        }
+
+
+def damage_document(damage: Damage) -> DamageDocument:
+    """One damage as the API sends it."""
+    return {"dataset": damage.dataset, "snapshot": damage.snapname, "file": damage.path}
+
+
+class Conditions:
+    """The conditions of all vaults. On disk is what a decision needs while a vault is down: without it none is made."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self._store = store
+        self._known: dict[str, Condition] = {}
+
+    def get(self, vault: str) -> Condition | None:
+        """What was last seen of a vault, None where it was never up."""
+        if vault not in self._known:
+            with contextlib.suppress(OSError, ZvaultError, TypeError, KeyError, ValueError):
+                if (data := self._store.get(vault)) is not None:
+                    self._known[vault] = _loaded(data)
+        return self._known.get(vault)
+
+    def put(self, vault: str, condition: Condition) -> None:
+        """Note what was seen. It goes to disk where something in it changed that is kept there."""
+        before = self.get(vault)
+        self._known[vault] = condition
+        if before is None or _kept(before) != _kept(condition):
+            with contextlib.suppress(OSError, ZvaultError):
+                self._store.put(vault, _kept(condition))
+
+    def pausing(self, vault: str, why: str) -> None:
+        """Note why a scrub of the vault does not go on; empty: it does."""
+        if (known := self.get(vault)) is not None:
+            self._known[vault] = replace(known, pausing=why)
+
+
+def _kept(condition: Condition) -> dict[str, Any]:
+    return {
+        "state": condition.scan.state,
+        "last": condition.last,
+        "born": condition.born,
+        "held": condition.held,
+        "errors": condition.errors,
+        "damages": [[one.dataset, one.snapname, one.path] for one in condition.damages[:NAMED]],
+        "wounds": _WOUNDS.dump_python(condition.wounds[:NAMED], mode="json"),
+        "noted": condition.noted,
+    }
+
+
+def _loaded(data: dict[str, Any]) -> Condition:
+    return Condition(
+        float(data["time"]),
+        Scan(data["state"]),
+        int(data["errors"]),
+        data["last"],
+        data["born"],
+        bool(data["held"]),
+        tuple(Damage(*one) for one in data["damages"]),
+        wounds=_WOUNDS.validate_python(data.get("wounds", ())),
+        noted=float(data.get("noted", 0.0)),
+    )

@@ -1,0 +1,39 @@
+"""What zvault has written down, in small files below the run and the state directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zvault.config.paths import Paths
+from zvault.ops.state.pool_health import Conditions
+from zvault.ops.state.pools import PoolBook
+from zvault.system.state_files import LeaseStore
+
+
+@dataclass(frozen=True)
+class Records:
+    """The files, by what is in them; each is read anew, and is changed only by the use case that is named.
+
+    ``leases``: effects on this host, of this boot; whoever has an effect on it writes it down first (invariant 4).
+    ``hooks``: hooks that are still to be run, also after a boot (ops/hooks.py).
+    ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
+    ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
+    ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
+    """
+
+    leases: LeaseStore
+    hooks: LeaseStore
+    pools: PoolBook
+    conditions: Conditions
+    measured: LeaseStore
+
+    @classmethod
+    def at(cls, paths: Paths) -> Records:
+        """Those of one daemon. What an effect on this host leaves ends with the boot; all else outlives it."""
+        return cls(
+            leases=LeaseStore(paths.run / "lease"),
+            hooks=LeaseStore(paths.state / "lease"),
+            pools=PoolBook(LeaseStore(paths.state / "pools")),
+            conditions=Conditions(LeaseStore(paths.state / "condition")),
+            measured=LeaseStore(paths.state / "measured"),
+        )

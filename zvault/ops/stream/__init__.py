@@ -1,0 +1,1 @@
+"""One stream from source to vault: its route, its bandwidth, its slot."""

@@ -1,0 +1,61 @@
+"""The way streams take from one host to another, or within this one: which programs they go through, and what lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zvault.config.profile import Stream
+from zvault.system.process.runner import PIPE_SIZE
+from zvault.zfs.host import Host
+from zvault.zfs.stream import Buffer, Compression, End, Flags, choose_codec, stages, unbuffered
+
+
+@dataclass(frozen=True)
+class Route:
+    """From one host to another. ``stall``: seconds without a byte after which a stream counts as dead.
+
+    ``there`` are bytes of mbuffer's memory on the other host, where they are not what ``stream`` says.
+    """
+
+    source: Host
+    vault: Host
+    stream: Stream
+    stall: float
+    compression: Compression = "auto"
+    there: int | None = None
+
+    async def stages(
+        self,
+        send: list[str],
+        receive: list[str],
+        flags: Flags,
+        size: int | None,
+        throttle: Sequence[str] = (),
+    ) -> list[list[str]]:
+        """A stream's stages on this host; ``size`` in bytes, as far as it is known. Raises HostUnreachable.
+
+        Within a host, what is no larger than a pipe needs no other buffer: a process less for each of many small
+        streams; nor does anything on its way to a pool that answers at once.
+        """
+        source, vault = await self.source.end(size), await self.vault.end(size)
+        codec, _ = choose_codec(self.compression, flags, source, vault)
+        small = size is not None and size <= PIPE_SIZE
+        direct = _here(source, vault) and (self.stream.direct or small)
+        buffer = None if direct else self._buffer()
+        return stages(send, receive, source, vault, buffer=buffer, codec=codec, throttle=throttle)
+
+    def _buffer(self) -> Buffer:
+        own = self.stream
+        return Buffer(own.buffer, own.block, self.stall, own.start, self.there)
+
+    async def lacking(self, flags: Flags) -> list[str]:
+        """What is not as it should be on the way, each for a person to read. Raises HostUnreachable."""
+        source, vault = await self.source.end(), await self.vault.end()
+        _, uncompressed = choose_codec(self.compression, flags, source, vault)
+        direct = _here(source, vault) and self.stream.direct
+        return [text for text in ("" if direct else unbuffered(source, vault), uncompressed) if text]
+
+
+def _here(source: End, vault: End) -> bool:
+    return source.remote is None and vault.remote is None

@@ -1,0 +1,288 @@
+"""One stream: ``zfs send | mbuffer | zfs receive``, watched from outside.
+
+The bytes go from process to process through kernel pipes. What the processes say on stderr gives the progress,
+and the first of them to fail gives the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from zvault.core.errors import (
+    Busy,
+    Conflict,
+    DeviceGone,
+    PoolSuspended,
+    ResumeRefused,
+    Stalled,
+    TransferFailed,
+    VaultFull,
+    ZvaultError,
+)
+from zvault.core.names import DatasetName
+from zvault.core.replication.progress import Marks, Pace
+from zvault.core.units import format_duration, format_size
+from zvault.system import ssh
+from zvault.system.process.runner import Pipeline, Runner, StageEnd, describe_exit
+from zvault.system.process.throttle import bytes_let_pass
+from zvault.system.tasks import Look, to_its_end
+from zvault.zfs.stream import bytes_passed, bytes_sent, is_progress
+
+PROGRESS_EVERY = 0.5
+"""Seconds between progress events."""
+
+WINDING_UP = 30.0
+"""Seconds the receiver may take to save what it has, once its stream ended: a txg of a slow vault, or two."""
+
+HANGING = 3.0
+"""Seconds a stream may take to end after it was killed, before it is left to the kernel."""
+
+
+@dataclass
+class Progress:
+    """Bytes of one stream so far. ``passed`` is what the receiver took, by mbuffer's word or else the throttle's;
+    ``marks`` are percent of mbuffer's memory.
+
+    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic). ``programs`` are the
+    stages and their process ids.
+    """
+
+    total: int | None
+    started: float = field(default_factory=time.monotonic)
+    passed: int | None = None
+    marks: Marks = field(default_factory=Marks)
+    stirred: float = field(default_factory=time.monotonic)
+    programs: Sequence[tuple[Sequence[str], int]] = ()
+    _buffered: bool = False
+    _of_each: dict[str, int] = field(default_factory=dict)
+    _pace: Pace = field(default_factory=Pace)
+
+    @property
+    def sent(self) -> int:
+        """Bytes the sender wrote; it counts each snapshot of a ``-I`` stream from 0 again."""
+        return sum(self._of_each.values())
+
+    @property
+    def done(self) -> int:
+        """Bytes that reached the receiver; where nobody tells of those, bytes the sender wrote."""
+        return self.sent if self.passed is None else self.passed
+
+    def note(self) -> None:
+        """Note how far it is, for the rate."""
+        self._pace.note(time.monotonic(), self.done)
+
+    def rate(self) -> float:
+        """Bytes a second, over the last seconds."""
+        return self._pace.rate()
+
+    def hear(self, line: str) -> None:
+        """Take in a line one of the stages said."""
+        before = (self.sent, self.passed)
+        self._take_in(line)
+        # The throttle says one also while it waits for leave: then it is the limit that keeps the bytes.
+        if before != (self.sent, self.passed) or bytes_let_pass(line) is not None:
+            self.stirred = time.monotonic()
+
+    def _take_in(self, line: str) -> None:
+        if (sent := bytes_sent(line)) is not None:
+            name = line.split("\t", 2)[2]
+            self._of_each[name] = max(self._of_each.get(name, 0), sent)
+        elif (let := bytes_let_pass(line)) is not None and not self._buffered:
+            self.passed = max(self.passed or 0, let)
+        elif line.startswith(("in @", "summary:")) and (passed := bytes_passed(line)) is not None:
+            self.passed = max(self.passed or 0, passed[0])
+            self._buffered = True
+            if passed[1] is not None:
+                self.marks.note(time.monotonic(), passed[1])
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A stream into a vault that is under way, for whoever asks how it fares."""
+
+    backup: str
+    vault: str
+    dataset: DatasetName
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A stream that went through: bytes and seconds."""
+
+    bytes: int
+    seconds: float
+
+
+async def stream(
+    runner: Runner,
+    stages: Sequence[Sequence[str]],
+    *,
+    total: int | None,
+    report: Callable[[Progress], None],
+    trouble: Look | None = None,
+    stall: float = math.inf,
+) -> Streamed:
+    """Run one stream to its end: the last of its stages receives it.
+
+    Raises what the first failing stage amounts to, and Stalled when nothing has moved for ``stall`` seconds.
+    Cancelling it puts every stage down, and the receiver keeps what it has for a resume; if ``trouble`` finds any it
+    is not waited for.
+    """
+    progress = Progress(total)
+    pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line))
+    progress.programs = pipeline.programs()
+    ends = asyncio.ensure_future(pipeline.wait())
+    watching = asyncio.ensure_future(_watch(progress, report, stall))
+    try:
+        await asyncio.wait({ends, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if not ends.done():
+            watching.result()
+        _judge(await asyncio.shield(ends))
+    finally:
+        watching.cancel()
+        if not ends.done():
+            await to_its_end(_give_up(pipeline, ends, trouble))
+    progress.note()
+    report(progress)
+    # The sender tells no last figure, only one a second: without mbuffer's the estimate is nearer.
+    moved = max(progress.sent, total or 0) if progress.passed is None else progress.done
+    return Streamed(moved, time.monotonic() - progress.started)
+
+
+async def _watch(progress: Progress, report: Callable[[Progress], None], stall: float) -> NoReturn:
+    """Report now and then. Raises Stalled."""
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY)
+        progress.note()
+        report(progress)
+        still = time.monotonic() - progress.stirred
+        if still >= stall:
+            of = f" of {format_size(progress.total)}" if progress.total else ""
+            raise Stalled(
+                "the stream stood still and was stopped",
+                f"no byte moved for {format_duration(still)}, after {format_size(progress.done)}{of}",
+                "the next try resumes it; a vault that is that slow at times needs a longer 'stall'",
+            )
+
+
+async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:
+    """Put a stream down; a stage that hangs in the kernel is not waited for, nor one whose vault fell away."""
+    lost = None
+    if trouble is not None:
+        # Whatever becomes of the look, the stream is put down.
+        with contextlib.suppress(Exception):
+            lost = await trouble()
+    await pipeline.kill(0.0 if lost else WINDING_UP)
+    await asyncio.wait({ends}, timeout=HANGING)
+
+
+_ANEW = "'zfs rename' the vault's dataset, and the next run sends in full"
+
+_RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
+    ("out of space", VaultFull, "make room on the vault: prune more, or grow its device"),
+    ("quota exceeded", VaultFull, "raise the quota on the vault, or prune more"),
+    ("No space left", VaultFull, "make room on the vault: prune more, or grow its device"),
+    ("I/O is currently suspended", PoolSuspended, "bring the vault's device back, then run again"),
+    ("I/O error", DeviceGone, "look at 'zpool status' and the vault's devices"),
+    ("has been modified", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
+    ("most recent snapshot", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
+    (
+        "already exists",
+        Conflict,
+        "a snapshot of that name, but not of that origin, is on the vault: rename it",
+    ),
+    ("requires -L", Conflict, "set send = { large_blocks = true } for this backup (OpenZFS #6224)"),
+    ("IV set guid mismatch", Conflict, f"raw streams and others were mixed (OpenZFS #8758): {_ANEW}"),
+    ("on top of existing unencrypted", Conflict, f"it was not received raw (OpenZFS #8308): {_ANEW}"),
+    (
+        "embedded data stream feature",
+        Conflict,
+        "if the vault's dataset is encrypted there, set send = { embedded = false } for this backup",
+    ),
+    ("key must be loaded", Conflict, "it is encrypted with a key of the vault's: load that"),
+    ("is busy", Busy, "another receive may be running; 'zfs holds' and 'zfs mount' show what uses it"),
+    # So libzfs says of a stream that is resumed while the receive it resumes has not ended (EBUSY).
+    ("contains partially-complete state", Busy, "an earlier receive into it is still ending: wait for it"),
+)
+
+
+_ECHOES = ("incomplete stream", "failed to read from stream", "invalid backup stream")
+"""What zfs receive says of a stream that ended too soon: the cause is whoever ended it."""
+
+
+_TOKEN_IS_BAD = (
+    "used in the initial send",
+    "cannot resume send: incremental source",
+    "resume token is corrupt",
+    "resume stream: kernel modules must be upgraded",
+    "resume stream: incompatible embedded data",
+    "resume stream: IV set guid missing",
+    "resume stream: Resuming recv on existing destination",
+)
+"""What either side says of a resume token that is of no use (libzfs_sendrecv.c).
+
+"Kernel modules" and "embedded data" are what libzfs makes of any EINVAL (2.3.9). What is not among these may be
+another trouble, for which nothing of what was received is given up.
+"""
+
+
+def _judge(ends: Sequence[StageEnd]) -> None:
+    """Raise for the stage that failed first; the others fail only because it did."""
+    failed = [end for end in ends if not end.ok]
+    if not failed:
+        return
+    culprit = _culprit(failed, ends[-1])
+    there = ssh.address_of(culprit.argv)
+    if there is not None and culprit.returncode == ssh.OWN_FAILURE:
+        raise ssh.failure(there, "\n".join(_words(culprit)))
+    what = f"{_program(culprit.argv)} failed" if there is None else f"the stream failed on {there}"
+    said, code = _complaint(culprit), culprit.returncode
+    # What one that was killed said before is not why it ended.
+    why = "; ".join(filter(None, [describe_exit(code), said])) if code < 0 else said or describe_exit(code)
+    if any(phrase in culprit.stderr for phrase in _TOKEN_IS_BAD):
+        raise ResumeRefused(what, why, "run it again: it begins anew")
+    for phrase, kind, advice in _RECEIVER_SAYS:
+        if culprit is ends[-1] and phrase in culprit.stderr:
+            raise kind(what, why, advice)
+    raise TransferFailed(what, why, "run it again: an interrupted receive is resumed")
+
+
+def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
+    """The receiver, if it says what it has against the stream; else the first that did not just lose its neighbour."""
+    echo = any(phrase in receiver.stderr for phrase in _ECHOES)
+    if receiver in failed and not echo and _complaint(receiver):
+        return receiver
+    at_fault = [end for end in failed if not (end is receiver and echo) and not _lost_its_neighbour(end)]
+    return min(at_fault or failed, key=lambda end: end.ended)
+
+
+def _lost_its_neighbour(end: StageEnd) -> bool:
+    """Whether a stage ended only because nobody took what it wrote."""
+    if end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None:
+        return not _complaint(end)
+    return end.returncode in {-signal.SIGPIPE, 128 + signal.SIGPIPE} or "Broken pipe" in end.stderr
+
+
+def _program(argv: Sequence[str]) -> str:
+    return " ".join(argv[:2]) if argv[0] == "zfs" else argv[0]
+
+
+def _words(end: StageEnd) -> list[str]:
+    """What a stage said, line by line, without its progress."""
+    said = [line.strip() for line in end.stderr.splitlines() if line.strip()]
+    return [line for line in said if not is_progress(line) and bytes_let_pass(line) is None]
+
+
+def _complaint(end: StageEnd) -> str:
+    """What a stage said of its trouble: its lines without progress and without the hint how to resume."""
+    lines = _words(end)
+    hint = next((i for i, line in enumerate(lines) if line.startswith("Partially received")), len(lines))
+    return "; ".join(lines[:hint][:3])

@@ -1,0 +1,1 @@
+"""Use cases of tuning: parameters, measurements, the report."""

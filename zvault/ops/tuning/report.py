@@ -1,0 +1,132 @@
+"""What is tuned and why, as a document: ``GET /v1/tuning``, ``zvaultctl tune``. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from zvault.api.tuning import MeasuredDocument, ParameterDocument, ParameterState, TunedVault, TuningDocument
+from zvault.config.schema import Vault
+from zvault.core.errors import ZvaultError
+from zvault.core.tuning.parameters import KNOWN, written
+from zvault.core.tuning.tuning import Host, TuningRequest, Verdict, decide, default_of, modprobe
+from zvault.ops.context import Context
+from zvault.ops.state.records import Records
+from zvault.ops.tuning.measurements import Outcome, outcome, profile_of, reasons_of
+from zvault.ops.tuning.parameters import Note, complaints, other_pools, read_note, tuning_requests
+from zvault.zfs.pool import module_parameters
+
+
+async def tuning_document(context: Context) -> TuningDocument:
+    """Every parameter that a vault of this host wants. Raises ToolFailed where OpenZFS is not loaded."""
+    host = await module_parameters.look(context.env.runner)
+    up = tuning_requests(context.records.leases)
+    down = [request for request in _configured(context) if request.vault not in {one.vault for one in up}]
+    note = read_note(context.records.leases)
+    rows = _rows(up, down, host, note)
+    return {
+        "openzfs": written(host.version),
+        "memory": host.memory,
+        "other_pools": other_pools(context),
+        "vaults": [_vault(context.records, vault, up) for vault in context.env.config.vault.values()],
+        "parameters": rows,
+        "modprobe": [
+            {"name": name, "value": value, "why": why} for name, value, why in modprobe([*up, *down], host)
+        ],
+        "warnings": complaints(context.records.leases),
+    }
+
+
+def _configured(context: Context) -> list[TuningRequest]:
+    """What each vault of this host would want if it came up; what its devices say is not known then."""
+    found = []
+    for vault in context.env.config.vault.values():
+        if vault.host is None:
+            try:
+                module = profile_of(context, vault).module
+                found.append(
+                    TuningRequest(vault.name, module, reasons=reasons_of(context.records, vault, module))
+                )
+            except ZvaultError:
+                continue  # its profile went away since the configuration was read; 'check-config' tells of it
+    return found
+
+
+def _vault(records: Records, vault: Vault, up: Iterable[TuningRequest]) -> TunedVault:
+    return {
+        "name": vault.name,
+        "pool": vault.pool,
+        "profile": vault.profile,
+        "host": None if vault.host is None else str(vault.host),
+        "tuned": vault.name in {request.vault for request in up},
+        "measured": None if (found := outcome(records, vault)) is None else measured_document(found),
+    }
+
+
+def measured_document(found: Outcome) -> MeasuredDocument:
+    """What was measured of a vault's device and tried out on its pool; ``time`` is when, in seconds since the epoch."""
+    return {
+        "time": found.time,
+        "devices": list(found.devices),
+        "way": found.way,
+        "points": [
+            {"size": one.size, "depth": one.depth, "bandwidth": one.bandwidth, "latency": one.latency}
+            for one in found.points
+        ],
+        "choices": [{"name": one.name, "value": one.value, "why": one.why} for one in found.choices],
+        "tries": list(found.tries),
+        "advice": found.advice,
+    }
+
+
+def _rows(
+    up: list[TuningRequest], down: list[TuningRequest], host: Host, note: Note
+) -> list[ParameterDocument]:
+    """What holds for the vaults that are up; for parameters that only others want, what would hold then."""
+    now = {one.name: one for one in decide(up, host)}
+    later = {one.name: one for one in decide(down, host) if one.name not in now}
+    rows = []
+    for name in sorted(now.keys() | later.keys()):
+        verdict = now.get(name) or later[name]
+        wanted = {**verdict.wanted, **{one.vault: one.module[name] for one in down if name in one.module}}
+        rows.append(parameter_document(replace(verdict, wanted=wanted), host, note, in_force=name in now))
+    return rows
+
+
+def parameter_document(verdict: Verdict, host: Host, note: Note, *, in_force: bool) -> ParameterDocument:
+    """A parameter; ``in_force``: a vault that is up wants it."""
+    name = verdict.name
+    known, here, held = KNOWN.get(name), host.parameters.get(name), note.held.get(name)
+    now = here.value if here else None
+    state, why, todo = _fate(verdict, now, note, in_force=in_force)
+    return {
+        "name": name,
+        "what": known.what if known else None,
+        "unit": known.unit if known else "text",
+        "default": default_of(name, host),
+        "before": held.before if held else None,
+        "now": now,
+        "value": verdict.value,
+        "wanted": dict(verdict.wanted),
+        "state": state,
+        "why": why,
+        "next": todo,
+    }
+
+
+def _fate(
+    verdict: Verdict, now: str | None, note: Note, *, in_force: bool
+) -> tuple[ParameterState, str, str]:
+    """The row's state in a word, why it is so, and what to do about it."""
+    if verdict.fate != "set":
+        return verdict.fate, verdict.why, verdict.next
+    if not in_force:
+        return "when up", verdict.why, ""
+    if now == verdict.value:
+        return "set", verdict.why, ""
+    held = note.held.get(verdict.name)
+    if held is not None and now not in held.ours:
+        why = f"somebody else set it to {now} after zvault had made it {held.ours[-1]}; {verdict.why}"
+        return "changed", why, f"to have it tuned again, put back {held.ours[-1]}"
+    why = note.troubles.get(verdict.name, f"zvault has not set it; {verdict.why}")
+    return "not set", why, "see 'journalctl -u zvaultd'"

@@ -1,0 +1,1 @@
+"""A vault's life: up, use, down, sleep, takeover."""

@@ -1,0 +1,311 @@
+"""One vault's devices and the pool on them, put together and taken apart; also when a device died below its pool.
+
+A pool that lost its device can be revived (revive.py), but not while it is exported: the export waits in the kernel
+with the lock that ``zpool clear`` and every other command want, for ever (OpenZFS up to 2.3, its issues 1857 and 6649).
+So all there is to write is written before, by ``zpool sync``, which holds no lock: storage that is lost is nearly
+always met there, where it can be repaired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from zvault.config.load import load_profile
+from zvault.config.profile import Profile
+from zvault.config.schema import Vault
+from zvault.core.errors import (
+    Busy,
+    DeviceGone,
+    NotFound,
+    Refused,
+    ZvaultError,
+)
+from zvault.devices.stack import BlockDevice, DeviceState, Stack
+from zvault.ops.context import Context
+from zvault.ops.vaults.device_timeouts import in_order
+from zvault.ops.vaults.new_pool import new_pool, not_to_be_made, nothing_there, refuse_unless_blank
+from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
+from zvault.system.tasks import to_its_end, watched
+from zvault.zfs.pool.pool import PoolState, Zpool, suspended
+
+Say = Callable[[str], None]
+
+TEARDOWN_DEADLINE = 180.0
+"""Seconds an export may take before zvault stops waiting and says what is left."""
+
+EXPORT_PATIENCE = 15.0
+"""Seconds to try again while a pool is busy: a stream that was put down may still be on its way out."""
+
+
+@dataclass
+class Assembly:
+    """One vault's devices and pool. ``known`` are the paths its pool was last seen on by zvault, in this boot.
+
+    ``new``: its pool is to be made, and one that is there already is refused. Without ``create`` nothing is made,
+    whatever the configuration says: for who reads what must be there already. ``fenced``: whoever had it last is shut
+    out, so its pool is imported though it was not exported there.
+    """
+
+    context: Context
+    name: str
+    config: Vault
+    known: Collection[str] = ()
+    new: bool = False
+    fenced: bool = False
+    create: bool = True
+
+    @property
+    def pool(self) -> str:
+        """The pool's name."""
+        return self.config.pool
+
+    @property
+    def zpool(self) -> Zpool:
+        """The pools of the host it is on."""
+        return self.context.clients.zpool_of(self.config)
+
+    @property
+    def _may_create(self) -> bool:
+        return self.new or (self.config.create and self.create)
+
+    def profile(self) -> Profile:
+        """The vault's profile. Raises ConfigError."""
+        return load_profile(self.context.env.paths, self.config.profile)
+
+    def stack(self) -> Stack:
+        """The vault's devices."""
+        context = self.context
+        queue = self.profile().queue
+        return Stack(
+            self.name,
+            self.config.device,
+            queue,
+            context.env.runner,
+            context.env.paths,
+            context.records.leases,
+            create=self._may_create,
+            hurried=lambda: context.activity.going_down,
+        )
+
+    @cached_property
+    def _seen(self) -> Stack:
+        """The vault's devices, for looking at them only: no look changes a stack, so one will do for all."""
+        return self.stack()
+
+    async def up(self, say: Say) -> tuple[PoolState, list[str]]:
+        """Bring it up, or join what is up; returns the pool and the paths it lies on.
+
+        On a failure, what this call brought up is taken down again unless a pool lies on it.
+        """
+        profile, stack = self.profile(), await self.patient_stack(say)
+        before = await self.zpool.state(self.pool)
+        if before is not None:
+            await self._refuse_stranger(stack)
+            await self._revive(stack, before, say)
+        devices = await stack.up(say)
+        try:
+            return await self._open_pool(stack, devices, profile, say), [device.path for device in devices]
+        except BaseException:
+            await to_its_end(self._undo(stack, say))
+            raise
+
+    async def patient_stack(self, say: Say) -> Stack:
+        """The devices with timeouts that end before OpenZFS's own; says which had to be made shorter."""
+        stack = self.stack()
+        stack.devices, told = await in_order(stack.devices, self.profile(), self.context.env.runner)
+        for text in told:
+            say(text)
+        return stack
+
+    async def _undo(self, stack: Stack, say: Say) -> None:
+        with contextlib.suppress(ZvaultError):
+            if await self.zpool.state(self.pool) is None:
+                await stack.down(say)
+
+    async def down(self, say: Say) -> None:
+        """Export the pool and take the devices down; nothing need be up. Raises what is in the way, and what is left.
+
+        It ends in any case: where storage is lost once the layers below have given it up, each at its own timeout.
+        """
+        if not self.config.device:
+            return
+        stack = await self.patient_stack(lambda _: None)
+        try:
+            await self._down(stack, say)
+        except ZvaultError as error:
+            left = await self._left(stack)
+            told = type(error)(error.what, f"{error.why}; {left}" if error.why else left, error.next)
+            told.retryable = error.retryable
+            raise told from error
+
+    async def _down(self, stack: Stack, say: Say) -> None:
+        await self.export(stack, say)
+        await self.context.activity.awake.wait()
+        await stack.down(say)
+
+    async def export(self, stack: Stack, say: Say) -> None:
+        """Export the pool, if it is imported, with all that is not on disk yet; the devices stay as they are."""
+        zpool = self.zpool
+        state = await zpool.state(self.pool)
+        if state is not None and await self._is_stranger(stack):
+            say(f"the pool '{self.pool}' that is imported is not this vault's: leaving it alone")
+        elif state is not None:
+            await self._revive(stack, state, say)
+            async with watched(self._storage_trouble):
+                await zpool.sync(self.pool, SYNC_DEADLINE)
+            # A sleep may have been announced meanwhile, and an export that it comes into may never end.
+            await self.context.activity.awake.wait()
+            await self._export()
+            say(f"exported pool {self.pool}")
+
+    async def _left(self, stack: Stack) -> str:
+        """What of the vault is up all the same, in words."""
+        pool = await self.zpool.kernel_state(self.pool)
+        parts = [f"the pool {self.pool} ({pool.lower()})"] if pool is not None else []
+        for device in await self.devices():
+            if device.state != "down":
+                parts.append(f"{device.path or device.name} ({device.spec}, {device.state})")
+        return f"left as it is: {', '.join(parts)}" if parts else "nothing of it is left"
+
+    async def _export(self) -> None:
+        give_up = time.monotonic() + EXPORT_PATIENCE
+        while True:
+            try:
+                async with watched(self._storage_trouble):
+                    return await self.zpool.export(self.pool, TEARDOWN_DEADLINE)
+            except Busy:
+                if time.monotonic() >= give_up:
+                    raise
+                await asyncio.sleep(1)
+
+    # A pool that is imported already
+
+    async def _is_stranger(self, stack: Stack) -> bool:
+        """Whether the imported pool of our name lies elsewhere than on this vault's devices."""
+        if not self.config.device:
+            return False
+        ours = {device.path for device in await stack.probe()} | set(self.known)
+        return not ours & set(await self.zpool.devices(self.pool))
+
+    async def _refuse_stranger(self, stack: Stack) -> None:
+        if not await self._is_stranger(stack):
+            return
+        below = await self.zpool.devices(self.pool)
+        raise Refused(
+            f"a pool named '{self.pool}' is imported from other devices than vault '{self.name}' has",
+            f"it lies on {', '.join(below) or 'unknown devices'}, the vault on"
+            f" {', '.join(device.spec for device in self.config.device)}",
+            f"'zpool export {self.pool}' if it may go, or name another pool in zvault.toml",
+        )
+
+    async def _revive(self, stack: Stack, state: PoolState, say: Say) -> None:
+        """Give an imported pool its devices back if they are lost, and resume it if it is suspended."""
+        runner = self.context.env.runner
+        await Revival(self.name, self.pool, self.zpool, stack, runner, self._storage_trouble).revive(
+            state, say
+        )
+
+    # A pool that is not
+
+    async def _open_pool(
+        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, say: Say
+    ) -> PoolState:
+        zpool = self.zpool
+        if await zpool.state(self.pool) is None:
+            if self.config.host is not None:
+                raise NotFound(
+                    f"the pool '{self.pool}' of vault '{self.name}' is not imported on {self.config.host}",
+                    "zvault brings up no pool on another host",
+                    f"there: 'zpool import {self.pool}'",
+                )
+            paths = [device.path for device in devices]
+            if not self.new and await zpool.import_(self.pool, paths, force=self.fenced):
+                say(f"imported pool {self.pool}")
+            else:
+                await self._create_pool(stack, devices, profile, say)
+        state = await zpool.state(self.pool)
+        if state is None:
+            raise DeviceGone(
+                f"the pool '{self.pool}' is not there after its import", "", "look at 'zpool import'"
+            )
+        if state.stuck:
+            raise suspended(self.pool)
+        return state
+
+    async def _create_pool(
+        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, say: Say
+    ) -> None:
+        if not devices:
+            raise NotFound(
+                f"there is no pool '{self.pool}' to import for vault '{self.name}'",
+                "the vault has no device in zvault.toml, so the pool must exist already",
+                "'zpool import' shows pools that can be imported",
+            )
+        await refuse_unless_blank(stack, devices, self.pool)
+        if not self._may_create:
+            raise (nothing_there if self.config.create else not_to_be_made)(self.name, self.pool)
+        say(f"creating pool {self.pool} on {', '.join(device.spec for device in devices)}")
+        await self.zpool.create(new_pool(self.config, profile, [device.path for device in devices]))
+
+    # Watching
+
+    async def imported(self) -> PoolState | None:
+        """The vault's pool, if it is imported; one of its name that lies elsewhere does not count."""
+        state = await self.zpool.state(self.pool)
+        return None if state is None or await self._is_stranger(self._seen) else state
+
+    async def anything_up(self) -> bool:
+        """Whether a device of the vault is there, or the pool is imported from where they were."""
+        if any(device.state != "down" for device in await self._seen.probe()):
+            return True
+        return await self.imported() is not None
+
+    async def exported(self) -> bool:
+        """Whether the pool is not imported though every device is well. Raises what keeps it from being told."""
+        if any(device.state != "up" for device in await self._seen.probe()):
+            return False
+        return await self.zpool.state(self.pool) is None
+
+    async def trouble(self) -> ZvaultError | None:
+        """Why the vault cannot be used at this moment, or None; quick, also when its pool hangs."""
+        if (lost := await self._device_trouble()) is not None:
+            return lost
+        state = await self.zpool.state(self.pool)
+        if state is None:
+            return DeviceGone(
+                f"the pool '{self.pool}' of vault '{self.name}' is not imported any more",
+                "somebody exported it",
+                "run again: zvault imports it"
+                if self.config.host is None
+                else f"import it on {self.config.host}",
+            )
+        return suspended(self.pool) if state.stuck else None
+
+    async def _device_trouble(self) -> ZvaultError | None:
+        for device in await self.devices():
+            if is_lost(device):
+                return DeviceGone(
+                    f"vault '{self.name}' lost its device {device.spec}",
+                    device.detail or f"it is {device.state}",
+                    "zvault connects it again by itself once it is back, and the next run takes up where this one"
+                    " stopped; 'zvaultctl vault status' shows how it stands",
+                )
+        return None
+
+    async def _storage_trouble(self) -> ZvaultError | None:
+        """What keeps the pool from being written to, or None; asks nothing that waits for it."""
+        if (lost := await self._device_trouble()) is not None:
+            return lost
+        return suspended(self.pool) if await self.zpool.kernel_state(self.pool) == "SUSPENDED" else None
+
+    async def devices(self) -> list[DeviceState]:
+        """The state of each device; never blocks."""
+        try:
+            return await self._seen.probe()
+        except ZvaultError:
+            return []

@@ -1,0 +1,47 @@
+"""The lease of a vault: what the next zvaultd reads, while anything of the vault may be up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zvault.core.policy.vault_life import Left
+from zvault.system.state_files import LeaseStore
+
+
+@dataclass(frozen=True, slots=True)
+class VaultLease:
+    """The lease of the vault ``name``. It is there before any of the vault is up, and goes when nothing is any more."""
+
+    store: LeaseStore
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The name it is stored under."""
+        return f"vault/{self.name}"
+
+    @property
+    def exists(self) -> bool:
+        """Whether something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
+        return self.store.get(self.key) is not None
+
+    def left(self) -> Left | None:
+        """What it says of an earlier zvaultd, None where there is none. Raises ZvaultError."""
+        data = self.store.get(self.key)
+        if data is None:
+            return None
+        return Left(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
+
+    def paths(self) -> list[str]:
+        """Where the pool lay when zvault last brought it up, if that was in this boot. Raises ZvaultError."""
+        data = self.store.get(self.key)
+        return list(data.get("paths", [])) if data is not None and not data["stale"] else []
+
+    def put(self, pool: str, paths: Sequence[str], *, pinned: bool, exported: bool) -> None:
+        """Write it. ``exported``: somebody exported the pool by hand. Raises OSError."""
+        self.store.put(self.key, {"pool": pool, "pinned": pinned, "exported": exported, "paths": list(paths)})
+
+    def drop(self) -> None:
+        """Delete it, if it is there."""
+        self.store.drop(self.key)

@@ -1,0 +1,168 @@
+"""The moves of one vault: up, down, exported by others. Each fires the events of core/policy/vault_life.py.
+
+Who may make a move, and when, is vault.py's part: it has the lock that keeps moves apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from zvault.config.schema import Vault
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.policy.vault_life import Event, Facts, Life, after, may, withheld
+from zvault.devices.stack import DeviceState
+from zvault.ops.context import Context
+from zvault.ops.state.pools import Seen
+from zvault.ops.tuning.parameters import tuned, untuned
+from zvault.ops.vaults.assembly import Assembly, Say
+from zvault.ops.vaults.inhibitor import Awake
+from zvault.ops.vaults.lease import VaultLease
+from zvault.system.tasks import to_its_end
+from zvault.zfs.pool.hostid import hostid
+from zvault.zfs.pool.pool import PoolState
+
+
+class Lifecycle:
+    """One vault's state on this host, and the moves that change it."""
+
+    def __init__(self, context: Context, name: str) -> None:
+        self.context = context
+        self.name = name
+        self.lease = VaultLease(context.records.leases, name)
+        self.awake = Awake(context.env.clock.time)
+        self.life = Life.UNKNOWN
+        self.users: dict[str, int] = {}
+        self.pinned = False
+        """Whether it stays up until somebody takes it down; the lease keeps it over a restart."""
+        self.error: ZvaultError | None = None
+        self.changed = 0.0
+        """When it last came up or went down, in monotonic seconds: what was seen before that holds no longer."""
+        self._assembly: Assembly | None = None
+
+    @property
+    def config(self) -> Vault:
+        """The vault's table in the configuration."""
+        return self.context.env.vault(self.name)
+
+    @property
+    def facts(self) -> Facts:
+        """What holds of it beside its state."""
+        return Facts(bool(self.users), self.pinned, self.config.up == "always", self.context.activity.asleep)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether it would be up, but for somebody who exported its pool or took it down."""
+        return withheld(self.life, self.facts)
+
+    def assembly(self, *, new: bool = False, fenced: bool = False) -> Assembly:
+        """Its devices and pool, as they are configured now; ``new`` and ``fenced`` as an Assembly has them."""
+        config, known = self.config, self.lease.paths()
+        if new or fenced:
+            return Assembly(self.context, self.name, config, known, new, fenced)
+        made = self._assembly
+        if made is None or made.config is not config or made.known != known:
+            made = self._assembly = Assembly(self.context, self.name, config, known)
+        return made
+
+    async def trouble(self) -> ZvaultError | None:
+        """Why the vault cannot be used at this moment, or None."""
+        return await self.assembly().trouble()
+
+    async def devices(self) -> list[DeviceState]:
+        """The state of each device; never blocks."""
+        return await self.assembly().devices()
+
+    async def imported(self) -> PoolState | None:
+        """The vault's pool, if it is imported."""
+        return await self.assembly().imported()
+
+    def _fire(self, event: Event) -> None:
+        self.life = after(self.life, event, self.facts)
+        if event in {Event.CAME_UP, Event.WENT_DOWN}:
+            self.changed = time.monotonic()
+
+    async def _come_up(self, user: str, say: Say, assembly: Assembly) -> PoolState:
+        """Bring it up, or join what is up. Raises what is in the way, which its status shows from then on."""
+        try:
+            async with self.awake.during(f"{user} brings up vault {self.name}", say):
+                state = await self._connect(assembly, say)
+        except ZvaultError as error:
+            self.error = error
+            raise
+        self.error = None
+        return state
+
+    async def _connect(self, assembly: Assembly, say: Say) -> PoolState:
+        self._fire(Event.BRING_UP)
+        try:
+            self._write_lease(self.lease.paths())
+            if self.config.device and hostid() == 0:
+                say("this host has no hostid, so ZFS cannot tell it from another: 'zgenhostid' makes one")
+            state, paths = await assembly.up(say)
+        except BaseException:
+            self._fire(Event.FAIL)
+            if not self.pinned:
+                await to_its_end(self._forget_if_down())
+            raise
+        self._fire(Event.CAME_UP)
+        self._write_lease(paths)
+        await tuned(self.context, self.config, paths, say, new=assembly.new)
+        self.context.records.pools.note(state.guid, Seen(self.name, self.config.pool))
+        return state
+
+    async def _go_down(self, say: Say) -> None:
+        """Take it down. Raises what is in the way, which its status shows from then on."""
+        self._fire(Event.TAKE_DOWN)
+        try:
+            async with self.awake.during(f"zvault takes down vault {self.name}", say):
+                await self.context.clients.vault_zfs(self.config).close()
+                await self.assembly().down(say)
+            await untuned(self.context, self.config, say)
+            self.lease.drop()
+        except BaseException as error:
+            self._fire(Event.FAIL)
+            if isinstance(error, ZvaultError):
+                self.error = error
+            raise
+        self._fire(Event.WENT_DOWN)
+        self.error = None
+
+    async def _export_for_sleep(self, within: float) -> None:
+        """Export its pool, as ``Zpool.export``; the devices stay up."""
+        self._fire(Event.EXPORT)
+        self._write_lease(self.lease.paths())
+        await self.assembly().zpool.export(self.config.pool, within)
+
+    async def _exported_by_hand(self) -> bool:
+        """Whether somebody exported its pool, where its state leaves room for that. Raises what hides it."""
+        return may(self.life, Event.FIND_EXPORTED) and await self.assembly().exported()
+
+    def _leave_exported(self, say: Say) -> None:
+        """Leave its pool to whoever exported it, and say so once."""
+        self._fire(Event.FIND_EXPORTED)
+        self.error = NotFound(
+            f"the pool '{self.config.pool}' of vault '{self.name}' is not imported any more",
+            "somebody exported it while its devices were well, so zvault leaves it",
+            f"'zvaultctl vault up {self.name}' brings it back, 'vault down' lets its devices go",
+        )
+        say(str(self.error))
+        self._write_lease(self.lease.paths())
+
+    def _note_imported(self) -> None:
+        """Somebody imported its pool again."""
+        self._fire(Event.FIND_IMPORTED)
+        self.error = None
+        self._write_lease(self.lease.paths())
+
+    def _write_lease(self, paths: Sequence[str]) -> None:
+        self.lease.put(
+            self.config.pool, paths, pinned=self.pinned, exported=self.life is Life.EXPORTED_BY_HAND
+        )
+
+    async def _forget_if_down(self) -> None:
+        """Drop the lease of a vault of which nothing is up. Where that cannot be told it stays."""
+        with suppress(ZvaultError):
+            if not await self.assembly().anything_up():
+                self.lease.drop()

@@ -1,0 +1,93 @@
+"""Making a vault's pool: what will be run, and on which devices it may be."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Literal
+
+from zvault.api.vaults import CreationDocument, CreationStep
+from zvault.config.profile import Profile
+from zvault.config.schema import Vault
+from zvault.core.errors import NotFound, Refused
+from zvault.devices.stack import BlockDevice, Stack
+from zvault.zfs.pool.pool import NewPool, Vdev
+
+
+def new_pool(vault: Vault, profile: Profile, paths: Sequence[str]) -> NewPool:
+    """The pool to be made on devices at these paths, which are in the order of the configuration."""
+    groups: dict[object, list[str]] = {}
+    kinds: dict[object, Literal["data", "special"]] = {}
+    for index, (device, path) in enumerate(zip(vault.device, paths, strict=True)):
+        group = (device.vdev, device.mirror) if device.mirror is not None else index
+        groups.setdefault(group, []).append(path)
+        kinds[group] = device.vdev
+    vdevs = [Vdev(kinds[group], tuple(paths_of_it)) for group, paths_of_it in groups.items()]
+    dataset = dict(profile.dataset)
+    if vault.special_small_blocks is not None:
+        dataset["special_small_blocks"] = str(vault.special_small_blocks)
+    return NewPool(vault.pool, vdevs, profile.pool, dataset)
+
+
+def creation_document(name: str, vault: Vault, profile: Profile, stack: Stack) -> CreationDocument:
+    """What creating a vault would run, in order.
+
+    Devices get their paths only when they are connected; until then their names stand for them. Nothing is asked
+    of any device. Raises Refused for a vault whose pool zvault does not make.
+    """
+    _refuse_without_devices(name, vault)
+    steps: list[CreationStep] = [
+        {"device": device, "what": step.what, "command": shlex.join(step.argv)}
+        for device, some in stack.making().items()
+        for step in some
+    ]
+    pool = new_pool(vault, profile, list(stack.making()))
+    steps.append(
+        {
+            "device": None,
+            "what": "if all of these hold nothing, make the pool",
+            "command": shlex.join(pool.argv()),
+        }
+    )
+    return {"vault": name, "pool": vault.pool, "steps": steps}
+
+
+def _refuse_without_devices(name: str, vault: Vault) -> None:
+    if not vault.device:
+        raise Refused(
+            f"zvault does not make the pool of vault '{name}'",
+            f"it is on {vault.host}" if vault.host is not None else "it has no devices in zvault.toml",
+            f"'zpool create {vault.pool} …' by hand, where its disks are",
+        )
+
+
+async def refuse_unless_blank(stack: Stack, devices: Sequence[BlockDevice], pool: str) -> None:
+    """Raises Refused for the first device that holds anything."""
+    for device in devices:
+        blank, holds = await stack.blank(device.path)
+        if not blank:
+            raise Refused(
+                f"the pool '{pool}' is not on {device.spec}, and zvault will not overwrite what is",
+                f"the device holds {holds}",
+                "check the vault's device and pool name; 'zpool import -d' tells what pool is there",
+            )
+
+
+def not_to_be_made(name: str, pool: str) -> NotFound:
+    """The error for a vault whose devices are blank and that should have its pool."""
+    return NotFound(
+        f"the pool '{pool}' is not on the devices of vault '{name}', and they are blank",
+        "zvault makes a pool only where it is told to",
+        f"if this vault is new, run 'zvaultctl vault create {name}', or set 'create = true' in [vault.{name}];"
+        " if not, its data is gone",
+    )
+
+
+def nothing_there(name: str, pool: str) -> NotFound:
+    """The error for a vault whose devices are blank, where somebody wants what is in it."""
+    return NotFound(
+        f"there is nothing in vault '{name}'",
+        f"the pool '{pool}' is not on its devices, and they are blank",
+        "if it was never backed up to, the next run makes it; if it was, check its devices in zvault.toml: they are not"
+        " those that it lies on",
+    )

@@ -1,0 +1,132 @@
+"""A pool whose devices are lost, or that has suspended its I/O: given its devices back, and resumed.
+
+A pool whose device is lost suspends its I/O and cannot be exported. What works (seen with OpenZFS 2.3 on NBD):
+disconnect the device, so that what waits for it fails at once; ``zpool clear`` until ZFS closes the dead device;
+connect a new server under the same number; ``zpool clear`` again, and ZFS repeats every write that failed. Only
+then can it be exported. A clear before the pool is suspended waits for a sync that never ends, though the next one
+works; a clear before the disconnect never ends at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, PoolSuspended, ToolFailed, ZvaultError
+from zvault.devices.responds import answer
+from zvault.devices.stack import DeviceState, Say, Stack
+from zvault.system.process.runner import Runner
+from zvault.system.tasks import Look, watched
+from zvault.zfs.pool.hostid import refuse_if_had_since
+from zvault.zfs.pool.pool import PoolState, Zpool
+
+SYNC_DEADLINE = 3600.0
+"""Seconds to write out what is dirty before an export: with 4 GiB at 1 MiB/s it would be that long."""
+
+CLEAR_TRY = 3.0
+"""Seconds for a ``zpool clear`` that shall make ZFS close dead devices: it is quick, or the next one is."""
+
+LET_GO_DEADLINE = 30.0
+"""Seconds for all of these tries."""
+
+
+@dataclass
+class Revival:
+    """What is needed of one vault. ``trouble`` tells whether its storage is lost, without waiting for it."""
+
+    vault: str
+    pool: str
+    zpool: Zpool
+    stack: Stack
+    runner: Runner
+    trouble: Look
+
+    async def revive(self, state: PoolState, say: Say) -> None:
+        """Give an imported pool its devices back if they are lost, and resume it if it is suspended."""
+        devices = await self.stack.probe()
+        lost = [device for device in devices if is_lost(device)]
+        if not lost and not state.stuck:
+            return
+        zpool = self.zpool
+        if lost:
+            say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
+            try:
+                await self._resume(say)
+                await self._reconnect(say)
+            except ZvaultError as error:
+                raise self._pointed(error) from error
+        else:
+            await self._refuse_silent([device.path for device in devices if device.path is not None])
+        await refuse_if_had_since(self.pool, await zpool.devices(self.pool), zpool.runner)
+        try:
+            await zpool.clear(self.pool)
+            async with watched(self.trouble):
+                await zpool.sync(self.pool, SYNC_DEADLINE)
+        except (ToolFailed, PoolSuspended) as error:
+            raise PoolSuspended(
+                f"the pool '{self.pool}' stays suspended",
+                f"its storage answers but takes no writes ({error.why or error.what})",
+                self._by_hand("see whether it is full or read-only, and the kernel's log"),
+            ) from error
+        say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
+
+    async def _refuse_silent(self, paths: Sequence[str]) -> None:
+        """A ``zpool clear`` waits for devices that do not answer, so they are asked before."""
+        for path in paths:
+            try:
+                await answer(path, self.runner)
+            except DeviceGone as error:
+                raise self._pointed(error) from error
+
+    def _pointed(self, error: ZvaultError) -> ZvaultError:
+        """An error in giving the pool its devices back, with what can be done about the pool."""
+        told = type(error)(error.what, error.why, self._by_hand(error.next))
+        told.retryable = error.retryable
+        return told
+
+    async def _resume(self, say: Say) -> None:
+        """Cut lost devices off and have ZFS close them, so that their numbers are free again."""
+        await self.stack.cut_off(say)
+        give_up = time.monotonic() + LET_GO_DEADLINE
+        while True:
+            with contextlib.suppress(ToolFailed, DeadlineExceeded):
+                await self.zpool.clear(self.pool, CLEAR_TRY)
+            held = [
+                device.path for device in await self.stack.probe() if device.state == "gone" and device.path
+            ]
+            if not held:
+                return
+            if time.monotonic() >= give_up:
+                raise DeviceGone(
+                    f"ZFS does not release {', '.join(held)}, whose server is gone",
+                    f"pool {self.pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
+                    f"see 'zpool status {self.pool}' and the kernel's log",
+                )
+            await asyncio.sleep(0.5)
+
+    async def _reconnect(self, say: Say) -> None:
+        """Bring the devices up where the pool looks for them: a suspended pool cannot be told of other paths."""
+        self.stack.resume = True
+        found = {device.path for device in await self.stack.up(say)}
+        if missing := sorted(set(await self.zpool.devices(self.pool)) - found):
+            await self.stack.down(say)
+            raise Busy(
+                f"pool {self.pool} needs {', '.join(missing)}, and somebody else has it now",
+                f"its devices came back as {', '.join(sorted(found))}",
+                f"see who with 'grep . /sys/block/nbd*/pid', and free {', '.join(missing)}",
+            )
+
+    def _by_hand(self, first: str) -> str:
+        return (
+            f"{first}; then zvault goes on by itself, or at once with 'zvaultctl vault up {self.vault}'. Until its"
+            " device is back the pool stays suspended and holds up nothing else; if it is lost for good, only a reboot"
+            " gets rid of the pool"
+        )
+
+
+def is_lost(device: DeviceState) -> bool:
+    """Whether requests to a device cannot be answered. One that is partly connected still answers."""
+    return device.state in {"gone", "down"} or device.path is None

@@ -1,0 +1,336 @@
+"""A vault that several may use at the same time: who brings it up, who may take it down, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from zvault.config.profile import Profile
+from zvault.core.errors import Busy, ZvaultError
+from zvault.core.policy.vault_life import Adoption, Care, Event, Left, Life, adoption, care, may
+from zvault.ops.context import Context
+from zvault.ops.vaults.assembly import Assembly, Say
+from zvault.ops.vaults.fencing import refuse_if_up, unfinished
+from zvault.ops.vaults.health import look_at
+from zvault.ops.vaults.lifecycle import Lifecycle
+from zvault.system.tasks import to_its_end, watched
+from zvault.zfs.client import Zfs
+
+Export = Callable[[float], Awaitable[None]]
+"""Exports a vault's pool within some seconds, as ``Zpool.export`` does."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class OpenVault:
+    """A vault that is up: its pool's GUID, its client, its profile."""
+
+    name: str
+    pool: str
+    guid: int
+    zfs: Zfs
+    profile: Profile
+    managed: ManagedVault
+
+    async def trouble(self) -> ZvaultError | None:
+        """Whether the vault fell away below us; quick, also when its pool hangs."""
+        return await self.managed.trouble()
+
+
+class ManagedVault(Lifecycle):
+    """One vault on this host. Its users are counted: the last one takes an on-demand vault down.
+
+    One move at a time: each method that moves the vault waits for the move that is under way.
+    """
+
+    def __init__(self, context: Context, name: str) -> None:
+        super().__init__(context, name)
+        self._lock = asyncio.Lock()
+        self._open: OpenVault | None = None
+        """What its users share."""
+
+    @property
+    def moving(self) -> bool:
+        """Whether it is being brought up or taken down, or is kept as it is: what is seen of it now may not last."""
+        return self._lock.locked()
+
+    async def settled(self) -> None:
+        """Wait until nothing brings it up or takes it down."""
+        async with self._lock:
+            return
+
+    # Using it
+
+    @asynccontextmanager
+    async def use(
+        self, user: str, say: Say, *, writes: bool = True, create: bool = True
+    ) -> AsyncIterator[OpenVault]:
+        """Have the vault up for as long as the block runs, under an inhibitor if it ``writes`` to it.
+
+        Without ``create`` no pool and no device is made: for who reads what must be there already.
+        """
+        async with AsyncExitStack() as held:
+            if writes:
+                await held.enter_async_context(self.awake.during(f"{user} writes to vault {self.name}", say))
+            async with self._lock:
+                opened = self._shared
+                if opened is None:
+                    assembly = replace(self.assembly(), create=create)
+                    opened = self._open = await self._begin(user, say, assembly)
+                self.users[user] = self.users.get(user, 0) + 1
+            try:
+                async with watched(self.trouble):
+                    yield opened
+            finally:
+                await to_its_end(self._leave(user, say))
+
+    @property
+    def _shared(self) -> OpenVault | None:
+        """What its users have open; None where there are none, or its pool was exported below them."""
+        return self._open if self.life is Life.UP else None
+
+    async def _begin(self, user: str, say: Say, assembly: Assembly) -> OpenVault:
+        """Bring the vault up."""
+        state = await self._come_up(user, say, assembly)
+        zfs = self.context.clients.vault_zfs(self.config)
+        return OpenVault(self.name, self.config.pool, state.guid, zfs, assembly.profile(), self)
+
+    async def _leave(self, user: str, say: Say) -> None:
+        async with self._lock:
+            self.users[user] -= 1
+            if not self.users[user]:
+                del self.users[user]
+            if self.users:
+                return
+            self._open = None
+            if self.context.activity.asleep:
+                say(f"vault {self.name} stays up: the host is about to sleep")
+            elif not self.facts.to_be_up:
+                await self._look()
+                try:
+                    await self._go_down(say)
+                except ZvaultError as error:
+                    say(f"vault {self.name} could not be taken down: {error}")
+
+    async def _look(self) -> None:
+        """See how its pool is before it goes: nobody may have looked while it was up."""
+        with suppress(ZvaultError):
+            if await self.trouble() is None:
+                await look_at(self.context, self.name)
+
+    # Up and down by request
+
+    async def up(self, say: Say) -> None:
+        """Bring the vault up and keep it so until ``down``."""
+        async with self._lock:
+            await self._keep_up("zvaultctl vault up", say, self.assembly())
+
+    async def _keep_up(self, user: str, say: Say, assembly: Assembly) -> None:
+        if self._shared is None:
+            opened = await self._begin(user, say, assembly)
+            say(f"pool {opened.pool} is up")
+        self.pinned = True
+        self._write_lease(self.lease.paths())
+
+    async def down(self, say: Say, *, by_hand: bool = True) -> None:
+        """Take the vault down. Raises Busy while a run uses it, or the host is about to sleep.
+
+        Nothing brings one that was taken down ``by_hand`` up again by itself.
+        """
+        async with self._lock:
+            self._refuse_down()
+            if self.pinned or self.life is Life.EXPORTED_BY_HAND:
+                # Before it begins: a crash halfway must not bring it up again, nor leave it as it is.
+                self.pinned = False
+                self.lease.put(self.config.pool, self.lease.paths(), pinned=False, exported=False)
+            await to_its_end(self._stay_down(say) if by_hand else self._go_down(say))
+
+    async def _stay_down(self, say: Say) -> None:
+        await self._go_down(say)
+        self._fire(Event.HOLD_DOWN)
+
+    def _refuse_down(self) -> None:
+        if self.context.activity.asleep:
+            raise Busy(
+                f"vault '{self.name}' is not taken down now",
+                "the host is about to sleep, and an export that sleep comes into may never end",
+                "again once it is awake",
+            )
+        if self.users:
+            scrub = (
+                f", or 'zvaultctl scrub {self.name} --pause'" if f"scrub {self.name}" in self.users else ""
+            )
+            raise Busy(
+                f"vault '{self.name}' is in use",
+                f"by {', '.join(self.users)}",
+                f"wait for it to end{scrub}; 'zvaultctl status' shows it",
+            )
+
+    # What needs the vault for itself
+
+    @asynccontextmanager
+    async def below(self, user: str, say: Say) -> AsyncIterator[tuple[int, list[str]]]:
+        """Have its pool exported for a block and the devices that it lies on up; then it is as it is to be again.
+
+        Gives the pool's GUID, and the devices. Raises Busy while somebody uses it, or the host is about to sleep.
+        """
+        async with self._lock:
+            if not self.facts.free:
+                users = ", ".join(self.users) or "the host, which is about to sleep"
+                raise Busy(f"vault '{self.name}' is in use", f"by {users}", "again when it is free")
+            async with self.awake.during(f"{user} writes below vault {self.name}", say):
+                assembly = self.assembly()
+                opened = await self._begin(user, say, assembly)
+                try:
+                    paths = await self.context.clients.zpool.devices(opened.pool)
+                    await opened.zfs.close()
+                    self._fire(Event.EXPORT)
+                    await assembly.export(await assembly.patient_stack(say), say)
+                    yield opened.guid, paths
+                finally:
+                    await to_its_end(self._as_it_is_to_be(user, say))
+
+    async def _as_it_is_to_be(self, user: str, say: Say) -> None:
+        if self.facts.to_be_up:
+            await self._begin(user, say, self.assembly())
+        else:
+            await self._go_down(say)
+
+    async def create(
+        self, say: Say, prepare: Callable[[Assembly], Awaitable[T]], finish: Callable[[T], Awaitable[None]]
+    ) -> None:
+        """Make its pool, which must be down; then it is down again, unless it is to be up.
+
+        ``prepare`` may use the blank devices before, and ``finish`` the pool after. Raises Busy while any of it is up.
+        """
+        async with self._lock:
+            assembly = self.assembly(new=True)
+            if self.users or await assembly.anything_up():
+                raise Busy(
+                    f"vault '{self.name}' is up",
+                    "only one that is down can be new",
+                    f"zvaultctl vault status {self.name}",
+                )
+            self.lease.put(self.config.pool, [], pinned=False, exported=False)
+            try:
+                prepared = await prepare(assembly)
+            except BaseException:
+                await to_its_end(self._forget_if_down())
+                raise
+            user = "zvaultctl vault create"
+            async with self.awake.during(f"{user} writes to vault {self.name}", say):
+                await self._begin(user, say, assembly)
+                try:
+                    await finish(prepared)
+                finally:
+                    if not self.facts.to_be_up:
+                        await to_its_end(self._go_down(say))
+
+    async def take_over(self, shut_out: Callable[[], Awaitable[None]], say: Say) -> None:
+        """Shut out whoever has the vault, then bring it up and keep it so until ``down``.
+
+        Raises Refused while any of it is up here.
+        """
+        async with self._lock:
+            await refuse_if_up(self.assembly(), self.users)
+            await shut_out()
+            await self._keep_up("zvaultctl vault take", say, self.assembly(fenced=True))
+
+    @asynccontextmanager
+    async def before_sleep(self) -> AsyncIterator[Export | None]:
+        """Keep the vault as it is for a block that prepares it for a sleep of the host.
+
+        Gives what exports its pool for the sleep; None where zvault has not imported it.
+        """
+        async with self._lock:
+            yield self._export_for_sleep if may(self.life, Event.EXPORT) else None
+
+    # Looking after it
+
+    async def repair(self, say: Say) -> None:
+        """Once storage that went away is back: a vault that is to be up goes on, one that was to go down goes down.
+
+        Nothing while somebody uses it, nothing is wrong, or somebody wants it so. Raises what still stands in the way.
+        """
+        if not self.facts.free or self.moving or self.config.host is not None:
+            return
+        # Looked at without the lock: who has that moves the vault, and what is seen of it meanwhile counts for nothing.
+        if self.facts.to_be_up and not self.withheld and await self.trouble() is None:
+            return
+        async with self._lock:
+            match await self._care():
+                case Care.BRING_UP:
+                    await self._keep_up("zvaultd", say, self.assembly())
+                case Care.TAKE_DOWN:
+                    await to_its_end(self._go_down(say))
+                case Care.LEAVE_EXPORTED:
+                    self._leave_exported(say)
+                case Care.NOTE_IMPORTED:
+                    self._note_imported()
+
+    async def _care(self) -> Care:
+        facts = self.facts
+        well = facts.to_be_up and await self.trouble() is None
+        exported = facts.to_be_up and not well and await self._exported_by_hand()
+        left_over = self.error is not None and self.lease.exists
+        return care(self.life, self.facts, well=well, exported=exported, left_over=left_over)
+
+    async def adopt(self, say: Say, *, needed: bool) -> None:
+        """After a start: join what an earlier daemon left up, or take it down; forget another boot's.
+
+        ``needed``: a run that was interrupted goes on with it.
+        """
+        left = self.lease.left()
+        if (half := unfinished(self.assembly())) is not None:
+            say(str(half))
+        if left is not None and left.exported and not left.stale and await self._still_exported(left, say):
+            return
+        match adoption(left, always=self.config.up == "always", needed=needed):
+            case Adoption.NOTHING:
+                self._fire(Event.NOTHING_LEFT)
+            case Adoption.FORGET:
+                self.lease.drop()
+                self._fire(Event.NOTHING_LEFT)
+            case Adoption.BRING_UP:
+                await self.up(say)
+            case Adoption.PIN:
+                say(f"vault {self.name} was left up; adopting it")
+                self.pinned = True
+                await self.up(say)
+            case Adoption.WAIT:
+                say(f"vault {self.name} was left up; the run that was interrupted takes it over")
+            case Adoption.TAKE_DOWN:
+                say(f"vault {self.name} was left up and nobody needs it; taking it down")
+                await self.down(say, by_hand=False)
+
+    async def _still_exported(self, left: Left, say: Say) -> bool:
+        """Whether a pool that an earlier daemon found exported by hand still is; then it is left so."""
+        async with self._lock:
+            self.pinned = left.pinned
+            self._fire(Event.LEASE_EXPORTED)
+            exported = await self._exported_by_hand()
+            if exported:
+                self._leave_exported(say)
+            return exported
+
+
+@dataclass
+class Vaults:
+    """All vaults of the configuration, as this host manages them."""
+
+    context: Context
+    _managed: dict[str, ManagedVault] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> ManagedVault:
+        self.context.env.vault(name)
+        if name not in self._managed:
+            self._managed[name] = ManagedVault(self.context, name)
+        return self._managed[name]
+
+    def all(self) -> list[ManagedVault]:
+        """Each vault."""
+        return [self[name] for name in self.context.env.config.vault]

@@ -1,0 +1,1 @@
+"""Use cases that prove a backup: compare, verify, restore drills."""

@@ -1,0 +1,119 @@
+"""Proofs, kept on the vault: when a level of the verification last passed, as user properties of the backup's root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.config.tables.verification import GUIDS_EVERY
+from zvault.core.errors import ZvaultError
+from zvault.core.integrity.verification import LEVELS, VERIFIED, Difference, Level, Proof, parse_proof
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.replication.lineage import Pair
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import Sides
+from zvault.zfs import properties
+from zvault.zfs.client import Zfs
+
+
+def holder(sides: Sides) -> Dataset | None:
+    """The vault's dataset that bears a backup's proofs: the first that is there, which is the root's as a rule."""
+    return next((pair.vault for pair in sides.pairing.pairs if pair.vault is not None), None)
+
+
+async def read_proofs(vault: Zfs, sides: Sides) -> dict[Level, Proof]:
+    """What is on the vault, for each level."""
+    there = holder(sides)
+    if there is None:
+        return {}
+    found = await properties.local(vault.host, there.name, *(VERIFIED + level for level in LEVELS))
+    return {level: parse_proof(found.get(VERIFIED + level, "")) for level in LEVELS}
+
+
+async def write_proof(vault: Zfs, sides: Sides, level: Level, proof: Proof) -> None:
+    """Put one there. Raises ToolFailed."""
+    there = holder(sides)
+    if there is not None:
+        await properties.put(vault.host, there.name, {VERIFIED + level: str(proof)})
+
+
+def compare_guids(sides: Sides) -> list[Difference]:
+    """What the listings of both sides contradict: no base in common, a snapshot of the same name but another GUID,
+    something written on the vault.
+    """
+    found = []
+    for pair in sides.pairing.pairs:
+        if pair.vault is None:
+            found.append(Difference(pair.source.name, "the dataset", "there", "missing"))
+            continue
+        if pair.base is None:
+            found.append(Difference(pair.source.name, "the base", "none in common", pair.vault.name))
+        if pair.vault.written:
+            found.append(
+                Difference(pair.source.name, "bytes written on the vault", "0", str(pair.vault.written))
+            )
+        own = {snap.snapname: snap.guid for snap in pair.source.snapshots}
+        for snap in pair.vault.snapshots:
+            if own.get(snap.snapname, snap.guid) != snap.guid:
+                here, there = (f"GUID {guid:016x}" for guid in (own[snap.snapname], snap.guid))
+                found.append(Difference(pair.source.name, f"@{snap.snapname}", here, there))
+    return found
+
+
+async def compare_properties(source: Zfs, vault: Zfs, sides: Sides) -> list[Difference]:
+    """Properties that are set on the source, and came to the vault with another value."""
+    pairs = [pair for pair in sides.pairing.pairs if pair.vault is not None]
+    mine = await properties.values(source.host, [pair.source.name for pair in pairs], "value")
+    its = await properties.values(vault.host, [pair.vault.name for pair in pairs if pair.vault], "received")
+    found = []
+    for pair in pairs:
+        here, there = mine.get(pair.source.name, {}), its.get(pair.vault.name, {}) if pair.vault else {}
+        for name in sorted(here.keys() & there.keys()):
+            if here[name] != there[name]:
+                found.append(Difference(pair.source.name, f"property {name}", here[name], there[name]))
+    return found
+
+
+async def prove_guids(
+    context: Context, backup: Backup, sides: Sides, vault: Zfs, emit: Emit
+) -> Mapping[Level, Proof]:
+    """At the end of a run: compare GUIDs, which costs nothing; and properties, if the last proof is a day old.
+
+    Returns all proofs of the backup. What differs is told once; trouble with the proofs fails no run.
+    """
+    now = context.env.clock.time()
+    try:
+        proofs = await read_proofs(vault, sides)
+        before = proofs.get("guids", Proof())
+        differences = compare_guids(sides)
+        fresh = before.result == "ok" and before.tried is not None and 0 <= now - before.tried < GUIDS_EVERY
+        if not fresh and not differences and backup.send.properties:
+            differences = await compare_properties(context.clients.source_of(backup), vault, sides)
+        result = "differs" if differences else "ok"
+        if differences and before.result != result:
+            emit(
+                "warning",
+                text=f"not the same on both sides: {'; '.join(str(one) for one in differences[:3])}",
+            )
+        if not fresh or result != before.result:
+            proofs["guids"] = before.after(now, result)
+            await write_proof(vault, sides, "guids", proofs["guids"])
+    except ZvaultError as error:
+        emit("message", text=f"the proofs on the vault are not known: {error}")
+        return {}
+    return proofs
+
+
+def common(pair: Pair) -> tuple[Snapshot, Snapshot]:
+    """The newest snapshot that both sides have, as (source, vault). Raises ZvaultError."""
+    own = {snap.guid: snap for snap in pair.source.snapshots}
+    there = pair.vault.snapshots if pair.vault is not None else ()
+    found = next((snap for snap in reversed(there) if snap.guid in own), None)
+    if found is None:
+        raise ZvaultError(
+            f"{pair.source.name} has no snapshot in common with the vault",
+            "it was not backed up yet, or only a bookmark is left of what was",
+            "run the backup",
+        )
+    return own[found.guid], found

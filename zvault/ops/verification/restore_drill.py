@@ -1,0 +1,120 @@
+"""A restore drill: a dataset of the backup restored for real, compared with its source, timed, and destroyed again."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, replace
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.integrity.verification import DRILLED, Findings
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName
+from zvault.core.replication.lineage import Pair
+from zvault.core.replication.restore_order import Restoration, Stream
+from zvault.core.units import format_duration, format_rate, format_size
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.restore.compare import Comparison, GiveWay
+from zvault.ops.restore.datasets import Streams
+from zvault.ops.restore.plan import Work
+from zvault.ops.restore.snapshot_reader import kept_apart, reading
+from zvault.ops.vaults.vault import OpenVault
+from zvault.ops.verification.proofs import common
+from zvault.zfs import properties, scratch_datasets
+
+OWN = "zvault-drill-"
+"""What the names of the filesystems begin with that drills restore below."""
+
+
+@dataclass
+class Drill:
+    """One drill of one backup, with the datasets of both sides as they were listed."""
+
+    context: Context
+    vault: OpenVault
+    backup: Backup
+    sides: Sides
+    emit: Emit
+    found: Findings
+    give_way: GiveWay
+
+    async def execute(self) -> None:
+        """Restore the dataset whose last drill is the longest ago, and compare it. Raises what keeps it from it."""
+        await self.give_way()
+        pair = await self._whose_turn()
+        mine, its = common(pair)
+        assert pair.vault is not None  # noqa: S101 - it has the snapshot
+        source = self.context.clients.source_of(self.backup)
+        top = self._into().child(OWN + secrets.token_hex(4))
+        scratch = self.context.clients.source_at(None)
+        async with kept_apart(self.context, scratch.host, top):
+            await scratch_datasets.make_parent(scratch.host, top)
+            target = top.child("drill")
+            seconds, moved = await self._restore(pair, its, target)
+            self.emit("message", text=_timed(pair.source.name, target, moved, seconds))
+            back = Dataset(target, 0, pair.vault.type, encrypted=pair.vault.encrypted)
+            snapshot = replace(its, dataset=target)
+            guid = (await scratch.get(snapshot.name, "guid"))["guid"]
+            if guid != str(mine.guid):
+                raise ZvaultError(
+                    f"{snapshot.name} has another GUID than {mine.name}", f"{guid}, not {mine.guid}"
+                )
+            key = self.backup.verify.key
+            if back.encrypted and key is not None:
+                await scratch_datasets.load_key(scratch.host, target, f"file://{key}")
+            async with (
+                reading(self.context, source, pair.source, mine, theirs=True) as here,
+                reading(self.context, scratch, back, snapshot) as there,
+            ):
+                comparison = Comparison(
+                    pair.source.name, mine.guid, here, there, self.found, self.emit, self.give_way
+                )
+                await comparison.compare(0, 1.0, None, everything=True)
+        self.found.datasets += 1
+        if not self.found.differences:
+            done = {DRILLED: str(int(self.context.env.clock.time()))}
+            await properties.put(self.vault.zfs.host, pair.vault.name, done)
+
+    def _into(self) -> DatasetName:
+        backup = self.backup
+        if backup.verify.drill_into is not None:
+            return DatasetName(backup.verify.drill_into)
+        return backup.source.dataset if backup.source.host is None else DatasetName(self.vault.pool)
+
+    async def _whose_turn(self) -> Pair:
+        """The dataset whose last drill is the longest ago, of those within the budget. Raises NotFound."""
+        budget = self.backup.verify.budget
+        drilled: dict[str, int] = {}
+        for pair in self.sides.pairing.pairs:
+            if pair.vault is None or pair.vault.used > budget or not pair.vault.snapshots:
+                continue
+            known = await properties.local(self.vault.zfs.host, pair.vault.name, DRILLED)
+            drilled[pair.source.name] = int(known.get(DRILLED, "0"))
+        if not drilled:
+            raise NotFound(
+                f"no dataset of backup '{self.backup.name}' can be drilled",
+                f"each is larger than the budget of {format_size(budget)}, or not on the vault",
+                f"raise 'budget' in [backup.{self.backup.name}.verify]",
+            )
+        turn = min(drilled, key=lambda name: drilled[name])
+        return next(pair for pair in self.sides.pairing.pairs if pair.source.name == turn)
+
+    async def _restore(self, pair: Pair, snapshot: Snapshot, target: DatasetName) -> tuple[float, int]:
+        """Restore it; in how many seconds, and by how many bytes."""
+        assert pair.vault is not None  # noqa: S101
+        flags = ["large_blocks", "raw" if pair.vault.encrypted else "compress"]
+        size = await self.vault.zfs.lzc.send_space(snapshot.name, None, flags)
+        one = Stream(snapshot)
+        work = Work(Restoration(pair.vault, target, (one,)), (one,), (size,), "restore")
+        streams = Streams(self.context, self.vault, self.context.clients.source_at(None), self.emit, size)
+        began = time.monotonic()
+        await streams.carry_out(work)
+        return time.monotonic() - began, streams.done
+
+
+def _timed(name: str, target: str, moved: int, seconds: float) -> str:
+    rate = format_rate(moved / max(seconds, 0.001))
+    return f"drill: {name} came back as {target}: {format_size(moved)} in {format_duration(seconds)} ({rate})"

@@ -1,0 +1,83 @@
+"""The kernel's log as it is written (/dev/kmsg; Linux, Documentation/ABI/testing/dev-kmsg)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+KMSG = Path("/dev/kmsg")
+
+LONGEST = 8192
+"""Bytes: no record is longer; a shorter buffer would be refused one (kernel/printk/printk.c)."""
+
+QUIET = 0.5
+"""Seconds without a record after which what was being reported is over."""
+
+KERNEL = 8
+"""Priorities below this are the kernel's own: the facility is above the three lowest bits, and the kernel's is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record: its number, which counts from 0 in each boot, whether the kernel wrote it, and its text."""
+
+    number: int
+    kernel: bool
+    text: str
+
+
+def parse(raw: bytes) -> Record:
+    """Read ``6,339,5140900,-;text``; the lines after the first are properties. Raises ValueError."""
+    head, _, text = raw.decode("utf-8", errors="replace").partition(";")
+    words = head.split(",")
+    return Record(int(words[1]), int(words[0]) < KERNEL, text.partition("\n")[0])
+
+
+class KernelLog:
+    """The log, open. Reading never waits. Raises OSError where this may not be opened."""
+
+    def __init__(self) -> None:
+        self.fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def read(self) -> Iterator[Record]:
+        """All records there are now that were not read yet."""
+        while True:
+            try:
+                raw = os.read(self.fd, LONGEST)
+            except BlockingIOError:
+                return
+            except (
+                BrokenPipeError
+            ):  # some were overwritten before we came to them; go on with the oldest there is
+                continue
+            if not raw:
+                return
+            with contextlib.suppress(ValueError, IndexError):
+                yield parse(raw)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self.fd)
+
+
+async def follow(log: KernelLog, hear: Callable[[Record], None], quiet: Callable[[], None]) -> None:
+    """Pass on each record from now on, for ever; ``quiet`` when none has come for a moment after some have."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(log.fd, readable.set)
+    try:
+        while True:
+            await readable.wait()
+            while readable.is_set():
+                readable.clear()
+                for record in log.read():
+                    hear(record)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(readable.wait(), QUIET)
+            quiet()
+    finally:
+        loop.remove_reader(log.fd)

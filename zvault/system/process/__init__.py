@@ -1,0 +1,1 @@
+"""Child processes: every program that zvault starts is started here."""

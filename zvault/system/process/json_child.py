@@ -1,0 +1,92 @@
+"""A long-lived child process that answers questions: for calls into the kernel that must not run in the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zvault.core.errors import DeadlineExceeded, ToolFailed
+from zvault.system.process.output import last_lines, last_words, read_lines
+from zvault.system.process.runner import KILL_GRACE, describe_exit, put_down, spawn
+
+LONGEST_ANSWER = 64 << 20
+"""Bytes in one answer of a Conversation: a failure may name every snapshot of a large pool."""
+
+
+class Conversation:
+    """A child process that is asked in JSON, a line a request, and answers in kind."""
+
+    def __init__(self, argv: Sequence[str], process: asyncio.subprocess.Process) -> None:
+        self.argv = tuple(argv)
+        self._process = process
+        self._said = last_lines()
+        self._listening = asyncio.ensure_future(read_lines(process.stderr, self._said.append))
+
+    @classmethod
+    async def start(cls, argv: Sequence[str]) -> Conversation:
+        """Start the child. Raises ToolMissing."""
+        pipe = asyncio.subprocess.PIPE
+        return cls(argv, await spawn(argv, stdin=pipe, stdout=pipe, limit=LONGEST_ANSWER))
+
+    async def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        """Send one request and wait for its answer, as ``read`` does.
+
+        After a cancellation the child has to be closed: its answer may still come.
+        """
+        return await self._answer(json.dumps(request).encode() + b"\n", deadline)
+
+    async def read(self, deadline: float) -> dict[str, Any]:
+        """Wait for one line. Whatever this raises, the child was put down.
+
+        Raises DeadlineExceeded, or ToolFailed when the child has ended or cannot be understood.
+        """
+        return await self._answer(b"", deadline)
+
+    async def _answer(self, request: bytes, deadline: float) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None  # noqa: S101 - started with pipes
+        assert stdout is not None  # noqa: S101
+        try:
+            async with asyncio.timeout(deadline):
+                stdin.write(request)
+                await stdin.drain()
+                line = await stdout.readline()
+            answer = json.loads(line) if line else None
+        except TimeoutError:
+            raise await self._too_late(deadline) from None
+        except ConnectionError:
+            raise await self._ended() from None
+        except ValueError as error:  # no JSON, or a line longer than any answer
+            await put_down(self._process)
+            raise ToolFailed(f"{' '.join(self.argv[-2:])} cannot be understood", str(error)) from None
+        if not isinstance(answer, dict):
+            raise await self._ended()
+        return answer
+
+    async def _too_late(self, deadline: float) -> DeadlineExceeded:
+        await put_down(self._process)
+        return DeadlineExceeded(
+            f"{Path(self.argv[0]).name} did not answer within {deadline:g} s",
+            "the pool it works on may hang",
+            "look at 'zpool status' and the kernel log",
+        )
+
+    async def _ended(self) -> ToolFailed:
+        await asyncio.wait({self._listening}, timeout=KILL_GRACE)
+        await put_down(self._process)
+        code, said = self._process.returncode, last_words(self._said)
+        killed = [describe_exit(code)] if code is not None and code < 0 else []
+        return ToolFailed(
+            f"the helper '{' '.join(self.argv[-2:])}' ended",
+            ": ".join(filter(None, [*killed, said])) or "without a word",
+            "the next try starts it anew; 'journalctl -k' tells whether the kernel killed it",
+        )
+
+    async def close(self) -> None:
+        """End the child."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        await put_down(self._process)

@@ -1,0 +1,61 @@
+"""The lines that a child process says on a pipe, read as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+
+LONGEST_LINE = 4096
+"""Bytes kept of a line that does not end: its last ones."""
+
+KEPT = 50
+"""Lines that ``last_lines`` keeps."""
+
+_CHUNK = 1 << 16
+_NEWLINE, _NEWLINE_OR_RETURN = re.compile(rb"\n"), re.compile(rb"[\r\n]")
+
+
+def last_lines() -> deque[str]:
+    """Keeps the last of the lines that are appended to it."""
+    return deque(maxlen=KEPT)
+
+
+def last_words(lines: Iterable[str]) -> str:
+    """The last line that says something; "" where there is none."""
+    return next((line.strip() for line in reversed([*lines]) if line.strip()), "")
+
+
+async def read_lines(
+    pipe: asyncio.StreamReader | None,
+    hear: Callable[[str], None],
+    *,
+    redrawn: Callable[[str], None] | None = None,
+) -> None:
+    """Read a pipe to its end and pass on each line; unread, it would block the child one day.
+
+    With ``redrawn``, a carriage return ends a line as well, and a line that a tool draws after one, as mbuffer its
+    progress, is passed to ``redrawn`` as it stands, because it may never end. What comes last counts as a line, also
+    without an end.
+    """
+    assert pipe is not None  # noqa: S101 - the child was started with a pipe there
+    ends = _NEWLINE if redrawn is None else _NEWLINE_OR_RETURN
+    rest = b""
+    after_return = False
+    while chunk := await pipe.read(_CHUNK):
+        text = rest + chunk
+        *lines, rest = ends.split(text)
+        if lines:
+            after_return = text.rfind(b"\r") > text.rfind(b"\n")
+        rest = rest[-LONGEST_LINE:]
+        for line in lines:
+            hear(_decoded(line))
+        if rest and redrawn is not None and after_return:
+            redrawn(_decoded(rest))
+    if rest:
+        hear(_decoded(rest))
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode(errors="replace")

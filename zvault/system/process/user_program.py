@@ -1,0 +1,78 @@
+"""A program of the user's: every line it says is passed on, and when its time is up all it started goes with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+from zvault.core.errors import DeadlineExceeded
+from zvault.system.process.output import LONGEST_LINE, read_lines
+from zvault.system.process.runner import KILL_GRACE, put_down, spawn_session
+
+LOOK_EVERY = 0.05
+"""Seconds between looks at a program that runs: one it left behind may keep the pipe open after its end."""
+
+LAST_WORDS = 0.5
+"""Seconds after its end until all that it said has been read; what it left behind is not waited for."""
+
+
+async def attend(
+    argv: Sequence[str], *, env: Mapping[str, str], deadline: float, hear: Callable[[str], None]
+) -> int:
+    """Run a program to its end and return its exit status, negative for a signal.
+
+    ``env`` comes on top of the daemon's own environment; ``hear`` is told each line of stdout and stderr. After
+    ``deadline`` seconds, or when cancelled, it is ended with all of its process group: SIGTERM, then SIGKILL.
+    Raises ToolMissing, ToolFailed where it cannot be started, DeadlineExceeded.
+    """
+    process = await spawn_session(argv, env)
+    listening = asyncio.ensure_future(read_lines(process.stdout, lambda line: _tell(line, hear)))
+    try:
+        async with asyncio.timeout(deadline):
+            await _ended(process, listening)
+    except TimeoutError:
+        await _end_group(process, listening)
+        raise DeadlineExceeded(f"{argv[0]} did not end within {deadline:g} s", "it was killed") from None
+    except asyncio.CancelledError:
+        await _end_group(process, listening)
+        raise
+    finally:
+        await asyncio.wait({listening}, timeout=LAST_WORDS)
+        await put_down(process)  # closes the pipe, which ends the listening
+        await asyncio.wait({listening}, timeout=LAST_WORDS)
+        listening.cancel()
+    return process.returncode if process.returncode is not None else -1
+
+
+async def _ended(process: asyncio.subprocess.Process, listening: asyncio.Future[None]) -> None:
+    """Wait until a program has ended. Process.wait() would also wait for what it left behind with its pipe."""
+    while process.returncode is None:
+        if listening.done():
+            await asyncio.sleep(LOOK_EVERY / 5)
+        else:
+            await asyncio.wait({listening}, timeout=LOOK_EVERY)
+
+
+async def _end_group(process: asyncio.subprocess.Process, listening: asyncio.Future[None]) -> None:
+    """Ask all of the group to end, then make them."""
+    _signal_group(process, signal.SIGTERM)
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_GRACE):
+                await _ended(process, listening)
+                await asyncio.wait({listening})
+    finally:
+        _signal_group(process, signal.SIGKILL)
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _tell(line: str, hear: Callable[[str], None]) -> None:
+    if text := line.rstrip()[:LONGEST_LINE]:
+        hear(text)

@@ -1,0 +1,44 @@
+"""Who on this host uses a snapshot: mounts and processes, as /proc shows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PROC = Path("/proc")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def snapshot_users(name: str, proc: Path = PROC) -> list[str]:
+    """What uses the snapshot ``pool/data@snapname``, in words: where it is mounted, which ``zfs send`` reads it."""
+    return [*_mounts(name, proc), *_processes(name, proc)]
+
+
+def _mounts(name: str, proc: Path) -> Iterator[str]:
+    try:
+        lines = (proc / "self" / "mounts").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        source, point, *_ = line.split(" ")
+        if _plain(source) == name:
+            yield f"mounted at {_plain(point)}"
+
+
+def _plain(field: str) -> str:
+    """A field of proc_mounts(5), in which blanks stand in octal."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)
+
+
+def _processes(name: str, proc: Path) -> Iterator[str]:
+    """Processes that name it on their command line; a ``zfs send -I`` names only the ends of its range."""
+    for folder in proc.iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            argv = (folder / "cmdline").read_text(errors="surrogateescape").split("\0")[:-1]
+        except OSError:
+            continue  # it has ended
+        if argv[:1] and Path(argv[0]).name == "zfs" and name in argv[1:]:
+            yield f"'zfs {argv[1]}' reads it (process {folder.name})"

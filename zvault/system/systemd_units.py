@@ -1,0 +1,131 @@
+"""systemctl and journalctl for the units that device servers run in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zvault.core.errors import ToolFailed
+from zvault.system.process.runner import Result, Runner
+
+START_DEADLINE = 30.0
+STOP_DEADLINE = 60.0
+"""Longer than a unit's TimeoutStopSec: systemd kills it before zvault gives up."""
+SHOW_DEADLINE = 10.0
+TAIL = 5
+"""Lines."""
+
+_PROPERTIES = ("Id", "LoadState", "ActiveState", "Result", "MainPID")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """A unit as systemd sees it.
+
+    ``active`` is ActiveState (``active``, ``inactive``, ``failed``, ``activating``, ``deactivating``); ``result``
+    is ``success`` or why it failed; ``main_pid`` is 0 when it does not run.
+    """
+
+    unit: str
+    loaded: bool
+    active: str
+    result: str
+    main_pid: int
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return self.active == "active" and self.main_pid > 0
+
+
+def parse_show(text: str) -> list[UnitState]:
+    """The units in the output of ``systemctl show``, where blank lines part them."""
+    states = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "Id" in fields:
+            states.append(
+                UnitState(
+                    unit=fields["Id"],
+                    loaded=fields.get("LoadState") == "loaded",
+                    active=fields.get("ActiveState", "inactive"),
+                    result=fields.get("Result", ""),
+                    main_pid=int(fields.get("MainPID") or 0),
+                )
+            )
+    return states
+
+
+class Units:
+    """The service manager's units."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    async def start(self, unit: str) -> None:
+        """Start a unit; with Type=exec, until its program runs. Raises ToolFailed with systemd's words."""
+        result = await self.runner.run(
+            ["systemctl", "--quiet", "start", unit], deadline=START_DEADLINE, check=False
+        )
+        if result.returncode != 0:
+            raise _failed(f"the unit {unit} cannot be started", result, unit)
+
+    async def stop(self, unit: str, deadline: float = STOP_DEADLINE) -> None:
+        """Stop a unit and forget that it failed. It need not run. ``deadline`` is longer than its TimeoutStopSec."""
+        result = await self.runner.run(["systemctl", "--quiet", "stop", unit], deadline=deadline, check=False)
+        state = await self.state(unit)
+        if state.active == "failed":
+            await self.runner.run(["systemctl", "reset-failed", unit], deadline=SHOW_DEADLINE, check=False)
+        elif state.active != "inactive":
+            raise _failed(f"the unit {unit} cannot be stopped", result, unit)
+
+    async def state(self, unit: str) -> UnitState:
+        """One unit's state."""
+        return (await self.states([unit]))[unit]
+
+    async def states(self, units: Sequence[str]) -> dict[str, UnitState]:
+        """Several units' states in one call."""
+        if not units:
+            return {}
+        result = await self.runner.run(
+            ["systemctl", "show", f"--property={','.join(_PROPERTIES)}", "--", *units], deadline=SHOW_DEADLINE
+        )
+        found = {state.unit: state for state in parse_show(result.stdout)}
+        return {unit: found.get(unit, UnitState(unit, False, "inactive", "", 0)) for unit in units}
+
+    async def host_goes_down(self) -> bool:
+        """Whether the host is being shut down or rebooted: ``stopping``, see systemctl(1), is-system-running."""
+        result = await self.runner.run(
+            ["systemctl", "is-system-running"], deadline=SHOW_DEADLINE, check=False
+        )
+        return result.stdout.strip() == "stopping"
+
+    async def journal_tail(self, unit: str, *, since: float = 0.0) -> list[str]:
+        """The last TAIL lines that a unit's processes printed after ``since``, oldest first.
+
+        ``since`` is in seconds since the epoch. There are none where there is no journal.
+        """
+        # By unit and time: the identity of the start is lost for a process that ends before journald looks.
+        find = [f"--since=@{since:.6f}", f"--lines={TAIL}", f"_SYSTEMD_UNIT={unit}"]
+        await self.runner.run(["journalctl", "--sync"], deadline=SHOW_DEADLINE, check=False)
+        result = await self.runner.run(
+            ["journalctl", "--quiet", "--no-pager", "--output=cat", *find],
+            deadline=SHOW_DEADLINE,
+            check=False,
+        )
+        return [line for line in result.stdout.splitlines() if line.strip()]
+
+
+def in_scope(description: str, argv: Sequence[str]) -> list[str]:
+    """Argv that runs a program in a scope of its own: what it leaves behind outlives zvaultd, and shutdown."""
+    properties = ("DefaultDependencies=no", "IgnoreOnIsolate=yes", "SurviveFinalKillSignal=yes")
+    words = [word for one in properties for word in ("-p", one)]
+    head = ["systemd-run", "--scope", "--quiet", "--collect", "--slice=zvault.slice"]
+    return [*head, f"--description={description}", *words, "--", *argv]
+
+
+def _failed(what: str, result: Result, unit: str) -> ToolFailed:
+    lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+    return ToolFailed(
+        what, lines[0] if lines else "systemctl gave no reason", f"see 'systemctl status {unit}'"
+    )

@@ -1,0 +1,1 @@
+"""Pools: zpool, events, labels, module parameters, statistics."""

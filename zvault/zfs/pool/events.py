@@ -1,0 +1,111 @@
+"""OpenZFS's events (zpool-events(8)): what of them tells that a pool's storage stands still or gives errors.
+
+Asking for them takes no lock of a pool, so this goes on while one hangs (seen with 2.3.9).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from zvault.core.diagnosis.stalls import Kind, Sign
+from zvault.core.units import format_duration
+
+KINDS: Mapping[str, Kind] = {
+    "deadman": "deadman",
+    "delay": "delay",
+    "io_failure": "suspended",
+    "probe_failure": "probe_failure",
+    "io": "io",
+    "checksum": "checksum",
+    "data": "data",
+}
+"""The classes below ereport.fs.zfs that are signs."""
+
+PREFIX = "ereport.fs.zfs."
+NANO = 1e9
+
+_FIELD = re.compile(r"\s+(\w+) = (.*)")
+
+
+def follow_argv() -> list[str]:
+    """Every event since the module was loaded that the kernel still has, with its fields, and then each new one."""
+    return ["zpool", "events", "-Hvf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: its class, its number since the module was loaded, when it was (nanoseconds since the epoch)."""
+
+    kind: str
+    number: int
+    time: int
+    fields: Mapping[str, str]
+
+    def after(self, number: int | None, time: int) -> bool:
+        """Whether it is newer than one already seen. Numbers begin anew with the module, and clocks are set back."""
+        return self.time > time or (number is not None and self.number > number)
+
+
+@dataclass
+class EventReader:
+    """Puts events together from the lines of ``zpool events -v``: one of its own, then its fields, then none."""
+
+    _fields: dict[str, str] = field(default_factory=dict)
+
+    def feed(self, line: str) -> Event | None:
+        """Take in a line; the event when it is the last of one."""
+        if found := _FIELD.fullmatch(line):
+            # Fields of a field (the detector's) come first, and have the same names as some that count.
+            self._fields[found[1]] = found[2].strip()
+            return None
+        if line.strip():
+            return None
+        fields, self._fields = self._fields, {}
+        if "class" not in fields:
+            return None
+        return Event(
+            _text(fields["class"]), _number(fields.get("eid")) or 0, _time(fields.get("time", "")), fields
+        )
+
+
+def sign_of(event: Event) -> Sign | None:
+    """What an event is a sign of, None for all that happens in a healthy pool."""
+    kind = KINDS.get(event.kind.removeprefix(PREFIX)) if event.kind.startswith(PREFIX) else None
+    pool = _text(event.fields.get("pool", ""))
+    if kind is None or not pool:
+        return None
+    path = _text(event.fields.get("vdev_path", ""))
+    return Sign(kind, _told(kind, PurePosixPath(path).name or "its devices", event), pool=pool)
+
+
+def _told(kind: Kind, device: str, event: Event) -> str:
+    took = _number(event.fields.get("zio_delta"))
+    seconds = format_duration(took / NANO) if took else "a long time"
+    return {
+        "deadman": f"a request to {device} has not come back for longer than OpenZFS waits (deadman)",
+        "delay": f"a request to {device} took {seconds}",
+        "suspended": "its pool has suspended its I/O",
+        "probe_failure": f"{device} does not answer when OpenZFS asks it",
+        "io": f"{device} gave an error (errno {_number(event.fields.get('zio_err')) or 'unknown'})",
+        "checksum": f"{device} gave back other data than was written (checksum error)",
+        "data": "data is damaged and could not be read: 'zpool status -v' names it",
+    }[kind]
+
+
+def _text(word: str) -> str:
+    return word[1:-1] if len(word) > 1 and word[0] == word[-1] == '"' else word
+
+
+def _number(word: str | None) -> int | None:
+    """``0x1f`` or ``0x1f [NAMES]``."""
+    found = re.match(r"0x[0-9a-f]+|\d+", word or "")
+    return int(found[0], 0) if found else None
+
+
+def _time(words: str) -> int:
+    """``0xSECONDS 0xNANOSECONDS``."""
+    seconds, _, rest = words.partition(" ")
+    return (_number(seconds) or 0) * 1_000_000_000 + (_number(rest.strip()) or 0)

@@ -1,0 +1,248 @@
+"""Pools: make, import, look at, export. argv of ``zpool`` is built here."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from zvault.core.errors import Busy, DeviceGone, NotFound, PoolSuspended, Refused, ToolFailed, ZvaultError
+from zvault.system.process.runner import Result, ToolRunner
+from zvault.zfs.pool import hostid
+
+LOOK_DEADLINE = 30.0
+"""Seconds: what a pool's health is asked with; a suspended pool answers at once, a hung one never."""
+
+CHANGE_DEADLINE = 600.0
+"""Seconds for create, import and export: each waits for several txg syncs on a slow device."""
+
+
+BUSY_PATIENCE = 30.0
+"""Seconds to try an export again for while the pool is busy."""
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """One imported pool; sizes in bytes. ``health`` is zpoolconcepts(7)'s: ONLINE, DEGRADED, SUSPENDED…"""
+
+    name: str
+    guid: int
+    size: int
+    allocated: int
+    free: int
+    health: str
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing can be written to it before its devices are back and ``zpool clear`` is told so."""
+        return self.health in {"SUSPENDED", "UNAVAIL", "FAULTED"}
+
+
+class Exporting(Busy):
+    """A pool is on its way out, and whoever asks the kernel for it waits until it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vdev:
+    """A top-level vdev to be; several devices mirror each other."""
+
+    kind: Literal["data", "special"]
+    devices: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """As zpool-create(8) wants it, after the word for its kind."""
+        return ["mirror", *self.devices] if len(self.devices) > 1 else list(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class NewPool:
+    """A pool to be made: its vdevs, its own properties and its root dataset's."""
+
+    name: str
+    vdevs: Sequence[Vdev]
+    properties: Mapping[str, str]
+    dataset: Mapping[str, str]
+
+    def argv(self) -> list[str]:
+        """The command that makes it."""
+        argv = ["zpool", "create", "-o", "cachefile=none"]
+        for key, value in self.properties.items():
+            argv += ["-o", f"{key}={value}"]
+        for key, value in self.dataset.items():
+            argv += ["-O", f"{key}={value}"]
+        data = [word for vdev in self.vdevs if vdev.kind == "data" for word in vdev.words()]
+        special = [word for vdev in self.vdevs if vdev.kind == "special" for word in vdev.words()]
+        return [*argv, self.name, *data, *(["special", *special] if special else [])]
+
+
+class Zpool:
+    """The pools of one host, on which ``runner`` runs programs. ``proc`` is its procfs; None: it is another host."""
+
+    def __init__(self, runner: ToolRunner, proc: Path | None = None) -> None:
+        self.runner = runner
+        self.proc = proc
+
+    async def state(self, pool: str) -> PoolState | None:
+        """A pool's state, None when it is not imported. Raises Exporting while it is kept on its way out.
+
+        On this host the kernel is asked first, for two reasons seen with 2.3.9: ``zpool list`` calls a suspended pool
+        ONLINE while there is something to resilver, and it waits for an export that waits for a lost device.
+        """
+        kernel = None
+        if self.proc is not None:
+            kernel = await self.kernel_state(pool)
+            if kernel is None:
+                return None
+            if kernel != "ONLINE" and (process := exporting(pool, self.proc)) is not None:
+                raise _on_its_way_out(pool, process)
+        result = await self.runner.run(
+            ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health", pool],
+            deadline=LOOK_DEADLINE,
+            check=False,
+        )
+        if result.returncode != 0:
+            if "no such pool" in result.complaint() or "cannot open" in result.complaint():
+                return None
+            raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
+        name, guid, size, allocated, free, health = result.stdout.rstrip("\n").split("\t")
+        if not guid.isdigit():
+            return None  # "-": it was being exported, and is gone
+        health = "SUSPENDED" if kernel == "SUSPENDED" else health
+        return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
+
+    async def kernel_state(self, pool: str) -> str | None:
+        """What the kernel's statistics call it, which never waits for a pool; None where there is none of that name."""
+        file = f"{self.proc or PROC}/spl/kstat/zfs/{pool}/state"
+        result = await self.runner.run(["cat", file], deadline=LOOK_DEADLINE, check=False)
+        return result.stdout.strip() if result.returncode == 0 else None
+
+    async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
+        """Have the pool write out all it has, without a lock that others need. Raises PoolSuspended, ToolFailed."""
+        result = await self.runner.run(["zpool", "sync", pool], deadline=deadline, check=False)
+        if "suspended" in result.stderr:
+            raise suspended(pool)
+        if result.returncode != 0:
+            raise ToolFailed(f"the pool '{pool}' cannot be synced", result.complaint())
+
+    async def devices(self, pool: str) -> list[str]:
+        """The device paths of an imported pool's leaf vdevs, as ``zpool list -vHPL`` prints them."""
+        result = await self.runner.run(
+            ["zpool", "list", "-vHPL", "-o", "name", pool], deadline=LOOK_DEADLINE, check=False
+        )
+        words = [line.strip().split("\t")[0] for line in result.stdout.splitlines()]
+        return [word for word in words if word.startswith("/")]
+
+    async def import_(self, pool: str, devices: Sequence[str], *, force: bool = False) -> bool:
+        """Import a pool from these devices, unmounted and unremembered; False when it is not on them.
+
+        A pool that another host used last is refused with that host's name, unless by ``force``: only for one whose
+        last host is known to be shut out.
+        """
+        search = [word for device in devices for word in ("-d", device)]
+        result = await self.runner.run(
+            import_command(pool, search, force=force),
+            deadline=CHANGE_DEADLINE,
+            check=False,
+        )
+        if result.returncode == 0:
+            return True
+        if "no such pool" in result.stderr:
+            return False
+        raise _import_failure(pool, result)
+
+    async def create(self, new: NewPool) -> None:
+        """Make a pool. Never forced: zpool itself refuses a device that holds a filesystem or pool."""
+        result = await self.runner.run(new.argv(), deadline=CHANGE_DEADLINE, check=False)
+        if result.returncode != 0:
+            raise Refused(
+                f"cannot create the pool '{new.name}' on {', '.join(d for v in new.vdevs for d in v.devices)}",
+                _last_words(result),
+                "check the vault's profile and that the device is big enough and holds nothing",
+            )
+
+    async def export(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
+        """Export a pool; nothing when it is not imported. Raises Busy or PoolSuspended; never forced.
+
+        A pool that is busy is tried again for a while: a receive that was stopped still saves what it has, and
+        udev still looks at a volume that just appeared.
+        """
+        give_up = time.monotonic() + BUSY_PATIENCE
+        while True:
+            result = await self.runner.run(["zpool", "export", pool], deadline=deadline, check=False)
+            if result.returncode == 0 or "no such pool" in result.stderr:
+                return
+            if "busy" not in result.stderr or time.monotonic() > give_up:
+                break
+            await asyncio.sleep(1.0)
+        if "suspended" in result.stderr:
+            raise suspended(pool)
+        raise Busy(
+            f"cannot export the pool '{pool}'",
+            _last_words(result),
+            f"'zfs mount' and 'lsof' show what uses it; then 'zpool export {pool}'",
+        )
+
+    async def clear(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
+        """Open a pool's devices again and resume it. Raises ToolFailed, with the lost ones closed, if it cannot."""
+        await self.runner.run(["zpool", "clear", pool], deadline=deadline)
+
+
+def import_command(pool: str, search: Sequence[str], *, force: bool = False) -> list[str]:
+    """The command that imports a pool; ``search`` says where."""
+    return ["zpool", "import", *(["-f"] if force else []), "-N", "-o", "cachefile=none", *search, pool]
+
+
+def suspended(pool: str) -> PoolSuspended:
+    """The error for a pool whose I/O is suspended."""
+    return PoolSuspended(
+        f"the pool '{pool}' has suspended its I/O",
+        "its device failed or went away",
+        f"bring the device back, then 'zpool clear {pool}'",
+    )
+
+
+def exporting(pool: str, proc: Path) -> int | None:
+    """The process that exports a pool at this moment, whoever started it; None: nobody does."""
+    for file in proc.glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")[:-1]
+        except OSError:
+            continue
+        if words[:2] == [b"zpool", b"export"] and pool.encode() in words[2:]:
+            return int(file.parent.name)
+    return None
+
+
+def _on_its_way_out(pool: str, process: int) -> Exporting:
+    return Exporting(
+        f"the pool '{pool}' is being exported",
+        f"process {process} has not come to an end yet",
+        "if its storage is lost it waits for that in the kernel, and so does every other command that asks for the"
+        " pool: bring the storage back; where that does not help, only a reboot does",
+    )
+
+
+def _int(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _last_words(result: Result) -> str:
+    return " ".join(line.strip() for line in result.stderr.strip().splitlines()[:3]) or result.complaint()
+
+
+def _import_failure(pool: str, result: Result) -> ZvaultError:
+    said = _last_words(result)
+    if (elsewhere := hostid.refusal(pool, result.stderr)) is not None:
+        return elsewhere
+    if "already exists" in said:
+        return NotFound(f"another pool named '{pool}' is imported", said, "rename one of the two")
+    if "one or more devices is currently unavailable" in said or "I/O error" in said:
+        return DeviceGone(
+            f"the pool '{pool}' cannot be imported", said, "look at the device and the kernel log"
+        )
+    return ToolFailed(f"cannot import the pool '{pool}'", said, "'zpool import' shows the pool's own words")

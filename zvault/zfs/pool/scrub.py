@@ -1,0 +1,170 @@
+"""Scrubs of a pool: begin, pause, go on, stop, and how far one is. argv of ``zpool scrub`` and ``status`` is here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.policy.scrub import Scan, ScanState
+from zvault.system.process.runner import Result, ToolRunner
+from zvault.zfs.pool.pool import LOOK_DEADLINE, suspended
+
+ACT_DEADLINE = 120.0
+"""Seconds: each waits for a txg sync of a slow device."""
+
+LIST_DEADLINE = 600.0
+"""Seconds to name what is damaged: each name is looked up in the pool."""
+
+ERROR_SCRUB_DEADLINE = 6 * 3600.0
+"""Seconds for an error scrub, which reads the blocks that are on the list of errors, and nothing else."""
+
+SCRUBBED = "org.zvault:scrubbed"
+"""User property of a pool (OpenZFS 2.2): when its last whole scrub ended, in seconds since the epoch. ``zpool status``
+forgets it as soon as another begins."""
+
+HELD = "org.zvault:scrub-held"
+"""User property of a pool: ``on`` while somebody has put off its scrubs by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What ZFS knows of a pool: its newest scrub, and how many errors it has on its list.
+
+    ``last`` is when the last whole scrub ended (seconds since the epoch), ``held`` whether scrubs were put off by hand.
+    """
+
+    scan: Scan
+    errors: int
+    last: float | None = None
+    held: bool = False
+
+
+class Scrubber:
+    """The scrubs of the pools of one host."""
+
+    def __init__(self, runner: ToolRunner) -> None:
+        self.runner = runner
+
+    async def health(self, pool: str, now: float) -> Health:
+        """How a pool is; ``now`` is for the rate. Raises NotFound, ToolFailed."""
+        argv = ["zpool", "status", "-j", "--json-int", pool]
+        document = _pool(pool, await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False))
+        scan = parse_scan(document.get("scan_stats") or {}, now)
+        marks = await self._marks(pool)
+        known = [float(marks[SCRUBBED])] if marks.get(SCRUBBED, "-").isdecimal() else []
+        if scan.state == "finished" and not scan.resilver and scan.ended is not None:
+            known.append(scan.ended)
+        errors = int(document.get("error_count") or 0)
+        return Health(scan, errors, max(known, default=None), marks.get(HELD) == "on")
+
+    async def _marks(self, pool: str) -> dict[str, str]:
+        """The user properties that zvault gave the pool; none where it has none, or is too old to have any."""
+        result = await self.runner.run(
+            ["zpool", "get", "-Hp", "-o", "property,value", f"{SCRUBBED},{HELD}", pool],
+            deadline=LOOK_DEADLINE,
+            check=False,
+        )
+        return dict(line.split("\t", 1) for line in result.stdout.splitlines() if "\t" in line)
+
+    async def errors(self, pool: str) -> list[str]:
+        """What is damaged, in ZFS's own names. Raises NotFound, ToolFailed.
+
+        None where one is in an encrypted dataset without its key: 2.3.9 says "permission denied" for all of them.
+        """
+        argv = ["zpool", "status", "-v", "-j", "--json-int", pool]
+        document = _pool(pool, await self.runner.run(argv, deadline=LIST_DEADLINE, check=False))
+        names = document.get("errlist")
+        return [str(name) for name in names] if isinstance(names, list) else []
+
+    async def start(self, pool: str) -> None:
+        """Begin a scrub, or go on with a paused one; nothing where one is going. Raises PoolSuspended, ToolFailed."""
+        await self._act("begin", pool, "scrub", fine=("currently scrubbing", "scrub already in progress"))
+
+    async def pause(self, pool: str) -> None:
+        """Pause a scrub, which stays paused when the pool is exported; nothing where none is going."""
+        await self._act("pause", pool, "scrub", "-p", fine=("there is no active scrub", "is paused"))
+
+    async def stop(self, pool: str) -> None:
+        """Stop a scrub for good; nothing where none has begun."""
+        await self._act("stop", pool, "scrub", "-s", fine=("there is no active scrub",))
+
+    async def error_scrub(self, pool: str) -> None:
+        """Read again what is on the list of errors, and wait for it: what is well now comes off the list."""
+        await self._act(
+            "look again at the errors of", pool, "scrub", "-e", "-w", deadline=ERROR_SCRUB_DEADLINE
+        )
+
+    async def mark(self, pool: str, key: str, value: str) -> None:
+        """Put a user property of zvault's on the pool; the empty value takes it off."""
+        await self.runner.run(["zpool", "set", f"{key}={value}", pool], deadline=ACT_DEADLINE, check=False)
+
+    async def _act(
+        self, what: str, pool: str, *argv: str, fine: tuple[str, ...] = (), deadline: float = ACT_DEADLINE
+    ) -> None:
+        result = await self.runner.run(["zpool", *argv, pool], deadline=deadline, check=False)
+        if result.returncode == 0 or any(words in result.stderr for words in fine):
+            return
+        if "suspended" in result.stderr:
+            raise suspended(pool)
+        raise ToolFailed(
+            f"cannot {what} a scrub of '{pool}'" if argv[-1] != "-w" else f"cannot {what} '{pool}'",
+            result.complaint(),
+            f"'zpool status {pool}' shows what it is at",
+        )
+
+
+_STATES: Mapping[str, ScanState] = {"SCANNING": "scanning", "FINISHED": "finished", "CANCELED": "canceled"}
+
+
+def parse_scan(stats: Mapping[str, Any], now: float) -> Scan:
+    """``scan_stats`` of ``zpool status -j --json-int``. What is done is what was read (issued), not only found."""
+    state = _STATES.get(str(stats.get("state")), "none")
+    if state == "none":
+        return Scan()
+    total = _number(stats, "to_examine") - _number(stats, "skipped")
+    done = _number(stats, "issued")
+    paused = _number(stats, "scrub_pause")
+    if state == "scanning" and paused:
+        state = "paused"
+    spent = now - _number(stats, "pass_start") - _number(stats, "scrub_spent_paused")
+    passed = _number(stats, "issued_bytes_per_scan")
+    return Scan(
+        state,
+        started=_time(stats, "start_time"),
+        ended=_time(stats, "end_time") if state in {"finished", "canceled"} else None,
+        total=max(total, 0),
+        done=done,
+        rate=passed / spent if state == "scanning" and spent > 0 and passed else None,
+        errors=_number(stats, "errors"),
+        resilver=stats.get("function") not in {"SCRUB", "ERRORSCRUB"},
+    )
+
+
+def _number(stats: Mapping[str, Any], key: str) -> int:
+    """A figure; what is not there, or is written as ``-``, is nothing."""
+    value = str(stats.get(key))
+    return int(value) if value.isdecimal() else 0
+
+
+def _time(stats: Mapping[str, Any], key: str) -> float | None:
+    return float(_number(stats, key)) or None
+
+
+def _pool(pool: str, result: Result) -> dict[str, Any]:
+    """The pool's part of the document."""
+    if result.returncode != 0:
+        if "no such pool" in result.stderr or "cannot open" in result.stderr:
+            raise NotFound(f"the pool '{pool}' is not imported", result.complaint())
+        raise ToolFailed(
+            f"cannot look at the pool '{pool}'",
+            result.complaint(),
+            "scrubs need OpenZFS 2.3 on the vault's host",
+        )
+    try:
+        found: dict[str, Any] = json.loads(result.stdout)["pools"][pool]
+    except (ValueError, KeyError) as error:
+        raise ToolFailed(f"cannot make out what 'zpool status -j {pool}' prints", str(error)) from None
+    return found

@@ -1,0 +1,144 @@
+"""OpenZFS's counters of a pool: requests by size, its queues, its transaction groups. argv and parsing; kstats.
+
+A pool that is suspended or hangs may not answer: whoever runs these gives them a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from zvault.core.diagnosis.observations import Group, Queue
+
+KSTAT = Path("/proc/spl/kstat/zfs")
+
+GROUP_COLUMNS = 12
+"""Of the kstat txgs: number, birth, state, ndirty, nread, nwritten, reads, writes, then the times that it was open, in
+quiescence, waiting, and in sync (module/zfs/spa_stats.c)."""
+
+QUEUES = 14
+"""Columns of ``zpool iostat -q``: pending and active of each of seven queues, at the end of a line."""
+
+ASYNC_WRITE = 6
+"""Where the asynchronous writes begin among them: after synchronous reads and writes, and asynchronous reads."""
+
+NANO = 1e9
+
+
+def queue_argv(pool: str, every: float, times: int) -> list[str]:
+    """``zpool iostat`` of waits and queues of each device, ``times`` times over ``every`` seconds."""
+    return ["zpool", "iostat", "-HpvLPlqy", pool, f"{every:g}", str(times)]
+
+
+def requests_argv(pool: str) -> list[str]:
+    """``zpool iostat`` of all requests since the import, by size."""
+    return ["zpool", "iostat", "-Hpr", pool]
+
+
+def groups_argv(pool: str) -> list[str]:
+    """The kstat of a pool's latest transaction groups; how many is zfs_txg_history."""
+    return ["cat", str(KSTAT / pool / "txgs")]
+
+
+def writers_argv() -> list[str]:
+    """The kstat of what writers of all pools had to wait for."""
+    return ["cat", str(KSTAT / "dmu_tx")]
+
+
+def parse_writers(text: str) -> dict[str, int]:
+    """Its counts by name, such as ``dmu_tx_memory_reserve``."""
+    lines = [line.split() for line in text.splitlines()]
+    return {words[0]: int(words[2]) for words in lines if len(words) == 3 and words[2].isdecimal()}
+
+
+def parse_queue(text: str) -> Queue | None:
+    """The device with most writes under way or waiting, on average over all lines; None where there is none."""
+    found: dict[str, list[list[str]]] = {}
+    for line in text.splitlines():
+        words = line.split("\t")
+        if len(words) > QUEUES + 10 and words[0].strip().startswith("/"):
+            found.setdefault(words[0].strip(), []).append(words)
+    queues = [_queue(rows) for rows in found.values()]
+    return max(queues, key=lambda one: one.pending + one.active, default=None)
+
+
+def _queue(rows: Sequence[Sequence[str]]) -> Queue:
+    at = -QUEUES + ASYNC_WRITE
+    return Queue(
+        sum(_number(row[at]) for row in rows) / len(rows),
+        sum(_number(row[at + 1]) for row in rows) / len(rows),
+        # After name, alloc, free, operations and bandwidth of reads and writes: read and write of each wait.
+        _seconds([row[8] for row in rows]),
+        _seconds([row[10] for row in rows]),
+    )
+
+
+def _number(word: str) -> int:
+    return int(word) if word.isdecimal() else 0
+
+
+def _seconds(words: Sequence[str]) -> float | None:
+    known = [int(word) for word in words if word.isdecimal()]
+    return sum(known) / len(known) / NANO if known else None
+
+
+Sizes = Mapping[int, int]
+"""Write requests by size: bytes of the smallest in a row, and how many."""
+
+_WRITES = (3, 4, 7, 8)
+"""Columns of ``zpool iostat -r``: synchronous writes, alone and merged, and asynchronous ones."""
+
+
+def parse_requests(text: str) -> Sizes:
+    """How many writes of each size there were since the import."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split("\t")
+        if len(words) > max(_WRITES) and words[0].isdecimal():
+            found[int(words[0])] = sum(_number(words[column]) for column in _WRITES)
+    return found
+
+
+def bytes_written(before: Sizes, after: Sizes) -> int:
+    """Bytes in the requests between two looks; a little less than they were, since sizes are rounded down."""
+    return sum(size * count for size, count in _between(before, after).items())
+
+
+def request_size(before: Sizes, after: Sizes) -> float | None:
+    """The size of the request that a byte came in, on average, between two looks; None without any."""
+    moved = bytes_written(before, after)
+    squares = sum(size * size * count for size, count in _between(before, after).items())
+    return squares / moved if moved else None
+
+
+def _between(before: Sizes, after: Sizes) -> Sizes:
+    return {size: max(0, count - before.get(size, 0)) for size, count in after.items()}
+
+
+def parse_groups(text: str, since: int = 0) -> tuple[dict[int, Group], int]:
+    """The groups after ``since`` that were written out, by number, and the newest of them."""
+    lines = [line.split() for line in text.splitlines()]
+    header = next((i for i, words in enumerate(lines) if words[:2] == ["txg", "birth"]), None)
+    if header is None:
+        return {}, since
+    names = lines[header]
+    rows = [
+        dict(zip(names, words, strict=False)) for words in lines[header + 1 :] if len(words) == len(names)
+    ]
+    ended = {int(row["txg"]): _group(row) for row in rows if row["state"] == "C" and int(row["txg"]) > since}
+    return ended, max(ended, default=since)
+
+
+def parse_syncing(text: str, now: int) -> tuple[int, float] | None:
+    """The oldest group that is being written out and the seconds that has taken; None where none is.
+
+    ``now`` are nanoseconds since boot, as births are. A group's times are those of what it has behind it.
+    """
+    lines = [line.split() for line in text.splitlines()]
+    rows = [words for words in lines if len(words) == GROUP_COLUMNS and words[2] == "S"]
+    begun = {int(row[0]): int(row[1]) + sum(int(word) for word in row[-4:-1]) for row in rows}
+    return (oldest := min(begun), (now - begun[oldest]) / NANO) if begun else None
+
+
+def _group(row: Mapping[str, str]) -> Group:
+    return Group(int(row["nwritten"]), int(row["otime"]) / NANO, int(row["stime"]) / NANO)

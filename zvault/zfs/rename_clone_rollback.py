@@ -1,0 +1,84 @@
+"""The zfs commands that give a vault's datasets other names, another history, or back an older state of theirs."""
+
+from __future__ import annotations
+
+from zvault.core.errors import Busy, Conflict, ToolFailed
+from zvault.core.names import DatasetName
+from zvault.zfs.host import Host
+
+DEADLINE = 600.0
+"""Seconds: each waits for a txg sync, and a rollback frees what it gives up."""
+
+
+async def rename(host: Host, old: str, new: str) -> None:
+    """Rename a dataset with all below it; nothing is mounted for it. Raises Busy or ToolFailed."""
+    await _zfs(host, f"rename '{old}'", "rename", "-u", old, new)
+
+
+async def unmount(host: Host, dataset: str) -> None:
+    """Unmount one filesystem; that it is not mounted is no error. Raises ToolFailed."""
+    result = await host.run(["zfs", "unmount", dataset], deadline=DEADLINE, check=False)
+    if result.returncode != 0 and "not currently mounted" not in result.stderr:
+        raise ToolFailed(f"cannot unmount '{dataset}'", result.complaint())
+
+
+async def rollback(host: Host, snapshot: str) -> None:
+    """Roll a dataset back, giving up its newer snapshots. Raises Conflict where clones need those, or as ``_whole``."""
+    await _whole(host, snapshot)
+    await _zfs(host, f"roll back to '{snapshot}'", "rollback", "-r", snapshot)
+
+
+async def clone(host: Host, snapshot: str, new: str, kind: str) -> None:
+    """Clone a snapshot on a vault: never mounted, never written to. Raises Conflict as ``_whole``, or ToolFailed."""
+    await _whole(host, snapshot)
+    own = ("volmode=none",) if kind == "volume" else ("canmount=noauto",)
+    options = [word for value in ("readonly=on", *own) for word in ("-o", value)]
+    await _zfs(host, f"clone '{snapshot}'", "clone", *options, snapshot, new)
+
+
+async def promote(host: Host, dataset: str) -> None:
+    """Let a clone own the snapshots up to its origin. Raises Busy or ToolFailed."""
+    await _zfs(host, f"promote '{dataset}'", "promote", dataset)
+
+
+async def beside(host: Host, dataset: DatasetName, ending: str) -> list[DatasetName]:
+    """The datasets beside one whose names are its own, going on with ``ending``; they need not exist, nor it."""
+    if dataset.parent is None:
+        return []
+    result = await host.run(
+        ["zfs", "list", "-H", "-d1", "-t", "filesystem,volume", "-o", "name", dataset.parent],
+        deadline=DEADLINE,
+        check=False,
+    )
+    start = dataset.suffixed(ending)
+    return [DatasetName(name) for name in result.stdout.splitlines() if name.startswith(start)]
+
+
+async def _whole(host: Host, snapshot: str) -> None:
+    """Raises Conflict where a filesystem made of a snapshot would be marked as inconsistent, as that is.
+
+    OpenZFS destroys such filesystems when a pool is imported (dsl_destroy_inconsistent). A corrective receive leaves
+    snapshots so, by which zvault heals nothing, but others may have (docs/explanation/damage-and-healing.md).
+    """
+    argv = ["zfs", "get", "-Hpo", "value", "inconsistent", snapshot]
+    found = await host.run(argv, deadline=DEADLINE, check=False)
+    if found.stdout.strip() == "1":
+        raise Conflict(
+            f"'{snapshot}' cannot be made a filesystem of",
+            "it is marked as inconsistent, as 'zfs receive -c' leaves it, and OpenZFS would destroy that with the next"
+            " import",
+            "'zfs rename' the vault's dataset, and the next run sends in full",
+        )
+
+
+async def _zfs(host: Host, what: str, *argv: str) -> None:
+    result = await host.run(["zfs", *argv], deadline=DEADLINE, check=False)
+    if result.returncode == 0:
+        return
+    # A rollback goes on with a list of clones, and how to destroy them.
+    why = (result.stderr.strip().splitlines() or [result.complaint()])[0]
+    if "is busy" in why:
+        raise Busy(f"cannot {what}", why, "'zfs holds' and 'zfs mount' show what uses it")
+    if "clones" in why:
+        raise Conflict(f"cannot {what}", why, "'zfs promote' makes a clone independent of it")
+    raise ToolFailed(f"cannot {what}", why)

@@ -1,0 +1,1 @@
+"""What healing needs of ZFS: the error log, stream records, writing blocks."""

@@ -1,0 +1,210 @@
+"""Damaged blocks put right below their pool: their bytes are picked out of a stream, and written where they lie.
+
+What is written has the very checksum that the pool's block pointer has, and is written only over bytes that have not;
+so nothing that is sound is touched. Nobody may have the pool imported meanwhile: a device that is in use cannot be
+opened here (O_EXCL, open(2)).
+
+It runs as a program of its own: ``python -m zvault.zfs.repair.block_writer look FOLDER`` prints which blocks are
+sound where they lie; ``pick FOLDER`` reads a stream from its input and leaves in FOLDER what is wanted of it;
+``put FOLDER`` writes that to
+the devices, and prints what became of each block.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from pydantic import TypeAdapter
+
+from zvault.core.integrity.block_pointer import BlockPointer
+from zvault.zfs.repair.stream_records import BadStream, written
+
+LABELS = 4 << 20
+"""Bytes in front of a vdev's first block: two labels and the boot block (VDEV_LABEL_START_SIZE, vdev_impl.h)."""
+
+Result = Literal["written", "sound", "lost"]
+"""``sound``: what lies there was right already; ``lost``: the device would not take it, or not keep it."""
+
+_NAME = "task.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One block of an object (``offset`` in bytes), and where the pool has it."""
+
+    number: int
+    offset: int
+    pointer: BlockPointer
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The pieces that are wanted, and the block devices of each top-level vdev: every one of them has all its bytes."""
+
+    pieces: list[Piece]
+    vdevs: dict[int, list[str]]
+
+
+_TASKS = TypeAdapter(Task)
+
+
+class Folder:
+    """Where pieces are gathered, for root alone, and for one healing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, task: Task) -> None:
+        """Say what is to be done."""
+        (self.path / _NAME).write_bytes(_TASKS.dump_json(task))
+
+    def task(self) -> Task:
+        """Read it back. Raises OSError, ValueError."""
+        return _TASKS.validate_json((self.path / _NAME).read_bytes())
+
+    def keep(self, piece: Piece, data: bytes) -> None:
+        """Keep a piece's bytes: all of them or none, whenever this is put down."""
+        file = self._file(piece)
+        fresh = file.with_suffix(".new")
+        fresh.write_bytes(data)
+        fresh.replace(file)
+
+    def has(self, piece: Piece) -> bool:
+        """Whether it was found."""
+        return self._file(piece).exists()
+
+    def bytes_of(self, piece: Piece) -> bytes:
+        """A piece that was found."""
+        return self._file(piece).read_bytes()
+
+    def _file(self, piece: Piece) -> Path:
+        # No two blocks of a pool have the same place.
+        first = piece.pointer.dvas[0]
+        return self.path / f"{first.vdev}-{first.offset:x}"
+
+
+def look_argv(folder: Path) -> list[str]:
+    """The program that only looks; it prints a list with true for each piece that is sound."""
+    return [sys.executable, "-P", "-m", "zvault.zfs.repair.block_writer", "look", str(folder)]
+
+
+def pick_argv(folder: Path) -> list[str]:
+    """The program, as the last stage of a stream."""
+    return [sys.executable, "-P", "-m", "zvault.zfs.repair.block_writer", "pick", str(folder)]
+
+
+def put_argv(folder: Path) -> list[str]:
+    """The program that writes; it prints a list with the result of each piece."""
+    return [sys.executable, "-P", "-m", "zvault.zfs.repair.block_writer", "put", str(folder)]
+
+
+def look(folder: Folder) -> list[bool]:
+    """Which pieces have their bytes everywhere, on the devices themselves; a pool may be on them. Raises OSError."""
+    task = folder.task()
+    with _opened(task.vdevs, os.O_RDONLY) as files:
+        return [not _wrong(piece, _places(piece.pointer, task.vdevs, files)) for piece in task.pieces]
+
+
+def pick(stream: BinaryIO, folder: Folder) -> None:
+    """Keep what a stream has of the wanted pieces; ends when all are found. Raises BadStream."""
+    wanted: dict[tuple[int, int], list[Piece]] = defaultdict(list)
+    for piece in folder.task().pieces:
+        if not folder.has(piece):
+            wanted[piece.number, piece.offset].append(piece)
+    for one in written(stream, set(wanted)):
+        place = wanted[one.number, one.offset]
+        for piece in list(place):
+            data = piece.pointer.padded(one.data)
+            if one.logical == piece.pointer.logical and piece.pointer.fits(data):
+                folder.keep(piece, data)
+                place.remove(piece)
+        if not any(wanted.values()):
+            return
+
+
+def put(folder: Folder) -> list[Result]:
+    """Write every piece of the task, wherever its bytes are not right. Raises OSError."""
+    task = folder.task()
+    with _opened(task.vdevs, os.O_RDWR | os.O_EXCL) as files:
+        return [
+            _put(piece, folder.bytes_of(piece), _places(piece.pointer, task.vdevs, files))
+            for piece in task.pieces
+        ]
+
+
+@contextmanager
+def _opened(vdevs: Mapping[int, Sequence[str]], flags: int) -> Iterator[dict[str, int]]:
+    files: dict[str, int] = {}
+    try:
+        for path in {path for paths in vdevs.values() for path in paths}:
+            files[path] = os.open(path, flags | os.O_CLOEXEC)
+        yield files
+    finally:
+        for fd in files.values():
+            os.close(fd)
+
+
+def _places(
+    pointer: BlockPointer, vdevs: Mapping[int, Sequence[str]], files: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Where all copies of a block are: open files, and offsets in them. Raises ValueError."""
+    for dva in pointer.dvas:
+        if dva.vdev not in vdevs:
+            raise ValueError(f"a block is on vdev {dva.vdev}, which none of the devices is of")
+    return [(files[path], LABELS + dva.offset) for dva in pointer.dvas for path in vdevs[dva.vdev]]
+
+
+def _put(piece: Piece, data: bytes, places: Sequence[tuple[int, int]]) -> Result:
+    if not piece.pointer.fits(data):
+        raise ValueError("the bytes to write do not have the block's checksum")
+    wrong = _wrong(piece, places)
+    if not wrong:
+        return "sound"
+    try:
+        for fd, at in wrong:
+            os.pwrite(fd, data, at)
+            os.fsync(fd)
+    except OSError:
+        return "lost"  # the others may do
+    return "written" if all(_read(*place, len(data)) == data for place in wrong) else "lost"
+
+
+def _wrong(piece: Piece, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where its bytes are not."""
+    pointer = piece.pointer
+    return [place for place in places if not pointer.fits(_read(*place, pointer.physical))]
+
+
+def _read(fd: int, at: int, size: int) -> bytes:
+    """What the device has, not the page cache."""
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        return os.pread(fd, size, at)
+    except OSError:
+        return b""  # as good as wrong: to write a sector may make it readable again
+
+
+def main(argv: Sequence[str]) -> int:
+    """See above."""
+    verb, folder = argv[0], Folder(Path(argv[1]))
+    try:
+        if verb == "pick":
+            pick(sys.stdin.buffer, folder)
+        else:
+            print(json.dumps(look(folder) if verb == "look" else put(folder)))  # noqa: T201 - this program's answer
+    except (BadStream, OSError, ValueError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - whoever runs it tells
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
