@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from zvault.config.fields import Text
-from zvault.config.introspection import Shape, field_shape
+from zvault.config.introspection import FieldShape, field_shape
 from zvault.config.profile import Profile
 from zvault.config.schema import Config
 from zvault.config.toml_lines import literal
@@ -88,7 +88,7 @@ def render(found: list[Section], kinds: dict[str, Text]) -> str:
     return text
 
 
-def header(prefix: str, key: str, shape: Shape) -> str:
+def header(prefix: str, key: str, shape: FieldShape) -> str:
     """The TOML header of a table within another: ``[[vault.NAME.device]]``."""
     path = f"{prefix.strip('[]')}.{key}".lstrip(".") + (".NAME" if shape.form == "named" else "")
     return f"[[{path}]]" if shape.form == "list" else f"[{path}]"

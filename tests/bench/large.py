@@ -21,7 +21,7 @@ import numpy as np
 from zvault.blockstore.attach import attach
 from zvault.blockstore.checkpoint import _MapWriter
 from zvault.blockstore.format import BLOCK, SLOT, SLOTS, TABLE
-from zvault.blockstore.map.map_part import PART, RUNS, Part
+from zvault.blockstore.map.map_part import PART, RUNS, MapPart
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
 from zvault.object_store.interface import ObjectStore
@@ -46,8 +46,8 @@ def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
         runs["less"] = RECORD - 1
         place = order[part * per_part : (part + 1) * per_part]
         runs["segment"], runs["slot"] = place // per_segment + 1, place % per_segment * RECORD
-        engine.blocks.stage(part, Part(runs))
-        writer.part(part, Part(runs).as_bytes())
+        engine.blocks.stage(part, MapPart(runs))
+        writer.part(part, MapPart(runs).as_bytes())
     writer.flush()
     root.parts[:] = np.tile(root.parts[:PARTS_A_TIB], tib)
     segments = len(order) // per_segment * tib
@@ -57,7 +57,7 @@ def make(store: ObjectStore, prefix: str, tib: int, journal: Path) -> int:
     usage.size[1 : segments + 1] = SLOTS * SLOT + per_segment * TABLE.itemsize
     usage.changed = set(range(segments // 8192 + 1))
     root.applied = segments
-    engine.log.begin(engine.tenure.epoch.number, segments, 0)
+    engine.log.begin(engine.fence.epoch.number, segments, 0)
     engine.checkpoint()
     engine.close()
     return sum(found.size for found in store.list(f"{prefix}/"))

@@ -158,10 +158,10 @@ def wrap() -> None:
     from zvault.daemon.history import History
     from zvault.daemon.runs import Runs
     from zvault.system import logind, tasks
-    from zvault.system.process.json_child import Conversation
+    from zvault.system.process.json_child import JsonChild
     from zvault.system.state_files import LeaseStore
 
-    Conversation.ask = asking(Conversation.ask)
+    JsonChild.ask = asking(JsonChild.ask)
     LeaseStore.put = before(lambda _, name, data: f"lease put {name}", LeaseStore.put)
     LeaseStore.drop = before(lambda _, name: f"lease drop {name}", LeaseStore.drop)
     History.begin = before(lambda *_: "history begin", History.begin)

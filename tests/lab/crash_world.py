@@ -157,7 +157,9 @@ def history(limit: int = 5) -> list[dict[str, Any]]:
 def run_of(run: str, *, seconds: float = 240) -> dict[str, Any]:
     """A run, when it has ended."""
     return eventually(
-        f"run {run} to end",
+        lambda: (
+            f"run {run} to end\n{world.journal()}\n{sh('ps', '-eo', 'pid,ppid,stat,wchan:20,etimes,args')}"
+        ),
         lambda: next((one for one in history() if one["id"] == run and one["ended"]), None),
         seconds=seconds,
         every=0.1,

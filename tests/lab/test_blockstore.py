@@ -27,7 +27,7 @@ from zvault.blockstore.attach import attach
 from zvault.blockstore.garbage import SLACK
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
-from zvault.object_store.metered import Counted
+from zvault.object_store.metered import MeteredStore
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 
@@ -194,7 +194,7 @@ def write_until_it_fails(device: Direct, chance: random.Random, wrote: dict[int,
 def test_churn_is_collected_and_costs_few_requests(bucket: Bucket) -> None:
     """Without a kernel and NBD, which change nothing here and take most of the time."""
     os.environ |= {"AWS_ACCESS_KEY_ID": bucket.s3.access_key, "AWS_SECRET_ACCESS_KEY": bucket.s3.secret_key}
-    counted = Counted(S3Store(S3Settings(BUCKET, bucket.s3.endpoint, region="default")))
+    counted = MeteredStore(S3Store(S3Settings(BUCKET, bucket.s3.endpoint, region="default")))
     create(counted, "churn", 8 << 30)
     options = Options(
         FOLDER / "churn-journal", journal_size=64 * MIB, checkpoint_segments=8, idle=0.5, collect_rate=1e9

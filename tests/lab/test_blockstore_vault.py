@@ -35,7 +35,7 @@ from world import (
     tree_hashes,
 )
 
-from zvault.devices.s3_lease.lease import Place, Store
+from zvault.devices.s3_lease.lease import BucketPlace, Store
 
 LAB = {"mem": "4G", "timeout": 1200}
 
@@ -74,7 +74,9 @@ class Vault(World):
     @property
     def lease(self) -> Store:
         return Store(
-            Place.of([f"bucket={BUCKET}", f"key={self.key}", f"endpoint={self.s3.endpoint}", f"keys={KEYS}"])
+            BucketPlace.of(
+                [f"bucket={BUCKET}", f"key={self.key}", f"endpoint={self.s3.endpoint}", f"keys={KEYS}"]
+            )
         )
 
     def clean(self) -> None:

@@ -19,7 +19,7 @@ from peer import FILES, daemon, install_zvault, introduce, peer, peer_daemon
 from report_to_host import PEER_SSH
 from world import ctl, eventually, journal, ok, sh
 
-from zvault.devices.s3_lease.lease import Place, Store
+from zvault.devices.s3_lease.lease import BucketPlace, Store
 
 LAB = {"mem": "4G", "timeout": 900, "peer": True}
 
@@ -96,7 +96,7 @@ def params(s3: ceph.S3, key: str) -> str:
 def lease(cluster: ceph.Cluster) -> Store:
     """The lease of the vault ``cloud``, which is made for it."""
     ok("vault", "create", "cloud", "--yes")
-    return Store(Place.of(params(cluster.s3(), "cloud").split()))
+    return Store(BucketPlace.of(params(cluster.s3(), "cloud").split()))
 
 
 def race(vault: str) -> tuple[str, str]:

@@ -203,7 +203,7 @@ def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults
     sh("zfs", "hold", "zvault:deadbeef", f"{HOME}@{base}")
     sh("zfs", "bookmark", f"{HOME}@{base}", f"{HOME}#zvault_deadbeef_1")
     found = kept()
-    leaked = {key for key, state in found.items() if state == "orphan"}
+    leaked = {key for key, state in found.items() if state == "orphaned"}
     assert leaked == {
         ("hold", f"{HOME}@{base}", "deadbeef"),
         ("bookmark", f"{HOME}#zvault_deadbeef_1", "deadbeef"),
@@ -239,7 +239,7 @@ def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults
     # An excluded dataset keeps its base until somebody says that it may go.
     tank.exclude = '["tank/home"]'
     tank.reload()
-    assert kept()["hold", f"{HOME}@{snapshots(HOME)[-2]}", cold] == "orphan"
+    assert kept()["hold", f"{HOME}@{snapshots(HOME)[-2]}", cold] == "orphaned"
     tank.exclude = "[]"
     tank.reload()
 
@@ -247,7 +247,7 @@ def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults
     ctl("vault", "down", "usb")  # zvault forgets it; a pool without devices of its own stays imported
     tank.extra = ""
     tank.reload()
-    assert {key[2] for key, state in kept().items() if state == "orphan"} == {usb}
+    assert {key[2] for key, state in kept().items() if state == "orphaned"} == {usb}
     assert ctl("holds", "--reap").code == 2
     assert usb in {key[2] for key in kept()}
     gone = ok("holds", "--reap", "--yes")
@@ -272,7 +272,7 @@ def test_the_holds_of_a_vault_on_devices_of_its_own(tank):
     assert set(kept().values()) == {"unknown"}
     book = Path("/var/lib/zvault/pools")
     (book / "deadbeef").write_text((book / pool_guids()[0]).read_text().replace("cold", "given-up"))
-    assert {key[2] for key, state in kept().items() if state == "orphan"} == {"deadbeef"}
+    assert {key[2] for key, state in kept().items() if state == "orphaned"} == {"deadbeef"}
     assert "released: 1 hold" in ok("holds", "--reap", "--yes").out
     # The book may be lost: then nothing of a vault that is down has a name, and nothing is an orphan.
     shutil.rmtree(book)

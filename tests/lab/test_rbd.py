@@ -23,7 +23,7 @@ from zvault.devices.rbd import holder as rbd_owner
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
-from zvault.devices.rbd.image import Shape
+from zvault.devices.rbd.image import ImageLayout
 from zvault.system.process.runner import HostRunner
 
 LAB = {"mem": "4G", "timeout": 2500}
@@ -267,14 +267,14 @@ def test_its_storage_stops_answering_for_a_while(world: Vault, cluster: ceph.Clu
 async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     run, ours = HostRunner(), Cluster()
     there = parse_rbd("rbd_meta/shape")
-    shape = Shape(size=1 << 30, object_size=8 << 20, stripe_unit=64 << 10, stripe_count=4)
+    shape = ImageLayout(size=1 << 30, object_size=8 << 20, stripe_unit=64 << 10, stripe_count=4)
     assert await rbd.create(there, shape, ours, run)
     assert not await rbd.create(there, shape, ours, run)
     found = await rbd.find(there, ours, run)
     assert found is not None
     assert shape.differences(found.shape) == []
     with pytest.raises(Refused, match="size is 1G, not 2G; data_pool is none, not data"):
-        await rbd.create(there, Shape(size=2 << 30, data_pool="data"), ours, run)
+        await rbd.create(there, ImageLayout(size=2 << 30, data_pool="data"), ours, run)
 
     assert await rbd.find(parse_rbd("rbd_meta/none"), ours, run) is None
     with pytest.raises(NotFound, match="there is no pool 'nopool'"):
@@ -282,7 +282,7 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     with pytest.raises(NotFound, match="there is no namespace 'ns'"):
         await rbd.find(parse_rbd("rbd_meta/ns/x"), ours, run)
     with pytest.raises(NotFound, match="there is no pool 'nodata'"):
-        await rbd.create(parse_rbd("rbd_meta/new"), Shape(size=1 << 30, data_pool="nodata"), ours, run)
+        await rbd.create(parse_rbd("rbd_meta/new"), ImageLayout(size=1 << 30, data_pool="nodata"), ours, run)
     with pytest.raises(DeviceGone, match=r"does not let client\.nobody in"):
         await rbd.find(there, Cluster(user="nobody"), run)
     with pytest.raises(NotFound, match="no Ceph configuration at /none"):
@@ -290,7 +290,9 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
 
     sh("rbd", "namespace", "create", "rbd_meta/ns")
     odd = parse_rbd("rbd_meta/ns/odd")
-    assert await rbd.create(odd, Shape(size=1 << 30, features=("exclusive-lock", "journaling")), ours, run)
+    assert await rbd.create(
+        odd, ImageLayout(size=1 << 30, features=("exclusive-lock", "journaling")), ours, run
+    )
     await rbd_map.check_krbd(run)
     argv = rbd_map.map_command(odd, ours, exclusive=True, timeout=10)
     with pytest.raises(

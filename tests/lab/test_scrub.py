@@ -90,7 +90,7 @@ def test_by_hand_it_is_paused_stopped_and_wanted_again(tank: Scrubbed):
     sh("systemctl", "restart", "zvaultd")
     ok("vault", "up", "cold")
     eventually("it is seen", lambda: state() == "paused")
-    time.sleep(6)  # a look of the caretaker's own, which must not go on with it
+    time.sleep(6)  # a look of the scrub scheduler's own, which must not go on with it
     assert state() == "paused"
     assert vault()["scrub"]["held"]
     SUSPEND.write_text("0")
@@ -108,7 +108,7 @@ def test_outside_its_windows_it_waits_unless_somebody_asks(tank: Scrubbed):
     tank.ready(f"\nscrub.windows = [{window}]")
     sh("systemctl", "restart", "zvaultd")
     tank.last_scrub(EVERY + 86400)
-    time.sleep(7)  # time for a look of the caretaker's
+    time.sleep(7)  # time for a look of the scrub scheduler's
     assert state() != "scanning"
     assert journal().count("a scrub is due") == before
     assert "errors: 0" in ok("scrub", "cold").out

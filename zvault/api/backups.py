@@ -121,7 +121,7 @@ class HoldDocument(TypedDict):
     creation: int
     vault_guid: str
     vault: str | None
-    state: Literal["in use", "orphan", "unknown"]
+    state: Literal["in use", "orphaned", "unknown"]
     reason: str
 
 

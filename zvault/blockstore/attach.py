@@ -14,7 +14,7 @@ from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import SLOT_BITS, ZERO, Damaged, Segment
 from zvault.blockstore.log.journal import Frame, Journal
 from zvault.blockstore.map.blockmap import BlockMap, fetched
-from zvault.blockstore.map.root import Reign, Root
+from zvault.blockstore.map.root import EpochStart, Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import Epoch, newest_root, superblock, tail
@@ -80,7 +80,7 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     engine.log.done = {segment.sequence: segment for segment in rest.segments}
     last = root.applied + len(rest.segments)
     frame = rest.segments[-1].frame if rest.segments else root.frame
-    engine.log.begin(engine.tenure.epoch.number, last, frame)
+    engine.log.begin(engine.fence.epoch.number, last, frame)
     engine.checkpoints.strays = rest.strays
     if rest.strays:
         say(f"{len(rest.strays)} segments after the end of the log were never acknowledged, and are removed")
@@ -88,9 +88,9 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
         threading.Thread(target=_uploading, args=(engine,), name=f"upload-{number}", daemon=True).start()
     if engine.journal.epoch == root.epoch and root.epoch:
         _replay(engine, frame, say)
-    engine.checkpoints.begin(root, Reign(last + 1, engine.tenure.epoch.number, engine.log.frame))
+    engine.checkpoints.begin(root, EpochStart(last + 1, engine.fence.epoch.number, engine.log.frame))
     engine.opened = True
-    engine.journal.begin(engine.tenure.epoch.number, engine.log.frame + 1)
+    engine.journal.begin(engine.fence.epoch.number, engine.log.frame + 1)
 
 
 def load_usage(usage: Usage, store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> None:
@@ -227,7 +227,7 @@ def _tending(engine: Engine, say: Say) -> None:
             engine.tend(now - since)
             if now - watched >= engine.options.watch and now - since < 2 * engine.options.watch:
                 watched = now
-                engine.tenure.look()
+                engine.fence.look()
     except Exception as error:
         say(str(error))
         _give_up(engine, error)

@@ -15,8 +15,8 @@ import xxhash
 from zvault.blockstore.format import ZERO, Segment, checkpoint_key, map_key, segment_key
 from zvault.blockstore.log.log import Log
 from zvault.blockstore.map.blockmap import BlockMap
-from zvault.blockstore.map.map_part import PART, PART_BITS, Change
-from zvault.blockstore.map.root import REF, Reign, Root
+from zvault.blockstore.map.map_part import PART, PART_BITS, PartChange
+from zvault.blockstore.map.root import REF, EpochStart, Root
 from zvault.blockstore.map.usage import Usage
 from zvault.object_store.interface import ObjectStore
 
@@ -60,7 +60,7 @@ class Checkpoints:
         """Segments that wait to be taken into the map."""
         return self.log.uploaded - self.blocks.root.applied
 
-    def begin(self, root: Root, reign: Reign) -> None:
+    def begin(self, root: Root, reign: EpochStart) -> None:
         """The first checkpoint of a writer: no more than that from ``reign`` on the log is its own."""
         root.reigns = [*root.reigns, reign]
         root.epoch = reign.epoch
@@ -103,7 +103,7 @@ class Checkpoints:
         self._remove([number for number in self.dying if number in still], gone)
         self.dying = [number for number in dead if self.usage.size[number]]
 
-    def _changes(self, segments: Sequence[Segment]) -> Iterator[tuple[int, Change]]:
+    def _changes(self, segments: Sequence[Segment]) -> Iterator[tuple[int, PartChange]]:
         """What these segments do to each part."""
         rows = [(segment.sequence, segment.table) for segment in segments if len(segment.table)]
         if not rows:
@@ -117,7 +117,7 @@ class Checkpoints:
         for chosen in np.split(order, bounds):
             yield int(parts[chosen[0]]), _change(table[chosen], sequences[chosen])
 
-    def _apply(self, part: int, change: Change, upto: int, writer: _MapWriter) -> None:
+    def _apply(self, part: int, change: PartChange, upto: int, writer: _MapWriter) -> None:
         with self.changed:
             known = self.blocks.known(part)
         if known is None:
@@ -167,7 +167,7 @@ class Checkpoints:
                 live[key] = live.get(key, 0) + size
         return live
 
-    def _reigns(self, root: Root) -> list[Reign]:
+    def _reigns(self, root: Root) -> list[EpochStart]:
         """Those of which there are segments left, and the one of now."""
         ends = [*(reign.first for reign in root.reigns[1:]), None]
         size = self.usage.size
@@ -276,7 +276,7 @@ def _split(table: np.ndarray, sequences: np.ndarray) -> tuple[np.ndarray, np.nda
     return out, np.repeat(sequences, times)
 
 
-def _change(table: np.ndarray, sequences: np.ndarray) -> Change:
+def _change(table: np.ndarray, sequences: np.ndarray) -> PartChange:
     """Entries of one part, in the order of the log, block by block."""
     blank = np.flatnonzero((table["count"] == PART) & (table["slot"] == ZERO))
     if len(blank):
@@ -287,4 +287,4 @@ def _change(table: np.ndarray, sequences: np.ndarray) -> Change:
     slots = np.repeat(table["slot"], counts)
     zero = slots == ZERO
     segments = np.where(zero, 0, np.repeat(sequences, counts))
-    return Change(bool(len(blank)), blocks, segments, np.where(zero, 0, slots + nth))
+    return PartChange(bool(len(blank)), blocks, segments, np.where(zero, 0, slots + nth))

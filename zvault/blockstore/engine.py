@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from zvault.api.blockstore import EngineStatus
 from zvault.blockstore.checkpoint import Checkpoints
-from zvault.blockstore.fence import Fenced, Tenure
+from zvault.blockstore.fence import Fence, Fenced
 from zvault.blockstore.format import BLOCK, SLOTS, Superblock
 from zvault.blockstore.garbage import LAGGING, SLACK, Collector, chosen
 from zvault.blockstore.log.journal import Full, Journal, NoRoom
@@ -59,7 +59,7 @@ class Engine:
         self.prefix = prefix
         self.size = what.size
         self.options = options
-        self.tenure = Tenure(store, prefix, epoch)
+        self.fence = Fence(store, prefix, epoch)
         self.journal = journal
         self.changed = threading.Condition()
         self.failure: StoreError | None = None
@@ -80,7 +80,7 @@ class Engine:
         self.log.wait = self._wait
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
-        self.checkpoints = Checkpoints(self.blocks, self.usage, self.log, self.changed, self.tenure.look)
+        self.checkpoints = Checkpoints(self.blocks, self.usage, self.log, self.changed, self.fence.look)
         self.collector = Collector(self.blocks, self.log, what.identity, self.changed, options.collect_rate)
         self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
         self.reader = Reader(
@@ -193,7 +193,7 @@ class Engine:
             self.journal.flush()
             return
         try:
-            self.tenure.sure_of(self.put_all(), lambda: self.log.uploaded)
+            self.fence.sure_of(self.put_all(), lambda: self.log.uploaded)
         except Fenced as error:
             self.fail(error)
             raise
@@ -313,7 +313,7 @@ class Engine:
             done = sum(segment.size for segment in self.log.done.values())
             return {
                 "mode": self.options.mode,
-                "epoch": self.tenure.epoch.number,
+                "epoch": self.fence.epoch.number,
                 "size": self.size,
                 "live_bytes": self.usage.live_bytes,
                 "stored_bytes": self.usage.stored_bytes + done,

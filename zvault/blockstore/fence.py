@@ -15,7 +15,7 @@ class Fenced(StoreError):
     reason = "fenced"
 
 
-class Tenure:
+class Fence:
     """One writer's time with a store. Safe for threads."""
 
     def __init__(self, store: ObjectStore, prefix: str, epoch: Epoch) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
 from zvault.blockstore.log.log import Log
-from zvault.blockstore.map.blockmap import Absent, BlockMap
+from zvault.blockstore.map.blockmap import BlockMap, PartsNotLoaded
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import read_segment
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 SLACK = 4 * SLOTS * SLOT
 """Bytes that may be stored in any case."""
@@ -77,7 +77,7 @@ class Collector:
             segment = read_segment(self.store, key, self.identity)
             for blocks, slots in self._live(segment):
                 self._move(key, segment, blocks, slots)
-        except (Damaged, Missing) as error:
+        except (Damaged, ObjectMissing) as error:
             # It stays: what can be read in it is read.
             self.trouble = str(error)
             self.refused.add(sequence)
@@ -127,7 +127,7 @@ class Collector:
                     self.blocks.moved(block, 1, *self.log.place(block, data))
                     self.moved_bytes += BLOCK
                     return
-            except Absent as error:
+            except PartsNotLoaded as error:
                 self.blocks.load(error.parts)
 
 

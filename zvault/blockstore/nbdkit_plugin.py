@@ -21,7 +21,7 @@ import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
 from zvault.blockstore.engine import Engine  # noqa: E402
 from zvault.blockstore.readonly import ReadOnly  # noqa: E402
-from zvault.blockstore.server import Serving, Words, number_of, say  # noqa: E402
+from zvault.blockstore.server import ServedDevice, ServeOptions, number_of, say  # noqa: E402
 from zvault.core.errors import Refused, ZvaultError  # noqa: E402
 
 API_VERSION = 2
@@ -31,7 +31,7 @@ LARGEST = 32 << 20
 T = TypeVar("T")
 
 _words: list[str] = []
-_serving: list[Serving] = []
+_serving: list[ServedDevice] = []
 
 
 def thread_model() -> int:
@@ -47,7 +47,7 @@ def config(key: str, value: str) -> None:
 def config_complete() -> None:
     """All of them."""
     try:
-        _serving.append(Serving(Words.of(_words), say))
+        _serving.append(ServedDevice(ServeOptions.of(_words), say))
     except ZvaultError as error:
         _end(error)
 
@@ -66,85 +66,85 @@ def _end(error: Exception) -> NoReturn:
     os._exit(1)
 
 
-def open(readonly: bool) -> Serving:
+def open(readonly: bool) -> ServedDevice:
     """A connection; all share one device."""
     return _serving[0]
 
 
-def get_size(handle: Serving) -> int:
+def get_size(handle: ServedDevice) -> int:
     """Bytes."""
     return _device(handle).size
 
 
-def block_size(handle: Serving) -> tuple[int, int, int]:
+def block_size(handle: ServedDevice) -> tuple[int, int, int]:
     """Any alignment goes; from 4 KiB on nothing is read to be written again."""
     return 1, 4096, LARGEST
 
 
-def can_write(handle: Serving) -> bool:
+def can_write(handle: ServedDevice) -> bool:
     """It is a disk, unless it is only looked at."""
     return not handle.words.readonly
 
 
-def can_flush(handle: Serving) -> bool:
+def can_flush(handle: ServedDevice) -> bool:
     """It has something to flush."""
     return not handle.words.readonly
 
 
-def can_fua(handle: Serving) -> int:
+def can_fua(handle: ServedDevice) -> int:
     """A write is flushed with it."""
     return int(nbdkit.FUA_NONE if handle.words.readonly else nbdkit.FUA_NATIVE)
 
 
-def can_multi_conn(handle: Serving) -> bool:
+def can_multi_conn(handle: ServedDevice) -> bool:
     """All connections see one device, and a flush on one is for all."""
     return True
 
 
-def can_trim(handle: Serving) -> bool:
+def can_trim(handle: ServedDevice) -> bool:
     """Space comes back."""
     return not handle.words.readonly
 
 
-def can_zero(handle: Serving) -> bool:
+def can_zero(handle: ServedDevice) -> bool:
     """Zeroes take no space."""
     return not handle.words.readonly
 
 
-def can_fast_zero(handle: Serving) -> bool:
+def can_fast_zero(handle: ServedDevice) -> bool:
     """And no time."""
     return not handle.words.readonly
 
 
-def is_rotational(handle: Serving) -> bool:
+def is_rotational(handle: ServedDevice) -> bool:
     """No."""
     return False
 
 
-def pread(handle: Serving, buf: Any, offset: int, flags: int) -> None:
+def pread(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
     """Read as much as ``buf`` holds."""
     buf[:] = _tried(lambda: _device(handle).read(offset, len(buf)))
 
 
-def pwrite(handle: Serving, buf: Any, offset: int, flags: int) -> None:
+def pwrite(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
     """Write."""
     _tried(lambda: _engine(handle).write(offset, buf))
     _flush_if_asked(handle, flags)
 
 
-def zero(handle: Serving, count: int, offset: int, flags: int) -> None:
+def zero(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
     """Zeroes, whether it may trim or not: they take no space either way."""
     _tried(lambda: _engine(handle).zero(offset, count))
     _flush_if_asked(handle, flags)
 
 
-def trim(handle: Serving, count: int, offset: int, flags: int) -> None:
+def trim(handle: ServedDevice, count: int, offset: int, flags: int) -> None:
     """What is there is not needed any more. Linux cuts large ones in the middle of a block."""
     _tried(lambda: _engine(handle).discard(offset, count))
     _flush_if_asked(handle, flags)
 
 
-def flush(handle: Serving, flags: int) -> None:
+def flush(handle: ServedDevice, flags: int) -> None:
     """All that was answered is durable once this returns."""
     _tried(_engine(handle).flush)
 
@@ -158,18 +158,18 @@ def cleanup() -> None:
         _end(error)
 
 
-def _flush_if_asked(handle: Serving, flags: int) -> None:
+def _flush_if_asked(handle: ServedDevice, flags: int) -> None:
     if flags & nbdkit.FLAG_FUA:
         _tried(_engine(handle).flush)
 
 
-def _device(handle: Serving) -> Engine | ReadOnly:
+def _device(handle: ServedDevice) -> Engine | ReadOnly:
     if handle.device is None:
         raise RuntimeError("nobody is connected before it is attached")
     return handle.device
 
 
-def _engine(handle: Serving) -> Engine:
+def _engine(handle: ServedDevice) -> Engine:
     device = _device(handle)
     if isinstance(device, ReadOnly):
         raise Refused(f"{device} cannot be written to", "it is served with readonly=yes", "")

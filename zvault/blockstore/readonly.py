@@ -16,10 +16,10 @@ from zvault.blockstore import view
 from zvault.blockstore.format import Damaged, Superblock
 from zvault.blockstore.options import ReadOptions
 from zvault.blockstore.read.cache import Cache
-from zvault.object_store.interface import Missing, ObjectStore, StoreError
+from zvault.object_store.interface import ObjectMissing, ObjectStore, StoreError
 
 
-class Passed(StoreError):
+class Superseded(StoreError):
     """The writer has removed what the device had there."""
 
     reason = "passed"
@@ -44,7 +44,7 @@ class ReadOnly:
         """When it was opened: what was in the store then is there."""
         self._place = place or prefix
         self._say = say
-        self._passed: Passed | None = None
+        self._passed: Superseded | None = None
         self._lock = threading.Lock()
         self.cache = (
             Cache(options.cache, what.identity, size=options.cache_size)
@@ -74,8 +74,8 @@ class ReadOnly:
         """Any range. Raises Passed, Damaged, StoreError."""
         try:
             return self.view.read(offset, length)
-        except (Missing, Damaged) as error:
-            if isinstance(error, Missing) or isinstance(error.__cause__, Missing):
+        except (ObjectMissing, Damaged) as error:
+            if isinstance(error, ObjectMissing) or isinstance(error.__cause__, ObjectMissing):
                 self._see_why(error)
             raise
 
@@ -87,7 +87,7 @@ class ReadOnly:
             _, checkpoints = self.view.later()
             if checkpoints < 2:
                 return  # it is lost
-            passed = Passed(
+            passed = Superseded(
                 f"{self} has passed",
                 f"its writer has since removed blocks that it had ({checkpoints} checkpoints later)",
                 "reads of these fail; detach the device, and serve and attach it anew to see the store as it is now",
@@ -96,7 +96,7 @@ class ReadOnly:
                 first, self._passed = self._passed is None, self._passed or passed
             if first:
                 self._say(str(passed))
-        raise Passed(passed.what, passed.why, passed.next) from error
+        raise Superseded(passed.what, passed.why, passed.next) from error
 
     def close(self) -> None:
         """Close files and end threads."""

@@ -22,7 +22,7 @@ from zvault.blockstore.format import (
 )
 from zvault.blockstore.map.root import Root
 from zvault.core.errors import Busy, NotFound, Refused
-from zvault.object_store.interface import NEW, Missing, ObjectStore, Overtaken
+from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
 
 MAX_SIZE = 1 << 50
 """Bytes: 1 PiB, far from what 32 bits of segments can hold."""
@@ -47,7 +47,7 @@ class Epoch:
         """The one of now; number 0 where nobody wrote yet. Raises Damaged, StoreError."""
         try:
             data, etag = store.read(cls.key(prefix))
-        except Missing:
+        except ObjectMissing:
             return cls(0, "", 0.0)
         try:
             found = json.loads(data)
@@ -65,7 +65,7 @@ class Epoch:
         text = json.dumps(said).encode()
         try:
             etag = store.put(self.key(prefix), text, self.etag or NEW)
-        except Overtaken as error:
+        except PreconditionFailed as error:
             there, etag = store.read(self.key(prefix))
             if there == text:  # it was put, and again after an answer that was lost
                 return replace(mine, etag=etag)
@@ -85,9 +85,9 @@ def create(store: ObjectStore, prefix: str, size: int) -> Superblock:
     key, left = f"{prefix}/store", next(iter(store.list(f"{prefix}/")), None)
     try:
         if left is not None:
-            raise Overtaken(left.key)
+            raise PreconditionFailed(left.key)
         store.put(key, made.as_bytes(), NEW)
-    except Overtaken:
+    except PreconditionFailed:
         if left is None and store.read(key)[0] == made.as_bytes():
             return made  # it was put, and again after an answer that was lost
         raise Refused(
@@ -103,7 +103,7 @@ def superblock(store: ObjectStore, prefix: str) -> Superblock:
     """What a store is. Raises NotFound where there is none."""
     try:
         data, _ = store.read(f"{prefix}/store")
-    except Missing as error:
+    except ObjectMissing as error:
         what = f"there is no block store at {prefix}"
         raise NotFound(
             what, f"{prefix}/store is missing", "make one with 'zvaultctl blockstore create'"
@@ -128,7 +128,7 @@ def newest_root(store: ObjectStore, prefix: str, what: Superblock) -> Root:
             if (root.epoch, root.number) != numbers_of(key):
                 raise Damaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
             return root
-        except Missing:
+        except ObjectMissing:
             continue  # removed since the listing
         except Damaged as error:
             failure = failure or error
@@ -138,14 +138,14 @@ def newest_root(store: ObjectStore, prefix: str, what: Superblock) -> Root:
 
 
 @dataclass(slots=True)
-class Tail:
+class LogTail:
     """The log after a checkpoint: its segments in order, and objects that lie there and are not of it."""
 
     segments: list[Segment]
     strays: list[str]
 
 
-def tail(store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> Tail:
+def tail(store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> LogTail:
     """Read the log after a checkpoint: up to the first number that is missing. Raises Damaged, StoreError.
 
     What lies beyond a gap was never acknowledged: a flush waits for all before it.
@@ -163,7 +163,7 @@ def tail(store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> 
         return read_segment(store, key, root.identity)
 
     every: Iterable[Segment] = map(look, wanted) if pool is None else pool.map(look, wanted)
-    return Tail(list(every), strays)
+    return LogTail(list(every), strays)
 
 
 def read_segment(store: ObjectStore, key: str, identity: bytes) -> Segment:

@@ -37,9 +37,9 @@ from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer,
 from zvault.core.errors import ConfigError, NotFound, Refused, ZvaultError
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore
-from zvault.object_store.metered import BOUNDS, Counted
-from zvault.object_store.rate_limited import Budget, Budgeted
-from zvault.object_store.retrying import Patient
+from zvault.object_store.metered import BOUNDS, MeteredStore
+from zvault.object_store.rate_limited import Budget, RateLimitedStore
+from zvault.object_store.retrying import RetryingStore
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 from zvault.system.credentials import keys_file
@@ -61,7 +61,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ServeOptions:
     """What the command line says: the device, where to tell of it, whether it may be made, or is only looked at."""
 
     spec: BlockstoreServer
@@ -70,7 +70,7 @@ class Words:
     readonly: bool = False
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Words:
+    def of(cls, words: Sequence[str]) -> ServeOptions:
         """From ``NAME=VALUE``. Raises ConfigError."""
         own = {name: value for name, _, value in (word.partition("=") for word in words)}
         rest = [word for word in words if word.partition("=")[0] not in OWN]
@@ -91,11 +91,11 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedStore:
     """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` outermost."""
 
-    patient: Patient
-    counted: Counted
+    patient: RetryingStore
+    counted: MeteredStore
     bare: ObjectStore
     """Without patience: for what has to be known at once."""
 
@@ -112,12 +112,12 @@ def settings_of(spec: BlockstoreServer) -> S3Settings:
     )
 
 
-def reach(spec: BlockstoreServer, stopping: threading.Event, say: Say) -> Reached:
+def reach(spec: BlockstoreServer, stopping: threading.Event, say: Say) -> ReachedStore:
     """Its object store, within its budgets; asks nothing yet. Raises ToolMissing, NotFound."""
-    counted = Counted(S3Store(settings_of(spec)))
+    counted = MeteredStore(S3Store(settings_of(spec)))
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
-    bare = Budgeted(counted, budget)
-    return Reached(Patient(bare, stopping=stopping, say=say), counted, bare)
+    bare = RateLimitedStore(counted, budget)
+    return ReachedStore(RetryingStore(bare, stopping=stopping, say=say), counted, bare)
 
 
 def options_of(spec: BlockstoreServer) -> Options:
@@ -173,15 +173,15 @@ def owner() -> str:
     return f"{socket.gethostname()}, process {os.getpid()}"
 
 
-class Serving:
+class ServedDevice:
     """One device that is being served."""
 
-    def __init__(self, words: Words, say: Say) -> None:
+    def __init__(self, words: ServeOptions, say: Say) -> None:
         self.words = words
         self.device: Engine | ReadOnly | None = None
         self._say = say
         self._stopping = threading.Event()
-        self._reached: Reached | None = None
+        self._reached: ReachedStore | None = None
         self._error: dict[str, str] | None = None
         self._closed = False
         self._told = threading.Event()

@@ -12,7 +12,7 @@ from zvault.blockstore.read.fetcher import ChunkCache, Fetcher
 from zvault.blockstore.read.reader import Reader
 from zvault.blockstore.recovery import newest_root, superblock, tail
 from zvault.core.errors import Busy
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 MEMORY = 128 << 20
 TRIES = 5
@@ -85,7 +85,7 @@ def now(
     for _ in range(TRIES):
         try:
             view = View(store, prefix, workers=workers, cache=cache, memory=memory)
-        except Missing:
+        except ObjectMissing:
             continue  # removed since the listing
         epochs, checkpoints = view.later()
         if epochs == 0 and checkpoints <= 1:

@@ -57,9 +57,9 @@ def read(route: Route[A], **arguments: object) -> A:
     except NotRunning as error:
         if "ZVAULT_SOCKET" in os.environ:
             raise  # asked of that daemon, not of this host's pools
-        from zvault.cli.offline import Offline
+        from zvault.cli.offline import OfflineSource
 
-        source: Source = Offline(error)
+        source: Source = OfflineSource(error)
         return source.get(route, arguments)
 
 
@@ -177,7 +177,7 @@ def _explained(path: Path, deadline: float) -> Iterator[None]:
         raise HostUnreachable(
             "zvaultd does not answer", f"it was silent for {deadline:g} s", _LOOK
         ) from error
-    except (http.BrokenOff, ConnectionResetError, BrokenPipeError, json.JSONDecodeError) as error:
+    except (http.TruncatedAnswer, ConnectionResetError, BrokenPipeError, json.JSONDecodeError) as error:
         raise _broken_off(str(error) or type(error).__name__) from error
     except OSError as error:
         raise _no_daemon(path, error) from error

@@ -20,7 +20,7 @@ LONGEST = 65536
 """Bytes in a line of the head."""
 
 
-class BrokenOff(Exception):
+class TruncatedAnswer(Exception):
     """The answer ended in the middle, or is no HTTP."""
 
 
@@ -36,7 +36,7 @@ class Answer:
         """The whole body. Raises BrokenOff."""
         found = self.body.read()
         if self.length is not None and len(found) < self.length:
-            raise BrokenOff(f"{self.length} bytes were announced, and {len(found)} came")
+            raise TruncatedAnswer(f"{self.length} bytes were announced, and {len(found)} came")
         return found
 
 
@@ -64,7 +64,7 @@ def _status(answer: BinaryIO) -> int:
     line = answer.readline(LONGEST)
     words = line.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise BrokenOff("nothing was answered" if not line else f"it answered {line[:40]!r}")
+        raise TruncatedAnswer("nothing was answered" if not line else f"it answered {line[:40]!r}")
     return int(words[1])
 
 
@@ -73,7 +73,7 @@ def _length(answer: BinaryIO) -> int | None:
     length = None
     while (line := answer.readline(LONGEST)) not in (b"\r\n", b"\n"):
         if not line:
-            raise BrokenOff("the answer ended in its head")
+            raise TruncatedAnswer("the answer ended in its head")
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length" and value.strip().isdigit():
             length = int(value)

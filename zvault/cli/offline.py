@@ -32,7 +32,7 @@ Arguments = Mapping[str, object]
 Made = Callable[[Context, Vaults, Arguments], Awaitable[object]]
 
 
-class Offline:
+class OfflineSource:
     """A Source for when zvaultd is not running. It brings no vault up and changes nothing."""
 
     def __init__(self, daemon: HostUnreachable) -> None:

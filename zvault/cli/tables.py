@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import typer
 
-from zvault.cli.options import Form
+from zvault.cli.options import TableForm
 from zvault.cli.output import clean, colour_of, paint
 from zvault.core.units import format_duration, format_size
 
@@ -107,7 +107,7 @@ def chosen(columns: Sequence[Column], wanted: str | None, default: Sequence[str]
 def table(
     columns: Sequence[Column],
     rows: Iterable[Row],
-    form: Form,
+    form: TableForm,
     notes: Callable[[Any], Iterable[str]] | None = None,
 ) -> Iterator[str]:
     """The lines of a table.
@@ -128,7 +128,7 @@ def table(
             yield from notes(row)
 
 
-def _cell(column: Column, row: Row, form: Form) -> str:
+def _cell(column: Column, row: Row, form: TableForm) -> str:
     value = column.value(row)
     if value is None and not form.tabs:
         return column.missing

@@ -318,6 +318,6 @@ Calendar = Annotated[
     ),
 ]
 Interval = Annotated[
-    schedule.Every,
-    Text("interval", "a duration", "15m", schedule.parse_every, ready=(schedule.Every,)),
+    schedule.Interval,
+    Text("interval", "a duration", "15m", schedule.parse_every, ready=(schedule.Interval,)),
 ]

@@ -16,46 +16,46 @@ Form = Literal["value", "table", "list", "named"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FieldShape:
     """What a field holds: tables of one kind in some form, or a plain value (then ``table`` is None)."""
 
     form: Form
     table: type[BaseModel] | None = None
 
 
-def shape(annotation: Any, metadata: tuple[Any, ...] = ()) -> Shape:
+def shape(annotation: Any, metadata: tuple[Any, ...] = ()) -> FieldShape:
     """The shape of a type annotation."""
     for mark in metadata:
         if isinstance(table := getattr(mark, "table", None), type):
-            return Shape(getattr(mark, "form", "table"), table)
+            return FieldShape(getattr(mark, "form", "table"), table)
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return shape(args[0], args[1:])
     if origin in (Union, types.UnionType) and type(None) in args:
-        return next((shape(arg) for arg in args if arg is not type(None)), Shape("value"))
+        return next((shape(arg) for arg in args if arg is not type(None)), FieldShape("value"))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return Shape("table", annotation)
+        return FieldShape("table", annotation)
     if origin in (list, dict):
         inner = shape(args[-1])
         if inner.table is not None:
-            return Shape("list" if origin is list else "named", inner.table)
-    return Shape("value")
+            return FieldShape("list" if origin is list else "named", inner.table)
+    return FieldShape("value")
 
 
-def field_shape(info: FieldInfo) -> Shape:
+def field_shape(info: FieldInfo) -> FieldShape:
     """The shape of a model's field."""
     return shape(info.annotation, tuple(info.metadata))
 
 
-def shape_at(root: type[BaseModel], path: KeyPath) -> Shape | None:
+def shape_at(root: type[BaseModel], path: KeyPath) -> FieldShape | None:
     """The shape of what stands at ``path`` below a root model; None where the model has nothing there."""
-    here = Shape("table", root)
+    here = FieldShape("table", root)
     for part in path:
         table = here.table
         if table is None:
             return None
         if here.form in ("list", "named"):
-            here = Shape("table", table)
+            here = FieldShape("table", table)
         elif info := table.model_fields.get(str(part)):
             here = field_shape(info)
         else:

@@ -9,7 +9,7 @@ from zvault.api.events import Event
 
 
 @dataclass
-class Current:
+class ActiveRun:
     """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
     prune_limit let nothing be pruned; ``drift`` is what was told of the vault's writes.
 

@@ -21,12 +21,12 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.exporter import Metrics, MetricsServer
-from zvault.daemon.monitors.scrub_scheduler import Caretaker
-from zvault.daemon.monitors.sleep_monitor import Sleeper
-from zvault.daemon.monitors.stall_monitor import AGAIN, StallWatch
-from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, Lookout
+from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.sleep_monitor import SleepMonitor
+from zvault.daemon.monitors.stall_monitor import AGAIN, StallMonitor
+from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, VaultMonitor
 from zvault.daemon.monitors.verify_scheduler import LOOK_EVERY as PROVE_EVERY
-from zvault.daemon.monitors.verify_scheduler import Proving
+from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
 from zvault.daemon.shutdown import end_runs, release_vaults
@@ -70,19 +70,30 @@ class Daemon:
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start)
-        self.lookout = Lookout(self.vaults)
+        self.vault_monitor = VaultMonitor(self.vaults)
         self.status = Status(
-            self.context, self.lookout, self.runs, self.history, self.scheduler, self.context.env.clock.time()
+            self.context,
+            self.vault_monitor,
+            self.runs,
+            self.history,
+            self.scheduler,
+            self.context.env.clock.time(),
         )
         self.metrics = Metrics(self.status)
         self.metrics_server = MetricsServer(self.metrics)
-        self.caretaker = Caretaker(self.context, self.vaults, self.runs, self.scheduler)
-        self.proving = Proving(self.context, self.vaults, self.runs)
+        self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)
+        self.verify_scheduler = VerifyScheduler(self.context, self.vaults, self.runs)
         self.api = Api(
-            self.status, self.runs, self.history, self.events, self.vaults, self.caretaker, self.proving
+            self.status,
+            self.runs,
+            self.history,
+            self.events,
+            self.vaults,
+            self.scrub_scheduler,
+            self.verify_scheduler,
         )
-        self.stall_watch = StallWatch(self.context, self.vaults, self.status.stalls)
-        self.sleeper = Sleeper(self.context, self.vaults, self.runs, self._wake)
+        self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
+        self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs, self._wake)
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -101,10 +112,10 @@ class Daemon:
         self._resume(interrupted)
         self._background(self._again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
         self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
-        self._background(self._again_and_again("proofs", self.proving.look, PROVE_EVERY))
-        self._background(self._again_and_again("stalls", self.stall_watch.watch, AGAIN))
+        self._background(self._again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
+        self._background(self._again_and_again("stalls", self.stall_monitor.watch, AGAIN))
         self._background(self._tell_status())
-        self._background(self.sleeper.watch())
+        self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
         sd_notify.ready(self.status.line())
         await self._stop.wait()
@@ -195,12 +206,12 @@ class Daemon:
             await asyncio.sleep(every)
 
     async def _look_at_vaults(self) -> None:
-        self.metrics.vaults = await self.lookout.watch()
-        self.caretaker.care(self.metrics.vaults)
+        self.metrics.vaults = await self.vault_monitor.watch()
+        self.scrub_scheduler.care(self.metrics.vaults)
         warnings = self.status.warnings
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
             del warnings[name]
-        warnings |= self.sleeper.warnings()
+        warnings |= self.sleep_monitor.warnings()
 
     async def _look_at_lags(self) -> None:
         # Side by side: a host that does not answer must not keep the others' lags from being known.
@@ -276,8 +287,8 @@ class Daemon:
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):
             task.cancel()
-        self.caretaker.close()
-        await self.lookout.close()
+        self.scrub_scheduler.close()
+        await self.vault_monitor.close()
         await self.api.close()
         await self.metrics_server.close()
         await release_vaults(self.context, self.vaults)

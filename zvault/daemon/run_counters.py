@@ -9,7 +9,7 @@ from zvault.api.events import Event
 
 
 @dataclass
-class Tallies:
+class RunCounters:
     """What happened so far; keys begin with the backup's name."""
 
     runs: Counter[tuple[str, str]] = field(default_factory=Counter)

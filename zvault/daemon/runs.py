@@ -16,16 +16,17 @@ from zvault.core.diagnosis.observations import LastRun
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.integrity.verification import Level, Proof
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.active_run import Current
+from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
-from zvault.daemon.run_counters import Tallies
+from zvault.daemon.run_counters import RunCounters
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
 from zvault.ops.replication.lag import lags
 from zvault.ops.replication.sides_and_plan import look
-from zvault.ops.restore.datasets import Request, restore
-from zvault.ops.retention.holds import Keepsake, reap
+from zvault.ops.restore.datasets import restore
+from zvault.ops.restore.plan import RestoreRequest
+from zvault.ops.retention.holds import BaseProtection, reap
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults
@@ -45,10 +46,10 @@ class Runs:
         self.vaults = vaults
         self.history = history
         self.events = events
-        self.current: dict[str, Current] = {}
+        self.current: dict[str, ActiveRun] = {}
         self.lags: dict[str, dict[str, DatasetLag]] = {}
         self.proofs: dict[str, Mapping[Level, Proof]] = {}
-        self.tallies = Tallies()
+        self.counters = RunCounters()
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
         self._reaping = asyncio.Lock()
@@ -72,7 +73,7 @@ class Runs:
             )
         return self.launch(backup, trigger, partial(self._back_up, snapshot=snapshot))
 
-    def _take_over(self, waiting: Current, trigger: str, *, snapshot: bool = True) -> str:
+    def _take_over(self, waiting: ActiveRun, trigger: str, *, snapshot: bool = True) -> str:
         run = self.launch(waiting.backup, trigger, partial(self._back_up, snapshot=snapshot))
         waiting.superseded.set()
         return run
@@ -92,7 +93,7 @@ class Runs:
             current.waiting = None
         return not current.superseded.is_set()
 
-    def restore(self, request: Request) -> str:
+    def restore(self, request: RestoreRequest) -> str:
         """Start a restore and return its id, to be followed like a run."""
         self.context.env.backup(request.backup)
 
@@ -124,7 +125,7 @@ class Runs:
 
         return self.launch(backup, "prune", work)
 
-    async def reap(self, vault_guid: int | None) -> list[Keepsake]:
+    async def reap(self, vault_guid: int | None) -> list[BaseProtection]:
         """Release orphaned holds and bookmarks. Raises Busy while anything runs: it may be about to need them."""
         busy = {run.backup for run in self.current.values() if run.trigger != "scrub"}
         if busy or self._reaping.locked():
@@ -144,7 +145,7 @@ class Runs:
             else LastRun(last["backup"], last["bytes"], last["seconds"] or 0.0, last["warning"] or "")
         )
 
-    def running(self, backup: str) -> Current | None:
+    def running(self, backup: str) -> ActiveRun | None:
         """The run of a backup in progress, if any; what is no backup does not count, nor one that was superseded."""
         return next(
             (
@@ -155,7 +156,7 @@ class Runs:
             None,
         )
 
-    def _pruning(self, backup: str) -> Current | None:
+    def _pruning(self, backup: str) -> ActiveRun | None:
         return next(
             (run for run in self.current.values() if run.backup == backup and run.trigger == "prune"), None
         )
@@ -167,7 +168,7 @@ class Runs:
         now = self.context.env.clock.now()
         run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         task = asyncio.create_task(self._conduct(run, backup, trigger, work), name=f"run {run}")
-        self.current[run] = Current(run, backup, trigger, task)
+        self.current[run] = ActiveRun(run, backup, trigger, task)
         return run
 
     async def _back_up(self, run: str, backup: str, outcome: Outcome, *, snapshot: bool) -> None:
@@ -226,7 +227,7 @@ class Runs:
     ) -> None:
         current = self.current.pop(run)
         if (trigger == "prune" or trigger not in ASIDE) and outcome.result in {"ok", "partial"}:
-            self.tallies.over_limit |= {(backup, side): current.over_limit.get(side, 0) for side in SIDES}
+            self.counters.over_limit |= {(backup, side): current.over_limit.get(side, 0) for side in SIDES}
         error = outcome.error.as_dict() if outcome.error else None
         figures = {
             "bytes": outcome.bytes,
@@ -237,9 +238,9 @@ class Runs:
         with contextlib.suppress(Exception):
             self.history.end(run, ended, outcome.result, figures, error, current.drift)
         if trigger not in ASIDE:
-            self.tallies.runs[backup, outcome.result] += 1
+            self.counters.runs[backup, outcome.result] += 1
             if outcome.error is not None:
-                self.tallies.failures[backup, outcome.error.reason] += 1
+                self.counters.failures[backup, outcome.error.reason] += 1
         self.emitter(run, backup)(
             "run-finished",
             trigger=trigger,
@@ -260,7 +261,7 @@ class Runs:
 
     def _count(self, event: Event) -> None:
         """Keep the live figures of its run, and the counters."""
-        self.tallies.count(event)
+        self.counters.count(event)
         if (current := self.current.get(event["run"])) is not None:
             current.note(event)
 

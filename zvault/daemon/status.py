@@ -10,10 +10,10 @@ from zvault.api.status import BackupDocument, StatusDocument
 from zvault.config.schema import Backup
 from zvault.core.diagnosis.stalls import Stalls
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.active_run import Current
+from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.monitors.proof_report import proofs_document
-from zvault.daemon.monitors.vault_monitor import Lookout
+from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
@@ -26,7 +26,7 @@ class Status:
     """Puts the state together. ``warnings`` are what the daemon itself complains of, by subject."""
 
     context: Context
-    lookout: Lookout
+    vault_monitor: VaultMonitor
     runs: Runs
     history: History
     scheduler: Scheduler
@@ -49,7 +49,7 @@ class Status:
                 ],
             },
             "backups": [self.backup(backup) for backup in self.context.env.config.backup.values()],
-            "vaults": await self.lookout.documents(),
+            "vaults": await self.vault_monitor.documents(),
         }
 
     def backup(self, backup: Backup) -> BackupDocument:
@@ -112,7 +112,7 @@ class Status:
         return f"late: {', '.join(late)}" if late else f"idle; backups: {len(self.context.env.config.backup)}"
 
 
-def _running(run: Current) -> str:
+def _running(run: ActiveRun) -> str:
     if run.waiting is not None:
         return f"{run.backup}: waiting to try again"
     if not run.streams:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from zvault.core.errors import ToolFailed
-from zvault.core.tuning.measurement import Point, Way
+from zvault.core.tuning.measurement import MeasuredPoint, Way
 from zvault.system.process.runner import Runner
 
 SECONDS = 2
@@ -24,7 +24,9 @@ PATTERN = "0x7a7661756c74"
 """What a file is filled with: it compresses to nothing, and is no hole as zeros would be."""
 
 
-async def measure(path: str, capacity: int, way: Way, place: tuple[int, int], runner: Runner) -> Point:
+async def measure(
+    path: str, capacity: int, way: Way, place: tuple[int, int], runner: Runner
+) -> MeasuredPoint:
     """One point of a device of ``capacity`` bytes: requests of a size, so many at once, one after the other.
 
     ``write`` destroys what is there, in the middle of the device. Raises ToolMissing, ToolFailed, DeadlineExceeded.
@@ -58,7 +60,7 @@ def point_argv(path: str, capacity: int, way: Way, size: int, depth: int) -> lis
     ]
 
 
-def parse_point(text: str, way: Way, size: int, depth: int) -> Point:
+def parse_point(text: str, way: Way, size: int, depth: int) -> MeasuredPoint:
     """A point from what fio says. Raises ToolFailed."""
     try:
         # fio may put a line of its own before the document.
@@ -68,7 +70,7 @@ def parse_point(text: str, way: Way, size: int, depth: int) -> Point:
         raise ToolFailed("what fio says is not understood", str(error)) from error
     if rate <= 0 or latency <= 0:
         raise ToolFailed("fio measured nothing", f"no request of {size} bytes was answered in {SECONDS} s")
-    return Point(size, depth, rate, latency)
+    return MeasuredPoint(size, depth, rate, latency)
 
 
 def fill_argv(path: str, size: int) -> list[str]:

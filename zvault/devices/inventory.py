@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zvault.config.tables.device import Device
 from zvault.devices.layer import Data, Layer, Slot
-from zvault.devices.record import Level, Record, Seen
+from zvault.devices.record import DeviceRecord, FoundDevice, Level
 from zvault.system.state_files import LeaseStore
 from zvault.system.systemd_units import Units, UnitState
 
@@ -51,10 +51,10 @@ class Inventory:
         """What a slot is to be by the configuration; None for a leftover."""
         return self.devices[slot.index] if slot.index < len(self.devices) else None
 
-    def record(self, slot: Slot) -> Record | None:
+    def record(self, slot: Slot) -> DeviceRecord | None:
         """A slot's lease, if it is of this boot."""
         lease = self.leases.get(slot.lease)
-        return None if lease is None or lease["stale"] else Record.from_lease(lease)
+        return None if lease is None or lease["stale"] else DeviceRecord.from_lease(lease)
 
     def forget_stale(self) -> None:
         """Drop what is left of another boot; what it tells of ended with that."""
@@ -62,12 +62,12 @@ class Inventory:
             if self.record(slot) is None:
                 self.leases.drop(slot.lease)
 
-    async def look(self, slots: Sequence[Slot]) -> list[Seen]:
+    async def look(self, slots: Sequence[Slot]) -> list[FoundDevice]:
         """What there is of some devices. Asks the kernel and systemd, never a device."""
         records = {slot: self.record(slot) for slot in slots}
         parts = {slot: self._parts(slot, records[slot]) for slot in slots}
         states = await self.units.states([unit for some in parts.values() for _, _, unit in some if unit])
-        return [Seen(slot, records[slot], self._levels(slot, parts[slot], states)) for slot in slots]
+        return [FoundDevice(slot, records[slot], self._levels(slot, parts[slot], states)) for slot in slots]
 
     def _levels(
         self, slot: Slot, parts: Sequence[PartOf], states: Mapping[str, UnitState]
@@ -80,7 +80,7 @@ class Inventory:
             levels.append(Level(kind, data, self.kinds[kind].look(slot, data, states.get(unit or ""))))
         return tuple(levels)
 
-    def _parts(self, slot: Slot, record: Record | None) -> list[PartOf]:
+    def _parts(self, slot: Slot, record: DeviceRecord | None) -> list[PartOf]:
         """Each layer's kind, data and unit, bottom up: by the lease, or else as configured."""
         device = self.device(slot)
         parts: list[tuple[str, Data | None]] = []
@@ -90,13 +90,13 @@ class Inventory:
             parts = [(kind, None) for kind in device.layers]
         return [(kind, data, self.kinds[kind].unit(slot, data, device)) for kind, data in parts]
 
-    async def look_settled(self) -> list[Seen]:
+    async def look_settled(self) -> list[FoundDevice]:
         """Look at all once nothing moves any more: a crash may have left a tool on its way to a device."""
         seen = await self.look(self.slots())
         if not any([await self._settle(found) for found in seen]):
             return seen
         return await self.look(self.slots())
 
-    async def _settle(self, found: Seen) -> bool:
+    async def _settle(self, found: FoundDevice) -> bool:
         levels = [level for level in found.levels if level.data]
         return any([await self.kinds[level.kind].settle(found.slot, level.data or {}) for level in levels])

@@ -63,7 +63,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLayer:
     """What is seen of one layer, without asking a device anything.
 
     ``path`` is its block device while that is there and ours, ``size`` in bytes. ``present``: there is something
@@ -86,7 +86,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class LayerJob:
     """One layer's share of bringing a device up.
 
     ``below`` is the block device that it lies on, "" for a source. ``had`` is what the lease has of it: when it
@@ -125,7 +125,7 @@ class Layer(Protocol):
     def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
         """The systemd unit it runs in, by the lease or else as configured; None where it has none."""
 
-    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
+    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
         """What there is of it; ``data`` is None without a lease. Reads /sys and /proc only and never waits."""
 
     def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
@@ -137,10 +137,10 @@ class Layer(Protocol):
     async def settle(self, slot: Slot, data: Data) -> bool:
         """End what a crash left on its way, lest it arrive later; whether there was anything."""
 
-    async def up(self, job: Job) -> str:
+    async def up(self, job: LayerJob) -> str:
         """Bring it up; the result is its block device's path. It may find part of it there already."""
 
-    async def adjust(self, job: Job) -> None:
+    async def adjust(self, job: LayerJob) -> None:
         """Bring the settings of one that was up already to the configuration's."""
 
     async def cut_off(self, data: Data) -> None:
@@ -149,7 +149,7 @@ class Layer(Protocol):
     async def rest(self, data: Data, *, resting: bool) -> None:
         """Before the host sleeps, begin nothing of its own accord on what is below; and go on after."""
 
-    async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
+    async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
         """Take it down, whatever there is of it; with ``lost`` what lies below does not answer.
 
         Returns once nothing can reach the layer below any more. Raises when it cannot be done; the layers below

@@ -27,7 +27,7 @@ ORDER = ("scheduler", "nr_requests", "max_sectors_kb", "read_ahead_kb")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class QueueChange:
     """A setting to write: ``value`` is ``wanted`` as far as the device allows, ``before`` what it is now."""
 
     name: str
@@ -50,7 +50,7 @@ class Setting:
         return self.wanted == self.got
 
 
-def plan(device: str, settings: QueueSettings, sys_block: Path = SYS_BLOCK) -> list[Change]:
+def plan(device: str, settings: QueueSettings, sys_block: Path = SYS_BLOCK) -> list[QueueChange]:
     """What to write for ``settings``, in order, cut to what the device can take. Reads only."""
     wanted = {name: str(value) for name, value in settings.model_dump(exclude_none=True).items()}
     changes = []
@@ -58,7 +58,7 @@ def plan(device: str, settings: QueueSettings, sys_block: Path = SYS_BLOCK) -> l
         before = read(device, name, sys_block)
         if before is not None:
             value = _cut(device, name, wanted, sys_block)
-            changes.append(Change(name, wanted[name], value, before))
+            changes.append(QueueChange(name, wanted[name], value, before))
     return changes
 
 
@@ -88,7 +88,7 @@ def rotational(path: str) -> bool | None:
 
 
 async def write(
-    device: str, changes: Iterable[Change], runner: Runner, sys_block: Path = SYS_BLOCK
+    device: str, changes: Iterable[QueueChange], runner: Runner, sys_block: Path = SYS_BLOCK
 ) -> list[Setting]:
     """Write the changes. What a device refuses stays as it was, and the result says so."""
     done = []

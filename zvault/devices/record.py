@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from zvault.devices.layer import Data, Found, Slot, State
+from zvault.devices.layer import Data, FoundLayer, Slot, State
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LayerRecord:
     """One layer in a lease: its kind, and what it wrote itself."""
 
     kind: str
@@ -17,7 +17,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DeviceRecord:
     """One device's lease, written before each step that it tells of.
 
     ``spec`` is the device as it was configured, ``layers`` all that it has, bottom up; one that was not begun has
@@ -25,7 +25,7 @@ class Record:
     """
 
     spec: str
-    layers: tuple[Part, ...]
+    layers: tuple[LayerRecord, ...]
     queue: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def as_lease(self) -> dict[str, object]:
@@ -33,12 +33,12 @@ class Record:
         return asdict(self)
 
     @classmethod
-    def from_lease(cls, lease: dict[str, Any]) -> Record:
+    def from_lease(cls, lease: dict[str, Any]) -> DeviceRecord:
         """Read back. Keys that another version wrote are left out."""
-        parts = tuple(Part(part["kind"], part["data"]) for part in lease["layers"])
+        parts = tuple(LayerRecord(part["kind"], part["data"]) for part in lease["layers"])
         return cls(lease["spec"], parts, lease.get("queue", {}))
 
-    def with_data(self, depth: int, data: Data) -> Record:
+    def with_data(self, depth: int, data: Data) -> DeviceRecord:
         """With other data of one layer."""
         part = replace(self.layers[depth], data=data)
         return replace(self, layers=(*self.layers[:depth], part, *self.layers[depth + 1 :]))
@@ -50,22 +50,22 @@ class Level:
 
     kind: str
     data: Data | None
-    found: Found
+    found: FoundLayer
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FoundDevice:
     """One device as it is found: its lease, and each of its layers, bottom up.
 
     Without a lease they are those of the configuration, of which only a source's unit can be seen.
     """
 
     slot: Slot
-    record: Record | None
+    record: DeviceRecord | None
     levels: tuple[Level, ...]
 
     @property
-    def layers(self) -> list[Found]:
+    def layers(self) -> list[FoundLayer]:
         """What is seen of each layer, bottom up."""
         return [level.found for level in self.levels]
 
@@ -90,7 +90,7 @@ class Seen:
         return self.layers[-1].size if self.levels else None
 
     @property
-    def topmost(self) -> Found | None:
+    def topmost(self) -> FoundLayer | None:
         """The topmost layer that is there. Those below it are in use by it, and it alone may be by others."""
         return next((layer for layer in reversed(self.layers) if layer.present), None)
 

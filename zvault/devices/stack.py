@@ -20,11 +20,11 @@ from zvault.devices import queue as request_queue
 from zvault.devices.bcache.layer import Bcache
 from zvault.devices.blank import blank
 from zvault.devices.inventory import Inventory
-from zvault.devices.layer import Data, Job, Layer, Say, Slot, State, Step
+from zvault.devices.layer import Data, Layer, LayerJob, Say, Slot, State, Step
 from zvault.devices.nbd.connection import held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
-from zvault.devices.record import Part, Record, Seen
+from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord
 from zvault.system.process.runner import Runner
 from zvault.system.state_files import LeaseStore
 from zvault.system.systemd_units import Units
@@ -174,7 +174,7 @@ class Stack:
 
     # What is there
 
-    def _state(self, found: Seen) -> DeviceState:
+    def _state(self, found: FoundDevice) -> DeviceState:
         state, detail = found.verdict()
         device = self.inventory.device(found.slot)
         spec = found.record.spec if found.record else device.spec if device else ""
@@ -197,7 +197,7 @@ class Stack:
 
     # Up
 
-    async def _settle(self, say: Say) -> tuple[list[Seen], dict[Slot, Record]]:
+    async def _settle(self, say: Say) -> tuple[list[FoundDevice], dict[Slot, DeviceRecord]]:
         """Clear away what does not work; the result is the configuration's devices, and what lost ones had."""
         seen = await self.inventory.look_settled()
         wanted = {index: device.spec for index, device in enumerate(self.devices)}
@@ -221,22 +221,22 @@ class Stack:
             return [found for found in seen if found.slot in slots], lost
         return await self.inventory.look(slots), lost
 
-    async def _bring_up(self, device: Device, slot: Slot, lost: Record | None, say: Say) -> None:
+    async def _bring_up(self, device: Device, slot: Slot, lost: DeviceRecord | None, say: Say) -> None:
         slot.make_directory()
-        record = Record(device.spec, tuple(Part(kind) for kind in device.layers))
+        record = DeviceRecord(device.spec, tuple(LayerRecord(kind) for kind in device.layers))
         self.leases.put(slot.lease, record.as_lease())
         had = {part.kind: part.data for part in lost.layers} if lost is not None else {}
         below = ""
         for depth, kind in enumerate(device.layers):
             write = self._writer(slot, depth)
-            job = Job(slot, device, below, had.get(kind, {}), self.create, write, say, self.resume)
+            job = LayerJob(slot, device, below, had.get(kind, {}), self.create, write, say, self.resume)
             below = await self.kinds[kind].up(job)
 
-    async def _adjust(self, device: Device, found: Seen, say: Say) -> None:
+    async def _adjust(self, device: Device, found: FoundDevice, say: Say) -> None:
         below = ""
         for depth, level in enumerate(found.levels):
             write = self._writer(found.slot, depth)
-            job = Job(found.slot, device, below, level.data or {}, self.create, write, say)
+            job = LayerJob(found.slot, device, below, level.data or {}, self.create, write, say)
             await self.kinds[level.kind].adjust(job)
             below = level.found.path or ""
 
@@ -274,7 +274,7 @@ class Stack:
 
     # Down
 
-    async def _refuse_if_used(self, seen: Sequence[Seen]) -> None:
+    async def _refuse_if_used(self, seen: Sequence[FoundDevice]) -> None:
         for found in seen:
             top = found.topmost
             if top is not None and top.busy is not None:
@@ -282,7 +282,7 @@ class Stack:
             if top is not None and top.path is not None:
                 await self._refuse_if_held(top.path, found)
 
-    async def _refuse_if_held(self, path: str, found: Seen) -> None:
+    async def _refuse_if_held(self, path: str, found: FoundDevice) -> None:
         try:
             if not await held(path, self.runner):
                 return
@@ -296,7 +296,7 @@ class Stack:
             "export the pool first; if its device is gone, 'zpool clear' releases it",
         )
 
-    async def _take_all_down(self, seen: Sequence[Seen], say: Say) -> None:
+    async def _take_all_down(self, seen: Sequence[FoundDevice], say: Say) -> None:
         first: ZvaultError | None = None
         for found in reversed(seen):
             try:
@@ -308,7 +308,7 @@ class Stack:
         if first is not None:
             raise first
 
-    async def _take_down(self, found: Seen, say: Say) -> None:
+    async def _take_down(self, found: FoundDevice, say: Say) -> None:
         """Undo one device, the topmost layer first; the lease goes last of all."""
         slot, record = found.slot, found.record
         for depth, level in reversed(list(enumerate(found.levels))):

@@ -20,11 +20,11 @@ class StoreError(ZvaultError):
     reason = "object-store"
 
 
-class Missing(StoreError):
+class ObjectMissing(StoreError):
     """There is no such object."""
 
 
-class Overtaken(StoreError):
+class PreconditionFailed(StoreError):
     """A put whose condition does not hold: somebody else put first."""
 
 
@@ -39,7 +39,7 @@ class Unreachable(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObject:
     """One object of a listing; ``size`` in bytes."""
 
     key: str
@@ -64,7 +64,7 @@ class ObjectStore(Protocol):
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """Put a whole object; its ETag. ``condition``: NEW, or the ETag it must still have. Raises Overtaken."""
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """Objects whose key begins with ``prefix`` and comes after ``after``, in order of their keys' bytes."""
 
     def delete(self, keys: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Literal, Protocol, TypeVar
 
 from zvault.api.blockstore import RequestCount
-from zvault.object_store.interface import Buffer, Listed, Missing, ObjectStore, Overtaken
+from zvault.object_store.interface import Buffer, ListedObject, ObjectMissing, ObjectStore, PreconditionFailed
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class _Tally:
     slots: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
 
 
-class Counted:
+class MeteredStore:
     """An ObjectStore that counts. Safe for threads. ``clock`` gives seconds that never go back.
 
     To count what is really sent it stands next to the store, within what waits and tries again.
@@ -115,7 +115,7 @@ class Counted:
         size = memoryview(data).nbytes
         return self._measure("put", lambda: self._store.put(key, data, condition), lambda _: size)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Each thousand objects are a request; the first of them is what takes its time."""
         listing = iter(self._store.list(prefix, after))
         number = 0
@@ -154,7 +154,7 @@ class Counted:
         with self._lock:
             tally = self._tallies[kind]
             tally.requests += 1
-            tally.errors += error is not None and not isinstance(error, (Missing, Overtaken))
+            tally.errors += error is not None and not isinstance(error, (ObjectMissing, PreconditionFailed))
             tally.bytes += size
             tally.seconds += seconds
             tally.slots[bisect_left(BOUNDS, seconds)] += 1

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from zvault.object_store.interface import Buffer, Listed, ObjectStore
+from zvault.object_store.interface import Buffer, ListedObject, ObjectStore
 from zvault.object_store.metered import PAGE
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Budget:
             self._down.settle(down, self._clock())
 
 
-class Budgeted:
+class RateLimitedStore:
     """An ObjectStore that keeps to a budget. Where it is not known how much will come, it is counted afterwards."""
 
     def __init__(self, store: ObjectStore, budget: Budget) -> None:
@@ -108,7 +108,7 @@ class Budgeted:
         self._budget.take(requests=1, up=memoryview(data).nbytes)
         return self._store.put(key, data, condition)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Each thousand objects are a request."""
         self._budget.take(requests=1)
         for number, item in enumerate(self._store.list(prefix, after)):

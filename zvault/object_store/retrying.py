@@ -24,10 +24,10 @@ from zvault.core.units import format_duration
 from zvault.object_store.interface import (
     Buffer,
     Denied,
-    Listed,
-    Missing,
+    ListedObject,
+    ObjectMissing,
     ObjectStore,
-    Overtaken,
+    PreconditionFailed,
     StoreError,
     Unreachable,
 )
@@ -54,7 +54,7 @@ class _Wait:
     since: float
 
 
-class Patient:
+class RetryingStore:
     """An ObjectStore that waits for another one. Safe for threads; each waits for itself.
 
     Raises, besides answers, only the last error of a call: once ``stopping`` is set, when ``patience`` is over for
@@ -111,7 +111,7 @@ class Patient:
             except Unreachable:
                 unclear = True
                 raise
-            except Overtaken:
+            except PreconditionFailed:
                 etag = self._own(key, data) if unclear else None
                 if etag is None:
                     raise
@@ -119,11 +119,11 @@ class Patient:
 
         return self._persist(put)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Goes on behind what was had already."""
-        listing: Iterator[Listed] | None = None
+        listing: Iterator[ListedObject] | None = None
 
-        def following() -> Listed | None:
+        def following() -> ListedObject | None:
             nonlocal listing
             try:
                 listing = listing or iter(self._store.list(prefix, after))
@@ -144,7 +144,7 @@ class Patient:
         """The ETag of the object if it is what was to be put."""
         try:
             found, etag = self._store.read(key)
-        except Missing:
+        except ObjectMissing:
             return None
         return etag if found == data else None
 
@@ -155,7 +155,7 @@ class Patient:
         while True:
             try:
                 answer = call()
-            except (Missing, Overtaken):
+            except (ObjectMissing, PreconditionFailed):
                 self._outage.ended(wait, self._clock())
                 raise
             except (Unreachable, Denied) as error:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from zvault.object_store.interface import NEW, Buffer, Denied, Listed, Overtaken
+from zvault.object_store.interface import NEW, Buffer, Denied, ListedObject, PreconditionFailed
 from zvault.object_store.metered import PAGE
-from zvault.object_store.s3_client import Clients, S3Settings
-from zvault.object_store.s3_errors import Beyond, Kind, of_answer, told, unreachable
+from zvault.object_store.s3_client import S3Clients, S3Settings
+from zvault.object_store.s3_errors import Kind, RangeBeyondEnd, of_answer, told, unreachable
 
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
@@ -41,7 +41,7 @@ class S3Store:
     def __init__(self, settings: S3Settings) -> None:
         """Asks nothing yet. Raises ToolMissing without boto3."""
         self.settings = settings
-        self._clients = Clients(settings)
+        self._clients = S3Clients(settings)
         self._bare: bool | None = None
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
@@ -52,7 +52,7 @@ class S3Store:
             return self._fetch(key, "").data
         try:
             part = self._fetch(key, f"bytes={start}-{start + length - 1 if length else ''}")
-        except Beyond:
+        except RangeBeyondEnd:
             return b""
         end = part.size if length is None else min(start + length, part.size)
         return self._cut(key, part, start, end)
@@ -61,7 +61,7 @@ class S3Store:
         """See ObjectStore."""
         try:
             part = self._fetch(key, f"bytes=-{max(1, length)}")
-        except Beyond:
+        except RangeBeyondEnd:
             return b"", 0  # only of an empty object no byte is the last
         start = max(0, part.size - max(1, length))
         found = self._cut(key, part, start, part.size)
@@ -94,18 +94,18 @@ class S3Store:
         bare = bool(self._bare)
         try:
             etag = self._put(key, body, "put-if", IfMatch=_form(condition, bare))
-        except Overtaken:
+        except PreconditionFailed:
             if self._bare is not None:
                 raise
             bare = not bare
             try:
                 etag = self._put(key, body, "put-if", IfMatch=_form(condition, bare))
             except Denied:
-                raise Overtaken(f"{key} was not put", "somebody else put it first", "") from None
+                raise PreconditionFailed(f"{key} was not put", "somebody else put it first", "") from None
         self._bare = bare
         return etag
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Asks for a page at a time, when it is wanted."""
         where = {"StartAfter": after} if after else {}
         while True:
@@ -114,7 +114,7 @@ class S3Store:
                     Bucket=self.settings.bucket, Prefix=prefix, MaxKeys=PAGE, **where
                 )
             for item in page.get("Contents", ()):
-                yield Listed(item["Key"], item["Size"])
+                yield ListedObject(item["Key"], item["Size"])
             if not page.get("IsTruncated"):
                 return
             where = {"ContinuationToken": page["NextContinuationToken"]}

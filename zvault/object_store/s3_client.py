@@ -91,7 +91,7 @@ class S3Settings:
         return {name: value for name, value in said.items() if value}
 
 
-class Clients:
+class S3Clients:
     """boto3's client for a bucket; another one when the keys have changed, or were refused. Safe for threads."""
 
     def __init__(self, settings: S3Settings) -> None:

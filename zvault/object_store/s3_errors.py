@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from zvault.object_store.interface import Denied, Missing, Overtaken, StoreError, Unreachable
+from zvault.object_store.interface import Denied, ObjectMissing, PreconditionFailed, StoreError, Unreachable
 
 Kind = Literal["read", "put", "put-if", "list", "delete"]
 
@@ -34,7 +34,7 @@ class Expired(Denied):
     retryable = True
 
 
-class Beyond(StoreError):
+class RangeBeyondEnd(StoreError):
     """The part that was asked for begins behind the end of the object."""
 
 
@@ -66,12 +66,12 @@ def of_answer(what: str, kind: Kind, answer: dict[str, Any]) -> StoreError:
     code, message = answer["Error"].get("Code") or "", answer["Error"].get("Message") or ""
     why = f"the store answers {status or ''} {code}".rstrip() + (f": {message}" if message else "")
     if status == 404 and code != "NoSuchBucket" and kind == "read":
-        return Missing(what, "there is no such object", "")
+        return ObjectMissing(what, "there is no such object", "")
     if status == 416:
-        return Beyond(what, why, "")
+        return RangeBeyondEnd(what, why, "")
     # A condition on the ETag of an object that is gone is answered 404.
     if kind == "put-if" and (status == 412 or (status == 404 and code != "NoSuchBucket")):
-        return Overtaken(what, "somebody else put it first", "")
+        return PreconditionFailed(what, "somebody else put it first", "")
     return _no_answer(what, kind, status, code, why)
 
 

@@ -38,7 +38,7 @@ MOST_LINES = 500
 
 
 @dataclass(frozen=True)
-class About:
+class HookRun:
     """Which run it is: the names of its backup and vault, its id, and the source's dataset."""
 
     backup: str
@@ -55,7 +55,7 @@ class RunHooks:
     """
 
     store: LeaseStore
-    about: About
+    about: HookRun
     emit: Emit
     blame: Callable[[ZvaultError], None]
     snapname: str = ""
@@ -175,7 +175,7 @@ class _Pending:
     """The hooks that still have to be run after something, in memory and as a lease."""
 
     store: LeaseStore
-    about: About
+    about: HookRun
     scope: Scope
     hooks: list[Hook]
 
@@ -222,7 +222,7 @@ async def recover(
     for name in store.names(f"hooks/{scope}/"):
         try:
             data = store.get(name) or {}
-            about = About(**data["about"])
+            about = HookRun(**data["about"])
             pending = _Pending(store, about, scope, [Hook.model_construct(**hook) for hook in data["hooks"]])
         except ZvaultError as error:
             wrong.append(error)

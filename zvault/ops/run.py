@@ -13,10 +13,10 @@ from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.policy.backoff import A_FIFTH, delays
-from zvault.core.replication.progress import Meter
+from zvault.core.replication.progress import RunMeter
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
-from zvault.ops.hooks import About, RunHooks
+from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
@@ -44,7 +44,7 @@ async def sleep(seconds: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Survey:
     """What a look at both sides saw, and when it began (monotonic seconds)."""
 
     sides: Sides
@@ -70,11 +70,11 @@ class Run:
 
     def __post_init__(self) -> None:
         """The hooks, and what is known of each dataset, belong to this run and no other."""
-        self.meter = Meter()
+        self.meter = RunMeter()
         self.results = Results()
         self.last_try = True
         self._source = RecentSource(self.context.clients)
-        about = About(self.name, self.id, str(self.backup.source), self.backup.vault)
+        about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault)
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
 
     @property
@@ -182,7 +182,7 @@ class Run:
             self.hooks.snapname = await snapshot_all(lzc, backup, names, self.context.env.clock)
         return self.hooks.snapname
 
-    async def _look(self, vault: OpenVault, made: str) -> Looked:
+    async def _look(self, vault: OpenVault, made: str) -> Survey:
         """List both sides; the source is not listed again where nothing was made."""
         seen = None if self.snapshot else await self._source.tree(self.backup)
         began = time.monotonic()
@@ -190,7 +190,7 @@ class Run:
         self.outcome.datasets = len(sides.pairs)
         if made:
             self.emit("snapshot", snapname=made, datasets=len(sides.pairs))
-        return Looked(sides, began)
+        return Survey(sides, began)
 
     async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:
         """Plan what is left to do, and tell it."""
@@ -233,7 +233,7 @@ class Run:
             again = error.retryable and not self.last_try
             self.emit("dataset-failed", dataset=dataset, error=error.as_dict(), again=again)
 
-    async def _look_again(self, vault: OpenVault, looked: Looked, plan: RunPlan) -> Sides:
+    async def _look_again(self, vault: OpenVault, looked: Survey, plan: RunPlan) -> Sides:
         """List both sides once more, if anything was changed.
 
         Transfers change nothing of the source's snapshots, and those to be pruned are looked at before they are.

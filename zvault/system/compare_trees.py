@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from zvault.core.errors import ToolFailed
-from zvault.system.process.json_child import Conversation
+from zvault.system.process.json_child import JsonChild
 
 ANSWER_DEADLINE = 3600.0
 """Seconds without a word: one block of a slow vault that reads ahead, or a directory of a million files, takes long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CompareReport:
     """One report. ``unlike`` is (path, what, wanted, found) of a difference; ``more`` counts those not reported."""
 
     files: int = 0
@@ -31,12 +31,14 @@ def argv(root: str, folder: str) -> list[str]:
     return [sys.executable, "-m", "zvault.system.compare_trees_child", root, folder]
 
 
-async def compare(root: str, folder: str, names: Sequence[bytes] | None = None) -> AsyncIterator[Said]:
+async def compare(
+    root: str, folder: str, names: Sequence[bytes] | None = None
+) -> AsyncIterator[CompareReport]:
     """What it finds, until it has ended. ``names`` are trees below ``root`` that were copied into ``folder``.
 
     Without, all of both must be the same. Raises ToolFailed, DeadlineExceeded.
     """
-    child = await Conversation.start(argv(root, folder))
+    child = await JsonChild.start(argv(root, folder))
     try:
         request = {"names": None if names is None else [b64encode(name).decode() for name in names]}
         answer = await child.ask(request, ANSWER_DEADLINE)
@@ -48,13 +50,13 @@ async def compare(root: str, folder: str, names: Sequence[bytes] | None = None) 
         await child.close()
 
 
-def _said(answer: dict[str, Any]) -> Said:
+def _said(answer: dict[str, Any]) -> CompareReport:
     """One report. Raises ToolFailed for what is none."""
     try:
         if "unlike" in answer:
             path, what, wanted, found = (str(word) for word in answer["unlike"])
-            return Said(unlike=(path, what, wanted, found))
-        return Said(
+            return CompareReport(unlike=(path, what, wanted, found))
+        return CompareReport(
             int(answer["files"]), int(answer["bytes"]), done="done" in answer, more=int(answer.get("more", 0))
         )
     except (KeyError, TypeError, ValueError) as error:

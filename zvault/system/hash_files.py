@@ -10,7 +10,7 @@ import shlex
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 
-from zvault.core.integrity.verification import KEY_SPACE, PIECE, Entry, KeyRange, Mix, Piece
+from zvault.core.integrity.verification import KEY_SPACE, PIECE, ContentRange, Entry, KeyRange, KeySpread
 
 NAMES = 48_000
 """Bytes of names in one script: in base64 and quoted it still is one argument (128 KiB, MAX_ARG_STRLEN)."""
@@ -43,7 +43,7 @@ def parse_count(text: str) -> tuple[int, int]:
     return max(0, nodes - free_nodes), max(0, blocks - free) * size
 
 
-def list_argv(root: str, mix: Mix, keys: KeyRange, *, everything: bool, name: str = "") -> list[str]:
+def list_argv(root: str, mix: KeySpread, keys: KeyRange, *, everything: bool, name: str = "") -> list[str]:
     """List the files in a range of keys, and all large ones; with ``everything`` folders and links too.
 
     ``name`` is a pattern whose last part is what names are like (core/find.py): others are not listed.
@@ -96,9 +96,9 @@ def _plain(name: bytes) -> bytes:
     return b"\\".join(part.replace(b"\\n", b"\n") for part in name.split(b"\\\\"))
 
 
-def batches(wanted: Sequence[Piece]) -> Iterator[list[Piece]]:
+def batches(wanted: Sequence[ContentRange]) -> Iterator[list[ContentRange]]:
     """Pieces as they are hashed together: whole files, or pieces of large ones, within the limits of one script."""
-    batch: list[Piece] = []
+    batch: list[ContentRange] = []
     names = size = 0
     for one in sorted(wanted, key=lambda piece: piece.length is not None):
         full = names + len(one.path) > NAMES or size + one.size > BATCH
@@ -113,7 +113,7 @@ def batches(wanted: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield batch
 
 
-def hash_argv(root: str, batch: Sequence[Piece]) -> list[str]:
+def hash_argv(root: str, batch: Sequence[ContentRange]) -> list[str]:
     """Hash one of ``batches``. What cannot be read is complained of, and left out or hashed short.
 
     Of a volume ``root`` is the device.
@@ -143,7 +143,7 @@ def hash_argv(root: str, batch: Sequence[Piece]) -> list[str]:
     )
 
 
-def parse_hashes(batch: Sequence[Piece], text: str) -> dict[Piece, str]:
+def parse_hashes(batch: Sequence[ContentRange], text: str) -> dict[ContentRange, str]:
     """The hashes that ``hash_argv`` printed, of those that could be read."""
     if batch[0].length is not None:
         found = [line.split()[0] for line in text.splitlines() if line.strip()]

@@ -22,7 +22,7 @@ KERNEL = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class KernelRecord:
     """One record: its number, which counts from 0 in each boot, whether the kernel wrote it, and its text."""
 
     number: int
@@ -30,11 +30,11 @@ class Record:
     text: str
 
 
-def parse(raw: bytes) -> Record:
+def parse(raw: bytes) -> KernelRecord:
     """Read ``6,339,5140900,-;text``; the lines after the first are properties. Raises ValueError."""
     head, _, text = raw.decode("utf-8", errors="replace").partition(";")
     words = head.split(",")
-    return Record(int(words[1]), int(words[0]) < KERNEL, text.partition("\n")[0])
+    return KernelRecord(int(words[1]), int(words[0]) < KERNEL, text.partition("\n")[0])
 
 
 class KernelLog:
@@ -43,7 +43,7 @@ class KernelLog:
     def __init__(self) -> None:
         self.fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def read(self) -> Iterator[Record]:
+    def read(self) -> Iterator[KernelRecord]:
         """All records there are now that were not read yet."""
         while True:
             try:
@@ -64,7 +64,7 @@ class KernelLog:
         os.close(self.fd)
 
 
-async def follow(log: KernelLog, hear: Callable[[Record], None], quiet: Callable[[], None]) -> None:
+async def follow(log: KernelLog, hear: Callable[[KernelRecord], None], quiet: Callable[[], None]) -> None:
     """Pass on each record from now on, for ever; ``quiet`` when none has come for a moment after some have."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()

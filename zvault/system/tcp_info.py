@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zvault.core.diagnosis.observations import Way
+from zvault.core.diagnosis.observations import TcpPath
 
 _OF_THIS_LOGIN = (
     'set -- $SSH_CONNECTION; exec ss -HtinO state established "( src [$3] and sport = :$4 and dst [$1] )"'
@@ -72,7 +72,7 @@ def _connection(line: str) -> Connection:
     )
 
 
-def way(looks: Sequence[Sequence[Connection]]) -> Way | None:
+def way(looks: Sequence[Sequence[Connection]]) -> TcpPath | None:
     """What looks at all connections come to, for the busiest of those that were there all the time."""
     seen: dict[str, list[Connection]] = {}
     for look in looks:
@@ -84,7 +84,7 @@ def way(looks: Sequence[Sequence[Connection]]) -> Way | None:
     rows = max(steady, key=lambda rows: (rows[-1].busy - rows[0].busy, sum(one.flying for one in rows)))
     first, last, count = rows[0], rows[-1], len(rows)
     worked = last.busy - first.busy
-    return Way(
+    return TcpPath(
         sum(one.unsent > 0 for one in rows) / count,
         sum(one.flying for one in rows) / count,
         last.segment,

@@ -71,7 +71,7 @@ class Changes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ChangeFailure:
     """What stands in the way of one name: libzfs_core's kind of it (``SnapshotIsHeld``), errno, and words."""
 
     name: str
@@ -91,7 +91,7 @@ class LzcFailure(ToolFailed):
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-def refusal(what: str, troubles: Sequence[Trouble], advice: str = "") -> ZvaultError:
+def refusal(what: str, troubles: Sequence[ChangeFailure], advice: str = "") -> ZvaultError:
     """The error for a change that was refused, with the first few names in words."""
     why = "; ".join(f"{one.name}: {one.message}" if one.name else one.message for one in troubles[:3])
     if len(troubles) > 3:

@@ -16,7 +16,7 @@ from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
 from zvault.zfs.changes import Changes
 from zvault.zfs.host import Host, LocalHost, SshHost
-from zvault.zfs.listing_cache import FEW, Cache, Points
+from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.pool.pool import suspended
 from zvault.zfs.remote import Remote
@@ -62,7 +62,7 @@ class Zfs:
         stale = self._cache.stale(stamps)
         fresh = [name for name in stamps if name not in set(stale)]
         kept = self._cache.points(fresh)
-        listed: dict[str, Points] = {}
+        listed: dict[str, DatasetPoints] = {}
         if stale:
             whole = len(stale) > FEW or not fresh
             where, depth = ([root], "-r") if whole else (stale, "-d1")

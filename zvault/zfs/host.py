@@ -23,7 +23,7 @@ from zvault.core.errors import (
 )
 from zvault.system import ssh
 from zvault.system.process.runner import Result, Runner, ToolRunner
-from zvault.zfs.stream import HELPERS, End
+from zvault.zfs.stream import HELPERS, StreamEnd
 
 TOOLS_LAST = 3600.0
 """Seconds after which a host is asked again what it has."""
@@ -51,7 +51,7 @@ class Host(ToolRunner, Protocol):
         """How ssh reaches it; None is this host."""
         ...
 
-    async def end(self, size: int | None = None) -> End:
+    async def end(self, size: int | None = None) -> StreamEnd:
         """This host as an end of a stream of about ``size`` bytes (zfs/stream.py)."""
         ...
 
@@ -70,12 +70,12 @@ class LocalHost:
         self._tools: frozenset[str] = frozenset()
         self._looked = -math.inf
 
-    async def end(self, size: int | None = None) -> End:
+    async def end(self, size: int | None = None) -> StreamEnd:
         """See Host.end."""
         if time.monotonic() - self._looked > LOOK_AGAIN:
             self._tools = frozenset(name for name in HELPERS if shutil.which(name) is not None)
             self._looked = time.monotonic()
-        return End(HERE, self._tools)
+        return StreamEnd(HERE, self._tools)
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -185,7 +185,7 @@ class SshHost:
         with contextlib.suppress(ZvaultError):
             await self.runner.run(ssh.stop_argv(self._address, self._commands), deadline=5.0, check=False)
 
-    async def end(self, size: int | None = None) -> End:
+    async def end(self, size: int | None = None) -> StreamEnd:
         """See Host.end."""
         tools = await self.tools()
         control = self._streams if size is not None and size < LARGE else None
@@ -194,7 +194,7 @@ class SshHost:
             script = ssh.piped([self._dressed(command) for command in commands])
             return ssh.argv(self._address, control, ssh.shell(script))
 
-        return End(self._address.host, tools, stage)
+        return StreamEnd(self._address.host, tools, stage)
 
     async def close(self) -> None:
         """See Host.close."""

@@ -21,23 +21,23 @@ FEW = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class DatasetPoints:
     """One dataset's snapshots and bookmarks, each oldest first."""
 
     snapshots: tuple[Snapshot, ...] = ()
     bookmarks: tuple[Bookmark, ...] = ()
 
 
-NONE = Points()
+NONE = DatasetPoints()
 
 
 @dataclass(slots=True)
-class Seen:
+class CachedDataset:
     """What one dataset has, and the stamps it is good for. ``holds`` are the tags of the snapshots that were asked."""
 
     guid: str
     changed: str
-    points: Points
+    points: DatasetPoints
     holds: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -46,7 +46,7 @@ class Cache:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, CachedDataset] = {}
         self._forgotten: dict[str, float] = {}
         self._latest = 0.0
 
@@ -71,7 +71,7 @@ class Cache:
             if (seen := self._seen.get(name)) is None or (seen.guid, seen.changed) != (guid, changed)
         ]
 
-    def points(self, names: Iterable[str]) -> dict[str, Points]:
+    def points(self, names: Iterable[str]) -> dict[str, DatasetPoints]:
         """What is kept of datasets that are not stale."""
         return {name: self._seen[name].points for name in names}
 
@@ -79,7 +79,7 @@ class Cache:
         self,
         names: Iterable[str],
         stamps: Mapping[str, tuple[str, str]],
-        points: Mapping[str, Points],
+        points: Mapping[str, DatasetPoints],
         began: float,
     ) -> None:
         """Keep what a listing begun at ``began`` saw of these datasets, where its stamp proves that it is complete."""
@@ -87,7 +87,7 @@ class Cache:
             guid, changed = stamps[name]
             complete = changed.isdecimal() and int(changed) < began - CHANGED_SLACK
             if complete and self._forgotten.get(name, 0.0) < began:
-                self._seen[name] = Seen(guid, changed, points.get(name, NONE))
+                self._seen[name] = CachedDataset(guid, changed, points.get(name, NONE))
                 self._forgotten.pop(name, None)
             else:
                 self._seen.pop(name, None)

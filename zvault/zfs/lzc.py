@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
-from zvault.system.process.json_child import Conversation
-from zvault.zfs.changes import LzcFailure, Trouble, refusal, some
+from zvault.system.process.json_child import JsonChild
+from zvault.zfs.changes import ChangeFailure, LzcFailure, refusal, some
 
 __all__ = ["Lzc", "LzcFailure"]
 
@@ -24,7 +24,7 @@ class Lzc:
     """
 
     def __init__(self) -> None:
-        self._child: Conversation | None = None
+        self._child: JsonChild | None = None
         self._turn = asyncio.Lock()
 
     async def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
@@ -92,13 +92,14 @@ class Lzc:
                 raise
         if "errors" in answer:
             raise refusal(
-                what, [Trouble(e["name"], e["kind"], e["errno"], e["message"]) for e in answer["errors"]]
+                what,
+                [ChangeFailure(e["name"], e["kind"], e["errno"], e["message"]) for e in answer["errors"]],
             )
         return answer["value"]
 
-    async def _ready_child(self) -> Conversation:
+    async def _ready_child(self) -> JsonChild:
         if self._child is None:
-            child = await Conversation.start([sys.executable, "-m", "zvault.zfs.lzc_child"])
+            child = await JsonChild.start([sys.executable, "-m", "zvault.zfs.lzc_child"])
             try:
                 await child.read(deadline=30.0)
             except ToolFailed as error:

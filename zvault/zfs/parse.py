@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
 from zvault.core.replication.stream_flags import SentFlags
-from zvault.zfs.listing_cache import NONE, Points
+from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.trial_dataset import MARK
 
 PLACEHOLDER = "org.zvault:placeholder"
@@ -93,7 +93,7 @@ def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
     return known, unknown
 
 
-def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, Points]:
+def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, DatasetPoints]:
     """What a listing of snapshots and bookmarks saw, by dataset; those that have none are left out.
 
     ``made`` is when each was made, by name. What is not in it was gone by the time that this was asked.
@@ -110,7 +110,7 @@ def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, Points]:
         elif isinstance(name, BookmarkName):
             bookmarks[name.dataset].append(Bookmark(name.dataset, name.markname, *rest))
     return {
-        name: Points(_oldest_first(snapshots[name]), _oldest_first(bookmarks[name]))
+        name: DatasetPoints(_oldest_first(snapshots[name]), _oldest_first(bookmarks[name]))
         for name in {**snapshots, **bookmarks}
     }
 
@@ -122,7 +122,7 @@ def _oldest_first(found: list[Point]) -> tuple[Point, ...]:
     return tuple(sorted(found, key=lambda point: point.createtxg))
 
 
-def tree(dataset_lines: Iterable[str], of_each: Mapping[str, Points]) -> Tree:
+def tree(dataset_lines: Iterable[str], of_each: Mapping[str, DatasetPoints]) -> Tree:
     """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch."""
     datasets: dict[str, Dataset] = {}
     for line in dataset_lines:

@@ -15,7 +15,7 @@ from zvault.core.errors import Refused, ToolFailed
 from zvault.core.names import SnapshotName
 from zvault.system.process.runner import Result
 from zvault.zfs import parse
-from zvault.zfs.changes import Trouble, refusal, some
+from zvault.zfs.changes import ChangeFailure, refusal, some
 from zvault.zfs.host import SshHost
 
 CALL_DEADLINE = 600.0
@@ -142,11 +142,11 @@ class Remote:
             if any(one.errno == errno.EPERM for one in left):
                 advice = "let its user do it with 'zfs allow', or use sudo: see zvault's how-to on ssh"
             where = f"{what} on {self.host.address}"
-            raise refusal(where, left or [Trouble("", "", 0, result.complaint())], advice)
+            raise refusal(where, left or [ChangeFailure("", "", 0, result.complaint())], advice)
         return result
 
 
-def troubles(said: str) -> list[Trouble]:
+def troubles(said: str) -> list[ChangeFailure]:
     """What zfs complained of, name by name. Lines that only accompany a complaint are left out."""
     found = []
     for line in said.splitlines():
@@ -156,5 +156,5 @@ def troubles(said: str) -> list[Trouble]:
         phrase, kind, code = sign or ("", "", 0)
         # The name may hold colons and spaces itself: it is what stands before the phrase.
         name = _NAME.fullmatch(line.partition(phrase)[0].rstrip(": ")) if phrase else None
-        found.append(Trouble((name[1] or name[2]) if name else "", kind, code, phrase or line))
+        found.append(ChangeFailure((name[1] or name[2]) if name else "", kind, code, phrase or line))
     return found

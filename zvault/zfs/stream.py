@@ -161,7 +161,7 @@ HELPERS = ("mbuffer", *_CODECS)
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class StreamEnd:
     """One end of a stream: its host's name, which helpers that has, and how commands joined by pipes are run there.
 
     ``remote`` None is this host: its commands are stages themselves.
@@ -177,7 +177,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class MbufferSettings:
     """mbuffer's memory and block in bytes, and how full it is before it passes on to a receiver, in percent.
 
     One on another host gives up after ``patience`` seconds without a byte, and may have another memory, ``there``.
@@ -189,7 +189,7 @@ class Buffer:
     start: int = 0
     there: int | None = None
 
-    def argv(self, end: End, *, quiet: bool, last: bool = False) -> list[list[str]]:
+    def argv(self, end: StreamEnd, *, quiet: bool, last: bool = False) -> list[list[str]]:
         """As commands at an end, the ``last`` one before the receiver: none where it has no mbuffer."""
         if "mbuffer" not in end.tools:
             return []
@@ -204,10 +204,10 @@ class Buffer:
 def stages(
     send: list[str],
     receive: list[str],
-    source: End,
-    vault: End,
+    source: StreamEnd,
+    vault: StreamEnd,
     *,
-    buffer: Buffer | None,
+    buffer: MbufferSettings | None,
     codec: str | None = None,
     throttle: Sequence[str] = (),
 ) -> list[list[str]]:
@@ -226,7 +226,9 @@ def stages(
     return [*source.stages(sending), *limit, *vault.stages(receiving)]
 
 
-def choose_codec(wanted: Compression, flags: Flags, source: End, vault: End) -> tuple[str | None, str]:
+def choose_codec(
+    wanted: Compression, flags: Flags, source: StreamEnd, vault: StreamEnd
+) -> tuple[str | None, str]:
     """How a stream between two hosts is compressed, and what is to be told if it is not as wanted.
 
     "auto" leaves alone what comes compressed from the disk already (``-c``, ``-w``).
@@ -242,7 +244,7 @@ def choose_codec(wanted: Compression, flags: Flags, source: End, vault: End) -> 
     return codec, ""
 
 
-def unbuffered(source: End, vault: End) -> str:
+def unbuffered(source: StreamEnd, vault: StreamEnd) -> str:
     """What is to be told where a stream lacks a buffer, or nothing."""
     ends = {end.name: end for end in (source, vault)}
     lacking = [name for name, end in ends.items() if "mbuffer" not in end.tools]

@@ -26,7 +26,7 @@ from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
 from zvault.core.errors import Refused, ZvaultError
-from zvault.object_store.interface import Buffer, Listed, StoreError
+from zvault.object_store.interface import Buffer, ListedObject, StoreError
 
 EXAMPLES = int(os.environ.get("ZVAULT_EXAMPLES", "1"))
 STRIDE = 1 if EXAMPLES > 1 else 4
@@ -333,7 +333,7 @@ class Interrupted(MemoryStore):
         self._count()
         return super().put(key, data, condition)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         self._count()
         return super().list(prefix, after)
 

@@ -25,8 +25,8 @@ from zvault.blockstore.format import BLOCK
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.recovery import create
-from zvault.object_store.interface import Buffer, Listed, StoreError, Unreachable
-from zvault.object_store.retrying import Patient
+from zvault.object_store.interface import Buffer, ListedObject, StoreError, Unreachable
+from zvault.object_store.retrying import RetryingStore
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Dawdling:
         self.most = max(self.most, len(data))
         return self._do(lambda: self.store.put(key, data, condition))
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         yield from self._do(lambda: list(self.store.list(prefix, after)))
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ class World:
         create(self.memory, "vault", BLOCKS * BLOCK)
         self.slow = Dawdling(self.memory)
         self.stopping = threading.Event()
-        self.store = Patient(
+        self.store = RetryingStore(
             self.slow,
             stopping=self.stopping,
             say=lambda _: None,

@@ -23,14 +23,14 @@ from zvault.api.blockstore import EngineStatus, StoreDocument
 from zvault.blockstore import server
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.options import Options
-from zvault.blockstore.readonly import Passed
-from zvault.blockstore.server import Reached, Serving, Words, file_system, options_of
+from zvault.blockstore.readonly import Superseded
+from zvault.blockstore.server import ReachedStore, ServedDevice, ServeOptions, file_system, options_of
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
 from zvault.devices.nbd import blockstore_server
 from zvault.object_store.interface import Buffer, Unreachable
-from zvault.object_store.metered import Counted
-from zvault.object_store.retrying import Patient
+from zvault.object_store.metered import MeteredStore
+from zvault.object_store.retrying import RetryingStore
 
 PLUGIN = Path(server.__file__).with_name("nbdkit_plugin.py")
 ROOT = PLUGIN.parents[2]
@@ -68,7 +68,7 @@ class Device:
         journal = [] if named & {"journal", "readonly"} else [f"journal={self.folder / 'journal'}"]
         return ["bucket=zv", "key=cold", *sized, *journal, f"status={self.folder / 'status'}", *more]
 
-    def load(self, *more: str, size: int | None = SIZE) -> Serving:
+    def load(self, *more: str, size: int | None = SIZE) -> ServedDevice:
         """Begin anew with these words, up to where nbdkit attaches."""
         found = importlib.util.spec_from_file_location("plugin_of_nbdkit", PLUGIN)
         assert found is not None
@@ -79,18 +79,18 @@ class Device:
             self.plugin.config(*word.split("=", 1))
         self.plugin.config_complete()
         (serving,) = self.plugin._serving
-        counted = Counted(self.store)
-        patient = Patient(counted, stopping=serving._stopping, say=self.said.append)
-        serving._reached, serving._say = Reached(patient, counted, counted), self.said.append
+        counted = MeteredStore(self.store)
+        patient = RetryingStore(counted, stopping=serving._stopping, say=self.said.append)
+        serving._reached, serving._say = ReachedStore(patient, counted, counted), self.said.append
         return serving  # type: ignore[no-any-return]
 
-    def serve(self, *more: str, size: int | None = SIZE) -> Serving:
+    def serve(self, *more: str, size: int | None = SIZE) -> ServedDevice:
         """The same, attached and with a connection."""
         serving = self.load(*more, size=size)
         serving.begin()
         return self.plugin.open(False)  # type: ignore[no-any-return]
 
-    def read(self, handle: Serving, offset: int, length: int) -> bytes:
+    def read(self, handle: ServedDevice, offset: int, length: int) -> bytes:
         buffer = bytearray(length)
         self.plugin.pread(handle, buffer, offset, 0)
         return bytes(buffer)
@@ -244,7 +244,7 @@ def test_one_that_has_passed_says_so_once(device: Device):
     for _ in range(3):
         writer.device.checkpoint()
     for _ in range(3):
-        with pytest.raises(Passed, match="has passed") as caught:
+        with pytest.raises(Superseded, match="has passed") as caught:
             device.read(seen, 0, 8192)
     assert device.errors == [errno.EIO] * 3
     assert sum("has passed" in line for line in device.said) == 1
@@ -378,7 +378,7 @@ def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
 )
 def test_wrong_words_are_refused(words: list[str], why: str):
     with pytest.raises(ConfigError) as caught:
-        Words.of(["bucket=zv", "key=cold", "status=/run/s", "create=yes", *words])
+        ServeOptions.of(["bucket=zv", "key=cold", "status=/run/s", "create=yes", *words])
     assert why in caught.value.why
 
 

@@ -18,11 +18,11 @@ from zvault.blockstore.format import BLOCK, Damaged, numbers_of
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Options, ReadOptions
-from zvault.blockstore.readonly import Passed, ReadOnly
+from zvault.blockstore.readonly import ReadOnly, Superseded
 from zvault.blockstore.recovery import create, superblock
 from zvault.blockstore.view import View, now
 from zvault.core.errors import Busy, NotFound
-from zvault.object_store.interface import Missing, StoreError
+from zvault.object_store.interface import ObjectMissing, StoreError
 
 BLOCKS = 2 * PART + 5
 SPOTS = [0, 1, 5, 60, PART - 2, PART, 2 * PART - 30, 2 * PART + 4]
@@ -113,7 +113,7 @@ def right(look: Look, block: int) -> bool:
     """A block is as it was then; False where it cannot be read."""
     try:
         found = look.device.read(block * BLOCK, BLOCK)
-    except Passed:
+    except Superseded:
         return False
     assert found == content(look.state.get(block, 0))
     return True
@@ -183,7 +183,7 @@ def test_what_is_lost_is_not_taken_for_what_its_writer_removed(world: World):
     run_over(world, 1)
     for key in [key for key in world.store.objects if "/segments/" in key]:
         del world.store.objects[key]
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         look.device.read(0, BLOCK)
     assert look.said == []
     assert look.device.status()["trouble"] is None
@@ -241,5 +241,5 @@ def test_it_takes_nothing_and_puts_nothing(world: World):
     assert world.store.objects == before
     world.step("write", 3, 1)
     world.step("checkpoint", 0, 0)
-    world.engine.tenure.look()
+    world.engine.fence.look()
     assert [numbers_of(key)[0] for key in world.store.objects if "/checkpoints/" in key] == [1, 1]

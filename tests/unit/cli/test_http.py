@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.cli.http import BrokenOff, ask
+from zvault.cli.http import TruncatedAnswer, ask
 
 Answers = Callable[[bytes], Path]
 
@@ -63,5 +63,5 @@ def test_lines_of_an_answer_without_a_length(answers: Answers):
     ],
 )
 def test_what_is_cut_short_or_no_http(answers: Answers, raw: bytes, told: str):
-    with pytest.raises(BrokenOff, match=told), ask(answers(raw), "GET", "/", None, 5.0) as answer:
+    with pytest.raises(TruncatedAnswer, match=told), ask(answers(raw), "GET", "/", None, 5.0) as answer:
         answer.read()

@@ -8,7 +8,7 @@ from tests.unit.cli.api_documents import CONFIG, trouble
 from zvault.api.backups import PlanDocument
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import Verdict
+from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.plan_model import Action, Step, TransferPlan
 from zvault.core.replication.vault_changes import Rename
@@ -181,8 +181,8 @@ def planned(name, action="incremental", steps=(), reason="shares a base", next="
 
 
 def plan(*datasets) -> PlanDocument:
-    old = Verdict(Snapshot(DatasetName("tank"), "old", 1, 1, 1), False, "no rule keeps it")
-    new = Verdict(Snapshot(DatasetName("filer1/tank"), "new", 2, 2, 2), True, "one of the last 3")
+    old = KeepDecision(Snapshot(DatasetName("tank"), "old", 1, 1, 1), False, "no rule keeps it")
+    new = KeepDecision(Snapshot(DatasetName("filer1/tank"), "new", 2, 2, 2), True, "one of the last 3")
     return {
         "backup": "home",
         "vault": CONFIG.backup["home"].vault,

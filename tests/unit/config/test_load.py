@@ -12,8 +12,8 @@ from zvault.config.schema import Config
 from zvault.core.address import Address, Source
 from zvault.core.errors import ConfigError
 from zvault.core.policy.retention import KeepRules
-from zvault.core.policy.schedule import Every, parse_schedule
-from zvault.core.replication.bandwidth import Limit, Window
+from zvault.core.policy.schedule import Interval, parse_schedule
+from zvault.core.replication.bandwidth import Limit, RateWindow
 
 Good = Callable[..., Config]
 Problems = Callable[..., list[str]]
@@ -85,7 +85,7 @@ def test_everything(good: Good) -> None:
     assert tank.keep.source == KeepRules(last=3, within=5400.0)
     assert tank.keep.vault == KeepRules(hourly=48)
     assert (tank.send.raw, tank.send.properties, tank.send.large_blocks) == (True, False, True)
-    assert config.backup["home"].every == Every(900.0)
+    assert config.backup["home"].every == Interval(900.0)
 
 
 def test_what_is_left_out(good: Good) -> None:
@@ -220,6 +220,6 @@ def test_limits(good: Good) -> None:
         + BACKUP.replace("tank", "home")
         + 'limit = [{ rate = "20M", start = "18:00", end = "6:30", days = "fri-sun" }, { rate = "off" }]\n'
     )
-    assert config.backup["tank"].limit == Limit((Window(80 << 20),))
-    night = Window(20 << 20, 18 * 60, 6 * 60 + 30, frozenset({4, 5, 6}))
-    assert config.backup["home"].limit == Limit((night, Window(None)))
+    assert config.backup["tank"].limit == Limit((RateWindow(80 << 20),))
+    night = RateWindow(20 << 20, 18 * 60, 6 * 60 + 30, frozenset({4, 5, 6}))
+    assert config.backup["home"].limit == Limit((night, RateWindow(None)))

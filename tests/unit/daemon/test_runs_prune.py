@@ -92,7 +92,7 @@ async def test_a_prune_is_no_backup(runs: Runs, stage: Stage) -> None:
     (told,) = runs.history.runs("b", 5)
     assert (told["id"], told["trigger"], told["result"], told["pruned"]) == (run, "prune", "ok", 2)
     assert runs.history.last("b") is None
-    assert not runs.tallies.runs
+    assert not runs.counters.runs
 
 
 async def test_what_could_not_go_leaves_it_partial(runs: Runs, stage: Stage) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from zvault.core.errors import ToolFailed
-from zvault.core.tuning.measurement import Point
+from zvault.core.tuning.measurement import MeasuredPoint
 from zvault.devices.fio import EDGE, REGION, parse_point, point_argv
 
 GIB = 1 << 30
@@ -40,7 +40,7 @@ def test_a_device_too_small_is_not_measured():
 def test_what_fio_says():
     said = {"jobs": [{"write": {"bw_bytes": 75497472, "lat_ns": {"mean": 55555555.5}}}]}
     text = "note: both iodepth >= 1 and synchronous I/O engine\n" + json.dumps(said)
-    assert parse_point(text, "write", 1 << 20, 4) == Point(1 << 20, 4, 75497472.0, 0.0555555555)
+    assert parse_point(text, "write", 1 << 20, 4) == MeasuredPoint(1 << 20, 4, 75497472.0, 0.0555555555)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from zvault.config.profile import QueueSettings
 from zvault.devices.queue import (
     MAX_SCHEDULED,
-    Change,
+    QueueChange,
     Setting,
     plan,
     read,
@@ -42,10 +42,10 @@ def sysfs(tmp_path: Path) -> Path:
 def test_the_scheduler_comes_first_and_all_is_cut_to_the_device(sysfs: Path):
     wanted = QueueSettings(max_sectors_kb=65536, scheduler="none", nr_requests=1000, read_ahead_kb=0)
     assert plan("nbd0", wanted, sysfs) == [
-        Change("scheduler", "none", "none", "mq-deadline"),
-        Change("nr_requests", "1000", "128", "256"),
-        Change("max_sectors_kb", "65536", "32768", "4096"),
-        Change("read_ahead_kb", "0", "0", "256"),
+        QueueChange("scheduler", "none", "none", "mq-deadline"),
+        QueueChange("nr_requests", "1000", "128", "256"),
+        QueueChange("max_sectors_kb", "65536", "32768", "4096"),
+        QueueChange("read_ahead_kb", "0", "0", "256"),
     ]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from zvault.object_store.interface import Buffer, Listed, ObjectStore, StoreError, Unreachable
+from zvault.object_store.interface import Buffer, ListedObject, ObjectStore, StoreError, Unreachable
 
 T = TypeVar("T")
 
@@ -79,8 +79,8 @@ class FaultyStore:
         content = bytes(data)
         return self._do("put", key, lambda: self.store.put(key, content, condition))
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
-        found: list[Listed] = []
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
+        found: list[ListedObject] = []
         try:
             self._do("list", prefix, lambda: found.__setitem__(slice(None), self.store.list(prefix, after)))
         except Unreachable:

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 
-from zvault.object_store.interface import NEW, Buffer, Listed, Missing, Overtaken
+from zvault.object_store.interface import NEW, Buffer, ListedObject, ObjectMissing, PreconditionFailed
 
 
 class MemoryStore:
@@ -38,15 +38,15 @@ class MemoryStore:
         with self._lock:
             there = self.objects.get(key)
             if condition is not None and condition != (NEW if there is None else etag(there)):
-                raise Overtaken(f"{key} was not put", "it is not what it should be", "")
+                raise PreconditionFailed(f"{key} was not put", "it is not what it should be", "")
             self.objects[key] = content
         return etag(content)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         while True:
             with self._lock:
                 keys = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
-                found = [Listed(key, len(self.objects[key])) for key in keys[: self.page]]
+                found = [ListedObject(key, len(self.objects[key])) for key in keys[: self.page]]
             yield from found
             if len(keys) <= self.page:
                 return
@@ -60,7 +60,7 @@ class MemoryStore:
     def _find(self, key: str) -> bytes:
         with self._lock:
             if key not in self.objects:
-                raise Missing(f"{key} cannot be read", "there is no such object", "")
+                raise ObjectMissing(f"{key} cannot be read", "there is no such object", "")
             return self.objects[key]
 
 

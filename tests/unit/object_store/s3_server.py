@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree
 
 from tests.unit.object_store.memory_store import MemoryStore, etag
-from zvault.object_store.interface import NEW, Overtaken
+from zvault.object_store.interface import NEW, PreconditionFailed
 
 BUCKET = "zvault"
 CODES = {
@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self.refuse(404, "NoSuchKey")
         try:
             tag = self.server.store.put(self.key, body, condition)
-        except Overtaken:
+        except PreconditionFailed:
             return self.refuse(412, "PreconditionFailed")
         return self.answer(200, b"", ETag=f'"{tag}"')
 

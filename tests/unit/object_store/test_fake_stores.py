@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from tests.unit.object_store.faulty_store import Crash, Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.object_store.interface import NEW, Listed, Missing, ObjectStore, Overtaken, Unreachable
+from zvault.object_store.interface import (
+    NEW,
+    ListedObject,
+    ObjectMissing,
+    ObjectStore,
+    PreconditionFailed,
+    Unreachable,
+)
 
 KEYS = st.text("ab/", min_size=1, max_size=3)
 
@@ -25,7 +32,7 @@ def test_parts_are_slices() -> None:
     assert store.tail("one", 30) == (b"0123456789", 10)
     assert store.tail("one", 0) == (b"", 10)
     for call in (lambda: store.get("two"), lambda: store.tail("two", 1), lambda: store.read("two")):
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             call()
 
 
@@ -39,13 +46,13 @@ def test_what_was_put_does_not_change_with_its_buffer() -> None:
 def test_conditions() -> None:
     store = MemoryStore()
     first = store.put("one", b"1", NEW)
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("one", b"2", NEW)
     second = store.put("one", b"2", first)
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("one", b"3", first)
     assert store.read("one") == (b"2", second)
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("gone", b"3", second)
     assert store.put("one", b"1") == first, "equal contents have equal ETags, as with S3"
 
@@ -59,7 +66,7 @@ def test_a_listing_is_that_of_sorted_keys(
     store = MemoryStore(page)
     store.objects.update(objects)
     wanted = sorted(key for key in objects if key.startswith(prefix) and key > after)
-    assert list(store.list(prefix, after)) == [Listed(key, len(objects[key])) for key in wanted]
+    assert list(store.list(prefix, after)) == [ListedObject(key, len(objects[key])) for key in wanted]
 
 
 def test_of_many_writers_one_wins() -> None:
@@ -69,7 +76,7 @@ def test_of_many_writers_one_wins() -> None:
     def put(number: int) -> int | None:
         try:
             store.put("one", str(number).encode(), tag)
-        except Overtaken:
+        except PreconditionFailed:
             return None
         return number
 

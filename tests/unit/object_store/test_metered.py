@@ -10,10 +10,10 @@ import pytest
 from tests.unit.object_store.faulty_store import Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.config.tables.device_parts import Prices
-from zvault.object_store.interface import NEW, Missing, Overtaken, Unreachable
-from zvault.object_store.metered import BOUNDS, KINDS, Counted
-from zvault.object_store.rate_limited import Budget, Budgeted
-from zvault.object_store.retrying import Patient
+from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed, Unreachable
+from zvault.object_store.metered import BOUNDS, KINDS, MeteredStore
+from zvault.object_store.rate_limited import Budget, RateLimitedStore
+from zvault.object_store.retrying import RetryingStore
 
 
 class Slow(MemoryStore):
@@ -29,7 +29,7 @@ class Slow(MemoryStore):
 
 
 def test_requests_and_bytes_of_each_kind() -> None:
-    it = Counted(MemoryStore())
+    it = MeteredStore(MemoryStore())
     tag = it.put("one", memoryview(bytes(100)), NEW)
     it.put("one", bytes(50), tag)
     assert (it.get("one"), it.get("one", 45, 10), it.tail("one", 7)[1]) == (bytes(50), bytes(5), 50)
@@ -52,7 +52,7 @@ def test_requests_and_bytes_of_each_kind() -> None:
 def test_a_thousand_objects_are_a_request(objects: int, pages: int) -> None:
     memory = MemoryStore()
     memory.objects.update({f"{number:04d}": b"" for number in range(objects)})
-    it = Counted(memory)
+    it = MeteredStore(memory)
     keys = [item.key for item in it.list("")]
     assert len(keys) == objects
     it.delete(keys)
@@ -62,14 +62,16 @@ def test_a_thousand_objects_are_a_request(objects: int, pages: int) -> None:
 
 
 def test_errors_count_and_answers_are_none() -> None:
-    it = Counted(FaultyStore(MemoryStore(), [Fault(2, "refused"), Fault(3, "lost"), Fault(4, "refused")]))
+    it = MeteredStore(
+        FaultyStore(MemoryStore(), [Fault(2, "refused"), Fault(3, "lost"), Fault(4, "refused")])
+    )
     it.put("one", b"1")
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         it.get("two")
     for call in (lambda: it.get("one"), lambda: it.put("one", b"22"), lambda: list(it.list(""))):
         with pytest.raises(Unreachable):
             call()
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         it.put("one", b"3", NEW)
     found = it.counts()
     assert [(found[kind].requests, found[kind].errors) for kind in ("get", "put", "list")] == [
@@ -83,7 +85,7 @@ def test_errors_count_and_answers_are_none() -> None:
 def test_seconds_fall_into_buckets() -> None:
     slow = Slow()
     slow.put("one", b"")
-    it = Counted(slow, clock=lambda: slow.now)
+    it = MeteredStore(slow, clock=lambda: slow.now)
     times = [0.001, 0.004, 0.02, 0.2, 4.0, 100.0]
     for slow.takes in times:
         it.get("one")
@@ -97,14 +99,14 @@ def test_seconds_fall_into_buckets() -> None:
 
 
 def test_counts_can_be_told_as_json() -> None:
-    it = Counted(MemoryStore())
+    it = MeteredStore(MemoryStore())
     it.put("one", b"1")
     told = json.loads(json.dumps({kind: count.as_dict() for kind, count in it.counts().items()}))
     assert told["put"]["requests"] == told["put"]["buckets"][-1] == 1
 
 
 def test_what_it_cost() -> None:
-    it = Counted(MemoryStore())
+    it = MeteredStore(MemoryStore())
     for _ in range(30):
         it.put("one", b"1")
     for _ in range(500):
@@ -117,9 +119,12 @@ def test_what_it_cost() -> None:
 
 def test_every_try_counts_below_one_that_is_patient() -> None:
     faults = [Fault(0, "refused"), Fault(1, "lost")]
-    counted = Counted(FaultyStore(MemoryStore(), faults))
-    it = Patient(
-        Budgeted(counted, Budget()), stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None
+    counted = MeteredStore(FaultyStore(MemoryStore(), faults))
+    it = RetryingStore(
+        RateLimitedStore(counted, Budget()),
+        stopping=threading.Event(),
+        say=lambda _: None,
+        sleep=lambda _: None,
     )
     it.put("one", b"1", NEW)
     found = counted.counts()
@@ -127,7 +132,7 @@ def test_every_try_counts_below_one_that_is_patient() -> None:
 
 
 def test_many_threads_lose_no_count() -> None:
-    it = Counted(MemoryStore())
+    it = MeteredStore(MemoryStore())
 
     def run(number: int) -> None:
         for _ in range(500):

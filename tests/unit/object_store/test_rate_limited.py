@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.object_store.interface import Missing
-from zvault.object_store.rate_limited import BURST, Bucket, Budget, Budgeted
+from zvault.object_store.interface import ObjectMissing
+from zvault.object_store.rate_limited import BURST, Bucket, Budget, RateLimitedStore
 
 
 class Clock:
@@ -68,13 +68,13 @@ def test_requests_are_counted_whatever_they_are() -> None:
     clock = Clock()
     memory = MemoryStore()
     memory.objects.update({f"{number:04d}": b"" for number in range(2500)})
-    store = Budgeted(memory, budget(clock, 10.0))
+    store = RateLimitedStore(memory, budget(clock, 10.0))
     store.put("one", b"1")
     for _ in range(10):
         store.get("one")
         store.tail("one", 1)
         store.read("one")
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             store.get("gone")
     assert sum(1 for _ in store.list("")) == 2501
     store.delete(list(memory.objects))
@@ -85,7 +85,7 @@ def test_requests_are_counted_whatever_they_are() -> None:
 
 def test_bytes_up_and_down_have_buckets_of_their_own() -> None:
     clock = Clock()
-    store = Budgeted(MemoryStore(), budget(clock, None, 1000.0, 100.0))
+    store = RateLimitedStore(MemoryStore(), budget(clock, None, 1000.0, 100.0))
     for _ in range(11):
         store.put("one", memoryview(bytes(500)))
     assert clock.now - 50 == pytest.approx(10 * 0.5 - BURST)
@@ -98,11 +98,11 @@ def test_bytes_up_and_down_have_buckets_of_their_own() -> None:
 
 def test_what_came_counts_and_not_what_was_asked_for() -> None:
     clock = Clock()
-    store = Budgeted(MemoryStore(), budget(clock, None, None, 100.0))
+    store = RateLimitedStore(MemoryStore(), budget(clock, None, None, 100.0))
     store.put("one", bytes(50))
     for _ in range(7):
         store.get("one", 0, 10**6)
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             store.get("gone", 0, 10**6)
         store.tail("one", 10**6)
         store.get("one")
@@ -112,7 +112,7 @@ def test_what_came_counts_and_not_what_was_asked_for() -> None:
 
 def test_no_budget_waits_for_nothing() -> None:
     clock = Clock()
-    store = Budgeted(MemoryStore(), budget(clock))
+    store = RateLimitedStore(MemoryStore(), budget(clock))
     for _ in range(1000):
         store.put("one", bytes(1000))
         store.get("one")
@@ -122,7 +122,7 @@ def test_no_budget_waits_for_nothing() -> None:
 def test_threads_share_fairly() -> None:
     budget = Budget(requests=400.0)
     budget.take(requests=int(400 * BURST))  # else the first to come has it all
-    store = Budgeted(MemoryStore(), budget)
+    store = RateLimitedStore(MemoryStore(), budget)
     end = time.monotonic() + 1.5
     done = [0] * 8
 

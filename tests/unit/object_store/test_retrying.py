@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from tests.unit.object_store.faulty_store import Crash, Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.object_store.interface import NEW, Denied, Missing, Overtaken, StoreError, Unreachable
-from zvault.object_store.retrying import FIRST, LONGEST, Patient
+from zvault.object_store.interface import (
+    NEW,
+    Denied,
+    ObjectMissing,
+    PreconditionFailed,
+    StoreError,
+    Unreachable,
+)
+from zvault.object_store.retrying import FIRST, LONGEST, RetryingStore
 from zvault.object_store.s3_errors import Expired
 
 GONE = Unreachable("one cannot be read", "the store answers 503", "")
@@ -34,7 +41,7 @@ class Story:
         self.memory = MemoryStore()
         self.stopping = threading.Event()
         self.faulty = FaultyStore(self.memory, hook=self._hook)
-        self.store = Patient(
+        self.store = RetryingStore(
             self.faulty,
             stopping=self.stopping,
             say=self.said.append,
@@ -124,7 +131,9 @@ def test_it_is_not_over_while_anyone_waits() -> None:
         troubles.append(store.trouble)
 
     said: list[str] = []
-    store = Patient(faulty, stopping=threading.Event(), say=said.append, clock=lambda: now[0], sleep=sleep)
+    store = RetryingStore(
+        faulty, stopping=threading.Event(), say=said.append, clock=lambda: now[0], sleep=sleep
+    )
     store.put("one", b"")
     assert [(words or "").partition(":")[0] for words in troubles] == [
         f"waiting for the object store for {seconds}s" for seconds in (10, 20, 30)
@@ -147,7 +156,7 @@ def test_trouble_says_what_is_waited_for_and_how_long() -> None:
 
 @pytest.mark.parametrize("error", [GONE, EXPIRED, DENIED])
 def test_every_call_is_patient(error: StoreError) -> None:
-    calls: list[Callable[[Patient], object]] = [
+    calls: list[Callable[[RetryingStore], object]] = [
         lambda store: store.get("one"),
         lambda store: store.tail("one", 1),
         lambda store: store.read("one"),
@@ -167,14 +176,14 @@ def test_every_call_is_patient(error: StoreError) -> None:
 
 def test_answers_pass_through_at_once() -> None:
     it = Story()
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         it.store.get("one")
     it.store.put("one", b"1")
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         it.store.put("one", b"2", NEW)
     assert it.slept == []
     it.until = (it.now + 5, GONE)
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         it.store.get("two")
     assert it.store.trouble is None, "Missing is an answer"
     assert it.said[-1].startswith("the object store answers again")
@@ -262,7 +271,7 @@ def test_when_stopping_it_is_tried_once_more_and_raised() -> None:
 def test_stopping_ends_a_wait_at_once() -> None:
     stopping = threading.Event()
     faulty = FaultyStore(MemoryStore(), [Fault(number, "refused") for number in range(1000)])
-    store = Patient(faulty, stopping=stopping, say=lambda _: None, chance=lambda: 1.0)
+    store = RetryingStore(faulty, stopping=stopping, say=lambda _: None, chance=lambda: 1.0)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(store.put, "one", b"1")
         while len(faulty.calls) < 4:
@@ -278,7 +287,7 @@ def test_a_lost_put_finds_itself_and_is_content() -> None:
         memory = MemoryStore()
         condition = memory.put("one", b"0") if there else NEW
         faulty = FaultyStore(memory, [Fault(0, "lost")])
-        it = Patient(faulty, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
+        it = RetryingStore(faulty, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
         assert it.put("one", memoryview(b"mine"), condition) == memory.read("one")[1]
         assert [call.name for call in faulty.calls] == ["put", "put", "read"]
 
@@ -286,33 +295,33 @@ def test_a_lost_put_finds_itself_and_is_content() -> None:
 def test_a_lost_put_that_another_one_followed_is_overtaken() -> None:
     memory = MemoryStore()
     faulty = FaultyStore(memory, [Fault(0, "lost")])
-    it = Patient(
+    it = RetryingStore(
         faulty,
         stopping=threading.Event(),
         say=lambda _: None,
         sleep=lambda _: memory.put("one", b"another's"),
     )
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         it.put("one", b"mine", NEW)
 
 
 def test_a_put_that_never_came_and_another_one_did_is_overtaken() -> None:
     memory = MemoryStore()
     faulty = FaultyStore(memory, [Fault(0, "refused"), Fault(2, "refused")])
-    it = Patient(
+    it = RetryingStore(
         faulty,
         stopping=threading.Event(),
         say=lambda _: None,
         sleep=lambda _: memory.objects.update(one=b"another's"),
     )
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         it.put("one", b"mine", NEW)
 
 
 def test_what_is_there_already_is_not_ones_own_without_a_lost_answer() -> None:
     it = Story()
     it.memory.put("one", b"same")
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         it.store.put("one", b"same", NEW)
 
 
@@ -321,14 +330,14 @@ def test_a_listing_goes_on_where_it_broke_off() -> None:
     keys = [f"{number:02d}" for number in range(16)]
     memory.objects.update(dict.fromkeys(keys, b""))
     faulty = FaultyStore(memory, [Fault(0, "lost"), Fault(1, "refused"), Fault(2, "lost"), Fault(3, "lost")])
-    it = Patient(faulty, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
+    it = RetryingStore(faulty, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
     assert [item.key for item in it.list("")] == keys
     assert len(faulty.calls) == 5
 
 
 def test_a_crash_is_nothing_to_wait_for() -> None:
     faulty = FaultyStore(MemoryStore(), [Fault(0, "refused"), Fault(1, "crash before")])
-    it = Patient(faulty, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
+    it = RetryingStore(faulty, stopping=threading.Event(), say=lambda _: None, sleep=lambda _: None)
     with pytest.raises(Crash):
         it.put("one", b"1")
 
@@ -359,7 +368,7 @@ def outcome(store: Any, tags: dict[str, str], step: tuple[str, str], mark: int) 
             return list(store.list(""))
         else:
             return getattr(store, name)(key, *([1] if name == "tail" else []))
-    except (Missing, Overtaken) as error:
+    except (ObjectMissing, PreconditionFailed) as error:
         return type(error)
     return tags.get(key)
 
@@ -369,7 +378,7 @@ def test_faults_change_no_outcome(
     steps: list[tuple[str, str]], faults: list[Fault], chance: random.Random
 ) -> None:
     plain, memory = MemoryStore(), MemoryStore()
-    patient = Patient(
+    patient = RetryingStore(
         FaultyStore(memory, faults),
         stopping=threading.Event(),
         say=lambda _: None,
@@ -396,7 +405,7 @@ def test_many_threads_make_one_story() -> None:
 
     said: list[str] = []
     stopping = threading.Event()
-    store = Patient(
+    store = RetryingStore(
         FaultyStore(memory, hook=hook),
         stopping=stopping,
         say=said.append,

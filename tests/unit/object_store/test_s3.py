@@ -16,10 +16,10 @@ from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
 from zvault.object_store.interface import (
     NEW,
     Denied,
-    Listed,
-    Missing,
+    ListedObject,
+    ObjectMissing,
     ObjectStore,
-    Overtaken,
+    PreconditionFailed,
     StoreError,
     Unreachable,
 )
@@ -74,7 +74,7 @@ def test_it_is_an_object_store(store: S3Store) -> None:
     assert it.read("a/b c+ü") == (DATA, tag)
     assert not tag.startswith('"')
     it.delete(["a/b c+ü", "never there"])
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         it.read("a/b c+ü")
 
 
@@ -104,20 +104,20 @@ def test_conditions_hold_whichever_form_of_etag_the_store_compares(
 ) -> None:
     server.bare = bare
     first = store.put("one", b"1", NEW)
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("one", b"2", NEW)
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("one", b"2", "0" * 32)
     second = store.put("one", b"2", first)
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("one", b"3", first)
     before = len(server.seen)
     assert store.put("one", b"3", second) == store.read("one")[1]
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("one", b"4", second)
     assert len(server.seen) - before == 3, "the form is known by now"
     store.delete(["one"])
-    with pytest.raises(Overtaken):
+    with pytest.raises(PreconditionFailed):
         store.put("one", b"4", second)
     assert server.store.objects == {}
 
@@ -126,7 +126,7 @@ def test_of_many_writers_one_wins(store: S3Store) -> None:
     def put(number: int) -> bool:
         try:
             store.put("one", str(number).encode(), NEW)
-        except Overtaken:
+        except PreconditionFailed:
             return False
         return True
 
@@ -142,7 +142,7 @@ def test_a_listing_is_whole_sorted_and_begins_where_it_is_told(server: S3Server,
         store.put(key, b"x" * len(key))
     server.page = 4
     server.seen.clear()
-    assert list(store.list("p/")) == [Listed(key, len(key)) for key in keys]
+    assert list(store.list("p/")) == [ListedObject(key, len(key)) for key in keys]
     assert len(server.seen) == 3
     assert [item.key for item in store.list("p/", keys[6])] == keys[7:]
     assert list(store.list("p/", keys[9])) == []
@@ -370,7 +370,7 @@ def test_the_age_of_an_object_is_by_the_stores_clock(server: S3Server, store: S3
     data, found, age = store.read_aged("one")
     assert (data, found) == (b"1", tag)
     assert 89 <= age <= 95
-    with pytest.raises(Missing):
+    with pytest.raises(ObjectMissing):
         store.read_aged("none")
 
 
@@ -424,7 +424,7 @@ def test_connections_are_kept_and_shared(server: S3Server, store: S3Store) -> No
     store.put("one", DATA)
     for number in range(10):
         assert store.get("one", number, 50) == DATA[number : number + 50]
-        with pytest.raises(Missing):
+        with pytest.raises(ObjectMissing):
             store.get("two")
     assert server.connections == 1
     gate = threading.Barrier(4)

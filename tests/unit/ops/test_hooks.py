@@ -11,7 +11,7 @@ import pytest
 from zvault.config.tables.hooks import Hook, Hooks
 from zvault.core.errors import HookFailed, Refused, ZvaultError
 from zvault.ops import hooks as module
-from zvault.ops.hooks import About, RunHooks, cut_off, recover
+from zvault.ops.hooks import HookRun, RunHooks, cut_off, recover
 from zvault.system.state_files import LeaseStore
 
 
@@ -24,7 +24,9 @@ class World:
         self.log.touch()
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.blamed: list[ZvaultError] = []
-        self.hooks = RunHooks(self.store, About("b", "run-1", "tank", "cold"), self.emit, self.blamed.append)
+        self.hooks = RunHooks(
+            self.store, HookRun("b", "run-1", "tank", "cold"), self.emit, self.blamed.append
+        )
 
     def emit(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.core.integrity.verification import PIECE, KeyRange, Mix, Piece, pieces
+from zvault.core.integrity.verification import PIECE, ContentRange, KeyRange, KeySpread, pieces
 from zvault.system import copy_files, hash_files
 
 NAMES = [
@@ -36,8 +36,8 @@ def root(tmp_path: Path) -> Path:
     return top
 
 
-def hashed(root: Path, wanted: list[Piece]) -> dict[Piece, str]:
-    found: dict[Piece, str] = {}
+def hashed(root: Path, wanted: list[ContentRange]) -> dict[ContentRange, str]:
+    found: dict[ContentRange, str] = {}
     for batch in hash_files.batches(wanted):
         found |= hash_files.parse_hashes(batch, run(hash_files.hash_argv(str(root), batch)))
     return found
@@ -45,15 +45,15 @@ def hashed(root: Path, wanted: list[Piece]) -> dict[Piece, str]:
 
 def test_every_name_is_listed_and_hashed(root: Path) -> None:
     listed = hash_files.parse_list(
-        run(hash_files.list_argv(str(root), Mix.of(77), KeyRange(), everything=False))
+        run(hash_files.list_argv(str(root), KeySpread.of(77), KeyRange(), everything=False))
     )
     assert sorted(one.path for one in listed) == sorted(NAMES)
-    wanted = pieces(listed, Mix.of(77), KeyRange())
+    wanted = pieces(listed, KeySpread.of(77), KeyRange())
     assert hashed(root, wanted) == {one: hashlib.sha256(b"this is " + one.path).hexdigest() for one in wanted}
 
 
 def test_the_parts_of_the_ring_are_the_same_here_and_in_awk(root: Path) -> None:
-    mix, met = Mix.of(123_456_789_012), []
+    mix, met = KeySpread.of(123_456_789_012), []
     for part in KeyRange(60_000, 65_521).parts(7):
         listed = hash_files.parse_list(run(hash_files.list_argv(str(root), mix, part, everything=False)))
         assert all(part.has(mix.key(one.number)) for one in listed)
@@ -63,12 +63,12 @@ def test_the_parts_of_the_ring_are_the_same_here_and_in_awk(root: Path) -> None:
 
 def test_folders_and_links_are_listed_where_all_is(root: Path) -> None:
     listed = hash_files.parse_list(
-        run(hash_files.list_argv(str(root), Mix.of(7), KeyRange(), everything=True))
+        run(hash_files.list_argv(str(root), KeySpread.of(7), KeyRange(), everything=True))
     )
     assert {one.path: one.link for one in listed if one.kind == "l"} == {b"link": b"to\nwhere"}
     assert {one.path for one in listed if one.kind == "d"} == {b"d", b"d/e"}
     only = hash_files.parse_list(
-        run(hash_files.list_argv(str(root), Mix.of(7), KeyRange(), everything=True, name="d/e/[f]?*"))
+        run(hash_files.list_argv(str(root), KeySpread.of(7), KeyRange(), everything=True, name="d/e/[f]?*"))
     )
     assert only == []
 
@@ -76,7 +76,10 @@ def test_folders_and_links_are_listed_where_all_is(root: Path) -> None:
 def test_a_large_file_is_hashed_by_pieces(root: Path) -> None:
     data = os.urandom(3000) * ((PIECE + 5000) // 3000)
     (root / "big\n").write_bytes(data)
-    wanted = [Piece(b"big\n", PIECE, 0, PIECE), Piece(b"big\n", len(data) - PIECE, PIECE, PIECE)]
+    wanted = [
+        ContentRange(b"big\n", PIECE, 0, PIECE),
+        ContentRange(b"big\n", len(data) - PIECE, PIECE, PIECE),
+    ]
     assert list(hashed(root, wanted).values()) == [
         hashlib.sha256(part).hexdigest() for part in (data[:PIECE], data[PIECE:])
     ]
@@ -84,24 +87,24 @@ def test_a_large_file_is_hashed_by_pieces(root: Path) -> None:
 
 def test_of_a_volume_the_device_itself_is_hashed(root: Path) -> None:
     device = root / "plain"
-    piece = Piece(b"", 13, 0, PIECE)
+    piece = ContentRange(b"", 13, 0, PIECE)
     assert hashed(device, [piece]) == {piece: hashlib.sha256(b"this is plain").hexdigest()}
     assert str(piece) == "bytes 0 to 13"
 
 
 def test_what_is_missing_has_no_hash_and_is_complained_of(root: Path) -> None:
-    batch = [Piece(b"plain", 5), Piece(b"gone", 5)]
+    batch = [ContentRange(b"plain", 5), ContentRange(b"gone", 5)]
     done = subprocess.run(hash_files.hash_argv(str(root), batch), capture_output=True, text=True, timeout=60)
     assert list(hash_files.parse_hashes(batch, done.stdout)) == batch[:1]
     assert hash_files.complaints(done.stderr)
-    alone = [Piece(b"gone", 5, 0, PIECE)]
+    alone = [ContentRange(b"gone", 5, 0, PIECE)]
     done = subprocess.run(hash_files.hash_argv(str(root), alone), capture_output=True, text=True, timeout=60)
     assert hash_files.complaints(done.stderr)
 
 
 def test_batches_keep_within_one_script_and_never_mix() -> None:
-    many = [Piece(b"n" * 200, 1) for _ in range(1000)] + [
-        Piece(b"x", PIECE, n * PIECE, PIECE) for n in range(9)
+    many = [ContentRange(b"n" * 200, 1) for _ in range(1000)] + [
+        ContentRange(b"x", PIECE, n * PIECE, PIECE) for n in range(9)
     ]
     found = list(hash_files.batches(many))
     assert [one for batch in found for one in batch] == many

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from zvault.system import kernel_log
-from zvault.system.kernel_log import KernelLog, Record, follow, parse
+from zvault.system.kernel_log import KernelLog, KernelRecord, follow, parse
 
 
 @pytest.mark.parametrize(
@@ -18,19 +18,19 @@ from zvault.system.kernel_log import KernelLog, Record, follow, parse
     [
         (
             b"6,339,5140900,-;NET: Registered protocol family 10\n",
-            Record(339, True, "NET: Registered protocol family 10"),
+            KernelRecord(339, True, "NET: Registered protocol family 10"),
         ),
         (
             b"3,7,1,-,caller=T1;block nbd0: a;b\n SUBSYSTEM=block\n DEVICE=b43:0\n",
-            Record(7, True, "block nbd0: a;b"),
+            KernelRecord(7, True, "block nbd0: a;b"),
         ),
         (
             b"30,340,5690716,-;systemd[1]: INFO: task x:1 blocked\n",
-            Record(340, False, "systemd[1]: INFO: task x:1 blocked"),
+            KernelRecord(340, False, "systemd[1]: INFO: task x:1 blocked"),
         ),
     ],
 )
-def test_a_record_and_who_wrote_it(raw: bytes, record: Record):
+def test_a_record_and_who_wrote_it(raw: bytes, record: KernelRecord):
     assert parse(raw) == record
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zvault.core.diagnosis.observations import Way
+from zvault.core.diagnosis.observations import TcpPath
 from zvault.system import tcp_info
 
 LINE = (
@@ -46,7 +46,7 @@ def test_the_busiest_of_those_that_were_there_all_the_time():
         for number in range(4)
     ]
     found = tcp_info.way(looks)
-    assert found == Way(0.5, 14480, 1448, pytest.approx(0.0505), pytest.approx(0.1))
+    assert found == TcpPath(0.5, 14480, 1448, pytest.approx(0.0505), pytest.approx(0.1))
 
 
 def test_nothing_is_told_of_nothing():

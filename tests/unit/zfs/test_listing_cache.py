@@ -2,14 +2,14 @@
 
 from zvault.core.model import Bookmark, Snapshot
 from zvault.core.names import DatasetName
-from zvault.zfs.listing_cache import Cache, Points
+from zvault.zfs.listing_cache import Cache, DatasetPoints
 
 NOW = 1_000_000.0
 STAMPS = {"tank": ("1", "900000"), "tank/a": ("2", "900001")}
 A = DatasetName("tank/a")
 POINTS = {
-    "tank": Points((Snapshot(DatasetName("tank"), "s", 10, 1, 1),)),
-    "tank/a": Points((Snapshot(A, "s", 11, 1, 1),), (Bookmark(A, "m", 11, 1, 1),)),
+    "tank": DatasetPoints((Snapshot(DatasetName("tank"), "s", 10, 1, 1),)),
+    "tank/a": DatasetPoints((Snapshot(A, "s", 11, 1, 1),), (Bookmark(A, "m", 11, 1, 1),)),
 }
 
 

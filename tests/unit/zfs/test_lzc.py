@@ -232,14 +232,14 @@ async def test_without_the_binding_one_is_told_what_to_install(
 
 
 async def test_a_cancelled_start_leaves_no_child(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[json_child.Conversation] = []
-    start = json_child.Conversation.start
+    started: list[json_child.JsonChild] = []
+    start = json_child.JsonChild.start
 
-    async def slow(argv: list[str]) -> json_child.Conversation:
+    async def slow(argv: list[str]) -> json_child.JsonChild:
         started.append(await start([sys.executable, "-c", "import time; time.sleep(60)"]))
         return started[-1]
 
-    monkeypatch.setattr(json_child.Conversation, "start", slow)
+    monkeypatch.setattr(json_child.JsonChild, "start", slow)
     asking = asyncio.create_task(Lzc().hold(["tank@s1"], "t"))
     while not started:
         await asyncio.sleep(0.01)

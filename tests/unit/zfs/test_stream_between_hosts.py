@@ -4,26 +4,35 @@ from collections.abc import Sequence
 
 import pytest
 
-from zvault.zfs.stream import HELPERS, Buffer, Compression, End, Flags, choose_codec, stages, unbuffered
+from zvault.zfs.stream import (
+    HELPERS,
+    Compression,
+    Flags,
+    MbufferSettings,
+    StreamEnd,
+    choose_codec,
+    stages,
+    unbuffered,
+)
 
 ALL = frozenset(HELPERS)
 SEND, RECEIVE = ["zfs", "send", "t@1"], ["zfs", "receive", "v/t"]
-BUFFER = Buffer(128 << 20, 1 << 20, 900.0)
+BUFFER = MbufferSettings(128 << 20, 1 << 20, 900.0)
 MBUFFER = ["mbuffer", "-s", "1048576", "-m", "131072k"]
 PLAIN = Flags(large_blocks=True, compressed=False, embedded=True, raw=False, properties=True)
 PACKED = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
 RAW = Flags(large_blocks=True, compressed=False, embedded=False, raw=True, properties=True)
 
 
-def here(tools: frozenset[str] = ALL) -> End:
-    return End("this host", tools)
+def here(tools: frozenset[str] = ALL) -> StreamEnd:
+    return StreamEnd("this host", tools)
 
 
-def there(tools: frozenset[str] = ALL, name: str = "peer") -> End:
+def there(tools: frozenset[str] = ALL, name: str = "peer") -> StreamEnd:
     def remote(commands: Sequence[Sequence[str]]) -> list[str]:
         return ["ssh", name, " | ".join(" ".join(command) for command in commands)]
 
-    return End(name, tools, remote)
+    return StreamEnd(name, tools, remote)
 
 
 def test_on_one_host_there_is_one_buffer_and_the_limit_before_it() -> None:
@@ -58,7 +67,7 @@ def test_a_push_is_the_mirror_of_it_and_the_far_buffer_tells_the_progress() -> N
 
 
 def test_each_end_has_the_memory_that_it_may_have_and_only_the_last_waits_until_it_is_fuller() -> None:
-    buffer = Buffer(128 << 20, 1 << 20, 900.0, start=50, there=2 << 20)
+    buffer = MbufferSettings(128 << 20, 1 << 20, 900.0, start=50, there=2 << 20)
     assert stages(SEND, RECEIVE, there(), here(), buffer=buffer) == [
         ["ssh", "peer", "zfs send t@1 | mbuffer -s 419430 -m 2048k -W 900 -q"],
         [*MBUFFER, "-P", "50"],

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zvault.blockstore.format import BLOCK, Segment, segment_key
-from zvault.blockstore.log.segment_buffer import CAPACITY, Filling
+from zvault.blockstore.log.segment_buffer import CAPACITY, SegmentBuffer
 from zvault.object_store.interface import ObjectStore, StoreError
 
 
@@ -36,9 +36,9 @@ class Log:
         """The last frame that was placed."""
         self.frame_uploaded = 0
         """All frames up to this one are in the store."""
-        self.filling: Filling | None = None
-        self.waiting: deque[Filling] = deque()
-        self.memory: dict[int, Filling] = {}
+        self.filling: SegmentBuffer | None = None
+        self.waiting: deque[SegmentBuffer] = deque()
+        self.memory: dict[int, SegmentBuffer] = {}
         self.done: dict[int, Segment] = {}
         """Segments in the store that no checkpoint has taken yet; from the one after ``uploaded`` on out of order."""
         self.rate = 0.0
@@ -81,13 +81,13 @@ class Log:
         filling.zero(block, count)
         return filling.sequence
 
-    def _open(self) -> Filling:
+    def _open(self) -> SegmentBuffer:
         if self.filling is not None and self.filling.room == 0:
             self.seal()
         if self.filling is None:
             self.sequence += 1
             buffer = self._spare.pop() if self._spare else bytearray(CAPACITY)
-            self.filling = Filling(self.sequence, self.epoch, buffer)
+            self.filling = SegmentBuffer(self.sequence, self.epoch, buffer)
             self.memory[self.sequence] = self.filling
         return self.filling
 
@@ -125,7 +125,7 @@ class Log:
             self._uploaded(filling, segment, time.monotonic() - began)
         return True
 
-    def _uploaded(self, filling: Filling, segment: Segment, seconds: float) -> None:
+    def _uploaded(self, filling: SegmentBuffer, segment: Segment, seconds: float) -> None:
         self.done[segment.sequence] = segment
         self.uploaded_bytes += segment.size
         rate = segment.size / max(seconds, 0.001) * max(1, len(self.memory) - 1)

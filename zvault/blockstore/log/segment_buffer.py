@@ -12,7 +12,7 @@ CAPACITY = SLOTS * SLOT + ENTRIES * TABLE.itemsize + FOOTER
 """Bytes of a buffer that any segment fits into."""
 
 
-class Filling:
+class SegmentBuffer:
     """Blocks gathered for one segment, in memory. Not safe for threads by itself."""
 
     def __init__(self, sequence: int, epoch: int, buffer: bytearray) -> None:

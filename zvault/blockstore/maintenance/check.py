@@ -29,15 +29,15 @@ from zvault.blockstore.maintenance.check_map import (
     read_map,
     without,
 )
-from zvault.blockstore.maintenance.check_segments import Job, Looked, Now, jobs, look
+from zvault.blockstore.maintenance.check_segments import NewestView, SegmentJob, SegmentResult, jobs, look
 from zvault.blockstore.maintenance.findings import RUNS, Problem, Progress, Report, ordered
 from zvault.blockstore.maintenance.strays import find_strays
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.read_roots import numbers, root_of_any, sound
 from zvault.blockstore.map.root import Root
-from zvault.blockstore.recovery import Epoch, Tail, newest_root, read_segment, superblock
+from zvault.blockstore.recovery import Epoch, LogTail, newest_root, read_segment, superblock
 from zvault.core.errors import NotFound
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 MEMORY = 128 << 20
 LOOKS = 5
@@ -77,7 +77,7 @@ class Check:
         self.settle = settle
         self.report = Report()
         self.epoch = Epoch(0, "", 0.0)
-        self.rest = Tail([], [])
+        self.rest = LogTail([], [])
         self.broken: int | None = None
         """The first segment of the log whose own account cannot be read."""
         self.sizes: dict[str, int] = {}
@@ -151,7 +151,7 @@ class Check:
         try:
             data, _ = self.store.read(key)
             root = root_of_any(data, key)
-        except Missing:
+        except ObjectMissing:
             return
         except Damaged as error:
             self._say(Problem("checkpoint", key, error.why))
@@ -182,7 +182,7 @@ class Check:
             )
         return left is None
 
-    def _log(self, root: Root) -> tuple[Tail, int | None]:
+    def _log(self, root: Root) -> tuple[LogTail, int | None]:
         """The log, up to a segment that cannot be read."""
         segments, strays, broken, sequence = [], [], None, root.applied
         after = segment_key(self.prefix, root.applied, 0xFFFFFFFF)
@@ -194,13 +194,13 @@ class Check:
             sequence = at
             try:
                 segments.append(read_segment(self.store, found.key, root.identity))
-            except Missing:
+            except ObjectMissing:
                 raise Moved(found.key) from None
             except Damaged as error:
                 broken = at
                 why = f"the log cannot be read from here on: {error.why}"
                 self._say(Problem("log", found.key, why, numbers=(at,)))
-        return Tail(segments, strays), broken
+        return LogTail(segments, strays), broken
 
     def _map(self, what: Superblock, *, last: bool) -> None:
         root = self.root
@@ -238,15 +238,15 @@ class Check:
             runs = np.concatenate(self.mapped.lost)
             self._say(Problem("slots", self.prefix, "an earlier repair gave these blocks up", runs, True))
 
-    def _now(self, root: Root, rest: Tail) -> Now:
-        return Now(self.store, self.prefix, root, rest, MEMORY)
+    def _now(self, root: Root, rest: LogTail) -> NewestView:
+        return NewestView(self.store, self.prefix, root, rest, MEMORY)
 
     def _segments(self, mapped: Mapped, share: float, chance: Callable[[], float]) -> None:
         live = np.flatnonzero(mapped.live).tolist()
         total = len(live) + len(self.rest.segments)
         log = [segment.sequence for segment in self.rest.segments]
         chosen = None if share >= 1 else {one for one in [*live, *log] if chance() < share}
-        suspects: list[Looked] = []
+        suspects: list[SegmentResult] = []
         identity = mapped.root.identity
         runs = mapped.spool.windows()
         every = jobs(runs, mapped.root, self.prefix, chosen)
@@ -260,18 +260,18 @@ class Check:
             self.progress("segments", done, total)
             if chosen is None or segment.sequence in chosen:
                 key = segment_key(self.prefix, segment.sequence, segment.epoch)
-                job = Job(segment.sequence, key, np.zeros(0, RUNS), True)
+                job = SegmentJob(segment.sequence, key, np.zeros(0, RUNS), True)
                 self._looked(look(self.store, identity, job), suspects)
         self.report.segments = total
         self._confirm(suspects)
 
-    def _looked(self, looked: Looked, suspects: list[Looked]) -> None:
+    def _looked(self, looked: SegmentResult, suspects: list[SegmentResult]) -> None:
         self.report.verified_bytes += looked.verified
         self.report.read_segments += looked.verified > 0
         if looked.missing or looked.problems:
             suspects.append(looked)
 
-    def _confirm(self, suspects: list[Looked]) -> None:
+    def _confirm(self, suspects: list[SegmentResult]) -> None:
         """Only what the newest checkpoint and log still need is damage."""
         for attempt in range(LOOKS if suspects else 0):
             try:
@@ -283,7 +283,7 @@ class Check:
                     self._confirmed(suspects, None)
                 self.report.looks += 1
 
-    def _newest(self) -> Now:
+    def _newest(self) -> NewestView:
         root = newest_root(self.store, self.prefix, self.what)
         rest = self.rest
         if (root.epoch, root.number) != (self.root.epoch, self.root.number):
@@ -295,7 +295,7 @@ class Check:
         less.parts[bad] = 0
         return self._now(less, rest)
 
-    def _confirmed(self, suspects: list[Looked], now: Now | None) -> None:
+    def _confirmed(self, suspects: list[SegmentResult], now: NewestView | None) -> None:
         found = []
         for looked in suspects:
             if looked.missing:

@@ -14,10 +14,10 @@ import xxhash
 
 from zvault.blockstore.format import SLOTS, map_key
 from zvault.blockstore.maintenance.findings import LOST, RUNS, Problem, Progress, ordered
-from zvault.blockstore.map.map_part import PART, Part
+from zvault.blockstore.map.map_part import PART, MapPart
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 WINDOW = 2048
 """Segments whose runs are in memory at once, at least: at most 72 MiB of runs."""
@@ -97,7 +97,7 @@ def read_map(
     def fetch(key: tuple[int, int]) -> bytes | None:
         try:
             return store.get(map_key(prefix, *key))
-        except Missing:
+        except ObjectMissing:
             return None
 
     keys = sorted(wanted)
@@ -147,7 +147,7 @@ def _take_object(found: Mapped, name: str, data: bytes, wanted: list[tuple[bool,
             if xxhash.xxh3_64_intdigest(piece) != int(ref["digest"]):
                 raise ValueError("it does not match its checksum")
             if is_part:
-                _take_part(found, index, Part.of_bytes(piece), blocks)
+                _take_part(found, index, MapPart.of_bytes(piece), blocks)
             else:
                 found.usage.load_page(index, piece)
         except (ValueError, zlib.error) as error:
@@ -173,7 +173,7 @@ def page_problem(name: str, pages: list[int], why: str) -> Problem:
     return Problem("usage", name, f"how much of segments is live cannot be read: {why}", numbers=tuple(pages))
 
 
-def _take_part(found: Mapped, index: int, part: Part, blocks: int) -> None:
+def _take_part(found: Mapped, index: int, part: MapPart, blocks: int) -> None:
     runs = part.runs
     start, count = runs["start"].astype(np.int64), runs["less"].astype(np.int64) + 1
     slots = np.where(runs["slot"] == LOST, 0, runs["slot"].astype(np.int64) + count)

@@ -27,12 +27,12 @@ from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.log_overlay import Overlay
 from zvault.blockstore.map.map_part import PART_BITS
 from zvault.blockstore.map.root import Root
-from zvault.blockstore.recovery import Tail, read_segment
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.blockstore.recovery import LogTail, read_segment
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SegmentJob:
     """A segment to look at: what the map has in it, and whether all of its slots are to be read."""
 
     sequence: int
@@ -42,10 +42,10 @@ class Job:
 
 
 @dataclass(slots=True)
-class Looked:
+class SegmentResult:
     """What came of it. ``missing``: the object is not there."""
 
-    job: Job
+    job: SegmentJob
     verified: int = 0
     missing: bool = False
     problems: list[Problem] = field(default_factory=list)
@@ -57,9 +57,9 @@ def by_segment(runs: np.ndarray) -> Iterator[np.ndarray]:
         yield from np.split(runs, np.flatnonzero(np.diff(runs["segment"])) + 1)
 
 
-def look(store: ObjectStore, identity: bytes, job: Job) -> Looked:
+def look(store: ObjectStore, identity: bytes, job: SegmentJob) -> SegmentResult:
     """Look at one segment. Raises StoreError."""
-    done = Looked(job)
+    done = SegmentResult(job)
     try:
         try:
             if job.whole:
@@ -70,7 +70,7 @@ def look(store: ObjectStore, identity: bytes, job: Job) -> Looked:
         except Damaged as error:
             _without_account(store, job, done, str(error.why))
             return done
-    except Missing:
+    except ObjectMissing:
         done.missing = True
         return done
     wrong = _elsewhere(job.runs, segment)
@@ -92,7 +92,7 @@ def _decoded(data: bytes, identity: bytes, key: str) -> Segment:
     return segment
 
 
-def _without_account(store: ObjectStore, job: Job, done: Looked, why: str) -> None:
+def _without_account(store: ObjectStore, job: SegmentJob, done: SegmentResult, why: str) -> None:
     """What the map says of a segment is all that is known of it: look at each of those blocks."""
     data = store.get(job.key)
     done.verified = len(data)
@@ -130,17 +130,17 @@ def _elsewhere(runs: np.ndarray, segment: Segment) -> np.ndarray:
     return rows
 
 
-def _damaged_slots(job: Job, segment: Segment, bad: list[int], done: Looked) -> None:
+def _damaged_slots(job: SegmentJob, segment: Segment, bad: list[int], done: SegmentResult) -> None:
     blocks = _blocks_of(segment)
     rows = [(int(blocks[slot]), 1, segment.sequence, slot) for slot in bad]
     why = f"{len(bad)} of its {segment.slots} slots do not match their checksums"
     done.problems.append(Problem("slots", job.key, why, runs_of(rows), True, (job.sequence,)))
 
 
-class Now:
+class NewestView:
     """The newest checkpoint and the log after it: whether blocks are still where an older look saw them."""
 
-    def __init__(self, store: ObjectStore, prefix: str, root: Root, rest: Tail, memory: int) -> None:
+    def __init__(self, store: ObjectStore, prefix: str, root: Root, rest: LogTail, memory: int) -> None:
         self.blocks = BlockMap(store, prefix, root, memory, threading.Lock())
         self.overlay: Overlay = self.blocks.overlay
         take_in(self.blocks, rest.segments)
@@ -167,10 +167,12 @@ class Now:
         return runs_of(rows)
 
 
-def jobs(runs: Iterator[np.ndarray], root: Root, prefix: str, chosen: set[int] | None) -> Iterator[Job]:
+def jobs(
+    runs: Iterator[np.ndarray], root: Root, prefix: str, chosen: set[int] | None
+) -> Iterator[SegmentJob]:
     """One for each segment that the map points into; ``chosen`` are those to read whole, None: all."""
     for window in runs:
         for some in by_segment(window):
             sequence = int(some[0]["segment"])
             key = segment_key(prefix, sequence, root.epoch_of(sequence))
-            yield Job(sequence, key, some, chosen is None or sequence in chosen)
+            yield SegmentJob(sequence, key, some, chosen is None or sequence in chosen)

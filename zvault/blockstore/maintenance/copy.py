@@ -21,7 +21,7 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
 from zvault.core.errors import Busy
-from zvault.object_store.interface import NEW, Buffer, Listed, Missing, ObjectStore, StoreError
+from zvault.object_store.interface import NEW, Buffer, ListedObject, ObjectMissing, ObjectStore, StoreError
 
 PIECE = 1024
 """Blocks that are read and written at once, 4 MiB."""
@@ -69,7 +69,7 @@ class Unfinished:
         self._first = bytes(data)
         return "unfinished"
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore."""
         return self._store.list(prefix, after)
 
@@ -129,7 +129,7 @@ def _write(engine: Engine, source: View, pool: Executor, progress: Progress) -> 
         block, count = piece
         try:
             return block, source.read(block * BLOCK, count * BLOCK)
-        except Missing as error:
+        except ObjectMissing as error:
             raise Busy(
                 "the copy would not be one of a single moment",
                 f"the store is written to, and {error.what}",

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from zvault.blockstore.format import BLOCK, SLOTS
-from zvault.object_store.interface import Listed
+from zvault.object_store.interface import ListedObject
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,7 +65,7 @@ class Report:
     verified_bytes: int = 0
     stray_bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
-    strays: list[Listed] = field(default_factory=list)
+    strays: list[ListedObject] = field(default_factory=list)
     looks: int = 0
     """How often a writer had moved on meanwhile, and its newest checkpoint was looked at."""
 

@@ -14,7 +14,7 @@ from zvault.blockstore.maintenance.check import Check
 from zvault.blockstore.maintenance.findings import Progress
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 ALLOWED = 1.1
 """Bytes that may be stored for each live one."""
@@ -23,7 +23,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class Collected:
     """Bytes stored before and after; strays that were removed; and why segments could not be cleared."""
 
     before: int
@@ -45,7 +45,7 @@ def sweep(
     pool: Executor,
     progress: Progress = lambda *_: None,
     say: Callable[[str], None] = lambda _: None,
-) -> Swept:
+) -> Collected:
     """Take the store, and clear and remove until ALLOWED holds. Raises Busy, Refused, Damaged, StoreError."""
     engine = attach(store, prefix, quiet(options), owner, say)
     try:
@@ -60,7 +60,7 @@ def sweep(
     except BaseException:
         engine.abandon()
         raise
-    return Swept(
+    return Collected(
         before=int(before["stored_bytes"]),
         after=int(after["stored_bytes"]),
         live=int(after["live_bytes"]),
@@ -89,7 +89,7 @@ def _clear(engine: Engine, progress: Progress) -> None:
         for number in numbers[:AT_ONCE]:
             try:
                 engine.collector.clear(number)
-            except Missing as error:
+            except ObjectMissing as error:
                 engine.collector.trouble = str(error)
             tried.add(number)
             done += 1

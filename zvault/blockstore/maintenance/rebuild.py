@@ -20,12 +20,12 @@ from zvault.blockstore.checkpoint import _change, _split
 from zvault.blockstore.format import Damaged, Segment, numbers_of
 from zvault.blockstore.maintenance.check import Check
 from zvault.blockstore.maintenance.findings import LOST, Progress, ordered
-from zvault.blockstore.map.map_part import PART, PART_BITS, Dense, Part
+from zvault.blockstore.map.map_part import PART, PART_BITS, DensePart, MapPart
 from zvault.blockstore.map.read_roots import previous_root
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import read_segment
-from zvault.object_store.interface import Missing, StoreError
+from zvault.object_store.interface import ObjectMissing, StoreError
 
 BATCH = 512
 """Parts in memory at once, 100 MiB."""
@@ -35,7 +35,7 @@ BATCH = 512
 class Rebuilt:
     """Parts as the tables say. ``doubtful``: how many blocks of them may be of before they became zeroes."""
 
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, MapPart] = field(default_factory=dict)
     doubtful: int = 0
     unknown: int = 0
     """Blocks of which nothing is known, because a segment's own account is damaged or missing too."""
@@ -77,26 +77,26 @@ class Rebuilder:
                     rest.append(part)
                     continue
                 self._replay({part: dense}, older.applied)
-                out.parts[part] = Part.of_dense(dense)
+                out.parts[part] = MapPart.of_dense(dense)
         for at in range(0, len(rest), BATCH):
-            dense_parts = {part: Dense.blank() for part in sorted(rest)[at : at + BATCH]}
+            dense_parts = {part: DensePart.blank() for part in sorted(rest)[at : at + BATCH]}
             self._replay(dense_parts, 0)
             self._judge(dense_parts, doubtful, out, whole=len(rest) <= BATCH)
-            out.parts |= {part: Part.of_dense(dense) for part, dense in dense_parts.items()}
+            out.parts |= {part: MapPart.of_dense(dense) for part, dense in dense_parts.items()}
         return out
 
-    def _older(self, ref: np.void) -> Dense | None:
+    def _older(self, ref: np.void) -> DensePart | None:
         """A part as the checkpoint before had it: what came after that is in segments that are all there."""
         from zvault.blockstore.map.blockmap import fetched
 
         if ref["map"] == 0:
-            return Dense.blank()
+            return DensePart.blank()
         try:
-            return Part.of_bytes(fetched(self.checked.store, self.prefix, [ref])[0]).dense()
+            return MapPart.of_bytes(fetched(self.checked.store, self.prefix, [ref])[0]).dense()
         except (Damaged, ValueError):
             return None
 
-    def _replay(self, parts: dict[int, Dense], after: int) -> None:
+    def _replay(self, parts: dict[int, DensePart], after: int) -> None:
         keys = [key for key in self.keys if numbers_of(key)[0] > after]
         for number, segment in enumerate(self._segments(keys)):
             self.progress("tables", number, len(keys))
@@ -109,7 +109,7 @@ class Rebuilder:
         def read(key: str) -> Segment | None:
             try:
                 return read_segment(self.checked.store, key, self.checked.root.identity)
-            except (Damaged, Missing):
+            except (Damaged, ObjectMissing):
                 if (sequence := numbers_of(key)[0]) not in self.blind:
                     self.blind.append(sequence)
                 return None
@@ -118,7 +118,7 @@ class Rebuilder:
             if segment is not None:
                 yield segment
 
-    def _judge(self, parts: dict[int, Dense], doubtful: str, out: Rebuilt, *, whole: bool) -> None:
+    def _judge(self, parts: dict[int, DensePart], doubtful: str, out: Rebuilt, *, whole: bool) -> None:
         """Settle what may have come back, by the counts of the usage; see the module's text."""
         found = np.zeros(self.checked.root.applied + 1, np.int64)
         for dense in parts.values():
@@ -187,7 +187,7 @@ def _no_slots(usage: Usage, number: int) -> bool:
     return number >= len(usage.size) or not (usage.size[number] and usage.live[number])
 
 
-def _touched(segment: Segment, parts: dict[int, Dense]) -> Iterator[tuple[int, Dense]]:
+def _touched(segment: Segment, parts: dict[int, DensePart]) -> Iterator[tuple[int, DensePart]]:
     table = segment.table
     first = (table["block"] >> np.uint64(PART_BITS)).astype(np.int64)
     last = ((table["block"] + table["count"] - np.uint64(1)) >> np.uint64(PART_BITS)).astype(np.int64)

@@ -32,13 +32,13 @@ from zvault.blockstore.maintenance.findings import Progress, Report
 from zvault.blockstore.maintenance.rebuild import Rebuilder, Rebuilt
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.read_roots import root_of_any, sound
-from zvault.blockstore.map.root import REF, Reign, Root
+from zvault.blockstore.map.root import REF, EpochStart, Root
 from zvault.blockstore.map.usage import PAGE, Usage
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import Epoch
 from zvault.core.errors import Busy, Refused
 from zvault.core.units import format_size
-from zvault.object_store.interface import NEW, Missing, ObjectStore, Overtaken
+from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
 
 Doubtful = Literal["", "fail", "data"]
 NEVER = 1 << 30
@@ -105,7 +105,7 @@ def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
     try:
         data, condition = store.read(key)
         found = sound(Superblock.of_bytes(data))
-    except (Missing, Damaged):
+    except (ObjectMissing, Damaged):
         pass
     root = _any_root(store, prefix)
     if root is None:
@@ -133,7 +133,7 @@ def _any_root(store: ObjectStore, prefix: str) -> Root | None:
     for name in reversed([one.key for one in store.list(f"{prefix}/checkpoints/")]):
         try:
             return root_of_any(store.read(name)[0], name)
-        except (Missing, Damaged):
+        except (ObjectMissing, Damaged):
             continue
     return None
 
@@ -261,7 +261,7 @@ def _cut(root: Root, checked: Check, job: RepairJob) -> None:
     if checked.rest.segments:
         frame = checked.rest.segments[-1].frame
     epoch = checked.epoch.number
-    root.reigns = [*root.reigns, Reign(last + 1, epoch, frame)]
+    root.reigns = [*root.reigns, EpochStart(last + 1, epoch, frame)]
     root.epoch = epoch
     job.did(f"the log ends with segment {last}: what was written later is lost")
 
@@ -302,7 +302,7 @@ def _put(store: ObjectStore, prefix: str, root: Root) -> None:
     root.number = 1 + max([root.number, *(number for epoch, number in numbers if epoch == root.epoch)])
     try:
         store.put(checkpoint_key(prefix, root.number, root.epoch), root.as_bytes(), NEW)
-    except Overtaken as error:
+    except PreconditionFailed as error:
         why = "the writer that was shut out had just put a checkpoint"
         raise Busy(f"the block store {prefix} was not repaired", why, "try again") from error
 

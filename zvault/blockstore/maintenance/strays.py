@@ -11,8 +11,8 @@ from zvault.blockstore.maintenance.findings import Problem, Report
 from zvault.blockstore.map.read_roots import numbers, previous_root
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import PAGE
-from zvault.blockstore.recovery import Epoch, Tail, newest_root
-from zvault.object_store.interface import Listed, Missing, ObjectStore
+from zvault.blockstore.recovery import Epoch, LogTail, newest_root
+from zvault.object_store.interface import ListedObject, ObjectMissing, ObjectStore
 
 KEPT = 2
 """Checkpoints before the newest that are left in peace: the last writer's last two."""
@@ -28,7 +28,7 @@ class Checked(Protocol):
     root: Root
     mapped: Mapped
     epoch: Epoch
-    rest: Tail
+    rest: LogTail
     broken: int | None
     sizes: dict[str, int]
     report: Report
@@ -48,7 +48,7 @@ class _Strays:
         root, mapped = self.of.root, self.of.mapped
         known = self._known(root)
         log = {segment_key(self.of.prefix, one.sequence, one.epoch) for one in self.of.rest.segments}
-        beyond: list[Listed] = []
+        beyond: list[ListedObject] = []
         for found in self.of.store.list(f"{self.of.prefix}/"):
             kind = found.key.removeprefix(f"{self.of.prefix}/").partition("/")[0]
             self.of.sizes[found.key] = found.size
@@ -93,7 +93,7 @@ class _Strays:
             maps |= set(before.maps)
         return {*keys, *(map_key(self.of.prefix, *key) for key in maps)}
 
-    def _gap(self, root: Root, beyond: list[Listed]) -> None:
+    def _gap(self, root: Root, beyond: list[ListedObject]) -> None:
         """Later segments of the log than one that is not there."""
         missing = root.applied + len(self.of.rest.segments) + 1
         key = segment_key(self.of.prefix, missing, root.epoch)
@@ -101,7 +101,7 @@ class _Strays:
         try:
             self.of.store.tail(key, 1)
             return
-        except Missing:
+        except ObjectMissing:
             newest = newest_root(self.of.store, self.of.prefix, self.of.what)
             if (newest.epoch, newest.number) != (root.epoch, root.number):
                 return

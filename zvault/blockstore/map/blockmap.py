@@ -13,9 +13,9 @@ import xxhash
 
 from zvault.blockstore.format import SLOT_BITS, ZERO, Damaged, map_key
 from zvault.blockstore.map.log_overlay import Overlay
-from zvault.blockstore.map.map_part import PART, PART_BITS, Part
+from zvault.blockstore.map.map_part import PART, PART_BITS, MapPart
 from zvault.blockstore.map.root import Root
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 LEAST = 8
 """Parts: more than one read or write can need at once."""
@@ -31,7 +31,7 @@ class Extent:
     slot: int
 
 
-class Absent(Exception):
+class PartsNotLoaded(Exception):
     """These parts have to be loaded first."""
 
     def __init__(self, parts: list[int]) -> None:
@@ -53,8 +53,8 @@ class BlockMap:
         self.overlay = Overlay()
         self._memory = memory
         self._used = 0
-        self._parts: OrderedDict[int, Part] = OrderedDict()
-        self._staged: dict[int, Part] = {}
+        self._parts: OrderedDict[int, MapPart] = OrderedDict()
+        self._staged: dict[int, MapPart] = {}
 
     def locate(self, block: int, count: int) -> list[Extent]:
         """Where these blocks are; loads what it must. Raises Damaged, StoreError."""
@@ -62,7 +62,7 @@ class BlockMap:
             try:
                 with self.lock:
                     return self.resolve(block, count)
-            except Absent as error:
+            except PartsNotLoaded as error:
                 self.load(error.parts)
 
     def load(self, parts: Sequence[int]) -> None:
@@ -81,11 +81,11 @@ class BlockMap:
             number = min(end - block, PART - (block & (PART - 1)))
             try:
                 self._resolve(block, number, found)
-            except Absent as error:
+            except PartsNotLoaded as error:
                 absent += error.parts
             block += number
         if absent:
-            raise Absent(absent)
+            raise PartsNotLoaded(absent)
         return found
 
     def _resolve(self, block: int, count: int, found: list[Extent]) -> None:
@@ -97,14 +97,14 @@ class BlockMap:
                 continue
             known = self.known(part)
             if known is None:
-                raise Absent([part])
+                raise PartsNotLoaded([part])
             found += [Extent(base + at, size, *where) for at, size, *where in known.find(low, number)]
 
     def moved(self, block: int, count: int, sequence: int, slot: int) -> None:
         """Blocks are there from now on."""
         self.overlay.put(block, count, sequence << SLOT_BITS | slot)
 
-    def known(self, part: int) -> Part | None:
+    def known(self, part: int) -> MapPart | None:
         """A part, where it is in memory or blank."""
         staged = self._staged.get(part)
         if staged is not None:
@@ -113,28 +113,28 @@ class BlockMap:
             self._parts.move_to_end(part)
             return self._parts[part]
         if self.root.parts[part]["map"] == 0:
-            return Part.blank()
+            return MapPart.blank()
         return None
 
-    def fetch(self, part: int) -> tuple[Part, np.void]:
+    def fetch(self, part: int) -> tuple[MapPart, np.void]:
         """Load a part, without the lock; and the reference by which it was found. Raises Damaged, StoreError."""
         ref = self.root.parts[part].copy()
-        return Part.blank() if ref["map"] == 0 else self._load(ref), ref
+        return MapPart.blank() if ref["map"] == 0 else self._load(ref), ref
 
-    def _load(self, ref: np.void) -> Part:
+    def _load(self, ref: np.void) -> MapPart:
         try:
-            return Part.of_bytes(fetched(self.store, self.prefix, [ref])[0])
+            return MapPart.of_bytes(fetched(self.store, self.prefix, [ref])[0])
         except (ValueError, zlib.error) as error:
             raise Damaged(
                 "a part of the map cannot be read", str(error), "run 'zvaultctl blockstore check'"
             ) from error
 
-    def admit(self, part: int, loaded: Part, ref: np.void) -> None:
+    def admit(self, part: int, loaded: MapPart, ref: np.void) -> None:
         """Keep a part that was loaded, unless it has changed meanwhile."""
         if part not in self._staged and self.root.parts[part] == ref:
             self._keep(part, loaded)
 
-    def stage(self, part: int, changed: Part) -> None:
+    def stage(self, part: int, changed: MapPart) -> None:
         """A part as it is from now on; it stays in memory until it is in the store."""
         self._forget(part)
         self._staged[part] = changed
@@ -144,7 +144,7 @@ class BlockMap:
         self.root.parts[part] = ref
         self._keep(part, self._staged.pop(part))
 
-    def _keep(self, part: int, loaded: Part) -> None:
+    def _keep(self, part: int, loaded: MapPart) -> None:
         self._forget(part)
         self._parts[part] = loaded
         self._used += loaded.nbytes
@@ -170,7 +170,7 @@ def fetched(store: ObjectStore, prefix: str, refs: Sequence[np.void]) -> list[by
     base = int(first["offset"])
     try:
         data = store.get(key, base, int(last["offset"]) + int(last["length"]) - base)
-    except Missing as error:
+    except ObjectMissing as error:
         raise Damaged(f"a part of the map is gone with {key}", "the object is missing", _CHECK) from error
     found = []
     for ref in refs:

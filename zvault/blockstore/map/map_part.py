@@ -21,19 +21,19 @@ RUNS = np.dtype([("start", "<u2"), ("less", "<u2"), ("segment", "<u4"), ("slot",
 
 
 @dataclass(slots=True)
-class Dense:
+class DensePart:
     """A part block by block: the segment (0: the block was never written, or is zero) and the slot in it."""
 
     segment: np.ndarray
     slot: np.ndarray
 
     @classmethod
-    def blank(cls) -> Dense:
+    def blank(cls) -> DensePart:
         """Nothing in it."""
         return cls(np.zeros(PART, np.uint32), np.zeros(PART, np.uint16))
 
 
-class Part:
+class MapPart:
     """A part as runs; it is never changed."""
 
     __slots__ = ("runs",)
@@ -42,12 +42,12 @@ class Part:
         self.runs = runs
 
     @classmethod
-    def blank(cls) -> Part:
+    def blank(cls) -> MapPart:
         """Nothing in it."""
         return cls(np.zeros(0, RUNS))
 
     @classmethod
-    def of_dense(cls, dense: Dense) -> Part:
+    def of_dense(cls, dense: DensePart) -> MapPart:
         """Gather runs."""
         segment, slot = dense.segment, dense.slot.astype(np.int32)
         breaks = np.flatnonzero((segment[1:] != segment[:-1]) | (slot[1:] != slot[:-1] + 1)) + 1
@@ -60,9 +60,9 @@ class Part:
         runs["segment"], runs["slot"] = segment[starts], dense.slot[starts]
         return cls(runs)
 
-    def dense(self) -> Dense:
+    def dense(self) -> DensePart:
         """Lay it out."""
-        out = Dense.blank()
+        out = DensePart.blank()
         runs = self.runs
         if len(runs) == 0:
             return out
@@ -107,7 +107,7 @@ class Part:
         return zlib.compress(columns, 1)
 
     @classmethod
-    def of_bytes(cls, data: bytes) -> Part:
+    def of_bytes(cls, data: bytes) -> MapPart:
         """Read back. Raises ValueError, zlib.error."""
         columns = zlib.decompress(data)
         number, rest = divmod(len(columns), RUNS.itemsize)
@@ -122,7 +122,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Change:
+class PartChange:
     """What a stretch of the log does to one part, in its order: ``blank`` all of it first, then block by block."""
 
     blank: bool
@@ -130,7 +130,7 @@ class Change:
     segments: np.ndarray
     slots: np.ndarray
 
-    def apply(self, dense: Dense) -> tuple[np.ndarray, np.ndarray]:
+    def apply(self, dense: DensePart) -> tuple[np.ndarray, np.ndarray]:
         """Carry it out; the segments of all blocks before and after, to count by."""
         before = dense.segment.copy()
         if self.blank:

@@ -6,7 +6,7 @@ import json
 
 from zvault.blockstore.format import BLOCK, Damaged, Superblock, checkpoint_key, numbers_of
 from zvault.blockstore.map.root import Root
-from zvault.object_store.interface import Missing, ObjectStore
+from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 
 def sound(what: Superblock) -> Superblock:
@@ -36,7 +36,7 @@ def previous_root(store: ObjectStore, prefix: str, root: Root) -> Root | None:
     for key in reversed([one.key for one in store.list(f"{prefix}/checkpoints/") if one.key < mine]):
         try:
             return Root.of_bytes(store.read(key)[0], root.identity, key)
-        except (Missing, Damaged):
+        except (ObjectMissing, Damaged):
             continue
     return None
 

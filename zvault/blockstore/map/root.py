@@ -22,7 +22,7 @@ _HEAD = struct.Struct("<8sII")
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class EpochStart:
     """From the segment ``first`` on the log is that of ``epoch``; ``frame`` is the last of its frames before that."""
 
     first: int
@@ -44,7 +44,7 @@ class Root:
     applied: int
     frame: int
     map_number: int
-    reigns: list[Reign]
+    reigns: list[EpochStart]
     parts: np.ndarray
     pages: np.ndarray
     maps: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Root:
                 applied=head["applied"],
                 frame=head["frame"],
                 map_number=head["map_number"],
-                reigns=[Reign(*one) for one in head["reigns"]],
+                reigns=[EpochStart(*one) for one in head["reigns"]],
                 parts=refs[:parts],
                 pages=refs[parts:],
                 maps={(number, epoch): size for number, epoch, size in head["maps"]},

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from zvault.blockstore.format import BLOCK
-from zvault.blockstore.log.segment_buffer import Filling
-from zvault.blockstore.map.blockmap import Absent, BlockMap, Extent
+from zvault.blockstore.log.segment_buffer import SegmentBuffer
+from zvault.blockstore.map.blockmap import BlockMap, Extent, PartsNotLoaded
 from zvault.blockstore.read.fetcher import Fetcher
 from zvault.blockstore.read.readahead import Streams
-from zvault.object_store.interface import Missing
+from zvault.object_store.interface import ObjectMissing
 
 RETRIES = 5
 """How often blocks are looked up anew whose segment was cleared while they were read."""
@@ -23,7 +23,7 @@ class Reader:
         blocks: BlockMap,
         fetcher: Fetcher,
         size: int,
-        memory: Mapping[int, Filling],
+        memory: Mapping[int, SegmentBuffer],
         usable: Callable[[], None] = lambda: None,
         retries: int = RETRIES,
     ) -> None:
@@ -53,7 +53,7 @@ class Reader:
             near, far = self._look(block, count)
             try:
                 found = self.fetcher.read(far, self._epochs(far))
-            except Missing:
+            except ObjectMissing:
                 if attempt == self.retries:
                     raise
                 continue  # it was cleared meanwhile, and the map says where its blocks are now
@@ -68,7 +68,7 @@ class Reader:
                 self.usable()
                 try:
                     extents = self.blocks.resolve(block, count)
-                except Absent as error:
+                except PartsNotLoaded as error:
                     absent = error.parts
                 else:
                     near = [self._near(extent) for extent in extents]
@@ -92,7 +92,7 @@ class Reader:
         with self.blocks.lock:
             try:
                 extents = self.blocks.resolve(block, count)
-            except Absent:
+            except PartsNotLoaded:
                 return
             extents = [one for one in extents if one.sequence and one.sequence not in self.memory]
         self.fetcher.ahead(extents, self._epochs(extents))

@@ -11,14 +11,14 @@ import typer
 
 from zvault.api import routes
 from zvault.cli.client import read
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
+from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import clean, document, say_all, tell, width, wrapped
 from zvault.cli.tables import Column, Row, chosen, restricted, table
 
 OneBackup = Annotated[str | None, typer.Argument(help="Only this backup.", show_default=False)]
 
 
-class Listed(StrEnum):
+class ListKind(StrEnum):
     """What ``list`` lists."""
 
     dataset = "dataset"
@@ -89,8 +89,8 @@ RUNS_DEFAULT = ("run", "backup", "trigger", "started", "took", "result", "sent",
 def list_(
     backup: OneBackup = None,
     kind: Annotated[
-        Listed, typer.Option("-t", "--type", help="What to list, instead of datasets.", show_default=False)
-    ] = Listed.dataset,
+        ListKind, typer.Option("-t", "--type", help="What to list, instead of datasets.", show_default=False)
+    ] = ListKind.dataset,
     columns: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,
@@ -103,7 +103,7 @@ def list_(
     SNAPS are the snapshots on the source, VAULTED those on the vault, PENDING those still to be sent;
     LAG is the age of the newest state that is on the vault.
     """
-    snapshots = kind is Listed.snapshot
+    snapshots = kind is ListKind.snapshot
     found = read(routes.LIST, backup=backup, snapshots=int(snapshots))
     rows: dict[str, Sequence[Row]] = {
         "datasets": found["datasets"],
@@ -116,7 +116,7 @@ def list_(
         noun,
         rows[noun],
         chosen(known, columns, default),
-        Form(tabs, exact),
+        TableForm(tabs, exact),
         json,
         columns,
     )
@@ -133,7 +133,7 @@ def history(
     """Show past runs, and why some went wrong."""
     picked = chosen(RUNS, columns, (*RUNS_DEFAULT, "error") if tabs else RUNS_DEFAULT)
     runs = read(routes.HISTORY, backup=backup, limit=limit)["runs"]
-    _print("history", "runs", runs, picked, Form(tabs, exact), json, columns)
+    _print("history", "runs", runs, picked, TableForm(tabs, exact), json, columns)
 
 
 def _error_note(row: Row) -> Iterable[str]:
@@ -149,7 +149,7 @@ def _print(
     noun: str,
     rows: Sequence[Row],
     columns: list[Column],
-    form: Form,
+    form: TableForm,
     json: bool,
     wanted: str | None,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from zvault.cli.event_text import plural
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs, Yes
+from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, Yes
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width
 from zvault.cli.progress import Steps
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
@@ -123,7 +123,7 @@ def info_(
     if json:
         document("blockstore info", restricted(picked, [row])[0] if columns else row)
     elif tabs or columns:
-        say_all(table(picked, [row], Form(tabs, exact)))
+        say_all(table(picked, [row], TableForm(tabs, exact)))
     else:
         say_all(labelled(_told(row, exact), width(sys.stdout)))
 
@@ -188,7 +188,7 @@ def check(  # noqa: PLR0913, PLR0917 - its options
         raise typer.Exit(_give_up(found, give_up_journal, do=yes and not dry_run, json=json))
     share = 1.0 if every else _share(sample)
     wanted = (doubtful, cut_log, yes and not dry_run) if repair else None
-    raise typer.Exit(check_store(found, share, wanted, Form(tabs, exact), json=json, quiet=quiet))
+    raise typer.Exit(check_store(found, share, wanted, TableForm(tabs, exact), json=json, quiet=quiet))
 
 
 def _share(text: str) -> float:
@@ -201,7 +201,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _give_up(place: blockstore_place.Place, folder: Path, *, do: bool, json: bool) -> int:
+def _give_up(place: blockstore_place.StorePlace, folder: Path, *, do: bool, json: bool) -> int:
     """Drop the frames of a journal that another writer overtook."""
     from zvault.blockstore.log.journal import Journal
     from zvault.blockstore.recovery import newest_root, superblock

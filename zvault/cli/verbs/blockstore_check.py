@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from zvault.cli.event_text import plural
-from zvault.cli.options import Form
+from zvault.cli.options import TableForm
 from zvault.cli.output import OK, TROUBLE, document, labelled, say_all, tell, width
 from zvault.cli.progress import Steps
 from zvault.cli.tables import Column, table, written
@@ -42,7 +42,13 @@ Wanted = tuple[str, bool, bool]
 
 
 def check_store(
-    place: blockstore_place.Place, share: float, wanted: Wanted | None, form: Form, *, json: bool, quiet: bool
+    place: blockstore_place.StorePlace,
+    share: float,
+    wanted: Wanted | None,
+    form: TableForm,
+    *,
+    json: bool,
+    quiet: bool,
 ) -> int:
     """Check, and repair if that is asked for; the exit status. Raises ZvaultError."""
     from zvault.blockstore.maintenance.check import check
@@ -66,7 +72,11 @@ def check_store(
 
 
 def _repair(
-    place: blockstore_place.Place, store: ObjectStore, wanted: Wanted, pool: ThreadPoolExecutor, steps: Steps
+    place: blockstore_place.StorePlace,
+    store: ObjectStore,
+    wanted: Wanted,
+    pool: ThreadPoolExecutor,
+    steps: Steps,
 ) -> tuple[RepairJob, Report]:
     from zvault.blockstore.format import Damaged
     from zvault.blockstore.maintenance.repair import RepairJob, repair
@@ -86,14 +96,14 @@ def _repair(
 
 
 def _show_document(
-    place: blockstore_place.Place, report: Report, after: Report, job: RepairJob | None
+    place: blockstore_place.StorePlace, report: Report, after: Report, job: RepairJob | None
 ) -> None:
     done = None if job is None else {"done": job.done, "after": after.as_dict()}
     document("blockstore check", {"place": str(place), **report.as_dict(), "repair": done})
 
 
 def _show(
-    place: blockstore_place.Place, report: Report, after: Report, job: RepairJob | None, form: Form
+    place: blockstore_place.StorePlace, report: Report, after: Report, job: RepairJob | None, form: TableForm
 ) -> None:
     if form.tabs:
         say_all(table(PROBLEMS, _rows(after.problems), form))
@@ -109,7 +119,7 @@ def _rows(found: Any) -> list[dict[str, Any]]:
     return [{name: getattr(one, name) for name in ("kind", "key", "why")} for one in found]
 
 
-def _page(place: blockstore_place.Place, report: Report, form: Form) -> Iterator[str]:
+def _page(place: blockstore_place.StorePlace, report: Report, form: TableForm) -> Iterator[str]:
     from zvault.blockstore.maintenance.check_advice import advice
 
     def size(value: int) -> str:

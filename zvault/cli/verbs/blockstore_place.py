@@ -27,7 +27,7 @@ JOURNAL = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorePlace:
     """A store by its words; ``journal`` is the folder of the server of a vault that has one in memory.
 
     ``vault`` and ``pool``: whose it is, by the configuration; "" for one that is told by its words.
@@ -45,19 +45,19 @@ class Place:
         return place(self.spec)
 
 
-def find(text: str) -> Place:
+def find(text: str) -> StorePlace:
     """The place that a word names. Raises ConfigError, NotFound, Refused."""
     from zvault.config.device_specs.blockstore import parse_blockstore
 
     if not text.startswith("zvault:"):
         return _of_vault(text)
     try:
-        return Place(parse_blockstore(text.removeprefix("zvault:")))
+        return StorePlace(parse_blockstore(text.removeprefix("zvault:")))
     except ValueError as error:
         raise ConfigError(f"{text} is no place of a block store", str(error), "correct its words") from error
 
 
-def _of_vault(text: str) -> Place:
+def _of_vault(text: str) -> StorePlace:
     from zvault.config.device_specs.blockstore import BlockstoreServer
     from zvault.config.load import load
     from zvault.config.paths import Paths
@@ -84,22 +84,22 @@ def _of_vault(text: str) -> Place:
         raise TypeError(spec)
     server = Slot(name, index, paths.run / "device").server
     journal = None if spec.journal is not None else memory_journal(server, spec)
-    return Place(spec, journal, device.prices, name, vault.pool)
+    return StorePlace(spec, journal, device.prices, name, vault.pool)
 
 
-def reach(place: Place) -> ObjectStore:
+def reach(place: StorePlace) -> ObjectStore:
     """Its object store, which waits a while for answers. Raises ToolMissing, NotFound."""
     import threading
 
     from zvault.blockstore.server import settings_of
-    from zvault.object_store.rate_limited import Budget, Budgeted
-    from zvault.object_store.retrying import Patient
+    from zvault.object_store.rate_limited import Budget, RateLimitedStore
+    from zvault.object_store.retrying import RetryingStore
     from zvault.object_store.s3 import S3Store
 
     spec, stopping = place.spec, threading.Event()
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
-    bare = Budgeted(S3Store(settings_of(spec)), budget)
-    return Patient(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
+    bare = RateLimitedStore(S3Store(settings_of(spec)), budget)
+    return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
 
 
 def workers(count: int) -> ThreadPoolExecutor:
@@ -109,18 +109,20 @@ def workers(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count)
 
 
-def holder(place: Place) -> str | None:
+def holder(place: StorePlace) -> str | None:
     """Who has the lease beside it; None where nobody has, "" where there is none. Raises ZvaultError."""
     from zvault.devices.s3_lease import lease
 
     spec = place.spec
-    seen = lease.Store(lease.Place.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])).read()
+    seen = lease.Store(
+        lease.BucketPlace.of([f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings])
+    ).read()
     if seen is None:
         return ""
     return seen.lease.owner() if seen.lease.held and not seen.expired() else None
 
 
-def refuse_in_use(place: Place, what: str, epoch_owner: str, *, yes: bool) -> None:
+def refuse_in_use(place: StorePlace, what: str, epoch_owner: str, *, yes: bool) -> None:
     """See that no server has the store that is to be taken. Raises Refused, ZvaultError."""
     owner = holder(place)
     if owner:
@@ -142,7 +144,7 @@ def me(verb: str) -> str:
 
 
 @contextlib.contextmanager
-def options(place: Place) -> Iterator[Options]:
+def options(place: StorePlace) -> Iterator[Options]:
     """How to attach it: with its own journal where that is, which may have what the store lacks. Raises Busy later."""
     from zvault.blockstore.options import Options
     from zvault.blockstore.server import options_of

@@ -20,7 +20,7 @@ WRITERS = frozenset({"journal", "journal-size", "mode", "cache", "cache-size"})
 """Settings of a vault's device that are for its own server: it holds the folders that they name."""
 
 
-def serve_store(place: blockstore_place.Place, socket: Path, *, dry_run: bool, quiet: bool) -> None:
+def serve_store(place: blockstore_place.StorePlace, socket: Path, *, dry_run: bool, quiet: bool) -> None:
     """Become a server of it, read-only; returns for ``dry_run`` only. Raises ZvaultError."""
     import asyncio
     import shlex
@@ -47,7 +47,7 @@ def serve_store(place: blockstore_place.Place, socket: Path, *, dry_run: bool, q
     os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
 
 
-def read_only(place: blockstore_place.Place) -> BlockstoreServer:
+def read_only(place: blockstore_place.StorePlace) -> BlockstoreServer:
     """What is served: of a vault's device without what its own server has for itself."""
     spec = place.spec
     if not place.vault:
@@ -67,7 +67,7 @@ def _see_free(socket: Path) -> None:
         raise Refused(f"{socket} is no socket", "something else is there", "choose another path for --socket")
 
 
-def _advice(place: blockstore_place.Place, socket: Path) -> Iterator[str]:
+def _advice(place: blockstore_place.StorePlace, socket: Path) -> Iterator[str]:
     import shlex
 
     from zvault.devices.nbd import connection

@@ -11,7 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.diagnosis import DiskDocument, DoctorDocument, StageDocument
 from zvault.cli.client import read
-from zvault.cli.options import AsJson, Exact, Form, Tabs
+from zvault.cli.options import AsJson, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say, say_all, width
 from zvault.cli.tables import Column, Row, table, written
 from zvault.core.units import format_rate
@@ -67,7 +67,7 @@ def doctor(
     elif tabs:
         say(_line(found))
     else:
-        say_all(_page(found, Form(exact=exact)))
+        say_all(_page(found, TableForm(exact=exact)))
     raise typer.Exit(TROUBLE if found["verdict"]["bound"] == "suspended" else OK)
 
 
@@ -78,7 +78,7 @@ def _line(found: DoctorDocument) -> str:
     return "\t".join([found["vault"], verdict["bound"], *map(clean, words), clean(verdict["sentence"])])
 
 
-def _page(found: DoctorDocument, form: Form) -> Iterator[str]:
+def _page(found: DoctorDocument, form: TableForm) -> Iterator[str]:
     verdict, knob = found["verdict"], found["verdict"]["knob"]
     now = f", now {knob['now']}" if knob and knob["now"] else ""
     turn = f"{knob['name']} to {knob['value']} in {knob['where']}{now}" if knob else ""

@@ -9,7 +9,7 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import FindBody
 from zvault.cli.client import act
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
+from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say_all, tell
 from zvault.cli.tables import Column, chosen, table
 from zvault.cli.times import moment
@@ -67,7 +67,7 @@ def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
     else:
         shown = chosen(COLUMNS, columns, SHOWN)
         if found["versions"] or tabs:
-            say_all(table(shown, found["versions"], Form(tabs=tabs, exact=exact)))
+            say_all(table(shown, found["versions"], TableForm(tabs=tabs, exact=exact)))
         else:
             tell(f"nothing in the vault of {backup} matches {clean(pattern)}")
     for name, why in found["unread"].items():

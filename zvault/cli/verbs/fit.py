@@ -11,7 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.diagnosis import FitDevice, FitDocument
 from zvault.cli.client import read
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
+from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say_all, width, wrapped
 from zvault.cli.tables import Column, Row, chosen, restricted, table
 from zvault.core.units import format_size
@@ -50,7 +50,7 @@ def fit(
     picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
     found = read(routes.FIT, backup=backup)
     rows: Sequence[Row] = found["datasets"]
-    form = Form(tabs, exact)
+    form = TableForm(tabs, exact)
     if json:
         document("fit", {**found, "datasets": restricted(picked, rows) if columns else rows})
     elif tabs or columns:
@@ -60,7 +60,7 @@ def fit(
     raise typer.Exit(TROUBLE if found["advice"] else OK)
 
 
-def _page(found: FitDocument, rows: Sequence[Row], picked: list[Column], form: Form) -> Iterator[str]:
+def _page(found: FitDocument, rows: Sequence[Row], picked: list[Column], form: TableForm) -> Iterator[str]:
     columns = width(sys.stdout)
     yield from labelled(
         [

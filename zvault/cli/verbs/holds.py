@@ -11,7 +11,7 @@ from zvault.api import routes
 from zvault.api.backups import HoldDocument
 from zvault.cli.client import act, read
 from zvault.cli.event_text import tally
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs, Yes
+from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs, Yes
 from zvault.cli.output import OK, USAGE, document, say, say_all, tell
 from zvault.cli.tables import Column, chosen, restricted, table
 
@@ -33,7 +33,7 @@ DEFAULT = ("name", "kind", "vault", "age", "state", "reason")
 
 
 def holds(
-    reap: Annotated[bool, typer.Option("--reap", help="Release the orphans.")] = False,
+    reap: Annotated[bool, typer.Option("--reap", help="Release what is orphaned.")] = False,
     vault_guid: Annotated[
         str | None,
         typer.Option(
@@ -52,17 +52,17 @@ def holds(
 ) -> None:
     """List zvault's holds and bookmarks on the sources; they keep the base of each vault.
 
-    STATE is "in use", "orphan" if no configured vault needs it, or "unknown" if that cannot be told because a
-    vault is down. --reap releases orphans, and with --vault-guid unknown ones; never what is in use.
+    STATE is "in use", "orphaned" if no configured vault needs it, or "unknown" if that cannot be told because a
+    vault is down. --reap releases the orphaned, and with --vault-guid unknown ones; never what is in use.
 
     Exit status: 0 fine; 2 --yes is missing.
     """
-    picked, form = chosen(COLUMNS, columns, DEFAULT), Form(tabs, exact)
+    picked, form = chosen(COLUMNS, columns, DEFAULT), TableForm(tabs, exact)
     guid = vault_guid.lower().removeprefix("0x") if vault_guid is not None else None
     found = read(routes.HOLDS)["holds"]
     found = [one for one in found if guid is None or one["vault_guid"] == guid]
     if reap:
-        found = [one for one in found if one["state"] == "orphan" or (guid and one["state"] != "in use")]
+        found = [one for one in found if one["state"] == "orphaned" or (guid and one["state"] != "in use")]
         if yes and found:
             found = act(routes.REAP, {"vault_guid": guid})["holds"]
     if json:
@@ -83,5 +83,5 @@ def _conclude(found: list[HoldDocument], reap: bool, reaped: bool) -> None:
     elif reaped:
         say(f"released: {tally((one['kind'] for one in found), ('hold', 'bookmark'))}")
     else:
-        states = tally((one["state"] for one in found), ("in use", "orphan", "unknown"))
+        states = tally((one["state"] for one in found), ("in use", "orphaned", "unknown"))
         say(states)

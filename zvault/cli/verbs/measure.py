@@ -11,7 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.tuning import MeasuredDocument
 from zvault.cli.client import Client, socket_path
-from zvault.cli.options import AsJson, Form
+from zvault.cli.options import AsJson, TableForm
 from zvault.cli.output import clean, document, labelled, say_all, tell, width, wrapped
 from zvault.cli.tables import Column, table
 from zvault.core.units import format_rate, format_size
@@ -85,7 +85,7 @@ def follow(telling: Generator[str, None, A]) -> A:
 
 def page(found: MeasuredDocument) -> Iterator[str]:
     """What was measured, tried, and kept, with the reason for each value."""
-    columns, form = width(sys.stdout), Form(False, False)
+    columns, form = width(sys.stdout), TableForm(False, False)
     yield from labelled([("measured", f"by {found['way']}s of {', '.join(found['devices'])}")], columns)
     yield ""
     yield from table(POINTS, found["points"], form)

@@ -12,7 +12,7 @@ from zvault.api import routes
 from zvault.api.backups import GoneDocument, PlanDocument, PlannedDocument, VerdictDocument
 from zvault.cli.client import read
 from zvault.cli.event_text import step, tally
-from zvault.cli.options import AsJson, Exact, Form, Tabs
+from zvault.cli.options import AsJson, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
 from zvault.cli.tables import Column, table, written
 from zvault.cli.verbs.prune import prune_lines, to_prune
@@ -66,14 +66,14 @@ def plan(
     if json:
         document("plan", {**found, "prune": prunes})
     elif tabs:
-        say_all(_for_scripts(found, prunes, Form(tabs=True, exact=exact)))
+        say_all(_for_scripts(found, prunes, TableForm(tabs=True, exact=exact)))
     else:
         say(f"backup {found['backup']} into vault {found['vault']}")
         say()
-        say_all(_to_send(found["datasets"], Form(exact=exact)))
-        say_all(_gone(found["gone"], Form(exact=exact)))
+        say_all(_to_send(found["datasets"], TableForm(exact=exact)))
+        say_all(_gone(found["gone"], TableForm(exact=exact)))
         say()
-        say_all(to_prune(found, verbose, Form(exact=exact)))
+        say_all(to_prune(found, verbose, TableForm(exact=exact)))
     conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
     raise typer.Exit(TROUBLE if conflict else OK)
 
@@ -85,7 +85,7 @@ def _bytes(dataset: PlannedDocument) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _to_send(datasets: list[PlannedDocument], form: Form) -> Iterator[str]:
+def _to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:
     if not datasets:
         yield "no dataset is selected"
         return
@@ -100,7 +100,7 @@ def _to_send(datasets: list[PlannedDocument], form: Form) -> Iterator[str]:
     yield f"a run makes a snapshot first; {format_size(new)} written since the last one would go with it"
 
 
-def _gone(rows: list[GoneDocument], form: Form) -> Iterator[str]:
+def _gone(rows: list[GoneDocument], form: TableForm) -> Iterator[str]:
     """What the vault has that follows nothing."""
     if rows:
         yield ""
@@ -108,7 +108,7 @@ def _gone(rows: list[GoneDocument], form: Form) -> Iterator[str]:
         yield from table(GONE, rows, form)
 
 
-def _details(dataset: PlannedDocument, form: Form) -> Iterator[str]:
+def _details(dataset: PlannedDocument, form: TableForm) -> Iterator[str]:
     """Below a dataset: its steps, why they were chosen, and what a person has to do."""
     steps = dataset["steps"]
     lines = []
@@ -124,11 +124,11 @@ def _details(dataset: PlannedDocument, form: Form) -> Iterator[str]:
     yield from labelled(pairs, width(sys.stdout), room=len("first" if dataset["changes"] else "send"))
 
 
-def _size(size: int | None, form: Form) -> str:
+def _size(size: int | None, form: TableForm) -> str:
     return "size not known" if size is None else written(size, "size", form.exact)
 
 
-def _for_scripts(found: PlanDocument, prunes: list[VerdictDocument], form: Form) -> Iterator[str]:
+def _for_scripts(found: PlanDocument, prunes: list[VerdictDocument], form: TableForm) -> Iterator[str]:
     """``change`` lines; ``send`` lines, one a step or stepless dataset; ``gone``; ``prune`` and ``keep``."""
     for dataset in found["datasets"]:
         changes = [{"dataset": dataset["dataset"], "text": text} for text in dataset["changes"]]

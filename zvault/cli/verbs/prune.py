@@ -12,7 +12,7 @@ from zvault.api.backups import PruneDocument, VerdictDocument
 from zvault.cli.client import Client, read
 from zvault.cli.event_text import plural
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, Exact, Form, Tabs, Yes
+from zvault.cli.options import AsJson, Exact, TableForm, Tabs, Yes
 from zvault.cli.output import OK, TROUBLE, USAGE, document, say_all, tell
 from zvault.cli.tables import Column, table, written
 
@@ -49,7 +49,7 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     found = read(routes.PRUNE_PLAN, backup=backup, over_limit=int(over_limit))
     selected = [verdict for verdict in found["prune"] if not verdict["keep"]]
     go = yes and not dry_run and bool(selected)
-    form = Form(tabs, exact)
+    form = TableForm(tabs, exact)
     if json and not go:
         shown = found["prune"] if verbose else selected
         document("prune", {**found, "prune": shown})
@@ -72,7 +72,7 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
     raise typer.Exit(status or held_back)
 
 
-def to_prune(found: PruneDocument, verbose: bool, form: Form) -> Iterator[str]:
+def to_prune(found: PruneDocument, verbose: bool, form: TableForm) -> Iterator[str]:
     """The plan for people: what goes, what it frees, what is held back, and with ``verbose`` what stays."""
     pruned = [verdict for verdict in found["prune"] if not verdict["keep"]]
     kept = [verdict for verdict in found["prune"] if verdict["keep"]]
@@ -97,7 +97,7 @@ def to_prune(found: PruneDocument, verbose: bool, form: Form) -> Iterator[str]:
             )
 
 
-def _freed(found: PruneDocument, form: Form) -> str:
+def _freed(found: PruneDocument, form: TableForm) -> str:
     """``12.3G on the source, 0B on the vault``."""
     sides = {verdict["side"] for verdict in found["prune"] if not verdict["keep"]}
     parts = []
@@ -108,7 +108,7 @@ def _freed(found: PruneDocument, form: Form) -> str:
     return f"which frees {', '.join(parts)}"
 
 
-def prune_lines(verdicts: list[VerdictDocument], form: Form) -> Iterator[str]:
+def prune_lines(verdicts: list[VerdictDocument], form: TableForm) -> Iterator[str]:
     """The plan for scripts: ``prune`` and ``keep`` lines, one a snapshot."""
     for word in ("prune", "keep"):
         chosen = [verdict for verdict in verdicts if verdict["keep"] == (word == "keep")]

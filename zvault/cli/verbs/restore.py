@@ -12,7 +12,7 @@ from zvault.api.restore import FilesPlanDocument, RestoreBody, RestorePlanDocume
 from zvault.cli.client import Client, act
 from zvault.cli.event_text import plural
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, Form, NoWait, Quiet, Yes
+from zvault.cli.options import AsJson, NoWait, Quiet, TableForm, Yes
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, say_all, tell
 from zvault.cli.tables import Column, table
 from zvault.cli.times import moment
@@ -137,7 +137,7 @@ def _files(plan: FilesPlanDocument) -> Iterator[str]:
 
 
 def _datasets(plan: RestorePlanDocument) -> Iterator[str]:
-    yield from table(COLUMNS, plan["datasets"], Form())
+    yield from table(COLUMNS, plan["datasets"], TableForm())
     room = plan["available"]
     yield f"{format_size(plan['bytes'])} to send" + (
         f"; {format_size(room)} are free there" if room is not None else ""

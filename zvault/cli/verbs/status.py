@@ -22,7 +22,7 @@ from zvault.cli.health_text import (
     vault_health,
     vault_well,
 )
-from zvault.cli.options import AsJson, Exact, Form, Tabs
+from zvault.cli.options import AsJson, Exact, TableForm, Tabs
 from zvault.cli.output import (
     OK,
     RED,
@@ -67,7 +67,7 @@ def status(
     elif tabs:
         say_all(_for_scripts(found, exact))
     else:
-        say_all(_screen(found, Form(exact=exact)))
+        say_all(_screen(found, TableForm(exact=exact)))
     raise typer.Exit(OK if all_well(found) else TROUBLE)
 
 
@@ -149,12 +149,12 @@ VAULTS_FOR_SCRIPTS = [
 
 def _for_scripts(found: StatusDocument, exact: bool) -> Iterator[str]:
     """One line a backup or vault, led by the word that says which."""
-    form = Form(tabs=True, exact=exact)
+    form = TableForm(tabs=True, exact=exact)
     yield from (f"backup\t{line}" for line in table(BACKUPS_FOR_SCRIPTS, found["backups"], form))
     yield from (f"vault\t{line}" for line in table(VAULTS_FOR_SCRIPTS, found["vaults"], form))
 
 
-def _screen(found: StatusDocument, form: Form) -> Iterator[str]:
+def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
     well = all_well(found)
     for sentence in headlines(found):
         for line in wrapped(sentence, "", width(sys.stdout), "  "):

@@ -12,7 +12,7 @@ import typer
 from zvault.api import routes
 from zvault.api.tuning import ParameterDocument, TunedVault, TuningDocument
 from zvault.cli.client import read
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Tabs
+from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width, wrapped
 from zvault.cli.tables import Column, Row, chosen, restricted, table
 from zvault.cli.verbs.measure import measure
@@ -82,9 +82,9 @@ def show(
         body = {**found, "parameters": restricted(picked, rows) if columns_ else rows}
         document("tune show", body)
     elif tabs or columns_:
-        say_all(table(picked, rows, Form(tabs, exact)))
+        say_all(table(picked, rows, TableForm(tabs, exact)))
     else:
-        say_all(_page(found, rows, picked, Form(tabs, exact)))
+        say_all(_page(found, rows, picked, TableForm(tabs, exact)))
     raise typer.Exit(TROUBLE if any(row["state"] in WRONG for row in rows) else OK)
 
 
@@ -100,7 +100,7 @@ def _only(found: TuningDocument, vault: str | None) -> list[ParameterDocument]:
 
 
 def _page(
-    found: TuningDocument, rows: list[ParameterDocument], picked: list[Column], form: Form
+    found: TuningDocument, rows: list[ParameterDocument], picked: list[Column], form: TableForm
 ) -> Iterator[str]:
     """What is tuned for whom, then each parameter with what it is and why it is so."""
     columns = width(sys.stdout)

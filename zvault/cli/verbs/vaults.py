@@ -14,7 +14,7 @@ from zvault.api.routes import Route
 from zvault.api.vaults import CreationDocument, DeviceDocument, VaultAnswer, VaultDocument
 from zvault.cli.client import Client, act, read, socket_path
 from zvault.cli.health_text import storage_well, store_trouble, vault_health, vault_well
-from zvault.cli.options import AsJson, Chosen, Exact, Form, Quiet, Tabs, Yes
+from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, Yes
 from zvault.cli.output import (
     OK,
     TROUBLE,
@@ -159,7 +159,7 @@ def status(
     """
     picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
     vaults = _only(read(routes.VAULTS)["vaults"], vault or [])
-    form = Form(tabs, exact)
+    form = TableForm(tabs, exact)
     if json:
         document("vault status", {"vaults": restricted(picked, vaults) if columns else vaults})
     elif tabs or columns:
@@ -194,7 +194,7 @@ def _space(vault: VaultDocument, exact: bool = False) -> str:
     return f"{size}, {allocated} allocated, {free} free"
 
 
-def _block(vault: VaultDocument, form: Form, first: bool) -> Iterator[str]:
+def _block(vault: VaultDocument, form: TableForm, first: bool) -> Iterator[str]:
     """One vault as ``zpool status`` shows a pool."""
     if not first:
         yield ""

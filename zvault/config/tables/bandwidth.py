@@ -8,7 +8,7 @@ from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from zvault.config.fields import Table, Text, written
-from zvault.core.replication.bandwidth import Limit, Window, parse_days, parse_time
+from zvault.core.replication.bandwidth import Limit, RateWindow, parse_days, parse_time
 from zvault.core.units import parse_size
 
 TimeOfDay = Annotated[int, Text("time of day", "hours and minutes", "08:00", parse_time, ready=(int,))]
@@ -51,9 +51,9 @@ class LimitWindow(Table):
         default=written("mon-sun"), description="The days on which it begins.", examples=["mon-fri"]
     )
 
-    def window(self) -> Window:
+    def window(self) -> RateWindow:
         """The same as core's own type."""
-        return Window(self.rate, self.start, self.end, self.days)
+        return RateWindow(self.rate, self.start, self.end, self.days)
 
 
 class FromWindows:
@@ -68,7 +68,7 @@ class FromWindows:
             if isinstance(value, Limit):
                 return value
             if isinstance(value, str):
-                return Limit((Window(_parse_rate(value)),))
+                return Limit((RateWindow(_parse_rate(value)),))
             if not isinstance(value, list):
                 raise ValueError('must be a rate, as in "80M", or an array of windows, each with its rate')
             return Limit(tuple(window.window() for window in inner(value)))

@@ -9,7 +9,7 @@ from pydantic import Field
 from zvault.config.fields import Calendar, Table, Text, written
 from zvault.config.tables.bandwidth import Days, TimeOfDay
 from zvault.core.policy.scrub import Policy
-from zvault.core.replication.bandwidth import Window
+from zvault.core.replication.bandwidth import RateWindow
 from zvault.core.units import parse_duration
 
 SHORTEST = 3600.0
@@ -66,6 +66,6 @@ class Scrub(Table):
 
     def policy(self) -> Policy:
         """The same as core's own type."""
-        windows = tuple(Window(None, one.start, one.end, one.days) for one in self.windows)
+        windows = tuple(RateWindow(None, one.start, one.end, one.days) for one in self.windows)
         by_the_clock_alone = self.schedule is not None and "every" not in self.model_fields_set
         return Policy(None if by_the_clock_alone else self.every, self.schedule, windows)

@@ -1,4 +1,4 @@
-"""What bounds a vault now, from what was counted (core/vitals.py): one verdict, its arithmetic, and one knob. Pure.
+"""What bounds a vault now, from what was counted (observations.py): one verdict, its arithmetic, one knob. Pure.
 
 A stream is as fast as the stage that holds it up: the last one whose input is full, since what comes after it waits
 for bytes. Where that is ``zfs receive``, the vault is slow, and Little's law says by what:
@@ -8,9 +8,9 @@ depth, since only what waits can be merged (docs/explanation/tuning.md).
 
 from __future__ import annotations
 
-from zvault.core.diagnosis.doctor_text import Knob, Verdict, packets, percent, reads, written_size
+from zvault.core.diagnosis.doctor_text import Bottleneck, Knob, packets, percent, reads, written_size
 from zvault.core.diagnosis.doctor_vault import AT_WORK, CPU_BOUND, at_the_vault, out_of_processors
-from zvault.core.diagnosis.observations import Flow, Stage, Vitals, Way
+from zvault.core.diagnosis.observations import Observations, Stage, StreamFlow, TcpPath
 from zvault.core.units import format_duration, format_rate, format_size
 
 FULL = 0.5
@@ -23,10 +23,10 @@ MARKS = (10, 90)
 """Percent of mbuffer: one that was as empty and as full within seconds is too small."""
 
 
-def diagnose(seen: Vitals) -> Verdict:
+def diagnose(seen: Observations) -> Bottleneck:
     """The one verdict."""
     if seen.health == "SUSPENDED":
-        return Verdict(
+        return Bottleneck(
             "suspended",
             f"the pool of vault {seen.vault} is suspended: nothing moves until its device is back",
             why=f"'zpool status {seen.pool}' names the device; 'zpool clear {seen.pool}' goes on once it is back",
@@ -43,7 +43,7 @@ def diagnose(seen: Vitals) -> Verdict:
     return say(seen, flow, stage)
 
 
-def holding_up(flow: Flow) -> Stage:
+def holding_up(flow: StreamFlow) -> Stage:
     """The stage that the others wait for: the last one whose input is full, else the first, unless it has ended."""
     full = [stage for stage in flow.stages[1:] if stage.full is not None and stage.full >= FULL]
     if full:
@@ -51,24 +51,26 @@ def holding_up(flow: Flow) -> Stage:
     return flow.stages[0] if flow.stages[0].cpu is not None else flow.stages[-1]
 
 
-def _written(seen: Vitals) -> bool:
+def _written(seen: Observations) -> bool:
     return any(disk.busy >= AT_WORK and disk.written for disk in seen.disks)
 
 
-def _nothing(seen: Vitals) -> Verdict:
+def _nothing(seen: Observations) -> Bottleneck:
     text = f"nothing is under way on vault {seen.vault}"
     if seen.last is None:
-        return Verdict("nothing", text, why="ask while a run is under way, or begin one: 'zvaultctl run'")
+        return Bottleneck("nothing", text, why="ask while a run is under way, or begin one: 'zvaultctl run'")
     last = seen.last
     rate = f" ({format_rate(last.moved / last.seconds)})" if last.moved and last.seconds > 0 else ""
     moved = f"{format_size(last.moved)} in {format_duration(last.seconds)}{rate}"
-    return Verdict("nothing", f"{text}; its last run, of backup {last.backup}, moved {moved}", why=last.drift)
+    return Bottleneck(
+        "nothing", f"{text}; its last run, of backup {last.backup}, moved {moved}", why=last.drift
+    )
 
 
 # The stream
 
 
-def _too_small(flow: Flow) -> bool:
+def _too_small(flow: StreamFlow) -> bool:
     """Whether its buffer runs full and empty by turns, and with it the receiver."""
     fed = flow.stages[-1].full
     if flow.marks is None or fed is None or not BY_TURNS[0] < fed < BY_TURNS[1]:
@@ -76,9 +78,9 @@ def _too_small(flow: Flow) -> bool:
     return flow.marks[0] <= MARKS[0] and flow.marks[1] >= MARKS[1]
 
 
-def _buffer(seen: Vitals, flow: Flow) -> Verdict:
+def _buffer(seen: Observations, flow: StreamFlow) -> Bottleneck:
     low, high = flow.marks or (0, 100)
-    return Verdict(
+    return Bottleneck(
         "buffer",
         f"mbuffer bounds vault {seen.vault}: within seconds it was {low}% and {high}% full, so source and vault wait"
         f" for each other, at {format_rate(flow.rate)}",
@@ -92,11 +94,11 @@ def _buffer(seen: Vitals, flow: Flow) -> Verdict:
     )
 
 
-def _limit(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+def _limit(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
         return _program(seen, flow, stage)  # it waits for no leave, it works
     allowed = f" of {format_rate(flow.limit)} allowed" if flow.limit else ""
-    return Verdict(
+    return Bottleneck(
         "limit",
         f"the limit of backup {flow.backup} bounds vault {seen.vault}: {format_rate(flow.rate)} pass{allowed}, and"
         f" {percent(stage.full)} of the pipe before it is full",
@@ -105,10 +107,10 @@ def _limit(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
     )
 
 
-def _source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+def _source(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     rate = format_rate(flow.rate)
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
-        return Verdict(
+        return Bottleneck(
             "source",
             f"zfs send bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for {rate}",
             Knob("send", f"[backup.{flow.backup}]", None, "{ compressed = true, large_blocks = true }"),
@@ -118,7 +120,7 @@ def _source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
         return found
     disk = max(seen.source_disks, key=lambda one: one.busy, default=None)
     how = f"; its {disk.name} is busy {percent(disk.busy)} of the time: {reads(disk)}" if disk else ""
-    return Verdict(
+    return Bottleneck(
         "source",
         f"reading the source bounds vault {seen.vault}: zfs send gives {rate}, and all after it wait for bytes{how}",
         Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source has less to do"),
@@ -126,9 +128,9 @@ def _source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
     )
 
 
-def _ssh(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+def _ssh(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
-        return Verdict(
+        return Bottleneck(
             "ssh",
             f"ssh bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for"
             f" {format_rate(flow.rate)}",
@@ -140,7 +142,7 @@ def _ssh(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
     return _far_source(seen, flow, stage) if stage is flow.stages[0] else _far_vault(seen, flow, stage)
 
 
-def _network(seen: Vitals, flow: Flow, stage: Stage, way: Way) -> Verdict:
+def _network(seen: Observations, flow: StreamFlow, stage: Stage, way: TcpPath) -> Bottleneck:
     end = "from" if stage is flow.stages[0] else "to"
     text = (
         f"the network {end} {stage.host} bounds vault {seen.vault}: {packets(way)}, while {percent(way.unsent)} of the"
@@ -149,24 +151,26 @@ def _network(seen: Vitals, flow: Flow, stage: Stage, way: Way) -> Verdict:
     if all(one.kind != "codec" for one in flow.stages):
         knob = Knob("compression", f"[host.{stage.host}]", None, '"zstd"')
         why = "what is smaller is sooner there; blocks that are sent compressed as they are get no smaller"
-        return Verdict("ssh", text, knob, why)
+        return Bottleneck("ssh", text, knob, why)
     now = seen.transfers
     knob = Knob("transfers", f"[vault.{seen.vault}]", str(now) if now else None, str((now or 1) + 1))
-    return Verdict("ssh", text, knob, "several connections lose less by a packet lost than one has it alone")
+    return Bottleneck(
+        "ssh", text, knob, "several connections lose less by a packet lost than one has it alone"
+    )
 
 
-def _far_source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+def _far_source(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     """What is read on another host: the network has time, as far as that is known."""
     host, rate = stage.host, format_rate(flow.rate)
     if stage.way is None:
-        return Verdict(
+        return Bottleneck(
             "source",
             f"what {host} sends bounds vault {seen.vault}: {rate} come, ssh takes only {percent(stage.cpu)} of one"
             " processor, and all after it wait for bytes",
             None,
             f"look on {host}: 'zpool iostat -lq' if its disks are busy, 'ss -ti' if the network is",
         )
-    return Verdict(
+    return Bottleneck(
         "source",
         f"reading the source bounds vault {seen.vault}: {host} gives {rate}, and {percent(1 - stage.way.unsent)} of"
         f" the time its TCP has sent all that it was given: {packets(stage.way)}",
@@ -175,20 +179,20 @@ def _far_source(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
     )
 
 
-def _far_vault(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+def _far_vault(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     """What is written on another host: ssh is fed, and gets rid of no more."""
     fed = (
         f"ssh takes {format_rate(flow.rate)} at {percent(stage.cpu)} of one processor, and {percent(stage.full)} of the"
         " pipe before it is full"
     )
     if stage.way is None:
-        return Verdict(
+        return Bottleneck(
             "ssh",
             f"the way to {stage.host} bounds vault {seen.vault}: {fed}",
             None,
             f"run 'zvaultctl doctor' on {stage.host}: its network or its pool takes no more",
         )
-    return Verdict(
+    return Bottleneck(
         "device",
         f"the vault's own host bounds vault {seen.vault}: {fed}, while {_no_more(stage.way)}",
         None,
@@ -196,17 +200,17 @@ def _far_vault(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
     )
 
 
-def _no_more(way: Way) -> str:
+def _no_more(way: TcpPath) -> str:
     """How it is seen that the network is not what takes no more."""
     if way.closed >= FULL:
         return f"{percent(way.closed)} of the time it leaves TCP no room for more"
     return f"{percent(1 - way.unsent)} of the time TCP has sent all that it was given"
 
 
-def _program(seen: Vitals, flow: Flow, stage: Stage) -> Verdict:
+def _program(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     name = stage.name
     knob = Knob("compression", "[host.…]", None, '"off"') if stage.kind == "codec" else None
-    return Verdict(
+    return Bottleneck(
         "processor",
         f"{name} bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for"
         f" {format_rate(flow.rate)}, and its input is {percent(stage.full)} full",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from zvault.core.diagnosis.observations import Disk, Vitals, Way
+from zvault.core.diagnosis.observations import Disk, Observations, TcpPath
 from zvault.core.tuning.tuning import AGGREGATION, DIRTY
 from zvault.core.units import format_rate, format_size
 
@@ -38,7 +38,7 @@ class Knob:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Bottleneck:
     """What bounds a vault: ``sentence`` says it with its arithmetic, ``knob`` what to turn, ``why`` that helps."""
 
     bound: Bound
@@ -47,7 +47,7 @@ class Verdict:
     why: str = ""
 
 
-def module(seen: Vitals, name: str, value: int) -> Knob:
+def module(seen: Observations, name: str, value: int) -> Knob:
     """A parameter in the profile's table [module]."""
     big = name in {*AGGREGATION.values(), DIRTY}
     now = seen.parameters.get(name)
@@ -90,7 +90,7 @@ def written_size(value: int | None) -> str | None:
     return None if value is None else format_size(value)
 
 
-def packets(way: Way) -> str:
+def packets(way: TcpPath) -> str:
     """Little's law of a connection's packets."""
     if not way.segment or way.rtt <= 0:
         return "its packets are not told of"

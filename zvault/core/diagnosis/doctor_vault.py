@@ -4,8 +4,8 @@ size, depth and the device itself. Pure; see core/doctor.py.
 
 from __future__ import annotations
 
-from zvault.core.diagnosis.doctor_text import Knob, Verdict, law, module, percent, reads, seconds
-from zvault.core.diagnosis.observations import Disk, Flow, Vitals
+from zvault.core.diagnosis.doctor_text import Bottleneck, Knob, law, module, percent, reads, seconds
+from zvault.core.diagnosis.observations import Disk, Observations, StreamFlow
 from zvault.core.tuning.tuning import AGGREGATION, DIRTY, DIRTY_SHARE
 from zvault.core.units import format_rate, format_size
 
@@ -59,13 +59,13 @@ the group is ended, whatever its size (dsl_dir_tempreserve_impl, OpenZFS #1914, 
 """
 
 
-def at_the_vault(seen: Vitals, flow: Flow | None) -> Verdict:
+def at_the_vault(seen: Observations, flow: StreamFlow | None) -> Bottleneck:
     """What bounds a vault of which it is known that it takes no more."""
     disk = max(seen.disks, key=lambda one: one.write_time + one.read_time, default=None)
     return _receiver(seen, flow) or (_out_of_sight(seen, flow) if disk is None else _below(seen, disk))
 
 
-def _below(seen: Vitals, disk: Disk) -> Verdict:
+def _below(seen: Observations, disk: Disk) -> Bottleneck:
     """What bounds a vault whose processors have time: transaction groups, or the device and what it is given."""
     if seen.measured is not None and disk.rate >= NEAR * seen.measured:
         return _device(seen, disk)
@@ -79,8 +79,8 @@ def _below(seen: Vitals, disk: Disk) -> Verdict:
     return found or _unmerged(seen, disk) or _device(seen, disk)
 
 
-def _out_of_sight(seen: Vitals, flow: Flow | None) -> Verdict:
-    return Verdict(
+def _out_of_sight(seen: Observations, flow: StreamFlow | None) -> Bottleneck:
+    return Bottleneck(
         "device",
         f"the vault bounds what it receives: {format_rate(flow.rate if flow else 0)} go into vault {seen.vault}",
         None,
@@ -88,14 +88,14 @@ def _out_of_sight(seen: Vitals, flow: Flow | None) -> Verdict:
     )
 
 
-def _receiver(seen: Vitals, flow: Flow | None) -> Verdict | None:
+def _receiver(seen: Observations, flow: StreamFlow | None) -> Bottleneck | None:
     """The processors: the one thread that writes, or all of them."""
     own = flow.stages[-1].cpu if flow is not None else None
     now = seen.transfers
     thread = max(own or 0.0, seen.threads.get("receive_writer", 0.0))
     rate = format_rate(flow.rate) if flow is not None else "what comes"
     if flow is not None and thread >= CPU_BOUND:
-        return Verdict(
+        return Bottleneck(
             "receive",
             f"one thread of zfs receive bounds vault {seen.vault}: it takes {percent(thread)} of one processor for"
             f" {rate}",
@@ -106,7 +106,7 @@ def _receiver(seen: Vitals, flow: Flow | None) -> Verdict | None:
     return out_of_processors(seen, rate, besides=not any(one.busy >= AT_WORK for one in seen.disks))
 
 
-def out_of_processors(seen: Vitals, rate: str, *, besides: bool = False) -> Verdict | None:
+def out_of_processors(seen: Observations, rate: str, *, besides: bool = False) -> Bottleneck | None:
     """Whether no time is left on any processor, and OpenZFS is what takes it; ``besides``: or anything else."""
     packing = seen.threads.get(PACKERS, 0.0)
     if seen.idle is None or seen.idle >= IDLE or (packing < PACKING and not besides):
@@ -116,7 +116,7 @@ def out_of_processors(seen: Vitals, rate: str, *, besides: bool = False) -> Verd
         if packing >= PACKING
         else ""
     )
-    return Verdict(
+    return Bottleneck(
         "processor",
         f"the processors of this host bound vault {seen.vault}: {percent(seen.idle)} of their time is left at {rate}"
         + by,
@@ -125,7 +125,7 @@ def out_of_processors(seen: Vitals, rate: str, *, besides: bool = False) -> Verd
     )
 
 
-def _sync(seen: Vitals, disk: Disk) -> Verdict:
+def _sync(seen: Observations, disk: Disk) -> Bottleneck:
     groups = seen.groups
     each = sum(one.written for one in groups) // len(groups) if groups else 0
     mean = sum(one.sync for one in groups) / len(groups) if groups else None
@@ -133,7 +133,7 @@ def _sync(seen: Vitals, disk: Disk) -> Verdict:
         "; space is short for them: OpenZFS reserves 24 times their bytes" if seen.waits.get(NO_SPACE) else ""
     )
     of = f" of {format_size(each)} that take {seconds(mean)} to write" if groups else ""
-    return Verdict(
+    return Bottleneck(
         "txg-sync",
         f"the end of each transaction group bounds vault {seen.vault}: {percent(disk.rounds)} of the time {disk.name}"
         f" gets small writes one after another, or none, between groups{of}: {law(disk)}",
@@ -143,7 +143,7 @@ def _sync(seen: Vitals, disk: Disk) -> Verdict:
     )
 
 
-def _longer(seen: Vitals) -> Knob:
+def _longer(seen: Observations) -> Knob:
     """What makes groups larger, by what ends them: the clock, space that is short, or their size."""
     opened = max((one.opened for one in seen.groups), default=0.0)
     timeout = seen.parameters.get(TIMEOUT, 5)
@@ -159,8 +159,8 @@ def _longer(seen: Vitals) -> Knob:
     return module(seen, SHARE, min(60, 2 * share))
 
 
-def _metadata(seen: Vitals, disk: Disk) -> Verdict:
-    return Verdict(
+def _metadata(seen: Observations, disk: Disk) -> Bottleneck:
+    return Bottleneck(
         "reads",
         f"reads of metadata bound vault {seen.vault}: {percent(disk.read_share)} of the time of {disk.name} goes to"
         f" them: {reads(disk)}",
@@ -169,7 +169,7 @@ def _metadata(seen: Vitals, disk: Disk) -> Verdict:
     )
 
 
-def _small(seen: Vitals, disk: Disk) -> float | None:
+def _small(seen: Observations, disk: Disk) -> float | None:
     """The size of a request, where it is small and each takes so long that this counts."""
     size, latency = seen.request or disk.size, disk.latency
     if size is None or latency is None or latency < SLOW or size > SMALL * WORTH:
@@ -177,7 +177,7 @@ def _small(seen: Vitals, disk: Disk) -> float | None:
     return size
 
 
-def _cut(seen: Vitals, disk: Disk) -> Verdict | None:
+def _cut(seen: Observations, disk: Disk) -> Bottleneck | None:
     """Whether a setting keeps requests small."""
     size = _small(seen, disk)
     if size is None:
@@ -198,7 +198,7 @@ def _cut(seen: Vitals, disk: Disk) -> Verdict | None:
     return None
 
 
-def _unmerged(seen: Vitals, disk: Disk) -> Verdict | None:
+def _unmerged(seen: Observations, disk: Disk) -> Bottleneck | None:
     """Whether requests are small though they could be larger."""
     if _small(seen, disk) is None:
         return None
@@ -211,12 +211,14 @@ def _unmerged(seen: Vitals, disk: Disk) -> Verdict | None:
     return _too_small(seen, disk, knob, why)
 
 
-def _too_small(seen: Vitals, disk: Disk, knob: Knob, why: str) -> Verdict:
+def _too_small(seen: Observations, disk: Disk, knob: Knob, why: str) -> Bottleneck:
     text = f"the size of its requests bounds vault {seen.vault}: {law(disk)}; {why}"
-    return Verdict("request-size", text, knob, "a request costs the storage its latency, whatever it carries")
+    return Bottleneck(
+        "request-size", text, knob, "a request costs the storage its latency, whatever it carries"
+    )
 
 
-def _depth(seen: Vitals, disk: Disk) -> Verdict | None:
+def _depth(seen: Observations, disk: Disk) -> Bottleneck | None:
     """Whether the device could be given more at once: writes wait, and as many are out as may be, but few."""
     queue, latency = seen.queue, disk.latency
     least, most = seen.parameters.get(MIN_ACTIVE), seen.parameters.get(MAX_ACTIVE)
@@ -230,7 +232,7 @@ def _depth(seen: Vitals, disk: Disk) -> Verdict | None:
     by_minimum = least is not None and queue.active < NEARLY * (most or 0)
     name, now = (MIN_ACTIVE, least) if by_minimum else (MAX_ACTIVE, most)
     may = now if now is not None else round(queue.active)
-    return Verdict(
+    return Bottleneck(
         "queue-depth",
         f"the depth of its queue bounds vault {seen.vault}: {law(disk)}, while {queue.pending:.0f} more wait and only"
         f" {may} may go at once",
@@ -240,14 +242,14 @@ def _depth(seen: Vitals, disk: Disk) -> Verdict | None:
     )
 
 
-def _device(seen: Vitals, disk: Disk) -> Verdict:
+def _device(seen: Observations, disk: Disk) -> Bottleneck:
     kind = "object store" if seen.store else "device"
     waiting = f", {seen.queue.pending:.0f} more wait" if seen.queue is not None else ""
     best = f" (measured: {format_rate(seen.measured)})" if seen.measured is not None else ""
     knob = (
         None if seen.profile == "auto" else Knob("profile", f"[vault.{seen.vault}]", seen.profile, '"auto"')
     )
-    return Verdict(
+    return Bottleneck(
         "object-store" if seen.store else "device",
         f"the {kind} bounds vault {seen.vault}: {disk.name} gives no more than {law(disk)}{best}{waiting}, and is busy"
         f" {percent(disk.busy)} of the time",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zvault.core.diagnosis.stalls import Sign
+from zvault.core.diagnosis.stalls import StallSign
 from zvault.core.units import format_duration
 
 LONGEST = 200
@@ -50,13 +50,13 @@ class _Report:
             self.layer = self.layer or found[1]
         self.devices += [device for device in _DEVICE.findall(line) if device not in self.devices]
 
-    def sign(self) -> Sign | None:
+    def sign(self) -> StallSign | None:
         """None where the task has nothing to do with storage of zvault's kind."""
         if not (self.zfs or self.layer or self.devices):
             return None
         where = "OpenZFS" if self.zfs else self.layer or self.devices[0]
         text = f"{self.name} (process {self.pid}) has hung in {where} for more than {format_duration(self.seconds)}"
-        return Sign("hung_task", text, devices=tuple(self.devices), pid=self.pid, zfs=self.zfs)
+        return StallSign("hung_task", text, devices=tuple(self.devices), pid=self.pid, zfs=self.zfs)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class LogReader:
 
     _report: _Report | None = None
 
-    def feed(self, line: str) -> Iterator[Sign]:
+    def feed(self, line: str) -> Iterator[StallSign]:
         """Take in a line. The sign of a hung task comes only when its report is over."""
         if found := _HUNG.search(line):
             yield from self.flush()
@@ -75,7 +75,7 @@ class LogReader:
             self._report.look_at(name)
         elif found := _STUCK.search(line):
             since = f" for {format_duration(int(found['s']))}" if found["s"] else " in time"
-            yield Sign(
+            yield StallSign(
                 "stuck_request", f"{found['device']} has not answered{since}", devices=(found["device"],)
             )
         elif self._report is not None:
@@ -83,7 +83,7 @@ class LogReader:
             if self._report.lines >= LONGEST:
                 yield from self.flush()
 
-    def flush(self) -> Iterator[Sign]:
+    def flush(self) -> Iterator[StallSign]:
         """End the report at hand: nothing has been said for a while."""
         report, self._report = self._report, None
         if report is not None and (sign := report.sign()) is not None:

@@ -20,7 +20,7 @@ Kind = Literal["source", "limit", "ssh", "codec", "buffer", "receive"]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TcpPath:
     """The TCP connection that a stream takes from one host to another, seen by the host that sends.
 
     ``unsent`` is the share of the looks at which that had bytes that it could not send yet, ``flying`` the bytes sent
@@ -47,11 +47,11 @@ class Stage:
     cpu: float | None = None
     full: float | None = None
     host: str = ""
-    way: Way | None = None
+    way: TcpPath | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class StreamFlow:
     """One stream into the vault, its stages first to last. ``rate`` and ``limit`` are bytes a second, ``marks``
     percent of mbuffer's memory.
     """
@@ -142,7 +142,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class Observations:
     """All that was counted in ``seconds``.
 
     ``request`` is the size of the write request that a byte comes in, on average, in bytes; ``largest`` what a request
@@ -158,7 +158,7 @@ class Vitals:
     profile: str
     seconds: float
     health: str | None = None
-    flows: tuple[Flow, ...] = ()
+    flows: tuple[StreamFlow, ...] = ()
     disks: tuple[Disk, ...] = ()
     source_disks: tuple[Disk, ...] = ()
     queue: Queue | None = None

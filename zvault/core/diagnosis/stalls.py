@@ -47,7 +47,7 @@ _POOL = re.compile(r"[A-Za-z][\w.: -]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class StallSign:
     """One sign. It belongs to a ``pool``, to one of ``devices`` (kernel names: nbd0), or to a process.
 
     ``pid`` is that process, ``zfs`` whether it hangs in OpenZFS: then it may wait for any pool.
@@ -62,7 +62,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class VaultDevices:
     """A vault on this host: its pool, and the kernel's names of all devices below it."""
 
     vault: str
@@ -71,8 +71,8 @@ class Place:
 
 
 def owner(
-    sign: Sign,
-    places: Sequence[Place],
+    sign: StallSign,
+    places: Sequence[VaultDevices],
     words: Sequence[str] = (),
     waiting: Mapping[str, float] | None = None,
 ) -> str | None:
@@ -108,18 +108,18 @@ class Groups:
 
     told: dict[str, tuple[int, float]] = field(default_factory=dict)
 
-    def note(self, pool: str, number: int, seconds: float, limit: float) -> Sign | None:
+    def note(self, pool: str, number: int, seconds: float, limit: float) -> StallSign | None:
         """A sign each time that a group has taken another ``limit`` seconds, as long as it goes on."""
         before, at = self.told.get(pool, (number, 0.0))
         if seconds - (at if before == number else 0.0) < limit:
             return None
         self.told[pool] = number, seconds
         text = f"transaction group {number} has been on its way to storage for {format_duration(seconds)}"
-        return Sign("txg_sync", text, pool=pool)
+        return StallSign("txg_sync", text, pool=pool)
 
 
 @dataclass
-class Spell:
+class StallPeriod:
     """A stall of one kind as long as its signs keep coming: seconds since the epoch, and how many."""
 
     text: str
@@ -135,15 +135,15 @@ class Stalls:
     """What was seen since the daemon began: ``counts`` by vault (empty: it cannot be told) and kind."""
 
     counts: Counter[tuple[str, Kind]] = field(default_factory=Counter)
-    spells: dict[tuple[str, Kind], Spell] = field(default_factory=dict)
+    spells: dict[tuple[str, Kind], StallPeriod] = field(default_factory=dict)
 
-    def note(self, vault: str | None, sign: Sign, now: float) -> str | None:
+    def note(self, vault: str | None, sign: StallSign, now: float) -> str | None:
         """Count a sign; what the journal is to say of it, or None where that was said a moment ago."""
         key = vault or "", sign.kind
         self.counts[key] += 1
         spell = self.spells.get(key)
         if spell is None or now - spell.last > SPELL:
-            spell = self.spells[key] = Spell(sign.text, now, now)
+            spell = self.spells[key] = StallPeriod(sign.text, now, now)
         spell.text, spell.last, spell.count = sign.text, now, spell.count + 1
         if spell.told is not None and now - spell.told < TOLD_EVERY:
             return None

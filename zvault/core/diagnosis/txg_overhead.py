@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from zvault.core.tuning.alignment import Advice, Layout, Store, units
+from zvault.core.tuning.alignment import Advice, Layout, StorageGeometry, units
 from zvault.core.units import format_size
 
 LABELS = 4
@@ -41,7 +41,7 @@ COARSE = 4 * GOOD_UNIT
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestTotals:
     """Requests that write and that read, bytes that the storage moves, and what it costs in the prices' currency."""
 
     puts: float
@@ -49,13 +49,13 @@ class Asked:
     moved: float
     cost: float | None
 
-    def times(self, count: float) -> Asked:
+    def times(self, count: float) -> RequestTotals:
         """So many of them."""
         cost = None if self.cost is None else self.cost * count
-        return Asked(self.puts * count, self.gets * count, self.moved * count, cost)
+        return RequestTotals(self.puts * count, self.gets * count, self.moved * count, cost)
 
 
-def group(layout: Layout) -> Asked:
+def group(layout: Layout) -> RequestTotals:
     """What one transaction group asks besides its data."""
     stores = [layout.data] if layout.special is None else [layout.data, layout.special]
     count = writes(layout.depth)
@@ -63,7 +63,7 @@ def group(layout: Layout) -> Asked:
     parts = [_asked(store, layout.sector, layout.sector, LABELS) for store in stores]
     parts.append(_asked(stores[-1], -(-int(size) // layout.sector) * layout.sector, layout.sector, count))
     costs = [part.cost for part in parts if part.cost is not None]
-    return Asked(
+    return RequestTotals(
         sum(part.puts for part in parts),
         sum(part.gets for part in parts),
         sum(part.moved for part in parts),
@@ -76,14 +76,14 @@ def writes(depth: int) -> int:
     return min(BLOCKS, MERGED + ALONE * depth)
 
 
-def _asked(store: Store, size: int, sector: int, count: float) -> Asked:
+def _asked(store: StorageGeometry, size: int, sector: int, count: float) -> RequestTotals:
     touched, partly = units(size, store.unit, sector)
     puts, gets = count * touched, count * partly
     if store.gathers is not None:
         puts = max(1.0, count * size / store.gathers)  # a flush follows, and what was gathered goes
     moved = count * size if store.unit is None else (puts + gets) * store.unit
     prices = store.prices
-    return Asked(
+    return RequestTotals(
         puts, gets, moved, None if prices is None else (puts * prices.put + gets * prices.get) / 1000
     )
 
@@ -122,5 +122,5 @@ def advise_on_groups(layout: Layout) -> Iterator[Advice]:
         )
 
 
-def _requests(asked: Asked) -> str:
+def _requests(asked: RequestTotals) -> str:
     return f"{asked.puts + asked.gets:.0f} requests"

@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedWrites:
     """What a vault's profile has in mind: up to how many bytes are merged (None: it does not care), and
     zfs_txg_timeout in seconds.
     """
@@ -63,7 +63,7 @@ class DriftWatch:
     """The samples of one run, as far as they matter for the next."""
 
     vault: str
-    expected: Expected
+    expected: ExpectedWrites
     told: bool = False
     _least: Sample | None = None
     _before: list[Cause] = field(default_factory=list)

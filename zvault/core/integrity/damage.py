@@ -42,7 +42,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedBlock:
     """One block in the pool's error log: of object ``number`` of a dataset, written in transaction group ``birth``.
 
     ``level`` 0 is what the object holds, above are indirect blocks, and -1 is the root of all the dataset's objects. Of
@@ -73,7 +73,7 @@ class Object:
 
 
 @dataclass(frozen=True, slots=True)
-class Wound:
+class HealTarget:
     """What is to be healed: a damaged block where the error log is known (``logged``), else all of a file's.
 
     ``snapnames`` are those of the snapshots that have it, oldest first. ``exact``: that was read block by block; else
@@ -83,7 +83,7 @@ class Wound:
     dataset: str | None
     path: str
     snapnames: tuple[str, ...] = ()
-    logged: Logged | None = None
+    logged: LoggedBlock | None = None
     exact: bool = False
 
     @property
@@ -120,12 +120,12 @@ def _in_a_mount(text: str, mounts: Mapping[str, str]) -> Damage:
     return Damage(None, None, text)
 
 
-def files(damages: Iterable[Damage | Wound]) -> int:
+def files(damages: Iterable[Damage | HealTarget]) -> int:
     """How many files they are: the same path in several snapshots of a dataset is one."""
     return len({(damage.dataset, damage.path) for damage in damages})
 
 
-def oldest(dataset: Dataset, wound: Wound) -> Snapshot | None:
+def oldest(dataset: Dataset, wound: HealTarget) -> Snapshot | None:
     """The oldest snapshot that has it, or may have it; None where the dataset has none that does.
 
     A block that is still there is in the first snapshot made after it was written. Of names alone it is known only that
@@ -142,23 +142,23 @@ def oldest(dataset: Dataset, wound: Wound) -> Snapshot | None:
     return snapshots[max(0, named - 1)] if snapshots else None
 
 
-def wounds(damages: Sequence[Damage]) -> list[Wound]:
+def wounds(damages: Sequence[Damage]) -> list[HealTarget]:
     """What is to be healed as far as names tell: a wound for each file."""
     found: dict[tuple[str | None, str], list[str]] = {}
     for damage in damages:
         snapnames = found.setdefault((damage.dataset, damage.path), [])
         if damage.snapname is not None:
             snapnames.append(damage.snapname)
-    return [Wound(dataset, path, tuple(snapnames)) for (dataset, path), snapnames in found.items()]
+    return [HealTarget(dataset, path, tuple(snapnames)) for (dataset, path), snapnames in found.items()]
 
 
 def located(
-    logged: Sequence[Logged],
+    logged: Sequence[LoggedBlock],
     datasets: Mapping[str, Dataset],
     paths: Mapping[tuple[str, int], str],
     named: Sequence[Damage],
-    newest: Mapping[Logged, Snapshot] | None = None,
-) -> list[Wound]:
+    newest: Mapping[LoggedBlock, Snapshot] | None = None,
+) -> list[HealTarget]:
     """What is to be healed as the error log tells it; ``named`` adds what is in no dataset.
 
     ``paths`` are those of objects, by dataset and number. ``newest`` are the last snapshots that have a block; where
@@ -169,7 +169,7 @@ def located(
     for one in logged:
         path = paths.get((one.dataset, one.number), f"<0x{one.number:x}>")
         dataset = datasets.get(one.dataset, Dataset(DatasetName(one.dataset), 0, "filesystem"))
-        first = oldest(dataset, Wound(one.dataset, path, (), one))
+        first = oldest(dataset, HealTarget(one.dataset, path, (), one))
         if first is not None and one in last:
             snapnames = {
                 snap.snapname
@@ -184,7 +184,7 @@ def located(
             }
             snapnames |= {first.snapname} if first is not None else set()
         order = tuple(snap.snapname for snap in dataset.snapshots if snap.snapname in snapnames)
-        found.append(Wound(one.dataset, path, order, one, exact=one in last))
+        found.append(HealTarget(one.dataset, path, order, one, exact=one in last))
     elsewhere = [damage for damage in named if damage.dataset not in {one.dataset for one in logged}]
     return found + wounds(elsewhere)
 
@@ -194,12 +194,12 @@ class Search:
     it was written and in all from there until it was written over, so that a few looks suffice.
     """
 
-    def __init__(self, dataset: Dataset, logged: Iterable[Logged]) -> None:
+    def __init__(self, dataset: Dataset, logged: Iterable[LoggedBlock]) -> None:
         self.snapshots = dataset.snapshots
-        self._born: dict[Logged, int] = {}
-        self._open: dict[Logged, tuple[int, int]] = {}
+        self._born: dict[LoggedBlock, int] = {}
+        self._open: dict[LoggedBlock, tuple[int, int]] = {}
         for one in logged:
-            first = oldest(dataset, Wound(one.dataset, "", (), one))
+            first = oldest(dataset, HealTarget(one.dataset, "", (), one))
             if one.data and first is not None:
                 self._open[one] = (self.snapshots.index(first), len(self.snapshots))
                 self._born[one] = one.birth
@@ -230,12 +230,12 @@ class Search:
             else:
                 self._open[one] = (low, at)
 
-    def newest(self) -> dict[Logged, Snapshot]:
+    def newest(self) -> dict[LoggedBlock, Snapshot]:
         """The last snapshot that has each block, of those for which that could be found out."""
         return {one: self.snapshots[low] for one, (low, _) in self._open.items()}
 
 
-def damages_of(found: Iterable[Wound], named: Iterable[Damage]) -> list[Damage]:
+def damages_of(found: Iterable[HealTarget], named: Iterable[Damage]) -> list[Damage]:
     """Everything that is damaged, by name, in order."""
     places = {
         Damage(wound.dataset, snapname, wound.path)

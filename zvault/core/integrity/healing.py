@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.core.integrity.damage import METADATA, Wound, oldest
+from zvault.core.integrity.damage import METADATA, HealTarget, oldest
 from zvault.core.model import Dataset, Snapshot
 
 
@@ -36,7 +36,7 @@ Copies = Mapping[str, Sequence[Copy]]
 
 
 @dataclass(frozen=True, slots=True)
-class Cure:
+class HealingStream:
     """One stream that may bring damaged blocks again: ``snapshot``, which the vault has as ``target``.
 
     It starts from ``base``; None: it is in full.
@@ -59,23 +59,23 @@ class Cure:
 class Unhealed:
     """Damage that stays, and why. ``lost``: nobody zvault knows has a snapshot with it any more."""
 
-    wound: Wound
+    wound: HealTarget
     why: str
     lost: bool = False
 
 
 def next_cures(
-    wounds: Iterable[Wound],
+    wounds: Iterable[HealTarget],
     datasets: Mapping[str, Dataset],
     copies: Copies,
-    tried: Collection[Cure] = (),
-) -> list[Cure]:
+    tried: Collection[HealingStream] = (),
+) -> list[HealingStream]:
     """The streams to try next, the oldest snapshots first; none when there is nothing left to try.
 
     For each wound: the oldest snapshot that has it and that somebody else has too, from the newest base that is older
     than the damage. In full only where that did not help.
     """
-    found: dict[Cure, None] = {}
+    found: dict[HealingStream, None] = {}
     for wound in wounds:
         options = _options(wound, datasets, copies)
         if (cure := next((one for one in options if one not in tried), None)) is not None:
@@ -84,11 +84,11 @@ def next_cures(
 
 
 def unhealed(
-    wounds: Iterable[Wound],
+    wounds: Iterable[HealTarget],
     datasets: Mapping[str, Dataset],
     copies: Copies,
     failures: Mapping[str, str],
-    known: Mapping[Wound, str] | None = None,
+    known: Mapping[HealTarget, str] | None = None,
 ) -> list[Unhealed]:
     """Why each wound that is still there stays.
 
@@ -101,13 +101,13 @@ def unhealed(
     ]
 
 
-def _having(wound: Wound, dataset: Dataset) -> list[Snapshot]:
+def _having(wound: HealTarget, dataset: Dataset) -> list[Snapshot]:
     """The snapshots that have it, oldest first."""
     first = oldest(dataset, wound)
     return [snap for snap in dataset.snapshots if snap == first or snap.snapname in wound.snapnames]
 
 
-def _options(wound: Wound, datasets: Mapping[str, Dataset], copies: Copies) -> Iterator[Cure]:
+def _options(wound: HealTarget, datasets: Mapping[str, Dataset], copies: Copies) -> Iterator[HealingStream]:
     dataset = datasets.get(wound.dataset or "")
     if dataset is None or (wound.logged is not None and not wound.logged.data):
         return
@@ -121,11 +121,11 @@ def _options(wound: Wound, datasets: Mapping[str, Dataset], copies: Copies) -> I
             base = copy.base(after.guid) if after is not None else None
             for target in _having(wound, dataset):
                 if (there := copy.snapshots.get(target.guid)) is not None:
-                    yield Cure(copy.key, copy.place, target, there, base)
+                    yield HealingStream(copy.key, copy.place, target, there, base)
 
 
 def _why(  # noqa: PLR0911 - a list of reasons
-    wound: Wound, datasets: Mapping[str, Dataset], copies: Copies, failures: Mapping[str, str]
+    wound: HealTarget, datasets: Mapping[str, Dataset], copies: Copies, failures: Mapping[str, str]
 ) -> Unhealed:
     if wound.dataset == METADATA:
         return Unhealed(wound, "it is the pool's own metadata, which no stream carries")

@@ -47,7 +47,7 @@ class FileTraits:
 
 
 @dataclass(frozen=True, slots=True)
-class Unlike:
+class Mismatch:
     """One thing that is not as in the snapshot: ``what`` of ``path`` in a dataset or folder.
 
     ``path`` is empty where it is the dataset's own: a property, an encryption root.
@@ -105,7 +105,7 @@ def _told(value: bytes | None) -> str:
 
 
 @dataclass
-class Compared:
+class RestoreComparison:
     """What a comparison found so far. ``unread`` are datasets whose content could not be compared, with the reason;
     ``commands`` are those that put the rest back.
     """
@@ -113,12 +113,12 @@ class Compared:
     datasets: int = 0
     files: int = 0
     bytes: int = 0
-    differences: list[Unlike] = field(default_factory=list)
+    differences: list[Mismatch] = field(default_factory=list)
     more: int = 0
     unread: dict[str, str] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
 
-    def add(self, found: Sequence[Unlike]) -> list[Unlike]:
+    def add(self, found: Sequence[Mismatch]) -> list[Mismatch]:
         """Note differences; returns those that are kept of these."""
         room = max(0, KEPT - len(self.differences))
         self.differences += found[:room]
@@ -131,7 +131,7 @@ class Compared:
         return "differs" if self.differences or self.more else "same"
 
 
-def incomplete(to: str, compared: Compared) -> ZvaultError:
+def incomplete(to: str, compared: RestoreComparison) -> ZvaultError:
     """The error for a restore that did not bring everything back as it was: the first differences, and what to do."""
     count = len(compared.differences) + compared.more
     told = "; ".join(str(one) for one in compared.differences[:NAMED])

@@ -40,14 +40,14 @@ _STRIDE = 28657
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class KeySpread:
     """How a dataset's objects are spread over the key space, by a seed that comes from its snapshot."""
 
     factor: int
     shift: int
 
     @classmethod
-    def of(cls, seed: int) -> Mix:
+    def of(cls, seed: int) -> KeySpread:
         """Build it from a seed, such as a GUID."""
         return cls(1 + seed % (KEY_SPACE - 1), (seed >> 17) % KEY_SPACE)
 
@@ -120,7 +120,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ContentRange:
     """A file (``length`` None), or ``length`` bytes of it from ``offset`` on. ``size`` is how much is read.
 
     A volume's have an empty path.
@@ -136,24 +136,24 @@ class Piece:
         return ", ".join(filter(None, (shown(self.path), where)))
 
 
-def pieces(entries: Sequence[Entry], mix: Mix, keys: KeyRange) -> list[Piece]:
+def pieces(entries: Sequence[Entry], mix: KeySpread, keys: KeyRange) -> list[ContentRange]:
     """What is to be hashed of the files listed: small ones whole, of large ones the pieces in the range of keys."""
-    found: list[Piece] = []
+    found: list[ContentRange] = []
     for entry in entries:
         if entry.kind != "f":
             continue
         if entry.size <= PIECE:
             if keys.has(mix.key(entry.number)):
-                found.append(Piece(entry.path, entry.size))
+                found.append(ContentRange(entry.path, entry.size))
             continue
         found += cut(entry.path, entry.size, mix, keys, entry.number)
     return found
 
 
-def cut(path: bytes, size: int, mix: Mix, keys: KeyRange, number: int = 0) -> list[Piece]:
+def cut(path: bytes, size: int, mix: KeySpread, keys: KeyRange, number: int = 0) -> list[ContentRange]:
     """The pieces of a large file, or of a volume, that are in the range of keys."""
     return [
-        Piece(path, min(PIECE, size - index * PIECE), index * PIECE, PIECE)
+        ContentRange(path, min(PIECE, size - index * PIECE), index * PIECE, PIECE)
         for index in range(-(-size // PIECE))
         if keys.has(mix.key(number, index))
     ]
@@ -174,7 +174,10 @@ class Difference:
 
 
 def differing(
-    dataset: str, wanted: Sequence[Piece], source: Mapping[Piece, str], vault: Mapping[Piece, str]
+    dataset: str,
+    wanted: Sequence[ContentRange],
+    source: Mapping[ContentRange, str],
+    vault: Mapping[ContentRange, str],
 ) -> list[Difference]:
     """The pieces whose hashes are not the same, or that could not be read."""
     return [

@@ -63,7 +63,7 @@ class KeepRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class KeepDecision:
     """What becomes of one snapshot, and why, in words."""
 
     snapshot: Snapshot
@@ -79,7 +79,7 @@ def decide(
     zone: tzinfo,
     protected: Mapping[int, str],
     ours: Callable[[Snapshot], bool],
-) -> list[Verdict]:
+) -> list[KeepDecision]:
     """A verdict on every snapshot of one dataset, in the order given.
 
     ``now`` is in seconds since the epoch; ``protected`` gives by GUID the reason why a snapshot must stay.
@@ -97,7 +97,9 @@ def decide(
     verdicts = []
     for place, snap in enumerate(snapshots):
         reason = protected.get(snap.guid, votes.get(place))
-        verdicts.append(Verdict(snap, reason is not None, "no rule keeps it" if reason is None else reason))
+        verdicts.append(
+            KeepDecision(snap, reason is not None, "no rule keeps it" if reason is None else reason)
+        )
     return verdicts
 
 
@@ -118,7 +120,7 @@ class Excess:
         return f"{self.selected} of {self.count} snapshots would go, one run may prune {self.allowed}"
 
 
-def excess(verdicts: Sequence[Verdict], share: float, ours: Callable[[Snapshot], bool]) -> Excess | None:
+def excess(verdicts: Sequence[KeepDecision], share: float, ours: Callable[[Snapshot], bool]) -> Excess | None:
     """Whether the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of it.
 
     What is not ours does not count. A few may always go; a share of 1 allows whatever the rules select.
@@ -134,7 +136,7 @@ def excess(verdicts: Sequence[Verdict], share: float, ours: Callable[[Snapshot],
     return Excess(selected[0].dataset, len(selected), count, allowed)
 
 
-def spare(verdicts: Sequence[Verdict], over: Excess) -> list[Verdict]:
+def spare(verdicts: Sequence[KeepDecision], over: Excess) -> list[KeepDecision]:
     """The same verdicts with nothing selected, each of those spared saying why."""
     reason = f"over prune_limit: {over}"
     return [verdict if verdict.keep else replace(verdict, keep=True, reason=reason) for verdict in verdicts]

@@ -33,7 +33,7 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class Interval:
     """At a fixed interval of ``seconds``. ``text`` is what the configuration says."""
 
     seconds: float
@@ -41,7 +41,7 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class CalendarFields:
     """What a calendar schedule matches, as sets of numbers; Monday is weekday 0."""
 
     minutes: frozenset[int]
@@ -65,9 +65,9 @@ class Cron:
     day_of_week: str
     text: str = field(default="", compare=False)
 
-    def times(self) -> Times:
+    def times(self) -> CalendarFields:
         """The values that the fields stand for."""
-        return Times(
+        return CalendarFields(
             frozenset(_parse_field("minute", self.minute, _MINUTES)),
             frozenset(_parse_field("hour", self.hour, _HOURS)),
             frozenset(_parse_field("day of the month", self.day, _DAYS)),
@@ -100,12 +100,12 @@ _WORD_OF = {cron: word for word, cron in _WORDS.items()}
 _SYNONYMS = {"annually": "yearly", "semi-annually": "semiannually"}
 
 
-def parse_every(text: str) -> Every:
+def parse_every(text: str) -> Interval:
     """An interval such as ``15m``: at least a second, for snapshots are named by the second."""
     seconds = parse_duration(text)
     if not 1 <= seconds <= _LONGEST_EVERY:
         raise ValueError(f"every = {text!r} is out of range: at least 1s and at most ten years")
-    return Every(seconds, text)
+    return Interval(seconds, text)
 
 
 def parse_schedule(text: str) -> Cron:
@@ -227,9 +227,9 @@ def _write_weekdays(values: set[int]) -> str:
     return re.sub("[0-9]", lambda day: WEEKDAY_NAMES[int(day.group())], text)
 
 
-def describe(schedule: Cron | Every) -> str:
+def describe(schedule: Cron | Interval) -> str:
     """A schedule in words: ``every 15 minutes``, ``hourly``, ``at 02:30 on Mon-Fri``."""
-    if isinstance(schedule, Every):
+    if isinstance(schedule, Interval):
         return _describe_every(schedule.seconds)
     if schedule in _WORD_OF:
         return _WORD_OF[schedule]
@@ -310,7 +310,7 @@ def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
     raise ValueError(f"the schedule {cron.text or cron} never comes")
 
 
-def _instants(times: Times, day: date, zone: tzinfo) -> Iterator[datetime]:
+def _instants(times: CalendarFields, day: date, zone: tzinfo) -> Iterator[datetime]:
     """The instants (UTC) at which one day's times come."""
     if day.month not in times.months or day.day not in times.days or day.weekday() not in times.weekdays:
         return

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from zvault.core.policy.schedule import Cron, next_time
-from zvault.core.replication.bandwidth import Window
+from zvault.core.replication.bandwidth import RateWindow
 from zvault.core.units import format_duration
 
 ScanState = Literal["none", "scanning", "paused", "finished", "canceled"]
@@ -63,7 +63,7 @@ class Policy:
 
     every: float | None = None
     schedule: Cron | None = None
-    windows: tuple[Window, ...] = ()
+    windows: tuple[RateWindow, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether any scrub is due at any time."""

@@ -158,7 +158,7 @@ class IllegalTransition(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class VaultFacts:
     """What holds of a vault beside its state.
 
     ``users``: whether anything uses it; ``pinned``: somebody asked for it to stay up; ``always``: its configuration
@@ -186,7 +186,7 @@ def may(life: Life, event: Event) -> bool:
     return (life, event) in TABLE
 
 
-def after(life: Life, event: Event, facts: Facts) -> Life:
+def after(life: Life, event: Event, facts: VaultFacts) -> Life:
     """The state that an event leads to. Raises IllegalTransition."""
     if not may(life, event):
         raise IllegalTransition(f"{event.value!r} happened to a vault that is {life.label}")
@@ -195,12 +195,12 @@ def after(life: Life, event: Event, facts: Facts) -> Life:
     return TABLE[life, event]
 
 
-def withheld(life: Life, facts: Facts) -> bool:
+def withheld(life: Life, facts: VaultFacts) -> bool:
     """Whether it would be up, but for somebody who exported its pool or took it down."""
     return facts.to_be_up and life in WITHHELD
 
 
-class Care(Enum):
+class IdleNeed(Enum):
     """What a vault needs that nothing uses at this moment."""
 
     NOTHING = "nothing"
@@ -210,25 +210,25 @@ class Care(Enum):
     NOTE_IMPORTED = "note imported"
 
 
-def care(life: Life, facts: Facts, *, well: bool, exported: bool, left_over: bool) -> Care:
+def care(life: Life, facts: VaultFacts, *, well: bool, exported: bool, left_over: bool) -> IdleNeed:
     """What to do about a vault after looking at it.
 
     ``well``: its devices and pool are up and answer; ``exported``: the pool is not imported though all devices are
     well; ``left_over``: something failed, and something of it may be up.
     """
     if not facts.free:
-        return Care.NOTHING
+        return IdleNeed.NOTHING
     if not facts.to_be_up:
-        return Care.TAKE_DOWN if left_over else Care.NOTHING
+        return IdleNeed.TAKE_DOWN if left_over else IdleNeed.NOTHING
     if life in WITHHELD:
-        return Care.NOTE_IMPORTED if well else Care.NOTHING
+        return IdleNeed.NOTE_IMPORTED if well else IdleNeed.NOTHING
     if well:
-        return Care.NOTHING
-    return Care.LEAVE_EXPORTED if exported and may(life, Event.FIND_EXPORTED) else Care.BRING_UP
+        return IdleNeed.NOTHING
+    return IdleNeed.LEAVE_EXPORTED if exported and may(life, Event.FIND_EXPORTED) else IdleNeed.BRING_UP
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftBehind:
     """What the lease of a vault says that an earlier zvaultd left. ``stale``: before a reboot."""
 
     pinned: bool = False
@@ -247,7 +247,7 @@ class Adoption(Enum):
     TAKE_DOWN = "take down"
 
 
-def adoption(left: Left | None, *, always: bool, needed: bool) -> Adoption:
+def adoption(left: LeftBehind | None, *, always: bool, needed: bool) -> Adoption:
     """What to do with a vault after a start. ``needed``: an interrupted run goes on with it."""
     if always:
         return Adoption.BRING_UP

@@ -9,7 +9,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class RateWindow:
     """A rate in bytes a second (None: no limit) for a time of day on some days; Monday is day 0.
 
     ``start`` and ``end`` are minutes since midnight by the wall clock. A window that ends before it starts goes over
@@ -35,7 +35,7 @@ class Window:
 class Limit:
     """Windows; the first that covers a moment counts, and where none does there is no limit."""
 
-    windows: tuple[Window, ...] = ()
+    windows: tuple[RateWindow, ...] = ()
 
     def rate(self, local: datetime) -> int | None:
         """Bytes a second at a moment in the time zone that counts; None without a limit."""

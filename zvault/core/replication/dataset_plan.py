@@ -22,7 +22,7 @@ from zvault.core.replication.plan_model import (
     incremental_steps,
     sent_by,
 )
-from zvault.core.replication.send_record import Misfit
+from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
 
 PLACEHOLDER_BYTES = 1 << 20
@@ -30,7 +30,7 @@ PLACEHOLDER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kin:
+class Relative:
     """A snapshot of the source dataset's history that the vault has in another dataset, as ``on_vault``.
 
     ``base`` is the source's; ``owner`` the source dataset whose plan must come first, if any.
@@ -42,7 +42,7 @@ class Kin:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DatasetCase:
     """One dataset to plan. ``target`` is where its backup belongs, and where it lies once renames are done.
 
     ``unchanged`` tells that all since the base, snapshots made on the vault included, changed nothing there.
@@ -60,11 +60,11 @@ class Case:
     clones: Mapping[str, DatasetName] = field(default_factory=dict)
     held: Set[str] = frozenset()
     branched: Snapshot | None = None
-    kin: tuple[Kin, ...] = ()
-    misfit: Misfit | None = None
+    kin: tuple[Relative, ...] = ()
+    misfit: FlagConflict | None = None
 
 
-def plan_transfer(case: Case, wanted: Ours, policy: Policy | None = None) -> TransferPlan:
+def plan_transfer(case: DatasetCase, wanted: Ours, policy: Policy | None = None) -> TransferPlan:
     """Plan one dataset, with the reason in words. ``wanted`` tells which of its snapshots are to be sent."""
     decision = _Decision(case, policy or Policy(), [snap for snap in case.source.snapshots if wanted(snap)])
     return decision.plan()
@@ -72,7 +72,7 @@ def plan_transfer(case: Case, wanted: Ours, policy: Policy | None = None) -> Tra
 
 @dataclass
 class _Decision:
-    case: Case
+    case: DatasetCase
     policy: Policy
     wanted: list[Snapshot]
     changes: tuple[Change, ...] = ()
@@ -146,7 +146,7 @@ class _Decision:
             reason += f", and not {source.origin} either, of which {source.name} is a clone"
         return self._made(Action.FULL, reason, steps)
 
-    def _begin_from(self, kin: Kin, missing: Sequence[Snapshot]) -> TransferPlan:
+    def _begin_from(self, kin: Relative, missing: Sequence[Snapshot]) -> TransferPlan:
         source, target, base = self.case.source, self.case.target, kin.base
         kin = replace(kin, on_vault=self._now(kin.on_vault))
         steps = tuple(incremental_steps(source.snapshots, base, missing))

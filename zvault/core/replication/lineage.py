@@ -61,7 +61,7 @@ def ancestry_of(dataset: Dataset, tree: Tree) -> tuple[Snapshot, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class DatasetPair:
     """One selected source dataset, where its backup belongs, and where it lies now (None: nowhere)."""
 
     source: Dataset
@@ -82,8 +82,8 @@ class Pairing:
     ``unselected`` are the pairs of excluded datasets: nothing is sent of them, but they may be in the way.
     """
 
-    pairs: tuple[Pair, ...] = ()
-    unselected: tuple[Pair, ...] = ()
+    pairs: tuple[DatasetPair, ...] = ()
+    unselected: tuple[DatasetPair, ...] = ()
     gone: tuple[Dataset, ...] = ()
     aside: tuple[Dataset, ...] = ()
 
@@ -135,7 +135,9 @@ def match(
         if there is not None and claims.free(dataset.name, there):
             claims.claim(dataset.name, there)
     pairs, unselected = (
-        tuple(Pair(one, at, claims.vault_of.get(one.name), ancestry_of(one, source)) for one, at in some)
+        tuple(
+            DatasetPair(one, at, claims.vault_of.get(one.name), ancestry_of(one, source)) for one, at in some
+        )
         for some in (wanted, left_out)
     )
     rest = [one for one in strangers if one.name not in claims.source_of and not one.placeholder]

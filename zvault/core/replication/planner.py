@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.dataset_plan import Case, Kin, plan_transfer
-from zvault.core.replication.lineage import ASIDE, Pair, Pairing, is_aside
+from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_transfer
+from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing, is_aside
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan, sent_by
-from zvault.core.replication.send_record import Misfit
+from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import Branch, Change, Rename
 
 MOVING = "_zvault-moving"
@@ -22,7 +22,7 @@ MOVING = "_zvault-moving"
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class PoolAnswers:
     """What was asked of the pools besides their listings, by the vault dataset's name.
 
     ``interrupted`` are the resume tokens; ``unchanged`` are datasets with snapshots after the base, but nothing
@@ -33,7 +33,7 @@ class Answers:
     interrupted: Mapping[str, Interrupted] = field(default_factory=dict)
     unchanged: Set[str] = frozenset()
     held: Set[str] = frozenset()
-    misfits: Mapping[str, Misfit] = field(default_factory=dict)
+    misfits: Mapping[str, FlagConflict] = field(default_factory=dict)
 
 
 def plan_tree(
@@ -42,21 +42,21 @@ def plan_tree(
     *,
     wanted: Ours,
     policy: Policy | None = None,
-    answers: Answers | None = None,
+    answers: PoolAnswers | None = None,
 ) -> list[TransferPlan]:
     """Plan every pair, parents first and each after those it needs."""
-    planner = _Planner(pairing, vault, wanted, policy or Policy(), answers or Answers())
+    planner = _Planner(pairing, vault, wanted, policy or Policy(), answers or PoolAnswers())
     for pair in _origins_first(pairing.pairs):
         planner.plan(pair)
     return planner.plans
 
 
-def _origins_first(pairs: tuple[Pair, ...]) -> Iterator[Pair]:
+def _origins_first(pairs: tuple[DatasetPair, ...]) -> Iterator[DatasetPair]:
     """Parents before children; and where that allows it, what others branched off from before those."""
     by_name = {pair.source.name: pair for pair in pairs}
     done: set[DatasetName] = set()
 
-    def visit(name: DatasetName, waiting: tuple[DatasetName, ...]) -> Iterator[Pair]:
+    def visit(name: DatasetName, waiting: tuple[DatasetName, ...]) -> Iterator[DatasetPair]:
         waiting = (*waiting, name)
         origins = dict.fromkeys(snap.dataset for snap in by_name[name].ancestry)
         for other in (*name.ancestors, *origins):
@@ -78,7 +78,7 @@ class _Planner:
     vault: Tree
     wanted: Ours
     policy: Policy
-    answers: Answers
+    answers: PoolAnswers
     plans: list[TransferPlan] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,14 +91,14 @@ class _Planner:
         # The plans that others may have to come after, with the names on the vault that each touches.
         self.rearranging: list[tuple[TransferPlan, tuple[DatasetName, ...]]] = []
         # Snapshots that the vault has or will have: by GUID, in which dataset (as listed, or a target), as what.
-        self.held: dict[int, Kin] = {}
+        self.held: dict[int, Relative] = {}
         self.listed: dict[int, tuple[Dataset, Snapshot]] = {
             snap.guid: (dataset, snap)
             for dataset in sorted(self.vault, key=lambda one: one.name in self.heirs)
             for snap in dataset.snapshots
         }
 
-    def plan(self, pair: Pair) -> None:
+    def plan(self, pair: DatasetPair) -> None:
         renames, obstacle = self._arrange(pair)
         if obstacle:
             made = self._conflict(pair, obstacle)
@@ -140,7 +140,7 @@ class _Planner:
             free = name.suffixed(f"{MOVING}{number}")
         return free
 
-    def _arrange(self, pair: Pair) -> tuple[tuple[Rename, ...], str]:
+    def _arrange(self, pair: DatasetPair) -> tuple[tuple[Rename, ...], str]:
         """The renames that bring a dataset's backup to its place, or what stands in the way."""
         there, target = pair.vault, pair.target
         here = self.at[there.name] if there is not None else None
@@ -174,10 +174,10 @@ class _Planner:
 
     # Relations
 
-    def _case(self, pair: Pair) -> Case:
+    def _case(self, pair: DatasetPair) -> DatasetCase:
         there = pair.vault
         if there is None:
-            return Case(pair.source, pair.target, None, pair.ancestry, kin=tuple(self._kin(pair)))
+            return DatasetCase(pair.source, pair.target, None, pair.ancestry, kin=tuple(self._kin(pair)))
         clones = {
             snap.snapname: self.clones[snap.name] for snap in there.snapshots if snap.name in self.clones
         }
@@ -187,7 +187,7 @@ class _Planner:
             kin = self.held.get(branched.guid)
             holder = kin.on_vault.dataset if kin is not None else self.at[branched.dataset]
             branched = replace(branched, dataset=holder)
-        return Case(
+        return DatasetCase(
             pair.source,
             pair.target,
             there,
@@ -201,7 +201,7 @@ class _Planner:
             misfit=self.answers.misfits.get(there.name),
         )
 
-    def _kin(self, pair: Pair) -> Iterator[Kin]:
+    def _kin(self, pair: DatasetPair) -> Iterator[Relative]:
         """Where else the vault has a part of a dataset's history: its own first, then that of its ancestors."""
         for snap in reversed(pair.source.snapshots):
             if snap.guid in self.listed:
@@ -209,18 +209,18 @@ class _Planner:
                 if holder is not pair.vault and self._may_branch(pair, holder, snap):
                     heir = self.heirs.get(holder.name)
                     owner = heir.source.name if heir is not None and self._planned(heir) is not None else None
-                    yield Kin(snap, self.at[holder.name].snapshot(there.snapname), owner)
+                    yield Relative(snap, self.at[holder.name].snapshot(there.snapname), owner)
         for snap in pair.ancestry:
             if snap.guid in self.held:
                 yield replace(self.held[snap.guid], base=snap)
             elif snap.guid in self.listed:
                 holder, there = self.listed[snap.guid]
-                yield Kin(snap, self.at[holder.name].snapshot(there.snapname))
+                yield Relative(snap, self.at[holder.name].snapshot(there.snapname))
 
-    def _planned(self, pair: Pair) -> TransferPlan | None:
+    def _planned(self, pair: DatasetPair) -> TransferPlan | None:
         return next((plan for plan in self.plans if plan.dataset == pair.source.name), None)
 
-    def _may_branch(self, pair: Pair, holder: Dataset, base: Snapshot) -> bool:
+    def _may_branch(self, pair: DatasetPair, holder: Dataset, base: Snapshot) -> bool:
         """Whether a dataset may take over another's history up to ``base``: its heir must be left with its own base.
 
         It may where the source has it so (one was promoted), or where the other follows nothing any more.
@@ -238,7 +238,7 @@ class _Planner:
 
     # Order
 
-    def _after(self, pair: Pair, made: TransferPlan) -> tuple[DatasetName, ...]:
+    def _after(self, pair: DatasetPair, made: TransferPlan) -> tuple[DatasetName, ...]:
         """Which of the plans so far this one needs."""
         moved = _touched(made)
         paths = [pair.target, *([pair.vault.name] if pair.vault is not None else []), *moved]
@@ -254,7 +254,7 @@ class _Planner:
             needed.update(dict.fromkeys(plan.dataset for plan in within))
         return tuple(needed)
 
-    def _note_arrivals(self, pair: Pair, made: TransferPlan) -> None:
+    def _note_arrivals(self, pair: DatasetPair, made: TransferPlan) -> None:
         if made.action is Action.CONFLICT:
             return
         for change in made.changes:
@@ -265,22 +265,22 @@ class _Planner:
             self.made.update((pair.target, *pair.target.ancestors))
         for step in made.steps:
             for snap in sent_by(step, pair.source.snapshots):
-                self.held[snap.guid] = Kin(snap, pair.target.snapshot(snap.snapname), pair.source.name)
+                self.held[snap.guid] = Relative(snap, pair.target.snapshot(snap.snapname), pair.source.name)
 
-    def _give(self, pair: Pair, branch: Branch) -> None:
+    def _give(self, pair: DatasetPair, branch: Branch) -> None:
         """A promoted dataset owns the snapshots up to its origin from now on."""
         self.made.add(pair.target)
         listed = self._occupant(branch.origin.dataset)
         for snap in self.vault.datasets[listed].snapshots if listed is not None else ():
             # One that an earlier promotion took is not there any more.
             if snap.guid in self.listed and self.listed[snap.guid][0].name == listed:
-                self.held[snap.guid] = Kin(snap, pair.target.snapshot(snap.snapname), pair.source.name)
+                self.held[snap.guid] = Relative(snap, pair.target.snapshot(snap.snapname), pair.source.name)
                 del self.listed[snap.guid]
             if snap.snapname == branch.origin.snapname:
                 break
         self._give_on(pair, branch)
 
-    def _give_on(self, pair: Pair, branch: Branch) -> None:
+    def _give_on(self, pair: DatasetPair, branch: Branch) -> None:
         """The same of snapshots that an earlier promotion gave to what this one branched off from."""
         listed = {snap.guid: snap for dataset in self.vault for snap in dataset.snapshots}
         given = {
@@ -293,9 +293,9 @@ class _Planner:
         )
         for guid, snap in given.items():
             if snap.createtxg <= last:
-                self.held[guid] = Kin(snap, pair.target.snapshot(snap.snapname), pair.source.name)
+                self.held[guid] = Relative(snap, pair.target.snapshot(snap.snapname), pair.source.name)
 
-    def _conflict(self, pair: Pair, obstacle: str) -> TransferPlan:
+    def _conflict(self, pair: DatasetPair, obstacle: str) -> TransferPlan:
         here = pair.vault.name if pair.vault is not None else pair.source.name
         return TransferPlan(
             pair.source.name,

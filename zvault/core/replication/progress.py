@@ -10,7 +10,7 @@ SPAN = 10.0
 """Seconds a rate is taken over: long enough for the bursts of a slow device, short enough to be the present."""
 
 
-class Pace:
+class Rate:
     """The rate of a count that grows, over the last ``SPAN`` seconds."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Pace:
         return max(0, count - before) / (now - began) if now > began else 0.0
 
 
-class Marks:
+class FillRange:
     """The lowest and the highest value over the last ``SPAN`` seconds, such as a buffer's fill."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Stream:
 
 
 @dataclass
-class Meter:
+class RunMeter:
     """All streams of a run. What is still to come is an estimate, and gives way to what is seen.
 
     ``finished`` are the bytes of streams that ended, well or not; ``sent`` counts those that went through.
@@ -67,7 +67,7 @@ class Meter:
     sent: int = 0
     outstanding: dict[str, int] = field(default_factory=dict)
     under_way: dict[str, Stream] = field(default_factory=dict)
-    pace: Pace = field(default_factory=Pace)
+    pace: Rate = field(default_factory=Rate)
 
     def expect(self, sizes: Mapping[str, int]) -> None:
         """The bytes each dataset has still to send."""
@@ -76,7 +76,7 @@ class Meter:
     def begin(self, dataset: str, size: int | None) -> None:
         """A stream begins that is thought to have ``size`` bytes."""
         if not self.under_way:
-            self.pace = Pace()  # the pause before it says nothing of how fast it goes
+            self.pace = Rate()  # the pause before it says nothing of how fast it goes
         self.outstanding[dataset] = max(0, self.outstanding.get(dataset, 0) - (size or 0))
         self.under_way[dataset] = Stream(size or 0)
 

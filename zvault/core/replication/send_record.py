@@ -33,21 +33,23 @@ def recorded(vault: Dataset, source: Dataset, parent: Dataset | None) -> SentFla
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class FlagConflict:
     """Why no stream, sent as it is wanted now, may follow on what a vault's dataset has; and what to do."""
 
     problem: str
     advice: str
 
 
-def misfit(source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None) -> Misfit | None:
+def misfit(
+    source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags | None
+) -> FlagConflict | None:
     """What forbids an incremental stream with the flags ``wanted`` after one with those ``before``, if anything.
 
     ``-c`` and ``-e`` may change at will: they only say how blocks travel, and each is stored whole either way.
     """
     anew = f"'zfs rename {vault.name} …' keeps what it holds, and the next run sends in full"
     if source.encrypted and not vault.encrypted:
-        return Misfit(
+        return FlagConflict(
             f"{source.name} is encrypted and goes raw (-w), but {vault.name} was received without -w and is not "
             "encrypted: ZFS cannot mix the two (OpenZFS #8308)",
             anew,
@@ -56,7 +58,7 @@ def misfit(source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags
         return None
     if before.raw != wanted.raw:
         was, now = ("with", "without") if before.raw else ("without", "with")
-        return Misfit(
+        return FlagConflict(
             f"{vault.name} was received {was} -w, and {source.name} would now go {now} it: a chain in which raw "
             "streams and others follow on each other is broken for good (OpenZFS #8308, #8758)",
             anew,
@@ -65,12 +67,12 @@ def misfit(source: Dataset, vault: Dataset, wanted: SentFlags, before: SentFlags
         return None
     set_back = f"set send = {{ large_blocks = {str(before.large_blocks).lower()} }} again; or {anew}"
     if before.large_blocks:
-        return Misfit(
+        return FlagConflict(
             f"{vault.name} was received with -L, and would now follow without it: ZFS refuses that, for before "
             "OpenZFS 2.0 it left files full of zeros (OpenZFS #6224)",
             set_back,
         )
-    return Misfit(
+    return FlagConflict(
         f"{vault.name} was received without -L, and would now follow with it: a vault with OpenZFS before 2.0 "
         "fills files with zeros then, and none ever gets the large blocks back (OpenZFS #6224, #10383)",
         set_back,

@@ -37,7 +37,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StorageGeometry:
     """A device as the storage below it sees it.
 
     ``unit`` are the bytes that it rewrites as a whole when part of them change: an object, or the stripe of an
@@ -64,8 +64,8 @@ class Layout:
 
     sector: int
     merge: int
-    data: Store
-    special: Store | None = None
+    data: StorageGeometry
+    special: StorageGeometry | None = None
     small: int = 0
     compression: bool = False
     encryption: bool = False
@@ -73,7 +73,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentDataset:
     """A dataset and how it is sent: ``record`` is its recordsize or volblocksize, ``ratio`` its compressratio."""
 
     name: str
@@ -86,7 +86,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class DatasetFit:
     """What a dataset's blocks come to. Bytes; per GiB sent; ``cost`` in the prices' currency.
 
     ``block`` is a full record on the vault's disk, ``request`` what the store gets at a time once blocks are merged.
@@ -106,7 +106,7 @@ class Fit:
     cost: float | None
 
 
-def fit(sent: Sent, layout: Layout) -> Fit:
+def fit(sent: SentDataset, layout: Layout) -> DatasetFit:
     """What to expect of a dataset's full records, written one after the other as a receive does."""
     block = on_disk(sent, layout.sector)
     record = record_of(sent)
@@ -121,15 +121,15 @@ def fit(sent: Sent, layout: Layout) -> Fit:
         puts = GIB * share / store.gathers
     moved = share if store.unit is None else (puts + gets) * store.unit / GIB
     cost = None if store.prices is None else (puts * store.prices.put + gets * store.prices.get) / 1000
-    return Fit(sent.name, store.name, block, request, touched, partly, moved, puts, gets, cost)
+    return DatasetFit(sent.name, store.name, block, request, touched, partly, moved, puts, gets, cost)
 
 
-def record_of(sent: Sent) -> int:
+def record_of(sent: SentDataset) -> int:
     """A dataset's largest record as it arrives, in bytes."""
     return sent.record if sent.large_blocks else min(sent.record, OLD_RECORD)
 
 
-def on_disk(sent: Sent, sector: int) -> int:
+def on_disk(sent: SentDataset, sector: int) -> int:
     """A record on the vault's disk, in bytes: compressed as on the source, in whole sectors."""
     record = record_of(sent)
     packed = record / max(1.0, sent.ratio)
@@ -158,7 +158,7 @@ class Advice:
     why: str
 
 
-def advise(sent: Sequence[Sent], layout: Layout) -> list[Advice]:
+def advise(sent: Sequence[SentDataset], layout: Layout) -> list[Advice]:
     """What would make the datasets fit better, most weighty first."""
     return [*_about_the_layout(layout), *_about_records(sent, layout), *_done_twice(sent, layout)]
 
@@ -188,7 +188,7 @@ def _about_the_layout(layout: Layout) -> Iterator[Advice]:
         )
 
 
-def _about_records(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+def _about_records(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
     cut = [one for one in sent if not one.large_blocks and one.record > OLD_RECORD]
     if cut:
         yield Advice(
@@ -229,7 +229,7 @@ def merged_well(layout: Layout) -> Layout:
     return replace(layout, merge=merge, data=replace(layout.data, largest=max(layout.data.largest, merge)))
 
 
-def _unmerged(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+def _unmerged(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
     """Requests that cover hardly any object whole, where larger ones would."""
     well = merged_well(layout)
     pairs = [(one, fit(one, layout), fit(one, well)) for one in sent]
@@ -251,12 +251,12 @@ def _unmerged(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
         )
 
 
-def _asked(found: Fit) -> float:
+def _asked(found: DatasetFit) -> float:
     """Requests for each GiB."""
     return found.puts + found.gets
 
 
-def _too_small(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+def _too_small(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
     """Records that cost the store much more than their bytes, where larger ones would not."""
     small = []
     for one in sent:
@@ -275,11 +275,11 @@ def _too_small(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
         )
 
 
-def _enlarged(one: Sent) -> Sent:
-    return Sent(one.name, 1 << 20, False, one.ratio, True, one.compressed, one.encrypted)
+def _enlarged(one: SentDataset) -> SentDataset:
+    return SentDataset(one.name, 1 << 20, False, one.ratio, True, one.compressed, one.encrypted)
 
 
-def _done_twice(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
+def _done_twice(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
     if layout.encryption and (raw := [one for one in sent if one.encrypted]):
         yield Advice(
             _names(raw),
@@ -294,5 +294,5 @@ def _done_twice(sent: Sequence[Sent], layout: Layout) -> Iterator[Advice]:
         )
 
 
-def _names(sent: Sequence[Sent]) -> tuple[str, ...]:
+def _names(sent: Sequence[SentDataset]) -> tuple[str, ...]:
     return tuple(one.name for one in sent)

@@ -51,7 +51,7 @@ which way is better; what lies beyond them is slower still."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ParameterChoice:
     """A module parameter's value, and the arithmetic it comes from."""
 
     name: str
@@ -64,7 +64,7 @@ class Candidate:
     """Settings to try out; none are OpenZFS's defaults. ``what`` says in words how they differ."""
 
     what: str
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ParameterChoice, ...] = ()
 
     @property
     def module(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class CandidateTrial:
     """A candidate that was tried out: bytes a second, or, ``stopped``, that it had no more than that."""
 
     candidate: Candidate
@@ -81,15 +81,15 @@ class Try:
     stopped: bool = False
 
 
-def settings(knee: Knee, host: Host) -> tuple[Choice, ...]:
+def settings(knee: Knee, host: Host) -> tuple[ParameterChoice, ...]:
     """The parameters for a device, none of them below what OpenZFS has by itself where more is better."""
     return (*_requests(knee), *_groups(knee, host))
 
 
-def _requests(knee: Knee) -> list[Choice]:
+def _requests(knee: Knee) -> list[ParameterChoice]:
     if knee.size <= SMALL:
         why = f"requests of {format_size(SMALL)} have {format_rate(knee.unmerged.bandwidth)}, and larger ones no more"
-        return [Choice(MOST, str(max(knee.depth, _default(MOST))), why)]
+        return [ParameterChoice(MOST, str(max(knee.depth, _default(MOST))), why)]
     alone, size = knee.alone, format_size(knee.size)
     merged = (
         f"requests of {size} have {format_rate(knee.bandwidth)}, of {format_size(SMALL)} only"
@@ -101,14 +101,16 @@ def _requests(knee: Knee) -> list[Choice]:
         " beyond that waits in the device, where nothing is merged any more"
     )
     return [
-        Choice(LIMIT, str(knee.size), merged),
-        Choice(MOST, str(knee.depth), little),
-        Choice(LEAST, str(knee.depth), f"the same as {MOST}, so that it is the depth at any time"),
-        Choice(THROTTLE, "0", "what the throttle holds back is not in the queue, and cannot be merged"),
+        ParameterChoice(LIMIT, str(knee.size), merged),
+        ParameterChoice(MOST, str(knee.depth), little),
+        ParameterChoice(LEAST, str(knee.depth), f"the same as {MOST}, so that it is the depth at any time"),
+        ParameterChoice(
+            THROTTLE, "0", "what the throttle holds back is not in the queue, and cannot be merged"
+        ),
     ]
 
 
-def _groups(knee: Knee, host: Host) -> list[Choice]:
+def _groups(knee: Knee, host: Host) -> list[ParameterChoice]:
     """How much a transaction group holds: enough that its end is a small part of it."""
     end = SERIAL * knee.small.latency
     long = min(end / LOST, LONGEST)
@@ -121,10 +123,10 @@ def _groups(knee: Knee, host: Host) -> list[Choice]:
             f"{ends}: for that to be a {round(1 / LOST)}th of its time it has to last {_time(long)}, at"
             f" {format_rate(knee.bandwidth)}; while one is written the next one takes its place in memory"
         )
-        found.append(Choice(DIRTY, str(dirty), why))
+        found.append(ParameterChoice(DIRTY, str(dirty), why))
     timeout = min(LONGEST, math.ceil(end / LOST))
     if timeout > _default(TIMEOUT):
-        found.append(Choice(TIMEOUT, str(timeout), f"{ends}: a slow source must not end it sooner"))
+        found.append(ParameterChoice(TIMEOUT, str(timeout), f"{ends}: a slow source must not end it sooner"))
     return found
 
 
@@ -165,7 +167,9 @@ def candidates(knee: Knee, host: Host, largest: int, profiles: Profiles) -> list
             why = f"that is the profile {name}'s, which was faster than what was worked out"
             bound = most_dirty(host)
             theirs = [
-                Choice(key, str(min(int(value), bound)) if key == DIRTY and value.isdecimal() else value, why)
+                ParameterChoice(
+                    key, str(min(int(value), bound)) if key == DIRTY and value.isdecimal() else value, why
+                )
                 for key, value in module.items()
             ]
             ours = [one for one in groups if one.name not in module]
@@ -186,11 +190,13 @@ def _near(knee: Knee, module: Mapping[str, str], largest: int) -> bool:
     return size <= largest and knee.depth <= FAR * depth and depth <= FAR * knee.depth
 
 
-def _with(choices: Sequence[Choice], knee: Knee, size: int, depth: int) -> tuple[Choice, ...]:
+def _with(
+    choices: Sequence[ParameterChoice], knee: Knee, size: int, depth: int
+) -> tuple[ParameterChoice, ...]:
     other = {LIMIT: size, MOST: depth, LEAST: depth}
     was = {LIMIT: knee.size, MOST: knee.depth, LEAST: knee.depth}
     return tuple(
-        Choice(
+        ParameterChoice(
             one.name,
             str(other[one.name]),
             f"worked out were {_figure(one.name, was[one.name])}, and this was faster",
@@ -205,7 +211,7 @@ def _figure(name: str, value: int) -> str:
     return format_size(value) if name == LIMIT else str(value)
 
 
-def contested(tries: Sequence[Try]) -> list[int]:
+def contested(tries: Sequence[CandidateTrial]) -> list[int]:
     """The places of the two best where one receive is not enough to tell which is better, the best one last."""
     ended = sorted((one.rate, place) for place, one in enumerate(tries) if not one.stopped)
     two = ended[-2:]
@@ -213,12 +219,12 @@ def contested(tries: Sequence[Try]) -> list[int]:
     return [place for _, place in two] if near else []
 
 
-def both(first: Try, second: Try) -> Try:
+def both(first: CandidateTrial, second: CandidateTrial) -> CandidateTrial:
     """Two tries of one candidate as one: all bytes by all seconds."""
     return replace(first, rate=2 / (1 / first.rate + 1 / second.rate))
 
 
-def winner(tries: Sequence[Try]) -> Try:
+def winner(tries: Sequence[CandidateTrial]) -> CandidateTrial:
     """The first, unless another that ran to its end was clearly faster. Raises ValueError where none was tried."""
     if not tries:
         raise ValueError("nothing was tried")

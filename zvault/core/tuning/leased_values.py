@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeasedValue:
     """A value that was borrowed: what it was ``before``, and the values it may have if only we have touched it.
 
     That is one value at rest; while it is being written two, the old and the new.
@@ -27,11 +27,11 @@ class Moves:
     """What to write, in this order; the note to keep meanwhile; and what somebody ``else`` has put there."""
 
     write: Mapping[str, str]
-    during: Mapping[str, Held]
+    during: Mapping[str, LeasedValue]
     others: Mapping[str, str]
 
 
-def moves(target: Mapping[str, str], held: Mapping[str, Held], now: Mapping[str, str]) -> Moves:
+def moves(target: Mapping[str, str], held: Mapping[str, LeasedValue], now: Mapping[str, str]) -> Moves:
     """How to get from what is ``now`` to ``target``, and back to what was before for what is held but not in it.
 
     Names that are not in ``now`` do not exist any more, and are forgotten.
@@ -39,20 +39,20 @@ def moves(target: Mapping[str, str], held: Mapping[str, Held], now: Mapping[str,
     write, during, others = {}, {}, {}
     for name in sorted((target.keys() | held.keys()) & now.keys()):
         current, wanted = now[name], target.get(name)
-        one = held.get(name) or Held(current, (current,))
+        one = held.get(name) or LeasedValue(current, (current,))
         if current not in one.ours:
             others[name] = current
             if wanted is not None:
                 during[name] = one
             continue
         goal = one.before if wanted is None else wanted
-        during[name] = Held(one.before, (current, goal))
+        during[name] = LeasedValue(one.before, (current, goal))
         if goal != current:
             write[name] = goal
     return Moves(_in_order(write, now), during, others)
 
 
-def after(done: Moves, target: Mapping[str, str], now: Mapping[str, str]) -> dict[str, Held]:
+def after(done: Moves, target: Mapping[str, str], now: Mapping[str, str]) -> dict[str, LeasedValue]:
     """The note to keep when all is written; ``now`` is what the values have become."""
     kept = {}
     for name, one in done.during.items():
@@ -60,7 +60,7 @@ def after(done: Moves, target: Mapping[str, str], now: Mapping[str, str]) -> dic
             kept[name] = one
         elif name in target:
             # Whatever was made of what we wrote is ours; if it was refused, that is what was before.
-            kept[name] = Held(one.before, (now[name],))
+            kept[name] = LeasedValue(one.before, (now[name],))
         elif now[name] != one.before:
             kept[name] = one
     return kept

@@ -39,7 +39,7 @@ Way = Literal["read", "write"]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredPoint:
     """Requests of ``size`` bytes, ``depth`` at once: ``bandwidth`` in bytes a second, ``latency`` in seconds each."""
 
     size: int
@@ -61,15 +61,15 @@ class Knee:
     depth: int
     bandwidth: float
     slots: float
-    alone: Point
-    small: Point
-    unmerged: Point
+    alone: MeasuredPoint
+    small: MeasuredPoint
+    unmerged: MeasuredPoint
 
 
-Points = Mapping[tuple[int, int], Point]
+Points = Mapping[tuple[int, int], MeasuredPoint]
 
 
-def by_place(points: Iterable[Point]) -> dict[tuple[int, int], Point]:
+def by_place(points: Iterable[MeasuredPoint]) -> dict[tuple[int, int], MeasuredPoint]:
     """Points by size and depth."""
     return {(one.size, one.depth): one for one in points}
 

@@ -20,7 +20,7 @@ NEWEST: Version = (99,)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownParameter:
     """One parameter. ``rule`` decides between two vaults, for the reason ``because``; without one neither gets it.
 
     OpenZFS has it from version ``since`` on and before ``gone``; ``lost`` says what follows where it is missing.
@@ -42,60 +42,60 @@ _READ = "whoever waits for a read waits shorter, and the other vault is not hurt
 _ROOM = "what one vault needs to fill its requests does not hurt the other"
 _FREE = "a vault that wants no throttle gets nothing merged with it"
 
-KNOWN: Mapping[str, Known] = {
-    "zfs_vdev_aggregation_limit": Known(
+KNOWN: Mapping[str, KnownParameter] = {
+    "zfs_vdev_aggregation_limit": KnownParameter(
         "largest request that is merged, on devices that say they rotate", "1048576", "size", "larger", _LARGE
     ),
-    "zfs_vdev_aggregation_limit_non_rotating": Known(
+    "zfs_vdev_aggregation_limit_non_rotating": KnownParameter(
         "largest request that is merged, on devices that say they do not rotate",
         "131072",
         "size",
         "larger",
         _LARGE,
     ),
-    "zfs_vdev_max_active": Known(
+    "zfs_vdev_max_active": KnownParameter(
         "requests at a device at once, of all kinds", "1000", rule="smaller", because=_DEEP
     ),
-    "zfs_vdev_async_write_min_active": Known(
+    "zfs_vdev_async_write_min_active": KnownParameter(
         "writes at a device at once while little is dirty", "2", rule="smaller", because=_DEEP
     ),
-    "zfs_vdev_async_write_max_active": Known(
+    "zfs_vdev_async_write_max_active": KnownParameter(
         "writes at a device at once while much is dirty", "10", rule="smaller", because=_DEEP
     ),
-    "zfs_vdev_sync_write_min_active": Known(
+    "zfs_vdev_sync_write_min_active": KnownParameter(
         "synchronous writes at a device, at least", "10", rule="smaller", because=_DEEP
     ),
-    "zfs_vdev_sync_write_max_active": Known(
+    "zfs_vdev_sync_write_max_active": KnownParameter(
         "synchronous writes at a device, at most", "10", rule="smaller", because=_DEEP
     ),
-    "zfs_vdev_sync_read_min_active": Known(
+    "zfs_vdev_sync_read_min_active": KnownParameter(
         "reads somebody waits for at a device, at least", "10", rule="larger", because=_READ
     ),
-    "zfs_vdev_sync_read_max_active": Known(
+    "zfs_vdev_sync_read_max_active": KnownParameter(
         "reads somebody waits for at a device, at most", "10", rule="larger", because=_READ
     ),
-    "zfs_vdev_async_read_min_active": Known(
+    "zfs_vdev_async_read_min_active": KnownParameter(
         "reads ahead at a device, at least", "1", rule="larger", because=_READ
     ),
-    "zfs_vdev_async_read_max_active": Known(
+    "zfs_vdev_async_read_max_active": KnownParameter(
         "reads ahead at a device, at most", "3", rule="larger", because=_READ
     ),
-    "zfs_vdev_scrub_min_active": Known("scrub's reads at a device, at least", "1"),
-    "zfs_vdev_scrub_max_active": Known("scrub's reads at a device, at most", "3"),
-    "zfs_vdev_read_gap_limit": Known(
+    "zfs_vdev_scrub_min_active": KnownParameter("scrub's reads at a device, at least", "1"),
+    "zfs_vdev_scrub_max_active": KnownParameter("scrub's reads at a device, at most", "3"),
+    "zfs_vdev_read_gap_limit": KnownParameter(
         "bytes that may lie between two reads that are merged", "32768", "size", "larger", _LARGE
     ),
-    "zfs_vdev_write_gap_limit": Known(
+    "zfs_vdev_write_gap_limit": KnownParameter(
         "bytes that may lie between two writes that are merged", "4096", "size", "larger", _LARGE
     ),
-    "zio_dva_throttle_enabled": Known(
+    "zio_dva_throttle_enabled": KnownParameter(
         "whether allocations wait for the device, which keeps its queue short",
         "1",
         "switch",
         "smaller",
         _FREE,
     ),
-    "zfs_vdev_queue_depth_pct": Known(
+    "zfs_vdev_queue_depth_pct": KnownParameter(
         "how much may be allocated ahead of the device",
         "1000",
         "percent",
@@ -104,7 +104,7 @@ KNOWN: Mapping[str, Known] = {
         gone=(2, 4),
         lost="its allocation throttle goes by bytes and needs no such figure",
     ),
-    "zfs_vdev_def_queue_depth": Known(
+    "zfs_vdev_def_queue_depth": KnownParameter(
         "allocations queued ahead of a device, before its own depth is known",
         "32",
         rule="larger",
@@ -112,40 +112,40 @@ KNOWN: Mapping[str, Known] = {
         gone=(2, 4),
         lost="its allocation throttle goes by bytes and needs no such figure",
     ),
-    "zfs_vdev_async_write_active_min_dirty_percent": Known(
+    "zfs_vdev_async_write_active_min_dirty_percent": KnownParameter(
         "share of dirty data from which more writes go to a device at once", "30", "percent"
     ),
-    "zfs_vdev_async_write_active_max_dirty_percent": Known(
+    "zfs_vdev_async_write_active_max_dirty_percent": KnownParameter(
         "share of dirty data from which the most writes go to a device at once", "60", "percent"
     ),
-    "zfs_txg_timeout": Known(
+    "zfs_txg_timeout": KnownParameter(
         "longest time until what is dirty is written out", "5", "seconds", "larger", _ROOM
     ),
-    "zfs_dirty_data_max": Known(
+    "zfs_dirty_data_max": KnownParameter(
         "memory for what is not yet written out, of all pools", None, "size", "larger", _ROOM
     ),
-    "zfs_dirty_data_sync_percent": Known(
+    "zfs_dirty_data_sync_percent": KnownParameter(
         "share of dirty data from which it is written out", "20", "percent", "larger", _ROOM
     ),
-    "zfs_dirty_data_max_max": Known(
+    "zfs_dirty_data_max_max": KnownParameter(
         "bound of zfs_dirty_data_max", None, "size", rule="larger", because=_ROOM
     ),
-    "zfs_dirty_data_max_percent": Known(
+    "zfs_dirty_data_max_percent": KnownParameter(
         "share of memory that zfs_dirty_data_max is at first", "10", "percent", "larger", _ROOM
     ),
-    "zfs_dirty_data_max_max_percent": Known(
+    "zfs_dirty_data_max_max_percent": KnownParameter(
         "share of memory that zfs_dirty_data_max_max is at first", "25", "percent", "larger", _ROOM
     ),
-    "zfs_delay_min_dirty_percent": Known(
+    "zfs_delay_min_dirty_percent": KnownParameter(
         "share of dirty data from which writers are slowed down", "60", "percent", "larger", _ROOM
     ),
-    "zfs_recv_queue_length": Known(
+    "zfs_recv_queue_length": KnownParameter(
         "bytes a receive has read and not yet written", "16777216", "size", "larger", _ROOM
     ),
-    "zfs_recv_write_batch_size": Known(
+    "zfs_recv_write_batch_size": KnownParameter(
         "bytes of one object a receive writes in one go", "1048576", "size", "larger", _ROOM
     ),
-    "zfs_recv_defer_batch_size": Known(
+    "zfs_recv_defer_batch_size": KnownParameter(
         "bytes of changed objects a receive collects before it waits for them",
         "33554432",
         "size",
@@ -154,20 +154,22 @@ KNOWN: Mapping[str, Known] = {
         since=(2, 5),
         lost="there a receive waits for each changed object of several slots (OpenZFS issue 11353)",
     ),
-    "zfs_max_recordsize": Known("largest recordsize that can be set", "16777216", "size", "larger", _ROOM),
-    "zfs_vdev_open_timeout_ms": Known(
+    "zfs_max_recordsize": KnownParameter(
+        "largest recordsize that can be set", "16777216", "size", "larger", _ROOM
+    ),
+    "zfs_vdev_open_timeout_ms": KnownParameter(
         "milliseconds to wait for a device's node at import", "1000", rule="larger", because=_ROOM
     ),
-    "zfs_deadman_ziotime_ms": Known("milliseconds after which a request counts as hung", "300000"),
-    "zfs_deadman_failmode": Known("what is done about a hung request", "wait", "text"),
-    "zfs_dio_enabled": Known(
+    "zfs_deadman_ziotime_ms": KnownParameter("milliseconds after which a request counts as hung", "300000"),
+    "zfs_deadman_failmode": KnownParameter("what is done about a hung request", "wait", "text"),
+    "zfs_dio_enabled": KnownParameter(
         "whether direct requests of programs bypass the ARC",
         None,
         "switch",
         since=(2, 3),
         lost="there all go through it",
     ),
-    "zfs_vdev_disk_classic": Known(
+    "zfs_vdev_disk_classic": KnownParameter(
         "whether disks get their requests the way OpenZFS 2.1 did",
         "0",
         "switch",

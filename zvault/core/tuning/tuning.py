@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from zvault.core.tuning.parameters import KNOWN, Known, Version, written
+from zvault.core.tuning.parameters import KNOWN, KnownParameter, Version, written
 from zvault.core.units import format_size
 
 AGGREGATION = {
@@ -65,7 +65,7 @@ class TuningRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ParameterDecision:
     """What becomes of one parameter: ``value`` is to be set, None leaves it as it is.
 
     ``wanted`` is who wants what; ``fate`` says why nothing is set where that is so.
@@ -93,10 +93,10 @@ class _Wanted:
     reasons: dict[str, str] = field(default_factory=dict)
 
 
-def decide(requests: Iterable[TuningRequest], host: Host) -> list[Verdict]:
+def decide(requests: Iterable[TuningRequest], host: Host) -> list[ParameterDecision]:
     """A verdict on each parameter that any vault wants, by name."""
     wanted: dict[str, _Wanted] = {}
-    found: dict[str, Verdict] = {}
+    found: dict[str, ParameterDecision] = {}
     for request in sorted(requests, key=lambda request: request.vault):
         for name, value, instead in _meant(request):
             one = wanted.setdefault(name, _Wanted())
@@ -152,32 +152,32 @@ def _says(rotates: bool) -> str:
     return f"its device says that it {'rotates' if rotates else 'does not rotate'}, so this is the limit that counts"
 
 
-def _not_needed(name: str, wanted: Mapping[str, str]) -> Verdict:
+def _not_needed(name: str, wanted: Mapping[str, str]) -> ParameterDecision:
     other = next(limit for limit in AGGREGATION.values() if limit != name)
-    return Verdict(name, wanted, None, f"no device goes by it: {other} counts there", "unused")
+    return ParameterDecision(name, wanted, None, f"no device goes by it: {other} counts there", "unused")
 
 
 # One parameter
 
 
-def _verdict(name: str, wanted: _Wanted, host: Host) -> Verdict:
+def _verdict(name: str, wanted: _Wanted, host: Host) -> ParameterDecision:
     known, here = KNOWN.get(name), host.parameters.get(name)
     if here is None:
-        return Verdict(name, wanted.by, None, _missing(name, known, host), "absent")
+        return ParameterDecision(name, wanted.by, None, _missing(name, known, host), "absent")
     value, why = _reconciled(wanted.by, known)
     if value is None:
-        return Verdict(name, wanted.by, None, why, "conflict", "have the profiles agree on it")
+        return ParameterDecision(name, wanted.by, None, why, "conflict", "have the profiles agree on it")
     chosen = value
     value, bound = _within_memory(name, value, host)
     reasons = (wanted.reasons[vault] for vault in sorted(wanted.reasons) if wanted.by[vault] == chosen)
     why = "; ".join(filter(None, (wanted.instead, why, next(reasons, ""), bound)))
     if not here.writable and here.value != value:
         why = f"OpenZFS reads it only when it is loaded, and it is {here.value}; {why}"
-        return Verdict(name, wanted.by, None, why, "load-time", f"see '{MODPROBE}'")
-    return Verdict(name, wanted.by, value, why)
+        return ParameterDecision(name, wanted.by, None, why, "load-time", f"see '{MODPROBE}'")
+    return ParameterDecision(name, wanted.by, value, why)
 
 
-def _missing(name: str, known: Known | None, host: Host) -> str:
+def _missing(name: str, known: KnownParameter | None, host: Host) -> str:
     lacks = f"this OpenZFS {written(host.version)} has no {name}"
     if known is None:
         near = difflib.get_close_matches(name, host.parameters, n=1)
@@ -189,7 +189,7 @@ def _missing(name: str, known: Known | None, host: Host) -> str:
     return lacks
 
 
-def _reconciled(wanted: Mapping[str, str], known: Known | None) -> tuple[str | None, str]:
+def _reconciled(wanted: Mapping[str, str], known: KnownParameter | None) -> tuple[str | None, str]:
     """The value for all who want it, and why; None where nobody can say which."""
     values = sorted(set(wanted.values()), key=lambda text: (_number(text) is None, _number(text), text))
     vaults = ", ".join(sorted(wanted))
@@ -227,7 +227,7 @@ def _number(text: str) -> int | None:
 # All together
 
 
-def _in_order(verdicts: Mapping[str, Verdict], host: Host) -> list[Verdict]:
+def _in_order(verdicts: Mapping[str, ParameterDecision], host: Host) -> list[ParameterDecision]:
     """By name, with no minimum above its maximum: what OpenZFS does then is not defined (vdev_queue.c)."""
     done = dict(sorted(verdicts.items()))
     for name, verdict in done.items():

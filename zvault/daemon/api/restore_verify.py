@@ -12,17 +12,18 @@ from zvault.api.restore import FilesPlanDocument, FoundDocument, RestorePlanDocu
 from zvault.core.errors import Refused
 from zvault.daemon.api.access import json_object
 from zvault.daemon.api.handler import Handler, handle
-from zvault.daemon.monitors.verify_scheduler import Proving
-from zvault.ops.restore.datasets import Request, plan_document
+from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
+from zvault.ops.restore.datasets import plan_document
 from zvault.ops.restore.files import FilesRequest, files_document
-from zvault.ops.restore.find import Wanted, find_document
+from zvault.ops.restore.find import FileQuery, find_document
+from zvault.ops.restore.plan import RestoreRequest
 
 
-class ProofApi:
+class RestoreVerifyApi:
     """Routes requests to use cases; decides nothing itself."""
 
-    def __init__(self, proving: Proving) -> None:
-        self.proving = proving
+    def __init__(self, verify_scheduler: VerifyScheduler) -> None:
+        self.verify_scheduler = verify_scheduler
 
     def handlers(self) -> list[Handler]:
         """What it answers. All of it may bring a vault up, so all of it is for root."""
@@ -36,37 +37,41 @@ class ProofApi:
     async def post_verify(self, request: web.Request) -> StartedAnswer:
         """Start a verification; ``level`` is one of guids, sample, full, drill."""
         body = await json_object(request)
-        run = self.proving.verify(request.match_info["backup"], str(body.get("level", "sample")))
+        run = self.verify_scheduler.verify(request.match_info["backup"], str(body.get("level", "sample")))
         return {"run": run}
 
     async def post_find(self, request: web.Request) -> FoundDocument:
         """The versions of files that match a pattern."""
         body = await json_object(request)
-        wanted = Wanted(
+        wanted = FileQuery(
             str(body.get("backup", "")), str(body.get("pattern", "")), _text(body, "dataset"), _moment(body)
         )
-        return await find_document(self.proving.context, self.proving.vaults, wanted)
+        return await find_document(self.verify_scheduler.context, self.verify_scheduler.vaults, wanted)
 
     async def post_restore(self, request: web.Request) -> StartedAnswer:
         """Start a restore: of datasets, or of files where ``to`` is a folder."""
         body = await json_object(request)
         wanted = restore_request(body)
         if is_folder(wanted):
-            return {"run": self.proving.restore_files(files_request(body))}
-        return {"run": self.proving.runs.restore(wanted)}
+            return {"run": self.verify_scheduler.restore_files(files_request(body))}
+        return {"run": self.verify_scheduler.runs.restore(wanted)}
 
     async def post_restore_plan(self, request: web.Request) -> RestorePlanDocument | FilesPlanDocument:
         """What such a restore would do."""
         body = await json_object(request)
-        wanted, context, vaults = restore_request(body), self.proving.context, self.proving.vaults
+        wanted, context, vaults = (
+            restore_request(body),
+            self.verify_scheduler.context,
+            self.verify_scheduler.vaults,
+        )
         if is_folder(wanted):
             return await files_document(context, vaults, files_request(body))
         return await plan_document(context, vaults, wanted)
 
 
-def restore_request(body: Mapping[str, object]) -> Request:
+def restore_request(body: Mapping[str, object]) -> RestoreRequest:
     """A restore as the API is asked for it. Raises Refused."""
-    return Request(
+    return RestoreRequest(
         str(body.get("backup", "")),
         str(body.get("dataset", "")),
         _text(body, "snapshot"),
@@ -88,7 +93,7 @@ def files_request(body: Mapping[str, object]) -> FilesRequest:
     )
 
 
-def is_folder(wanted: Request) -> bool:
+def is_folder(wanted: RestoreRequest) -> bool:
     """Whether files are to be copied into a folder, and no dataset made."""
     return wanted.to.startswith("/")
 

@@ -10,14 +10,14 @@ from zvault.api.vaults import ScrubAnswer
 from zvault.core.errors import Refused
 from zvault.daemon.api.access import json_object
 from zvault.daemon.api.handler import Handler, handle
-from zvault.daemon.monitors.scrub_scheduler import Caretaker
+from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 
 
-class CareApi:
-    """Routes requests to the caretaker."""
+class ScrubHealApi:
+    """Routes requests to the scrub scheduler."""
 
-    def __init__(self, caretaker: Caretaker) -> None:
-        self.caretaker = caretaker
+    def __init__(self, scrub_scheduler: ScrubScheduler) -> None:
+        self.scrub_scheduler = scrub_scheduler
 
     def handlers(self) -> list[Handler]:
         """All of them."""
@@ -29,12 +29,12 @@ class CareApi:
         body = await json_object(request) if request.can_read_body else {}
         act = body.get("act", "start")
         if act == "start":
-            return {"run": self.caretaker.scrub(name)}
+            return {"run": self.scrub_scheduler.scrub(name)}
         if act not in {"pause", "stop"}:
             raise Refused(f"a scrub cannot {act!r}", "it can start, pause and stop", 'act = "start"')
-        found = await self.caretaker.hold(name, stop=act == "stop")
+        found = await self.scrub_scheduler.hold(name, stop=act == "stop")
         return {"scrub": found.document()}
 
     async def post_heal(self, request: web.Request) -> StartedAnswer:
         """Start to heal a vault."""
-        return {"run": self.caretaker.heal(request.match_info["vault"])}
+        return {"run": self.scrub_scheduler.heal(request.match_info["vault"])}

@@ -19,14 +19,14 @@ from zvault.api.status import StatusDocument
 from zvault.core.errors import NotFound, Refused
 from zvault.daemon.api.access import guard, json_object, may_act
 from zvault.daemon.api.handler import Handler, handle
-from zvault.daemon.api.restore_verify import ProofApi
-from zvault.daemon.api.scrub_heal import CareApi
+from zvault.daemon.api.restore_verify import RestoreVerifyApi
+from zvault.daemon.api.scrub_heal import ScrubHealApi
 from zvault.daemon.api.vaults import VaultsApi
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
-from zvault.daemon.monitors.scrub_scheduler import Caretaker
-from zvault.daemon.monitors.verify_scheduler import Proving
+from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.diagnosis.fit import fit_document
@@ -48,16 +48,16 @@ class Api:
         history: History,
         events: Events,
         vaults: Vaults,
-        caretaker: Caretaker,
-        proving: Proving,
+        scrub_scheduler: ScrubScheduler,
+        verify_scheduler: VerifyScheduler,
     ) -> None:
         self.status = status
         self.runs = runs
         self.history = history
         self.events = events
         self.vaults = vaults
-        self.caretaker = caretaker
-        self.proving = proving
+        self.scrub_scheduler = scrub_scheduler
+        self.verify_scheduler = verify_scheduler
         self._runner: web.AppRunner | None = None
 
     def application(self) -> web.Application:
@@ -70,8 +70,8 @@ class Api:
     def handlers(self) -> list[Handler]:
         """A handler for each route of zvault/api/routes.py."""
         return [
-            *CareApi(self.caretaker).handlers(),
-            *ProofApi(self.proving).handlers(),
+            *ScrubHealApi(self.scrub_scheduler).handlers(),
+            *RestoreVerifyApi(self.verify_scheduler).handlers(),
             *VaultsApi(self.status, self.runs, self.vaults).handlers(),
             handle(routes.STATUS, self.get_status),
             handle(routes.LIST, self.get_list),

@@ -51,7 +51,7 @@ class VaultsApi:
 
     async def get_vaults(self, _: web.Request) -> VaultsAnswer:
         """All vaults."""
-        return {"vaults": await self.status.lookout.documents()}
+        return {"vaults": await self.status.vault_monitor.documents()}
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
         """What bounds a vault now; it is watched for ``seconds``."""

@@ -63,9 +63,11 @@ class Metrics(Collector):
         yield from self._backups()
         yield from self._counters()
         yield from self._vaults()
-        yield from scrub_metrics(self.status.context, self.status.runs.tallies.heals)
+        yield from scrub_metrics(self.status.context, self.status.runs.counters.heals)
         yield from verify_metrics(
-            self.status.context.env.config.backup, self.status.runs.proofs, self.status.runs.tallies.differing
+            self.status.context.env.config.backup,
+            self.status.runs.proofs,
+            self.status.runs.counters.differing,
         )
         yield from blockstore_metrics(self.vaults)
         yield from stalls_metrics(self.status.stalls, self.status.context.env.config.vault)
@@ -122,50 +124,50 @@ class Metrics(Collector):
         )
 
     def _counters(self) -> Iterator[Metric]:
-        tallies = self.status.runs.tallies
+        counters = self.status.runs.counters
         names = list(self.status.context.env.config.backup)
         # increase() does not see a counter's first step where the series begins with it.
         zero = dict.fromkeys(((name, result) for name in names for result in RESULTS), 0)
         yield _counter(
-            "zvault_backup_runs", "Runs ended, by result.", ("backup", "result"), {**zero, **tallies.runs}
+            "zvault_backup_runs", "Runs ended, by result.", ("backup", "result"), {**zero, **counters.runs}
         )
         yield _counter(
             "zvault_backup_failures",
             "Runs that failed at least in part, by reason.",
             ("backup", "reason"),
-            tallies.failures,
+            counters.failures,
         )
         yield _counter(
             "zvault_backup_retries",
             "Times that a run waited and tried again what had failed.",
             ("backup",),
-            {(name,): tallies.retries[name] for name in names},
+            {(name,): counters.retries[name] for name in names},
         )
         yield _counter(
             "zvault_transfer_bytes",
             "Bytes streamed into the vault.",
             ("backup",),
-            {(n,): v for n, v in tallies.bytes.items()},
+            {(n,): v for n, v in counters.bytes.items()},
         )
         yield _counter(
             "zvault_transfer_seconds",
             "Seconds spent streaming.",
             ("backup",),
-            {(n,): v for n, v in tallies.seconds.items()},
+            {(n,): v for n, v in counters.seconds.items()},
         )
         yield _counter(
             "zvault_resume_aborted",
             "Interrupted receives given up instead of resumed, by reason.",
             ("backup", "reason"),
-            {**dict.fromkeys(((name, fault) for name in names for fault in FAULTS), 0), **tallies.aborted},
+            {**dict.fromkeys(((name, fault) for name in names for fault in FAULTS), 0), **counters.aborted},
         )
         yield _gauge(
             "zvault_prune_over_limit_datasets",
             "Datasets of which the last pruning pruned nothing because prune_limit held it back.",
             ("backup", "side"),
-            [(labels, count) for labels, count in tallies.over_limit.items() if labels[0] in names],
+            [(labels, count) for labels, count in counters.over_limit.items() if labels[0] in names],
         )
-        yield _counter("zvault_pruned_snapshots", "Snapshots pruned.", ("backup", "side"), tallies.pruned)
+        yield _counter("zvault_pruned_snapshots", "Snapshots pruned.", ("backup", "side"), counters.pruned)
 
     def _vaults(self) -> Iterator[Metric]:
         yield _gauge(
@@ -202,13 +204,13 @@ class Metrics(Collector):
             "zvault_inhibitor_held",
             "Whether a logind inhibitor is held for the vault.",
             ("vault",),
-            [((vault.name,), vault.awake.held) for vault in self.status.lookout.vaults.all()],
+            [((vault.name,), vault.awake.held) for vault in self.status.vault_monitor.vaults.all()],
         )
         yield _gauge(
             "zvault_inhibitor_since_timestamp_seconds",
             "When the vault's logind inhibitor was taken; missing while none is held.",
             ("vault",),
-            [((vault.name,), vault.awake.since) for vault in self.status.lookout.vaults.all()],
+            [((vault.name,), vault.awake.since) for vault in self.status.vault_monitor.vaults.all()],
         )
         yield from self._writes()
         context = self.status.context
@@ -238,7 +240,7 @@ class Metrics(Collector):
             "zvault_vault_drift",
             "Runs in which a vault's writes drifted from what its profile is for, by what was seen first.",
             ("vault", "reason"),
-            {**zero, **self.status.runs.tallies.drifts},
+            {**zero, **self.status.runs.counters.drifts},
         )
 
 

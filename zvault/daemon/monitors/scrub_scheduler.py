@@ -30,7 +30,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 
 
 @dataclass
-class Care:
+class VaultScrub:
     """What is under way for one vault: a look at it, and when a scrub may be tried next (monotonic seconds).
 
     ``healed_at`` is how many errors there were when it was last healed by itself: the same ones are not tried again.
@@ -46,14 +46,14 @@ class Care:
 
 
 @dataclass
-class Caretaker:
+class ScrubScheduler:
     """One for all vaults."""
 
     context: Context
     vaults: Vaults
     runs: Runs
     scheduler: Scheduler
-    _cares: dict[str, Care] = field(default_factory=dict)
+    _cares: dict[str, VaultScrub] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -62,11 +62,11 @@ class Caretaker:
     def care(self, documents: Sequence[VaultDocument]) -> None:
         """Look at the vaults that are up, and begin what is due. Never waits: each vault has a task of its own."""
         for document in documents:
-            care = self._cares.setdefault(document["name"], Care())
+            care = self._cares.setdefault(document["name"], VaultScrub())
             if care.look is None or care.look.done():
                 care.look = asyncio.create_task(self._care(document, care), name=f"care {document['name']}")
 
-    async def _care(self, document: VaultDocument, care: Care) -> None:
+    async def _care(self, document: VaultDocument, care: VaultScrub) -> None:
         name = document["name"]
         try:
             up = document["state"] == "up" and document["health"] in {"ONLINE", "DEGRADED"}
@@ -89,7 +89,7 @@ class Caretaker:
             for one in known.damages[:NAMED] if known is not None else ():
                 say(f"damaged: {one}")
 
-    async def _decide(self, vault: Vault, care: Care, *, up: bool) -> None:
+    async def _decide(self, vault: Vault, care: VaultScrub, *, up: bool) -> None:
         name = vault.name
         found, keeper = self.context.records.conditions.get(name), self.vaults[name]
         if found is None or self._work(name) is not None or self.runs.closed is not None or keeper.withheld:
@@ -114,13 +114,13 @@ class Caretaker:
             about(name)(f"a scrub is due: {why}")
             self.scrub(name, by_hand=False)
 
-    def _somebodys(self, found: Condition, care: Care) -> bool:
+    def _somebodys(self, found: Condition, care: VaultScrub) -> bool:
         """Whether a scrub that goes was begun by somebody else under this daemon's eyes: then he waits for its end."""
         scan = found.scan
         seen = scan.state == "scanning" and scan.started is not None and scan.started >= self._since
         return seen and scan.started != care.begun
 
-    def _to_heal(self, vault: Vault, found: Condition, care: Care) -> bool:
+    def _to_heal(self, vault: Vault, found: Condition, care: VaultScrub) -> bool:
         """Whether there is damage that is to be healed without being asked, and was not tried yet."""
         new = found.errors > care.healed_at and bool(found.damages)
         return new and vault.heal == "auto" and self._busy(vault.name) is None
@@ -186,7 +186,7 @@ class Caretaker:
 
         async def work(run: str, vault: str, outcome: Outcome) -> None:
             emit = self.runs.emitter(run, vault)
-            care = self._cares.setdefault(vault, Care())
+            care = self._cares.setdefault(vault, VaultScrub())
             try:
                 await Scrubbing(
                     self.context,

@@ -18,7 +18,7 @@ from zvault.daemon import journald
 from zvault.daemon.journald import log
 from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
-from zvault.ops.vaults.sleep import Rest, get_up, lie_down
+from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.logind import inhibit, longest_delay, sleeps
 
@@ -35,7 +35,7 @@ LONG = 86400.0
 """Seconds an inhibitor may be held before that is told: a day. A first backup can take longer, and is worth a look."""
 
 
-class Sleeper:
+class SleepMonitor:
     """Puts everything down when the host goes to sleep, and takes it up again. ``wake`` starts what was stopped."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Sleeper:
         self.wake = wake
         self.problem: ZvaultError | None = None
         self._stopped: set[str] = set()
-        self._rests: dict[str, Rest] = {}
+        self._rests: dict[str, PausedScrub] = {}
 
     def warnings(self) -> dict[str, str]:
         """What keeps the host awake for longer than anybody would expect, by vault."""
@@ -115,7 +115,7 @@ class Sleeper:
         }
         for vault in self.vaults.all():
             try:
-                rest = self._rests.pop(vault.name, Rest())
+                rest = self._rests.pop(vault.name, PausedScrub())
                 await get_up(vault, rest, journald.about(vault.name), needed=vault.name in needed)
             except ZvaultError as error:
                 vault.error = error

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from zvault.core.diagnosis.hung_tasks import LogReader
-from zvault.core.diagnosis.stalls import PATIENCE, Groups, Place, Sign, Stalls, owner
+from zvault.core.diagnosis.stalls import PATIENCE, Groups, Stalls, StallSign, VaultDevices, owner
 from zvault.core.errors import ZvaultError
 from zvault.daemon.journald import log
 from zvault.ops.context import Context
@@ -38,7 +38,7 @@ TIMEOUT = Path("/proc/sys/kernel/hung_task_timeout_secs")
 SYS_CLASS = Path("/sys/class/block")
 
 
-class StallWatch:
+class StallMonitor:
     """Fills ``stalls`` and the journal for as long as ``watch`` runs."""
 
     def __init__(self, context: Context, vaults: Vaults, stalls: Stalls) -> None:
@@ -47,7 +47,7 @@ class StallWatch:
         self.stalls = stalls
         self._store = LeaseStore(context.env.paths.run / "heard")
         self._heard = heard(self._store)
-        self._signs: asyncio.Queue[tuple[Sign, Heard]] = asyncio.Queue()
+        self._signs: asyncio.Queue[tuple[StallSign, SourcePositions]] = asyncio.Queue()
         self._reader = LogReader()
         self._events = events.EventReader()
         self._on_their_way = Groups()
@@ -75,7 +75,7 @@ class StallWatch:
         finally:
             listening.close()
 
-    def _hear_record(self, record: kernel_log.Record) -> None:
+    def _hear_record(self, record: kernel_log.KernelRecord) -> None:
         if record.kernel and self._heard.record is not None and record.number > self._heard.record:
             self._heard.record = record.number
             self._put(self._reader.feed(record.text))
@@ -129,7 +129,7 @@ class StallWatch:
 
     # Whose it is
 
-    def _put(self, signs: Iterable[Sign]) -> None:
+    def _put(self, signs: Iterable[StallSign]) -> None:
         for sign in signs:
             self._signs.put_nowait((sign, replace(self._heard)))
 
@@ -141,21 +141,22 @@ class StallWatch:
                 self._note(vault, sign)
             self._write(heard_so_far)
 
-    def _write(self, heard_so_far: Heard) -> None:
+    def _write(self, heard_so_far: SourcePositions) -> None:
         """Note how far the sources were heard, once all that came of it is told."""
         try:
             self._store.put("stalls", asdict(heard_so_far))
         except OSError as error:
             log.warning("cannot note how far the kernel's log was read: %s", error)
 
-    def _note(self, vault: str | None, sign: Sign) -> None:
+    def _note(self, vault: str | None, sign: StallSign) -> None:
         text = self.stalls.note(vault, sign, self.context.env.clock.time())
         if text is not None:
             log.error("%s", text, extra={"VAULT": vault, "STALL": sign.kind})
 
-    async def _owner(self, sign: Sign) -> str | None:
+    async def _owner(self, sign: StallSign) -> str | None:
         places = [
-            Place(vault.name, vault.config.pool, devices_of(vault.lease.paths())) for vault in self._here()
+            VaultDevices(vault.name, vault.config.pool, devices_of(vault.lease.paths()))
+            for vault in self._here()
         ]
         found = owner(sign, places)
         if found is not None or sign.pid is None:
@@ -183,7 +184,7 @@ class StallWatch:
 
 
 @dataclass
-class Heard:
+class SourcePositions:
     """How far the sources were heard: the log's newest record, and the newest event's number and time.
 
     ``newest`` is in nanoseconds since the epoch. None: nothing of that was heard in this boot.
@@ -194,12 +195,12 @@ class Heard:
     newest: int
 
 
-def heard(store: LeaseStore) -> Heard:
+def heard(store: LeaseStore) -> SourcePositions:
     """As far as a daemon of this boot has heard; without one, nothing that was before now is told."""
     kept = store.get("stalls")
     if kept is None or kept["stale"]:
-        return Heard(None, None, time.time_ns())
-    return Heard(kept["record"], kept["event"], kept["newest"])
+        return SourcePositions(None, None, time.time_ns())
+    return SourcePositions(kept["record"], kept["event"], kept["newest"])
 
 
 def patience() -> float:

@@ -37,7 +37,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 
 
 @dataclass
-class Sight:
+class VaultReading:
     """One vault as it was seen last (``at``, monotonic seconds), and a look that has not come back, and when it began.
 
     ``told`` is what was wrong with it when the journal was told.
@@ -62,11 +62,11 @@ class Repair:
 
 
 @dataclass
-class Lookout:
+class VaultMonitor:
     """Looks at all vaults again and again, and for whoever asks."""
 
     vaults: Vaults
-    _sights: dict[str, Sight] = field(default_factory=dict)
+    _sights: dict[str, VaultReading] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
 
     async def documents(self) -> list[VaultDocument]:
@@ -79,7 +79,7 @@ class Lookout:
     async def _document(self, vault: ManagedVault) -> VaultDocument:
         sight = self._sights.get(vault.name)
         if sight is None:
-            sight = self._sights[vault.name] = Sight(unknown_document(vault), time.monotonic())
+            sight = self._sights[vault.name] = VaultReading(unknown_document(vault), time.monotonic())
         if sight.late is not None and (sight.late.done() or sight.begun < vault.changed):
             sight.late.cancel()
             sight.late = None
@@ -103,12 +103,12 @@ class Lookout:
         )
         return {**known, "state": "gone", "error": silent.as_dict()}
 
-    def _patience(self, vault: ManagedVault, sight: Sight) -> float:
+    def _patience(self, vault: ManagedVault, sight: VaultReading) -> float:
         if not sight.seen:
             return STALE
         return PATIENCE if sight.at > vault.changed else CHANGED_PATIENCE
 
-    async def _look(self, vault: ManagedVault, sight: Sight) -> VaultDocument:
+    async def _look(self, vault: ManagedVault, sight: VaultReading) -> VaultDocument:
         sight.document = await vault_document(vault)
         sight.at, sight.seen = time.monotonic(), True
         return sight.document
@@ -123,7 +123,7 @@ class Lookout:
             self._look_after(vault)
         return documents
 
-    def _tell(self, document: VaultDocument, sight: Sight) -> None:
+    def _tell(self, document: VaultDocument, sight: VaultReading) -> None:
         now, before = trouble(document), sight.told
         fields = {"VAULT": document["name"]}
         if now and now != before:

@@ -26,7 +26,7 @@ REST = 3600.0
 TRIGGER = "verify"
 
 
-class Proving:
+class VerifyScheduler:
     """Starts verifications, by hand and by their intervals; and rescues of files."""
 
     def __init__(self, context: Context, vaults: Vaults, runs: Runs) -> None:

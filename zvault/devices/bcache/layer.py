@@ -21,7 +21,7 @@ from zvault.config.tables.device_parts import Cache
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices.bcache import superblock
 from zvault.devices.bcache import sysfs as files
-from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
+from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd.connection import held
 from zvault.system.process.runner import Runner
 from zvault.system.systemd_units import UnitState
@@ -55,18 +55,18 @@ class Bcache:
         """It is all in the kernel."""
         return None
 
-    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
+    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
         """By the kernel's files."""
         if not data:
-            return Found()
+            return FoundLayer()
         backing, cache = _backing(data), data.get("cache", "")
         if not files.folder(backing).exists():
             return files.stopped(backing, data.get("device"))
         name = files.device(backing)
         if name is None:
-            return Found("partial", f"{backing} waits for its cache {cache}", present=True)
+            return FoundLayer("partial", f"{backing} waits for its cache {cache}", present=True)
         size = int(files.read(files.SYS_BLOCK / name / "size") or 0) * SECTOR
-        found = Found("up", "", f"/dev/{name}", size, present=True)
+        found = FoundLayer("up", "", f"/dev/{name}", size, present=True)
         if files.read(files.folder(backing) / "io_disable") == "1":
             return replace(found, state="gone", detail=f"{name} stopped after too many errors")
         if files.read(files.folder(backing) / "state") in files.ATTACHED:
@@ -106,7 +106,7 @@ class Bcache:
         """What a crash can leave on its way ends within moments by itself."""
         return False
 
-    async def up(self, job: Job) -> str:
+    async def up(self, job: LayerJob) -> str:
         """Format what is new, register both devices, attach the one to the other, set the mode."""
         cache, backing = _cache(job.device), Path(job.below).name
         data: Data = {"below": job.below, "cache": cache.bcache, "flush": cache.flush}
@@ -128,7 +128,7 @@ class Bcache:
         job.say(f"/dev/{files.device(backing)} is {job.below} behind the cache {cache.bcache} ({cache.mode})")
         return f"/dev/{files.device(backing)}"
 
-    async def adjust(self, job: Job) -> None:
+    async def adjust(self, job: LayerJob) -> None:
         """Attach its cache again if it was lost, and set the mode."""
         cache, backing = _cache(job.device), _backing(job.had)
         data = {**job.had, "flush": cache.flush, "device": files.device(backing)}
@@ -156,7 +156,7 @@ class Bcache:
             with suppress(ToolFailed):  # it may be on its way down, and vanish
                 await files.write(self.runner, file, "0" if resting else "1")
 
-    async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
+    async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
         """Write the cache back, stop the device, and wait until the kernel has released what is below."""
         backing, cache = _backing(data), data.get("cache", "")
         cset = data.get("cset") or files.set_of(backing) or await self._set_on(cache)

@@ -9,7 +9,7 @@ from pathlib import Path
 from zvault.config.tables.device_parts import Cache
 from zvault.core.errors import DeviceGone, NotFound, Refused
 from zvault.devices.blank import blank
-from zvault.devices.layer import Job
+from zvault.devices.layer import LayerJob
 from zvault.system.process.runner import Runner
 
 SECTOR = 512
@@ -55,7 +55,7 @@ async def read(path: str, runner: Runner) -> Super | None:
     return parse(result.stdout)
 
 
-async def format_new(job: Job, cache: Cache, runner: Runner) -> None:
+async def format_new(job: LayerJob, cache: Cache, runner: Runner) -> None:
     """Make superblocks on what is blank, if the vault may be created.
 
     Raises Refused for what holds something else, NotFound for what is blank and should not be, DeviceGone when
@@ -88,7 +88,7 @@ def commands(backing: str | None, cache: str | None) -> list[list[str]]:
     return [*made, ["make-bcache", "-C", cache]] if cache else made
 
 
-async def _refuse_unless_blank(path: str, job: Job, runner: Runner) -> None:
+async def _refuse_unless_blank(path: str, job: LayerJob, runner: Runner) -> None:
     empty, holds = await blank(path, runner)
     if not empty:
         raise Refused(

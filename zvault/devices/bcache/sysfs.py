@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zvault.core.errors import DeviceGone, ToolFailed
-from zvault.devices.layer import Found
+from zvault.devices.layer import FoundLayer
 from zvault.system.process.runner import Runner
 
 SYS_BLOCK = Path("/sys/block")
@@ -47,12 +47,14 @@ def set_of(backing: str) -> str | None:
     return link.readlink().name if link.is_symlink() else None
 
 
-def stopped(backing: str, name: str | None) -> Found:
+def stopped(backing: str, name: str | None) -> FoundLayer:
     """What is left without the control files: they go when it is told to stop, the device once nobody has it open."""
     if name is None:
-        return Found()
+        return FoundLayer()
     there = (SYS_BLOCK / name / "slaves" / backing).exists()
-    return Found("gone", f"{name} is not there any more", f"/dev/{name}" if there else None, present=there)
+    return FoundLayer(
+        "gone", f"{name} is not there any more", f"/dev/{name}" if there else None, present=there
+    )
 
 
 def read(path: Path) -> str | None:

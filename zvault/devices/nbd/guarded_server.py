@@ -10,7 +10,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
-from zvault.devices.layer import Job, Slot
+from zvault.devices.layer import LayerJob, Slot
 from zvault.devices.nbd import blockstore_server, nbdkit
 from zvault.devices.s3_lease.guard import STOP_SECONDS, guard_command
 from zvault.devices.server_unit import Server
@@ -61,7 +61,7 @@ def command(
     return guard_command("guard", bound, server, report=report_file(slot), resume=resume, patience=patience)
 
 
-async def start(job: Job, spec: Guarded, units: Units) -> None:
+async def start(job: LayerJob, spec: Guarded, units: Units) -> None:
     """Start a device's server. Raises as nbdkit.start, and Busy with who has the lease, or Refused."""
     slot = job.slot
     argv = command(slot, job.device, spec, create=job.create, resume=job.resume)

@@ -11,7 +11,7 @@ from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy
 from zvault.core.units import format_size
-from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
+from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, s3backer, sockets
 from zvault.devices.nbd import connection as nbd
 from zvault.devices.nbd.target import Target, TcpTarget, UnixTarget, reach
@@ -73,7 +73,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelDevice:
     """What the kernel has under the recorded number, and whether that is ours and how many connections live."""
 
     status: nbd.Status
@@ -81,7 +81,7 @@ class Kernel:
     alive: int | None
 
     @classmethod
-    def of(cls, connection: Connection, slot: Slot) -> Kernel | None:
+    def of(cls, connection: Connection, slot: Slot) -> KernelDevice | None:
         """Look; None before a number was tried."""
         if connection.number is None:
             return None
@@ -113,13 +113,13 @@ class NbdSource:
             return None
         return replace(slot.server, kind=_kind(device)).unit
 
-    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
+    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
         """See judge."""
         told = blockstore_server.told(slot.server)
         if not data:
             return replace(_without_record(slot, unit), told=told)
         connection = Connection.of_data(data)
-        found = judge(connection, unit, Kernel.of(connection, slot))
+        found = judge(connection, unit, KernelDevice.of(connection, slot))
         lost = guarded_server.last_words(slot) if found.state == "gone" else None
         detail = found.detail if lost is None else f"{lost.what}: {lost.why}"
         return replace(found, detail=detail, told=told)
@@ -160,13 +160,13 @@ class NbdSource:
     async def settle(self, slot: Slot, data: Data) -> bool:
         """A crash may have left a client on its way to a device."""
         connection = Connection.of_data(data)
-        kernel = Kernel.of(connection, slot)
+        kernel = KernelDevice.of(connection, slot)
         if connection.number is None or (kernel is not None and kernel.ours):
             return False
         await nbd.stop_client(slot.client_file, nbd.device_path(connection.number))
         return True
 
-    async def up(self, job: Job) -> str:
+    async def up(self, job: LayerJob) -> str:
         """Start the server, connect to it; under the number it had when it was lost, if that can be had."""
         slot, device = job.slot, job.device
         spec = device.server
@@ -203,7 +203,7 @@ class NbdSource:
         job.say(f"{nbd.device_path(index)} is {format_size(status.size)} from {spec}")
         return nbd.device_path(index)
 
-    async def adjust(self, job: Job) -> None:
+    async def adjust(self, job: LayerJob) -> None:
         """A connection's settings are fixed."""
 
     async def cut_off(self, data: Data) -> None:
@@ -214,7 +214,7 @@ class NbdSource:
     async def rest(self, data: Data, *, resting: bool) -> None:
         """It does nothing of its own accord."""
 
-    async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
+    async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
         """Disconnect, then stop the server."""
         number = data.get("number")
         if number is not None and found.path is not None:
@@ -247,11 +247,11 @@ def _server(slot: Slot, data: Data) -> Server:
     return replace(slot.server, kind=data.get("kind", "device"))
 
 
-def judge(connection: Connection, unit: UnitState | None, kernel: Kernel | None) -> Found:
+def judge(connection: Connection, unit: UnitState | None, kernel: KernelDevice | None) -> FoundLayer:
     """What a recorded connection is, from its server's unit (None: it has none) and from what the kernel says."""
     if kernel is not None and kernel.ours and connection.number is not None:
         path = nbd.device_path(connection.number)
-        up = Found("up", "", path, kernel.status.size, present=True)
+        up = FoundLayer("up", "", path, kernel.status.size, present=True)
         if unit is not None and not unit.running:
             why = f"its server died: {unit.unit} is {unit.active} ({unit.result})"
             return replace(up, state="gone", detail=why)
@@ -262,11 +262,11 @@ def judge(connection: Connection, unit: UnitState | None, kernel: Kernel | None)
             return replace(up, state="partial", detail=some)
         return up
     if connection.pid is not None:
-        return Found("gone", _loss(connection, kernel), present=True)
-    return Found("partial", "it was being brought up when zvault stopped", present=True)
+        return FoundLayer("gone", _loss(connection, kernel), present=True)
+    return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)
 
 
-def _loss(connection: Connection, kernel: Kernel | None) -> str:
+def _loss(connection: Connection, kernel: KernelDevice | None) -> str:
     if connection.number is None or kernel is None:
         return "its server ended before it was connected"
     path = nbd.device_path(connection.number)
@@ -275,11 +275,11 @@ def _loss(connection: Connection, kernel: Kernel | None) -> str:
     return f"{path} is not connected any more"
 
 
-def _without_record(slot: Slot, unit: UnitState | None) -> Found:
+def _without_record(slot: Slot, unit: UnitState | None) -> FoundLayer:
     if unit is None or unit.active == "inactive":
-        return Found()
+        return FoundLayer()
     if not unit.running:
-        return Found(present=True)
+        return FoundLayer(present=True)
     busy = None
     if UnixTarget(str(slot.server.socket)).links():
         busy = Busy(
@@ -288,4 +288,4 @@ def _without_record(slot: Slot, unit: UnitState | None) -> Found:
             "find it in /sys/block/nbd*/pid, disconnect it with 'nbd-client -d', and stop the unit",
         )
     why = f"{unit.unit} runs, but zvault has no record of having started it"
-    return Found("partial", why, present=True, busy=busy)
+    return FoundLayer("partial", why, present=True, busy=busy)

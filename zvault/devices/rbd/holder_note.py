@@ -25,7 +25,7 @@ KEY = "org.zvault.writer"
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class HolderNote:
     """``client`` is the address in Ceph's words, ``boot`` the host's boot_id, ``since`` seconds since the epoch."""
 
     host: str
@@ -38,7 +38,7 @@ class Note:
         return f"{self.host}, since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(self.since))}"
 
 
-def write_command(image: RbdImage, image_id: str, note: Note, cluster: Cluster) -> list[str]:
+def write_command(image: RbdImage, image_id: str, note: HolderNote, cluster: Cluster) -> list[str]:
     """Argv that leaves a note."""
     space = ["--namespace", image.namespace] if image.namespace else []
     where = [f"rbd_header.{image_id}", f"metadata_{KEY}", json.dumps(asdict(note))]
@@ -47,15 +47,15 @@ def write_command(image: RbdImage, image_id: str, note: Note, cluster: Cluster) 
 
 async def write(image: RbdImage, image_id: str, client: str, cluster: Cluster, runner: ToolRunner) -> None:
     """Say that this host has it. Without the note it has it all the same: nothing is raised."""
-    note = Note(socket.gethostname(), client, current_boot_id(), time.time())
+    note = HolderNote(socket.gethostname(), client, current_boot_id(), time.time())
     await _quietly(write_command(image, image_id, note, cluster), runner)
 
 
-async def read(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> Note | None:
+async def read(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> HolderNote | None:
     """The last note; None where there is none, or it cannot be had."""
     text = await _quietly(command(cluster, "image-meta", "get", str(image), KEY), runner)
     try:
-        return Note(**json.loads(text)) if text else None
+        return HolderNote(**json.loads(text)) if text else None
     except (ValueError, TypeError):
         return None
 

@@ -36,7 +36,7 @@ def _shown(size: int | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ImageLayout:
     """How an image is laid out; sizes in bytes. None: not asked for, so Ceph's own default."""
 
     size: int | None = None
@@ -46,7 +46,7 @@ class Shape:
     stripe_count: int | None = None
     features: tuple[str, ...] | None = None
 
-    def differences(self, found: Shape) -> list[str]:
+    def differences(self, found: ImageLayout) -> list[str]:
         """What an image does not have of this, in words. Features it has beyond these do no harm."""
         told = [
             f"{name} is {'none' if has is None else has}, not {want}"
@@ -68,7 +68,7 @@ class Image:
     """An image that exists; ``id`` tells it from one of the same name in another cluster, or made anew."""
 
     id: str
-    shape: Shape
+    shape: ImageLayout
 
 
 # argv
@@ -79,7 +79,7 @@ def command(cluster: Cluster, *words: str) -> list[str]:
     return ["rbd", *words, *cluster.words(), f"--client-mount-timeout={MONITOR_TIMEOUT}"]
 
 
-def create_command(image: RbdImage, shape: Shape, cluster: Cluster) -> list[str]:
+def create_command(image: RbdImage, shape: ImageLayout, cluster: Cluster) -> list[str]:
     """Argv that makes an image. Raises ValueError without a size."""
     if shape.size is None:
         raise ValueError("an image needs a size")
@@ -120,7 +120,7 @@ def parse_info(text: str) -> Image:
     """``rbd info --format json``. An image without striping of its own has stripes of one object."""
     info = json.loads(text)
     size = int(info["object_size"])
-    shape = Shape(
+    shape = ImageLayout(
         size=int(info["size"]),
         data_pool=info.get("data_pool"),
         object_size=size,
@@ -134,7 +134,7 @@ def parse_info(text: str) -> Image:
 # Making
 
 
-async def create(image: RbdImage, shape: Shape, cluster: Cluster, runner: ToolRunner) -> bool:
+async def create(image: RbdImage, shape: ImageLayout, cluster: Cluster, runner: ToolRunner) -> bool:
     """Make an image; False if it is there already, as it should be. Raises Refused if it is there and otherwise."""
     existing = await find(image, cluster, runner)
     if existing is not None:

@@ -15,13 +15,13 @@ from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.core.units import format_size
-from zvault.devices.layer import Data, Found, Job, Say, Slot, Step
+from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import connection, nbdkit
 from zvault.devices.rbd import holder, holder_note
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster
-from zvault.devices.rbd.image import Shape
+from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.server_unit import script
 from zvault.system.process.runner import Result, Runner
 from zvault.system.systemd_units import Units, UnitState
@@ -34,7 +34,7 @@ POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ImageRecord:
     """What the lease keeps of an image that is mapped, or is about to be.
 
     ``mapped``: it was. ``number`` and ``pid`` are those of rbd-nbd's NBD device and process, ``client`` the address
@@ -55,7 +55,7 @@ class Record:
         return asdict(self)
 
     @classmethod
-    def of_data(cls, data: Data) -> Record:
+    def of_data(cls, data: Data) -> ImageRecord:
         """Read back. Keys that another version wrote are left out."""
         return cls(**{item.name: data[item.name] for item in fields(cls) if item.name in data})
 
@@ -81,17 +81,17 @@ class RbdSource:
         how = data["map"] if data else device.map if device is not None else "krbd"
         return _unit(slot) if how == "rbd-nbd" else None
 
-    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> Found:
+    def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
         """By sysfs alone. A krbd mapping whose cluster does not answer is seen no different from one that rests."""
         if data:
-            record = Record.of_data(data)
+            record = ImageRecord.of_data(data)
             return _krbd(record) if record.map == "krbd" else _served(record, unit)
         if unit is None or unit.active == "inactive":
-            return Found()
+            return FoundLayer()
         number = rbd_map.served_by(unit.main_pid) if unit.running else None
         path = None if number is None else connection.device_path(number)
         why = f"{unit.unit} runs, but zvault has no record of having started it"
-        return Found("down", why, path, present=True)
+        return FoundLayer("down", why, path, present=True)
 
     def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
         """The image."""
@@ -115,7 +115,7 @@ class RbdSource:
 
     async def settle(self, slot: Slot, data: Data) -> bool:
         """A crash may have left an ``rbd device map`` on its way, or an rbd-nbd that has not connected yet."""
-        record = Record.of_data(data)
+        record = ImageRecord.of_data(data)
         if record.map == "rbd-nbd":
             return not record.mapped and await self._awaited(_unit(slot), SETTLE_DEADLINE) is not None
         if connection.owner(slot.client_file) is None:
@@ -124,12 +124,12 @@ class RbdSource:
         connection.forget_owner(slot.client_file)
         return True
 
-    async def up(self, job: Job) -> str:
+    async def up(self, job: LayerJob) -> str:
         """Make the image where the vault is to be made, see that nobody else has it, and map it."""
         device, say = job.device, job.say
         image, cluster = device.image, cluster_of(device)
         found = await self._image(device, cluster, create=job.create, say=say)
-        record = Record(str(image), found.id, device.map, asdict(cluster))
+        record = ImageRecord(str(image), found.id, device.map, asdict(cluster))
         job.write(record.as_data())
         if job.resume:
             await holder_note.refuse_if_had_since(image, cluster, self.runner)
@@ -163,7 +163,7 @@ class RbdSource:
             )
         return found
 
-    async def _map(self, job: Job, record: Record, image: RbdImage, cluster: Cluster) -> str:
+    async def _map(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: Cluster) -> str:
         mapping = record.mapping()
         if mapping is not None:
             job.say(f"{mapping.path} is {image} already")
@@ -183,7 +183,7 @@ class RbdSource:
         await holder_note.write(image, record.image_id, mapping.client, cluster, self.runner)
         return mapping.path
 
-    async def _serve(self, job: Job, record: Record, image: RbdImage, cluster: Cluster) -> str:
+    async def _serve(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: Cluster) -> str:
         slot = job.slot
         if (mapping := rbd_map.mapped(image, record.image_id)) is not None:
             advice = f'rbd device unmap {mapping.path}, or set map = "krbd"'
@@ -233,7 +233,7 @@ class RbdSource:
             await asyncio.sleep(POLL)
         return None
 
-    async def adjust(self, job: Job) -> None:
+    async def adjust(self, job: LayerJob) -> None:
         """A mapping's settings are fixed."""
 
     async def cut_off(self, data: Data) -> None:
@@ -244,9 +244,9 @@ class RbdSource:
     async def rest(self, data: Data, *, resting: bool) -> None:
         """It does nothing of its own accord."""
 
-    async def down(self, slot: Slot, data: Data, found: Found, *, lost: bool, say: Say) -> None:
+    async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
         """Unmap it; with rbd-nbd disconnect it and see its unit end."""
-        if data and (record := Record.of_data(data)).map == "krbd":
+        if data and (record := ImageRecord.of_data(data)).map == "krbd":
             if (mapping := record.mapping()) is not None:
                 await rbd_map.unmap(mapping, Cluster(**record.cluster), self.runner)
         else:
@@ -276,10 +276,10 @@ def cluster_of(device: Device) -> Cluster:
     return Cluster() if ceph is None else Cluster(ceph.conf, ceph.user, ceph.keyring)
 
 
-def shape_of(device: Device) -> Shape:
+def shape_of(device: Device) -> ImageLayout:
     """How a device's image is to be laid out."""
     features = None if device.features is None else tuple(device.features)
-    return Shape(
+    return ImageLayout(
         size=device.size,
         data_pool=device.data_pool,
         object_size=device.object_size,
@@ -289,27 +289,27 @@ def shape_of(device: Device) -> Shape:
     )
 
 
-def _krbd(record: Record) -> Found:
+def _krbd(record: ImageRecord) -> FoundLayer:
     mapping = record.mapping()
     if mapping is not None:
-        return Found("up", "", mapping.path, mapping.size, present=True)
+        return FoundLayer("up", "", mapping.path, mapping.size, present=True)
     if record.mapped:
-        return Found("gone", f"{record.image} is not mapped any more", present=True)
-    return Found("partial", "it was being brought up when zvault stopped", present=True)
+        return FoundLayer("gone", f"{record.image} is not mapped any more", present=True)
+    return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)
 
 
-def _served(record: Record, unit: UnitState | None) -> Found:
+def _served(record: ImageRecord, unit: UnitState | None) -> FoundLayer:
     running = unit is not None and unit.running
     number, pid = record.number, record.pid
     if number is None and unit is not None and unit.running:  # zvault stopped before it wrote it down
         number, pid = rbd_map.served_by(unit.main_pid), unit.main_pid
     status = connection.status(number) if number is not None else None
     if number is not None and status is not None and status.pid is not None and status.pid == pid:
-        up = Found("up", "", connection.device_path(number), status.size, present=True)
+        up = FoundLayer("up", "", connection.device_path(number), status.size, present=True)
         if running:
             return up
         state = "is gone" if unit is None else f"is {unit.active} ({unit.result})"
         return replace(up, state="gone", detail=f"rbd-nbd died: its unit {state}")
     if record.mapped:
-        return Found("gone", f"{record.image} is not mapped any more", present=True)
-    return Found("partial", "it was being brought up when zvault stopped", present=True)
+        return FoundLayer("gone", f"{record.image} is not mapped any more", present=True)
+    return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices.s3_lease.lease import Lease, Lost, Place, Seen, Store, ours
+from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store, ours
 from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
 from zvault.system import sd_notify
 from zvault.system.process.runner import describe_exit, put_down, spawn
@@ -44,7 +44,7 @@ SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
 
 
-class Guard:
+class LeaseGuard:
     """Runs one server for as long as this host has the lease."""
 
     def __init__(
@@ -125,14 +125,14 @@ class Guard:
     def _renew_once(self) -> None:
         try:
             self.etag = self.store.put(self.mine, self.etag)
-        except Lost:
+        except LeaseLost:
             # It may be our own: of a put whose answer did not come.
             seen = self.store.read()
             if seen is None or not seen.lease.held or seen.lease.boot != self.mine.boot:
                 raise self._lost(seen) from None
             self.etag = self.store.put(self.mine, seen.etag)
 
-    def _lost(self, seen: Seen | None) -> Busy:
+    def _lost(self, seen: LeaseObject | None) -> Busy:
         return Busy(
             f"this host may not write to {self.store.place} any more",
             f"it was taken over: {seen.lease.owner()}" if seen is not None else "its lease was removed",
@@ -156,7 +156,7 @@ class Guard:
 
     async def _give_back(self) -> None:
         free = dataclasses.replace(self.mine, held=False)
-        with contextlib.suppress(ZvaultError, Lost, TimeoutError):
+        with contextlib.suppress(ZvaultError, LeaseLost, TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self.store.put, free, self.etag), GIVE_BACK_SECONDS)
 
 
@@ -190,22 +190,22 @@ def main() -> int:
     parser.add_argument("server", nargs="+")
     given = parser.parse_args()
     try:
-        store = Store(Place.of(given.server))
+        store = Store(BucketPlace.of(given.server))
         if given.verb == "show":
             return _show(store)
         mine, clock = ours(store.place, given.bound, time.time()), Clock()
         if given.verb == "take":
             return _print({"etag": take_over(store, mine, given.of, _say, clock)})
         etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
-        guard = Guard(store, mine, etag, clock, given.patience)
+        guard = LeaseGuard(store, mine, etag, clock, given.patience)
         return asyncio.run(_guarded(guard, given.server, given.report))
-    except (Lost, TimeoutError):
+    except (LeaseLost, TimeoutError):
         return _failed(Busy("the lease could not be taken", "another host is at it too", "try again"), given)
     except ZvaultError as error:
         return _failed(error, given)
 
 
-async def _guarded(guard: Guard, server: Sequence[str], report: Path | None) -> int:
+async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None) -> int:
     try:
         await guard.run(server)
     except ZvaultError as error:

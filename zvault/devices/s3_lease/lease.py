@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from zvault.core.errors import DeviceGone, Refused
-from zvault.object_store.interface import NEW, Denied, Missing, Overtaken, Unreachable
+from zvault.object_store.interface import NEW, Denied, ObjectMissing, PreconditionFailed, Unreachable
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 from zvault.system.credentials import keys_file
@@ -34,7 +34,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketPlace:
     """Where an object store keeps a device's blocks: as nbdkit's S3 plugin, or zvault's own, is told of it.
 
     Secrets are not in it.
@@ -46,7 +46,7 @@ class Place:
     params: tuple[str, ...]
 
     @classmethod
-    def of(cls, params: Sequence[str]) -> Place:
+    def of(cls, params: Sequence[str]) -> BucketPlace:
         """From the plugin's parameters. Raises Refused without a bucket or key."""
         words = _words(params)
         if not words.get("bucket") or not words.get("key"):
@@ -109,14 +109,14 @@ class Lease:
         return f"{self.host}{at} has held it since {since}"
 
 
-def ours(place: Place, bound: float, now: float) -> Lease:
+def ours(place: BucketPlace, bound: float, now: float) -> Lease:
     """The lease as this host would write it. Raises OSError."""
     machine = MACHINE_ID.read_text(encoding="ascii").strip()
     return Lease(socket.gethostname(), place.local_address(), machine, current_boot_id(), now, bound)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeaseObject:
     """The object as the store has it; ``age`` is how long ago it was put, in seconds, by the store's own clock."""
 
     lease: Lease
@@ -128,14 +128,14 @@ class Seen:
         return self.age > self.lease.bound
 
 
-class Lost(Exception):
+class LeaseLost(Exception):
     """The object is not what it was: somebody put another one in between, or removed it."""
 
 
 class Store:
     """One device's lease object. Every call waits for the store, at most some CONNECT_SECONDS and READ_SECONDS."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BucketPlace) -> None:
         """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
         self.place = place
         words = _words(place.params)
@@ -143,15 +143,15 @@ class Store:
         # Tried once: how often, the guard decides, which knows how long it may take.
         self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
 
-    def read(self) -> Seen | None:
+    def read(self) -> LeaseObject | None:
         """The lease; None where there is none. Raises DeviceGone, Refused."""
         try:
             with self._told():
                 data, etag, age = self._objects.read_aged(self.place.lease)
-        except Missing:
+        except ObjectMissing:
             return None
         try:
-            return Seen(Lease.of_bytes(data), etag, age)
+            return LeaseObject(Lease.of_bytes(data), etag, age)
         except (ValueError, TypeError) as error:
             why = f"it cannot be read: {error}"
             raise Refused(f"{self.place} is no lease", why, "see whose it is, and remove it") from error
@@ -166,7 +166,7 @@ class Store:
         self._put(key, lease, None)
         try:
             for condition, name in ((NEW, "If-None-Match: *"), ("0", "If-Match: 0")):
-                with contextlib.suppress(Lost):
+                with contextlib.suppress(LeaseLost):
                     self._put(key, lease, condition)
                     raise Refused(
                         f"the object store has no lock for {self.place}",
@@ -188,8 +188,8 @@ class Store:
         what = f"the lease {self.place} cannot be had"
         try:
             yield
-        except Overtaken as error:
-            raise Lost from error
+        except PreconditionFailed as error:
+            raise LeaseLost from error
         except Unreachable as error:
             raise DeviceGone(what, f"{error.what}: {error.why}", error.next) from error
         except Denied as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, DeviceGone, Refused, ZvaultError
 from zvault.core.units import format_duration
-from zvault.devices.s3_lease.lease import Lease, Lost, Seen, Store
+from zvault.devices.s3_lease.lease import Lease, LeaseLost, LeaseObject, Store
 
 POLL = 2.0
 """Seconds between two looks at a lease that is waited for."""
@@ -54,7 +54,7 @@ def take(store: Store, mine: Lease, *, resume: bool, say: Callable[[str], None],
     return _put(store, mine, seen)
 
 
-def _outlive(store: Store, seen: Seen, say: Callable[[str], None], clock: Clock) -> Seen:
+def _outlive(store: Store, seen: LeaseObject, say: Callable[[str], None], clock: Clock) -> LeaseObject:
     """Wait until a lease of this host's last boot is older than its bound."""
     if not seen.expired():
         wait = seen.lease.bound - seen.age + 1
@@ -68,7 +68,7 @@ def _outlive(store: Store, seen: Seen, say: Callable[[str], None], clock: Clock)
     return seen
 
 
-def _put(store: Store, mine: Lease, seen: Seen | None) -> str:
+def _put(store: Store, mine: Lease, seen: LeaseObject | None) -> str:
     """Put the lease in the place of what was seen; its ETag. Raises Busy with who was faster, DeviceGone.
 
     Of two who put at the same moment Ceph's RGW may answer one with 500 (seen with 18.2.7), and the answer to a put
@@ -76,7 +76,7 @@ def _put(store: Store, mine: Lease, seen: Seen | None) -> str:
     """
     try:
         return store.put(mine, seen.etag if seen is not None else None)
-    except (Lost, DeviceGone) as error:
+    except (LeaseLost, DeviceGone) as error:
         now = store.read()
         changed = now is not None and (seen is None or now.etag != seen.etag)
         if now is not None and changed and now.lease.held:
@@ -128,7 +128,7 @@ def _to_be_shut_out(theirs: Lease, mine: Lease) -> str:
     return f"{theirs.boot}+{theirs.shut_out}" if theirs.shut_out else theirs.boot
 
 
-def _still_mine(store: Store, mine: Lease) -> Seen:
+def _still_mine(store: Store, mine: Lease) -> LeaseObject:
     now = store.read()
     if now is None or now.lease.boot != mine.boot:
         if now is not None and now.lease.held:
@@ -143,11 +143,11 @@ def acknowledge(store: Store, mine: Lease) -> None:
         seen = store.read()
         if seen is not None and seen.lease.shut_out == mine.boot:
             store.put(replace(seen.lease, shut_out=""), seen.etag)
-    except (ZvaultError, Lost):
+    except (ZvaultError, LeaseLost):
         return  # they wait for the bound instead
 
 
-def held_elsewhere(store: Store, seen: Seen) -> Busy:
+def held_elsewhere(store: Store, seen: LeaseObject) -> Busy:
     """Another host has the lease."""
     renewed = f"and renewed its lease {format_duration(seen.age)} ago"
     if seen.expired():
@@ -159,7 +159,7 @@ def held_elsewhere(store: Store, seen: Seen) -> Busy:
     )
 
 
-def _gone_its_way(store: Store, seen: Seen) -> Refused:
+def _gone_its_way(store: Store, seen: LeaseObject) -> Refused:
     lease = seen.lease
     state = lease.owner() if lease.held else f"{lease.host} had it, and has given it back"
     return Refused(

@@ -18,8 +18,17 @@ from zvault.api.diagnosis import (
 )
 from zvault.config.schema import Vault
 from zvault.core.diagnosis.doctor import diagnose
-from zvault.core.diagnosis.doctor_text import Verdict
-from zvault.core.diagnosis.observations import Disk, Flow, Group, LastRun, Queue, Stage, Vitals, Way
+from zvault.core.diagnosis.doctor_text import Bottleneck
+from zvault.core.diagnosis.observations import (
+    Disk,
+    Group,
+    LastRun,
+    Observations,
+    Queue,
+    Stage,
+    StreamFlow,
+    TcpPath,
+)
 from zvault.core.errors import Refused
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.observe import examine
@@ -49,7 +58,7 @@ async def doctor_document(
     return told(vault.name, await examine(context, vaults, vault, seconds, last))
 
 
-def told(vault: str, seen: Vitals) -> DoctorDocument:
+def told(vault: str, seen: Observations) -> DoctorDocument:
     """The document of what was counted."""
     return {
         "vault": vault,
@@ -71,7 +80,7 @@ def told(vault: str, seen: Vitals) -> DoctorDocument:
     }
 
 
-def _verdict(verdict: Verdict) -> DiagnosisDocument:
+def _verdict(verdict: Bottleneck) -> DiagnosisDocument:
     knob = verdict.knob
     return {
         "bound": verdict.bound,
@@ -83,7 +92,7 @@ def _verdict(verdict: Verdict) -> DiagnosisDocument:
     }
 
 
-def _flow(flow: Flow) -> FlowDocument:
+def _flow(flow: StreamFlow) -> FlowDocument:
     return {
         "backup": flow.backup,
         "dataset": flow.dataset,
@@ -105,7 +114,7 @@ def _stage(stage: Stage) -> StageDocument:
     }
 
 
-def _way(way: Way) -> WayDocument:
+def _way(way: TcpPath) -> WayDocument:
     return {
         "unsent": way.unsent,
         "flying": way.flying,

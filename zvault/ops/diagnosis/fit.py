@@ -12,11 +12,20 @@ from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.load import load_profile
 from zvault.config.profile import Profile
 from zvault.config.schema import Backup, Device, Vault
-from zvault.core.diagnosis.txg_overhead import FIRST, LATER, Asked, advise_on_groups, group
+from zvault.core.diagnosis.txg_overhead import FIRST, LATER, RequestTotals, advise_on_groups, group
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.name_rules import excluded
-from zvault.core.tuning.alignment import Advice, Fit, Layout, Prices, Sent, Store, advise, fit
+from zvault.core.tuning.alignment import (
+    Advice,
+    DatasetFit,
+    Layout,
+    Prices,
+    SentDataset,
+    StorageGeometry,
+    advise,
+    fit,
+)
 from zvault.core.tuning.tuning import AGGREGATION
 from zvault.core.units import parse_size
 from zvault.devices import queue
@@ -50,10 +59,10 @@ REQUEST = 1280 << 10
 
 
 @dataclass
-class Below:
+class VaultStorage:
     """What was learned of a vault's storage: its stores by role, what they do besides, and what is not known."""
 
-    stores: dict[str, Store] = field(default_factory=dict)
+    stores: dict[str, StorageGeometry] = field(default_factory=dict)
     compression: bool = False
     encryption: bool = False
     on_zfs: list[str] = field(default_factory=list)
@@ -74,7 +83,9 @@ async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitD
     return told(backup.name, backup.vault, below, layout, sent)
 
 
-def told(backup: str, vault: str, below: Below, layout: Layout, sent: Sequence[Sent]) -> FitDocument:
+def told(
+    backup: str, vault: str, below: VaultStorage, layout: Layout, sent: Sequence[SentDataset]
+) -> FitDocument:
     """The document of what was found out."""
     advice = [*advise(sent, layout), *advise_on_groups(layout), *map(_stacked, below.on_zfs)]
     return {
@@ -101,7 +112,7 @@ def told(backup: str, vault: str, below: Below, layout: Layout, sent: Sequence[S
     }
 
 
-def _asked(asked: Asked) -> AskedDocument:
+def _asked(asked: RequestTotals) -> AskedDocument:
     return {"puts": asked.puts, "gets": asked.gets, "moved": asked.moved, "cost": asked.cost}
 
 
@@ -109,7 +120,7 @@ def _asked_by_run(layout: Layout, groups: int) -> AskedByRun:
     return {"groups": groups, **_asked(group(layout).times(groups))}
 
 
-def _dataset(sent: Sent, found: Fit) -> FitDataset:
+def _dataset(sent: SentDataset, found: DatasetFit) -> FitDataset:
     return {
         "dataset": found.dataset,
         "record": sent.record,
@@ -130,9 +141,9 @@ def _advice(one: Advice) -> AdviceDocument:
     return {"about": list(one.about), "what": one.what, "why": one.why}
 
 
-def _sent(backup: Backup, one: Blocks) -> Sent:
+def _sent(backup: Backup, one: Blocks) -> SentDataset:
     flags = Flags.of(backup.send, Dataset(one.name, 0, "filesystem", encrypted=one.encrypted))
-    return Sent(
+    return SentDataset(
         one.name,
         one.record,
         one.volume,
@@ -144,7 +155,7 @@ def _sent(backup: Backup, one: Blocks) -> Sent:
     )
 
 
-async def _layout(context: Context, vault: Vault, below: Below) -> Layout:
+async def _layout(context: Context, vault: Vault, below: VaultStorage) -> Layout:
     profile = profile_of(context, vault)
     ashift = int(profile.pool.get("ashift", str(ASHIFT)))
     small = vault.special_small_blocks or parse_size(profile.dataset.get("special_small_blocks", "0"))
@@ -157,7 +168,7 @@ async def _layout(context: Context, vault: Vault, below: Below) -> Layout:
     return Layout(
         1 << ashift,
         in_force.get(AGGREGATION[False], MERGED),
-        below.stores.get("data") or Store(vault.pool, REQUEST),
+        below.stores.get("data") or StorageGeometry(vault.pool, REQUEST),
         below.stores.get("special"),
         small,
         compression=below.compression,
@@ -175,8 +186,8 @@ async def _in_force(context: Context, vault: Vault, profile: Profile) -> dict[st
     return {name: int(value) for name, value in (found | wanted).items() if value.isdecimal()}
 
 
-async def _below(env: Environment, vault: Vault, states: list[DeviceState]) -> Below:
-    found = Below()
+async def _below(env: Environment, vault: Vault, states: list[DeviceState]) -> VaultStorage:
+    found = VaultStorage()
     profile = load_profile(env.paths, vault.profile)
     paths = {state.spec: state.path for state in states if state.path is not None}
     for device in vault.device:
@@ -194,8 +205,8 @@ def _largest(profile: Profile, path: str | None) -> int:
     return int(now) << 10 if now is not None else wanted << 10 if wanted is not None else REQUEST
 
 
-async def _store(runner: Runner, device: Device, largest: int, found: Below) -> Store:
-    store = Store(device.spec, largest, prices=_prices(device))
+async def _store(runner: Runner, device: Device, largest: int, found: VaultStorage) -> StorageGeometry:
+    store = StorageGeometry(device.spec, largest, prices=_prices(device))
     if device.rbd is not None:
         return await _rbd(runner, device, store, found)
     if isinstance(device.nbd, NbdkitServer):
@@ -221,7 +232,9 @@ def _parameters(server: NbdkitServer) -> dict[str, str]:
     return dict(param.split("=", 1) for param in server.params if "=" in param)
 
 
-async def _rbd(runner: Runner, device: Device, store: Store, found: Below) -> Store:
+async def _rbd(
+    runner: Runner, device: Device, store: StorageGeometry, found: VaultStorage
+) -> StorageGeometry:
     """An image rewrites whole stripes where its data is erasure-coded; replicas take any sector by itself."""
     try:
         facts = await pool_facts(cluster_of(device), device.data_pool or device.image.pool, runner)

@@ -17,13 +17,23 @@ from typing import Any, TypeVar
 from zvault.config.schema import Vault
 from zvault.core.address import Address
 from zvault.core.diagnosis import observations
-from zvault.core.diagnosis.observations import Disk, Flow, Group, Kind, LastRun, Queue, Stage, Vitals, Way
+from zvault.core.diagnosis.observations import (
+    Disk,
+    Group,
+    Kind,
+    LastRun,
+    Observations,
+    Queue,
+    Stage,
+    StreamFlow,
+    TcpPath,
+)
 from zvault.core.errors import ToolFailed, ZvaultError
 from zvault.devices import queue
 from zvault.ops.context import Context
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.records import Records
-from zvault.ops.stream.stream import UnderWay
+from zvault.ops.stream.stream import ActiveStream
 from zvault.ops.tuning import measurements
 from zvault.ops.vaults.vault import Vaults
 from zvault.system import ssh, tcp_info
@@ -74,7 +84,7 @@ class _Counted:
 
 async def examine(
     context: Context, vaults: Vaults, vault: Vault, seconds: float, last: LastRun | None = None
-) -> Vitals:
+) -> Observations:
     """Watch a vault for some seconds."""
     profile = measurements.profile_of(context, vault)
     flows = [one for one in context.activity.streams.values() if one.vault == vault.name]
@@ -91,7 +101,7 @@ async def examine(
     disks = {one: observations.disk(looks, one) for one in [*place.devices, *sources]}
     host = await _soon(module_parameters.look(context.env.runner))
     values = {key: one.value for key, one in host.parameters.items()} if host is not None else {}
-    return Vitals(
+    return Observations(
         vault.name,
         vault.pool,
         vault.profile,
@@ -149,7 +159,7 @@ async def _place(zpool: Zpool, vaults: Vaults, vault: Vault) -> _Place:
     return place
 
 
-async def _source_devices(context: Context, flows: Sequence[UnderWay]) -> list[str]:
+async def _source_devices(context: Context, flows: Sequence[ActiveStream]) -> list[str]:
     """The devices of the pools of this host that streams come from."""
     here = [flow for flow in flows if context.env.backup(flow.backup).source.host is None]
     pools = sorted({flow.dataset.pool for flow in here})
@@ -231,7 +241,7 @@ async def _totals(runner: Runner, pool: str) -> tuple[str, str, dict[str, int]]:
     return requests, groups, statistics.parse_writers(writers)
 
 
-async def _ways(context: Context, flows: Sequence[UnderWay], seconds: float) -> dict[int, Way]:
+async def _ways(context: Context, flows: Sequence[ActiveStream], seconds: float) -> dict[int, TcpPath]:
     """How each ssh of a stream gets to the other host, by process id, as far as ss(8) there and here can tell."""
     ends = [
         (pid, there if number == 0 else None)
@@ -243,7 +253,7 @@ async def _ways(context: Context, flows: Sequence[UnderWay], seconds: float) -> 
     return {pid: way for (pid, _), way in zip(ends, found, strict=True) if way is not None}
 
 
-async def _way(context: Context, pid: int, source: Address | None, seconds: float) -> Way | None:
+async def _way(context: Context, pid: int, source: Address | None, seconds: float) -> TcpPath | None:
     """Look at it several times, on the host that sends: ``source``, or this one."""
     looks: list[list[tcp_info.Connection]] = []
     over = time.monotonic() + seconds
@@ -270,11 +280,11 @@ async def _here(runner: Runner, pid: int) -> list[tcp_info.Connection]:
 
 
 def _flow(
-    context: Context, one: UnderWay, looks: observations.Looks, hz: int, ways: Mapping[int, Way]
-) -> Flow:
+    context: Context, one: ActiveStream, looks: observations.Looks, hz: int, ways: Mapping[int, TcpPath]
+) -> StreamFlow:
     backup = context.env.backup(one.backup)
     now = context.env.clock.now().astimezone(context.env.zone)
-    return Flow(
+    return StreamFlow(
         one.backup,
         one.dataset,
         tuple(_stage(argv, pid, looks, hz, ways) for argv, pid in one.progress.programs),
@@ -285,7 +295,7 @@ def _flow(
 
 
 def _stage(
-    argv: Sequence[str], pid: int, looks: observations.Looks, hz: int, ways: Mapping[int, Way]
+    argv: Sequence[str], pid: int, looks: observations.Looks, hz: int, ways: Mapping[int, TcpPath]
 ) -> Stage:
     there = ssh.address_of(argv)
     return Stage(

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from itertools import chain, repeat
 
 from zvault.api.emit import Emit
-from zvault.core.diagnosis.write_drift import DriftWatch, Expected, Sample
+from zvault.core.diagnosis.write_drift import DriftWatch, ExpectedWrites, Sample
 from zvault.core.errors import ZvaultError
 from zvault.core.policy.backoff import delays
 from zvault.core.tuning.tuning import AGGREGATION
@@ -74,7 +74,7 @@ async def _watch(context: Context, vault: OpenVault, emit: Emit) -> None:
                 emit("warning", text=text, vault=vault.name, drift=cause)
 
 
-async def _expected(context: Context, vault: OpenVault) -> Expected:
+async def _expected(context: Context, vault: OpenVault) -> ExpectedWrites:
     """What the profile has in mind for the devices that are there."""
     module = profile_of(context, context.env.vault(vault.name), vault.guid).module
     paths = [one.path for one in await vault.managed.devices() if one.path is not None]
@@ -84,7 +84,7 @@ async def _expected(context: Context, vault: OpenVault) -> Expected:
     found = [queue.read(path.removeprefix("/dev/"), "max_sectors_kb") for path in paths]
     largest = [int(kib) << 10 for kib in found if kib is not None]
     timeout = module.get("zfs_txg_timeout", "")
-    return Expected(
+    return ExpectedWrites(
         None if merged is None else min([merged, *largest]),
         float(timeout) if timeout.isdecimal() else TXG_TIMEOUT,
     )

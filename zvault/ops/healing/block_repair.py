@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from zvault.core.errors import Busy, ToolFailed
-from zvault.core.integrity.damage import Wound, oldest
+from zvault.core.integrity.damage import HealTarget, oldest
 from zvault.core.model import Tree
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import ManagedVault, OpenVault
 from zvault.zfs.pool import label
 from zvault.zfs.repair import block_writer
-from zvault.zfs.repair.block_writer import Folder, Piece, Result, Task
+from zvault.zfs.repair.block_writer import Folder, PoolBlock, Result, Task
 from zvault.zfs.repair.error_log import ErrorLog
 
 PUT_DEADLINE = 3600.0
@@ -50,12 +50,12 @@ class BlockRepair:
     vault: ManagedVault
     say: Callable[[str], None]
     folder: Folder
-    why: dict[Wound, str] = field(default_factory=dict)
-    sound: set[Wound] = field(default_factory=set)
-    _places: dict[Wound, str] = field(default_factory=dict)
-    _pieces: dict[Wound, Piece] = field(default_factory=dict)
+    why: dict[HealTarget, str] = field(default_factory=dict)
+    sound: set[HealTarget] = field(default_factory=set)
+    _places: dict[HealTarget, str] = field(default_factory=dict)
+    _pieces: dict[HealTarget, PoolBlock] = field(default_factory=dict)
 
-    async def find(self, vault: OpenVault, tree: Tree, wounds: Iterable[Wound]) -> None:
+    async def find(self, vault: OpenVault, tree: Tree, wounds: Iterable[HealTarget]) -> None:
         """Find where the blocks lie, and which of them are sound there."""
         devices = await self.context.clients.zpool.devices(vault.pool)
         log = ErrorLog(self.context.env.runner, vault.pool, devices)
@@ -82,7 +82,7 @@ class BlockRepair:
         if self.sound:
             self.say(f"{len(self.sound)} of {len(self._pieces)} blocks are sound on the device")
 
-    def missing(self) -> list[Wound]:
+    def missing(self) -> list[HealTarget]:
         """Those that are damaged, have a place, and no bytes yet."""
         return [
             wound
@@ -163,9 +163,9 @@ def scratch(path: Path) -> Iterator[Folder]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-async def _look(log: ErrorLog, places: Mapping[Wound, str]) -> dict[Wound, Piece]:
+async def _look(log: ErrorLog, places: Mapping[HealTarget, str]) -> dict[HealTarget, PoolBlock]:
     """Where the pool has each damaged block; those that it does not have are missing."""
-    objects: dict[tuple[str, int], list[Wound]] = defaultdict(list)
+    objects: dict[tuple[str, int], list[HealTarget]] = defaultdict(list)
     for wound, place in places.items():
         if wound.logged is not None:
             objects[place, wound.logged.number].append(wound)
@@ -178,5 +178,5 @@ async def _look(log: ErrorLog, places: Mapping[Wound, str]) -> dict[Wound, Piece
             pointer = pointers.get(logged.block) if logged is not None else None
             if logged is None or pointer is None or logged.birth not in (0, pointer.birth):
                 continue
-            found[wound] = Piece(number, logged.block * pointer.logical, pointer)
+            found[wound] = PoolBlock(number, logged.block * pointer.logical, pointer)
     return found

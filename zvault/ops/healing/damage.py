@@ -9,10 +9,10 @@ from zvault.config.schema import Vault
 from zvault.core.errors import Damaged
 from zvault.core.integrity.damage import (
     Damage,
-    Logged,
+    HealTarget,
+    LoggedBlock,
     Object,
     Search,
-    Wound,
     damages_of,
     files,
     located,
@@ -32,7 +32,7 @@ NAMED = 20
 """Damages told by name in a run's warnings; the vault's status has them all."""
 
 
-async def name_damage(context: Context, vault: Vault) -> list[Wound]:
+async def name_damage(context: Context, vault: Vault) -> list[HealTarget]:
     """What is damaged in a vault that is up, as exactly as that can be told; noted by name as its condition."""
     pool, zfs, zpool = vault.pool, context.clients.vault_zfs(vault), context.clients.zpool_of(vault)
     await zpool.sync(pool)  # the log is on disk at the end of a transaction group
@@ -51,7 +51,7 @@ async def name_damage(context: Context, vault: Vault) -> list[Wound]:
 
 
 def note_damage(
-    conditions: Conditions, vault: Vault, damages: Sequence[Damage], found: Sequence[Wound] = ()
+    conditions: Conditions, vault: Vault, damages: Sequence[Damage], found: Sequence[HealTarget] = ()
 ) -> None:
     """Note what is damaged in a vault that was just looked at, by name and by block."""
     if (known := conditions.get(vault.name)) is not None:
@@ -66,12 +66,12 @@ async def error_log(clients: Clients, vault: Vault) -> ErrorLog | None:
 
 
 async def _located(
-    log: ErrorLog, zfs: Zfs, pool: str, logged: Sequence[Logged], names: list[Damage]
-) -> list[Wound]:
+    log: ErrorLog, zfs: Zfs, pool: str, logged: Sequence[LoggedBlock], names: list[Damage]
+) -> list[HealTarget]:
     """What is damaged, block by block."""
     datasets = (await zfs.tree(pool)).datasets
     paths: dict[tuple[str, int], str] = {}
-    newest: dict[Logged, Snapshot] = {}
+    newest: dict[LoggedBlock, Snapshot] = {}
     for one in dict.fromkeys(entry.dataset for entry in logged):
         mine = [entry for entry in logged if entry.dataset == one]
         seen = await _first_seen(log, datasets.get(one), one, mine)
@@ -82,7 +82,7 @@ async def _located(
 
 
 async def _first_seen(
-    log: ErrorLog, dataset: Dataset | None, name: str, logged: Sequence[Logged]
+    log: ErrorLog, dataset: Dataset | None, name: str, logged: Sequence[LoggedBlock]
 ) -> dict[int, Object]:
     """The objects of a dataset as the first snapshot has them that has their damage."""
     asked: dict[str, set[int]] = {}
@@ -97,8 +97,8 @@ async def _first_seen(
 
 
 async def _newest(
-    log: ErrorLog, dataset: Dataset, logged: Sequence[Logged], seen: dict[int, Object]
-) -> dict[Logged, Snapshot]:
+    log: ErrorLog, dataset: Dataset, logged: Sequence[LoggedBlock], seen: dict[int, Object]
+) -> dict[LoggedBlock, Snapshot]:
     """The last snapshot that has each block."""
     search = Search(dataset, logged)
     search.births(seen)

@@ -13,14 +13,14 @@ from zvault.api.emit import Emit
 from zvault.api.events import HealResult
 from zvault.config.schema import Vault
 from zvault.core.errors import Damaged, Refused, ZvaultError
-from zvault.core.integrity.damage import Wound, damages_of, files
-from zvault.core.integrity.healing import Copies, Cure, Unhealed, next_cures, unhealed
+from zvault.core.integrity.damage import HealTarget, damages_of, files
+from zvault.core.integrity.healing import Copies, HealingStream, Unhealed, next_cures, unhealed
 from zvault.core.model import Tree
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
 from zvault.ops.healing.block_repair import BlockRepair, scratch
 from zvault.ops.healing.damage import name_damage, note_damage, tell_damage
-from zvault.ops.healing.intact_copies import Holders, Place
+from zvault.ops.healing.intact_copies import Holders, IntactCopy
 from zvault.ops.healing.scrub import LOOK_EVERY, Obstacle
 from zvault.ops.outcome import Outcome
 from zvault.ops.state.pool_health import damage_document
@@ -108,7 +108,7 @@ class Healing:
                 "docs/how-to/heal.md tells what can be done by hand",
             )
 
-    async def _gather(self, repair: BlockRepair) -> tuple[list[Wound], Tree, Copies]:
+    async def _gather(self, repair: BlockRepair) -> tuple[list[HealTarget], Tree, Copies]:
         """What is damaged, who has it; and whatever of it they send is in the folder then."""
         async with AsyncExitStack() as held:
             vault = await held.enter_async_context(
@@ -132,7 +132,7 @@ class Healing:
             if not repair.missing():
                 return wounds, tree, {}
             copies = await self._holders.find(vault, tree, wounds, held)
-            tried: list[Cure] = []
+            tried: list[HealingStream] = []
             while cures := next_cures(repair.missing(), tree.datasets, copies, tried):
                 tried.append(cures[0])
                 await self._until_free()
@@ -147,7 +147,7 @@ class Healing:
             told = True
             await asyncio.sleep(LOOK_EVERY)
 
-    async def _bring(self, vault: OpenVault, cure: Cure, repair: BlockRepair) -> None:
+    async def _bring(self, vault: OpenVault, cure: HealingStream, repair: BlockRepair) -> None:
         """Have one stream searched for what is damaged. What it fails with is kept: others may do."""
         dataset, before = cure.target.dataset, len(repair.missing())
         place = self._holders.places[cure.copy]
@@ -179,13 +179,13 @@ class Healing:
         self.outcome.sent += 1
         self._say(f"found {before - len(repair.missing())} of {before} blocks in it")
 
-    async def _size(self, place: Place, cure: Cure) -> int | None:
+    async def _size(self, place: IntactCopy, cure: HealingStream) -> int | None:
         try:
             return await place.zfs.lzc.send_space(cure.snapshot, cure.base, place.flags.lzc())
         except ZvaultError:
             return None
 
-    async def _note(self, left: list[Wound]) -> None:
+    async def _note(self, left: list[HealTarget]) -> None:
         """Have ZFS look again at what it has on its log, where all of that is well: an error scrub (zpool-scrub(8), -e)
         strikes out also what is still damaged, in old snapshots, and so there is none as long as anything is.
         """
@@ -196,7 +196,7 @@ class Healing:
             await look_at(self.context, self.name)
         note_damage(self.context.records.conditions, self._config, damages_of(left, ()), left)
 
-    def _progress(self, cure: Cure, progress: Progress, size: int | None) -> None:
+    def _progress(self, cure: HealingStream, progress: Progress, size: int | None) -> None:
         self.emit(
             "progress",
             dataset=cure.target.dataset,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.damage import Wound
+from zvault.core.integrity.damage import HealTarget
 from zvault.core.integrity.healing import Copy, next_cures
 from zvault.core.model import Dataset, Tree
 from zvault.ops.context import Context
@@ -20,7 +20,7 @@ from zvault.zfs.stream import Flags
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class IntactCopy:
     """Where a copy of a dataset is: the client to send from there, and the flags its streams need."""
 
     zfs: Zfs
@@ -36,10 +36,10 @@ class Holders:
     name: str
     say: Callable[[str], None]
     warn: Callable[[str], None]
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, IntactCopy] = field(default_factory=dict)
 
     async def find(
-        self, vault: OpenVault, tree: Tree, wounds: list[Wound], held: AsyncExitStack
+        self, vault: OpenVault, tree: Tree, wounds: list[HealTarget], held: AsyncExitStack
     ) -> dict[str, list[Copy]]:
         """Who has snapshots of the damaged datasets: their sources first, then other vaults."""
         hurt = {
@@ -112,7 +112,7 @@ class Holders:
                 )
 
     def _copy(self, key: str, place: str, dataset: Dataset, zfs: Zfs, flags: Flags) -> Copy:
-        self.places[key] = Place(zfs, flags)
+        self.places[key] = IntactCopy(zfs, flags)
         return Copy(
             key,
             place,

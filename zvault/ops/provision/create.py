@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zvault.core.errors import ZvaultError
-from zvault.ops.provision.measure import Found, measure_new, settle_on
+from zvault.ops.provision.measure import DeviceMeasurement, measure_new, settle_on
 from zvault.ops.tuning.measurements import AUTO
 from zvault.ops.vaults.assembly import Assembly, Say
 from zvault.ops.vaults.new_pool import creation_document
@@ -16,18 +16,18 @@ async def create(vault: ManagedVault, say: Say) -> None:
     Raises Busy while any of it is up, Refused for what holds anything.
     """
 
-    async def measured(assembly: Assembly) -> Found | None:
+    async def measured(assembly: Assembly) -> DeviceMeasurement | None:
         creation_document(assembly.name, assembly.config, assembly.profile(), assembly.stack())
         return await measure_new(assembly, say) if assembly.config.profile == AUTO else None
 
-    async def settled(found: Found | None) -> None:
+    async def settled(found: DeviceMeasurement | None) -> None:
         if found is not None:
             await _settle_on(vault, found, say)
 
     await vault.create(say, measured, settled)
 
 
-async def _settle_on(vault: ManagedVault, found: Found, say: Say) -> None:
+async def _settle_on(vault: ManagedVault, found: DeviceMeasurement, say: Say) -> None:
     """Keep what follows from a measurement; a vault without is slow, and still a vault."""
     try:
         await settle_on(vault.context, vault.config, found, say)

@@ -13,7 +13,16 @@ from zvault.config.load import all_profiles
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, DeadlineExceeded, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
 from zvault.core.tuning.candidates import advice, candidates, winner
-from zvault.core.tuning.measurement import LARGEST, Point, Points, Way, by_place, doubtful, knee, next_place
+from zvault.core.tuning.measurement import (
+    LARGEST,
+    MeasuredPoint,
+    Points,
+    Way,
+    by_place,
+    doubtful,
+    knee,
+    next_place,
+)
 from zvault.core.units import format_rate, format_size
 from zvault.devices import fio, queue
 from zvault.devices.stack import Say, Stack
@@ -31,7 +40,7 @@ from zvault.zfs.pool.pool import PoolState
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DeviceMeasurement:
     """A device's points, how they were measured, and the most bytes that it takes in a request."""
 
     way: Way
@@ -39,7 +48,7 @@ class Found:
     largest: int
 
 
-async def measure_new(assembly: Assembly, say: Say) -> Found | None:
+async def measure_new(assembly: Assembly, say: Say) -> DeviceMeasurement | None:
     """Measure the device of a vault whose pool is to be made, with writes; its devices stay up.
 
     None, and said why, where it cannot be measured. Raises Refused for a device that holds anything, and what a device
@@ -101,10 +110,10 @@ async def measure(context: Context, vault: Vault, users: Sequence[str], say: Say
     return await settle_on(context, vault, found, say)
 
 
-async def _measured(runner: Runner, path: str, size: int, way: Way, say: Say) -> Found:
+async def _measured(runner: Runner, path: str, size: int, way: Way, say: Say) -> DeviceMeasurement:
     limit = queue.read(path.removeprefix("/dev/"), "max_sectors_kb")
     largest = LARGEST if limit is None else min(LARGEST, _power(int(limit) << 10))
-    points: list[Point] = []
+    points: list[MeasuredPoint] = []
     while (place := next_place(by_place(points), largest)) is not None:
         say(f"measuring {path}: {way}s of {format_size(place[0])}, {place[1]} at once")
         point = await fio.measure(path, size, way, place, runner)
@@ -114,7 +123,7 @@ async def _measured(runner: Runner, path: str, size: int, way: Way, say: Say) ->
             say(f"{describe(again)}; measured again, because fewer or smaller ones had more")
             point = max(point, again, key=lambda one: one.bandwidth)
         points.append(point)
-    return Found(way, by_place(points), largest)
+    return DeviceMeasurement(way, by_place(points), largest)
 
 
 def _power(number: int) -> int:
@@ -122,7 +131,7 @@ def _power(number: int) -> int:
     return 1 << (number.bit_length() - 1)
 
 
-def describe(one: Point) -> str:
+def describe(one: MeasuredPoint) -> str:
     """A point in words."""
     return (
         f"{format_size(one.size)}, {one.depth} at once: {format_rate(one.bandwidth)},"
@@ -130,7 +139,7 @@ def describe(one: Point) -> str:
     )
 
 
-async def settle_on(context: Context, vault: Vault, found: Found, say: Say) -> Outcome:
+async def settle_on(context: Context, vault: Vault, found: DeviceMeasurement, say: Say) -> Outcome:
     """Work out settings for a vault that is up, try them out where that can be done, keep what won and set it."""
     state = await context.clients.zpool.state(vault.pool)
     if state is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ToolFailed
-from zvault.core.tuning.candidates import Candidate, Try, both, contested, winner
+from zvault.core.tuning.candidates import Candidate, CandidateTrial, both, contested, winner
 from zvault.core.units import format_rate, format_size
 from zvault.devices import fio
 from zvault.devices.stack import Say
@@ -61,12 +61,12 @@ class Trial:
         """The vault's pool."""
         return self.vault.pool
 
-    async def run(self, candidates: Sequence[Candidate]) -> list[Try]:
+    async def run(self, candidates: Sequence[Candidate]) -> list[CandidateTrial]:
         """Try them in turn, and the two best again where they are near each other.
 
         Raises ToolFailed, DeadlineExceeded; the caller settles the parameters afterwards.
         """
-        tries: list[Try] = []
+        tries: list[CandidateTrial] = []
         async with self._scratch():
             # The first receive after an import also reads the space maps that it allocates from: it does not count.
             self.say(f"warming up: receiving {format_size(self.size)}")
@@ -105,7 +105,7 @@ class Trial:
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
 
-    async def _try(self, candidate: Candidate, best: Try | None) -> Try:
+    async def _try(self, candidate: Candidate, best: CandidateTrial | None) -> CandidateTrial:
         """Receive once; stop as soon as the best one before was faster."""
         limit = FIRST_DEADLINE if best is None else self.size / best.rate
         await self._settle(candidate.module)
@@ -122,7 +122,7 @@ class Trial:
             await self._settle(best.candidate.module)
         await trial_dataset.drop_copy(self.pool, self.context.env.runner)
         await trial_dataset.sync(self.pool, self.context.env.runner, SYNC_DEADLINE)
-        return Try(candidate, self.size / (limit if stopped else seconds), stopped)
+        return CandidateTrial(candidate, self.size / (limit if stopped else seconds), stopped)
 
     async def _settle(self, module: Mapping[str, str]) -> None:
         await wanted(self.context, self.vault, module, (), lambda _: None)
@@ -143,6 +143,6 @@ class Trial:
         await trial_dataset.sync(self.pool, self.context.env.runner, SYNC_DEADLINE)
 
 
-def told(one: Try) -> str:
+def told(one: CandidateTrial) -> str:
     """How it went, in words."""
     return f"less than {format_rate(one.rate)}, stopped" if one.stopped else format_rate(one.rate)

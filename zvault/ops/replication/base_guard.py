@@ -62,7 +62,7 @@ def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
 
 
 @dataclass
-class Guard:
+class BaseGuard:
     """The protection of one source dataset's base for one vault.
 
     ``held`` are its snapshots that carry this vault's hold, by name; ``marks`` its bookmarks for this vault, each
@@ -76,7 +76,7 @@ class Guard:
     marks: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> Guard:
+    def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> BaseGuard:
         """Build it from what a listing saw, and the holds of what is perhaps held."""
         tag = hold_tag(vault_guid)
         return cls(
@@ -95,7 +95,7 @@ class Guard:
             self.held |= new
 
     @staticmethod
-    async def cover_all(wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:
+    async def cover_all(wanted: Sequence[tuple[BaseGuard, Sequence[Snapshot]]]) -> None:
         """The same for many datasets of one pool and one vault, in one call."""
         new = {guard.dataset: guard._not_held(snaps) for guard, snaps in wanted}
         if names := sorted(name for found in new.values() for name in found):

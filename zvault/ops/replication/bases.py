@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Dataset, Snapshot
-from zvault.ops.replication.base_guard import Guard, perhaps_held
-from zvault.ops.replication.batched_changes import Together
+from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
+from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.system.tasks import cancel
 from zvault.zfs.changes import LzcFailure
 from zvault.zfs.client import Zfs
@@ -23,31 +23,33 @@ class Bases:
     source: Zfs
     vault_guid: int
     touched: bool = False
-    _guards: dict[str, Guard] = field(default_factory=dict)
+    _guards: dict[str, BaseGuard] = field(default_factory=dict)
     _advancing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """What many ask for goes together into one call."""
-        self._together = Together(self.source.lzc)
+        self._together = BatchedChanges(self.source.lzc)
 
     async def learn(self, datasets: Collection[Dataset]) -> None:
         """Find out what is protected of these datasets, before anything is done with them."""
         holds = await self.source.held((one, perhaps_held(one, self.vault_guid)) for one in datasets)
-        self._guards |= {one.name: Guard.of(self._together, self.vault_guid, one, holds) for one in datasets}
+        self._guards |= {
+            one.name: BaseGuard.of(self._together, self.vault_guid, one, holds) for one in datasets
+        }
 
-    def guard(self, dataset: Dataset) -> Guard:
+    def guard(self, dataset: Dataset) -> BaseGuard:
         """The protection of the base of a dataset that was learned of."""
         return self._guards[dataset.name]
 
-    async def cover(self, wanted: Sequence[tuple[Guard, Sequence[Snapshot]]]) -> None:
+    async def cover(self, wanted: Sequence[tuple[BaseGuard, Sequence[Snapshot]]]) -> None:
         """Hold in one call what many streams start from and send.
 
         Where something cannot be held nothing is said: each stream covers what is still to be covered, and tells.
         """
         with contextlib.suppress(NotFound, LzcFailure):
-            await Guard.cover_all(wanted)
+            await BaseGuard.cover_all(wanted)
 
-    def advance_later(self, guard: Guard, base: Snapshot) -> None:
+    def advance_later(self, guard: BaseGuard, base: Snapshot) -> None:
         """The vault has ``base`` now: protect it and release the former one, while other streams continue."""
         self.touched = True
         self._advancing[guard.dataset] = asyncio.create_task(

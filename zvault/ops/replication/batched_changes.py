@@ -43,7 +43,7 @@ class _Request(Generic[Item]):
     error: ZvaultError | None = None
 
 
-class Joined(Generic[Item]):
+class BatchedCall(Generic[Item]):
     """A call that takes several things at a time. What is asked while it runs goes together into the next one."""
 
     def __init__(self, call: Callable[[Sequence[Item]], Awaitable[None]]) -> None:
@@ -91,15 +91,15 @@ class Joined(Generic[Item]):
             request.granted = True
 
 
-class Together:
+class BatchedChanges:
     """The changes to the protection of one pool's datasets, joined. The order in which one asks for them is kept."""
 
     def __init__(self, changes: Protects) -> None:
         self._changes = changes
-        self._holds: Joined[tuple[Sequence[str], str]] = Joined(self._hold)
-        self._releases: Joined[tuple[Sequence[str], str]] = Joined(self._release)
-        self._marks: Joined[Mapping[str, str]] = Joined(self._bookmark)
-        self._unmarks: Joined[Sequence[str]] = Joined(self._destroy_bookmarks)
+        self._holds: BatchedCall[tuple[Sequence[str], str]] = BatchedCall(self._hold)
+        self._releases: BatchedCall[tuple[Sequence[str], str]] = BatchedCall(self._release)
+        self._marks: BatchedCall[Mapping[str, str]] = BatchedCall(self._bookmark)
+        self._unmarks: BatchedCall[Sequence[str]] = BatchedCall(self._destroy_bookmarks)
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
         """See Protects.hold."""

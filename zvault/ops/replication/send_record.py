@@ -5,9 +5,9 @@ from __future__ import annotations
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Tree
 from zvault.core.replication import send_record
-from zvault.core.replication.lineage import Pair
+from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import Interrupted
-from zvault.core.replication.send_record import Misfit
+from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.stream_flags import SentFlags
 
 
@@ -24,7 +24,7 @@ def recorded(vault: Tree, source: Dataset, there: Dataset) -> SentFlags | None:
     return send_record.recorded(there, source, vault.get(parent) if parent is not None else None)
 
 
-def misfit(backup: Backup, vault: Tree, pair: Pair) -> Misfit | None:
+def misfit(backup: Backup, vault: Tree, pair: DatasetPair) -> FlagConflict | None:
     """Why the vault's dataset cannot be followed with the flags that are wanted now, if it cannot."""
     if pair.vault is None or pair.base is None:
         return None
@@ -32,7 +32,7 @@ def misfit(backup: Backup, vault: Tree, pair: Pair) -> Misfit | None:
     return send_record.misfit(pair.source, pair.vault, wanted(backup, pair.source), before)
 
 
-def judged(backup: Backup, vault: Tree, pair: Pair, token: Interrupted) -> Interrupted:
+def judged(backup: Backup, vault: Tree, pair: DatasetPair, token: Interrupted) -> Interrupted:
     """The token, with a problem where its flags no longer go with what is wanted."""
     if pair.vault is None:
         return token

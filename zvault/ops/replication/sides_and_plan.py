@@ -14,8 +14,8 @@ from zvault.core.name_rules import excluded
 from zvault.core.names import DatasetName, parse_snapname
 from zvault.core.replication.lineage import ASIDE, Pairing, match
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
-from zvault.core.replication.planner import Answers, plan_tree
-from zvault.core.replication.send_record import Misfit
+from zvault.core.replication.planner import PoolAnswers, plan_tree
+from zvault.core.replication.send_record import FlagConflict
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.state.environment import Environment
@@ -138,13 +138,13 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[Trans
     )
 
 
-async def _ask(context: Context, backup: Backup, sides: Sides) -> Answers:
+async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
     """What a plan needs besides the listings, asked only of datasets where something is unusual."""
     source, vault = context.clients.source_of(backup), context.clients.vault_of(backup)
     interrupted: dict[str, Interrupted] = {}
     unchanged: set[str] = set()
     held: set[str] = set()
-    misfits: dict[str, Misfit] = {}
+    misfits: dict[str, FlagConflict] = {}
     for pair in sides.pairing.pairs:
         there, base = pair.vault, pair.base
         if there is None:
@@ -161,7 +161,7 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> Answers:
                 unchanged.add(there.name)
             # A listing may be older than a hold: that moves nothing by which one could tell.
             held.update(await vault.holds(newer))
-    return Answers(interrupted, unchanged, held, misfits)
+    return PoolAnswers(interrupted, unchanged, held, misfits)
 
 
 def moves(plan: TransferPlan) -> bool:

@@ -14,16 +14,16 @@ from zvault.core.errors import Busy, ResumeRefused
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
-from zvault.core.replication.progress import Meter
+from zvault.core.replication.progress import RunMeter
 from zvault.core.replication.send_record import entry
 from zvault.core.replication.vault_changes import Abort
 from zvault.ops.replication import send_record
 from zvault.ops.replication.apply_changes import arrange
-from zvault.ops.replication.base_guard import Guard
+from zvault.ops.replication.base_guard import BaseGuard
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import look, plan_all
 from zvault.ops.stream.route import Route
-from zvault.ops.stream.stream import Progress, Streamed, UnderWay, stream
+from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream
 from zvault.zfs.stream import receive_argv, send_argv
 
 BUSY_PATIENCE = 60.0
@@ -40,7 +40,7 @@ class Transfers:
 
     opened: OpenBackup
     plan: RunPlan
-    meter: Meter
+    meter: RunMeter
     throttle: Sequence[str] = ()
 
     @property
@@ -63,7 +63,7 @@ class Transfers:
             [(self._guard(sources[one.dataset]), self._first(one)) for one in self.plan.plans if one.steps]
         )
 
-    def _guard(self, dataset: Dataset) -> Guard:
+    def _guard(self, dataset: Dataset) -> BaseGuard:
         return self.plan.bases.guard(dataset)
 
     def _first(self, plan: TransferPlan) -> list[Snapshot]:
@@ -101,7 +101,7 @@ class Transfers:
             raise refused
         await replace(self, plan=replace(self.plan, sides=sides)).carry_out(again)
 
-    def _advance(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
+    def _advance(self, plan: TransferPlan, dataset: Dataset, guard: BaseGuard) -> None:
         """Nothing to send: see to it that the base is protected, and nothing else."""
         there = self.plan.sides.counterparts.get(plan.dataset)
         found = find_base(dataset, there) if there is not None else None
@@ -109,7 +109,7 @@ class Transfers:
         if base is not None and not guard.protects_only(base):
             self.plan.bases.advance_later(guard, base)
 
-    async def _send(self, plan: TransferPlan, dataset: Dataset, guard: Guard) -> None:
+    async def _send(self, plan: TransferPlan, dataset: Dataset, guard: BaseGuard) -> None:
         if plan.begins:
             await self.opened.vault.zfs.make_parents(plan.target)
         await guard.cover(*_own_base(plan))
@@ -151,7 +151,7 @@ class Transfers:
         key = opened.backup.name, dataset.name
 
         def report(progress: Progress) -> None:
-            opened.context.activity.streams[key] = UnderWay(
+            opened.context.activity.streams[key] = ActiveStream(
                 opened.backup.name, opened.vault.name, dataset.name, progress
             )
             self.meter.move(time.monotonic(), dataset.name, progress.done)

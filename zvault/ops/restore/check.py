@@ -11,13 +11,13 @@ from typing import Any
 from zvault.api.emit import Emit
 from zvault.api.restore import DifferenceDocument
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.restored import Compared, Unlike, incomplete
+from zvault.core.integrity.restored import Mismatch, RestoreComparison, incomplete
 from zvault.core.integrity.verification import Findings
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.restore.compare import Comparison
-from zvault.ops.restore.snapshot_reader import Reading, reading
+from zvault.ops.restore.snapshot_reader import OpenSnapshot, reading
 from zvault.system import compare_trees
 from zvault.zfs.client import Zfs
 
@@ -33,11 +33,11 @@ class Check:
     to: str
     total: int
     emit: Emit
-    compared: Compared = field(default_factory=Compared)
+    compared: RestoreComparison = field(default_factory=RestoreComparison)
     _started: float = field(default_factory=time.monotonic)
-    _waiting: list[Unlike] = field(default_factory=list)
+    _waiting: list[Mismatch] = field(default_factory=list)
 
-    def tell(self, found: Sequence[Unlike]) -> None:
+    def tell(self, found: Sequence[Mismatch]) -> None:
         """Note differences, and tell them in events of many."""
         self._waiting += self.compared.add(found)
         while len(self._waiting) >= AT_ONCE:
@@ -67,7 +67,7 @@ class Check:
         try:
             guid = (await target.get(back[1].name, "guid"))["guid"]
             if guid != str(its[1].guid):
-                self.tell([Unlike(name, "", "snapshot GUID", str(its[1].guid), guid)])
+                self.tell([Mismatch(name, "", "snapshot GUID", str(its[1].guid), guid)])
                 return
             async with AsyncExitStack() as both:
                 here = await both.enter_async_context(reading(self.context, vault, *its))
@@ -78,7 +78,7 @@ class Check:
         else:
             self.compared.datasets += 1
 
-    async def _contents(self, name: str, key: int, vault: Reading, back: Reading) -> None:
+    async def _contents(self, name: str, key: int, vault: OpenSnapshot, back: OpenSnapshot) -> None:
         local = vault.host.address is None and back.host.address is None
         if local and vault.size is None:
             await self._trees(name, vault.root, back.root, None)
@@ -91,7 +91,7 @@ class Check:
         self.compared.bytes += found.bytes
         self.tell(
             [
-                Unlike(name, one.path, "content", one.source or "", one.vault or "cannot be read")
+                Mismatch(name, one.path, "content", one.source or "", one.vault or "cannot be read")
                 for one in found.differences
             ]
         )
@@ -107,7 +107,7 @@ class Check:
         async for said in compare_trees.compare(root, folder, names):
             if said.unlike is not None:
                 path, what, wanted, found = said.unlike
-                self.tell([Unlike(name, path, what, wanted, found)])
+                self.tell([Mismatch(name, path, what, wanted, found)])
                 continue
             self.compared.files, self.compared.bytes = files + said.files, bytes_ + said.bytes
             self.compared.more += said.more
@@ -141,7 +141,7 @@ class Check:
         return incomplete(self.to, compared) if compared.result == "differs" else None
 
 
-def _document(one: Unlike) -> DifferenceDocument:
+def _document(one: Mismatch) -> DifferenceDocument:
     return {
         "dataset": one.dataset,
         "path": one.path,

@@ -14,19 +14,19 @@ from zvault.api.emit import Emit
 from zvault.core.integrity.verification import (
     KEY_SPACE,
     PIECE,
+    ContentRange,
     Difference,
     Entry,
     Findings,
     KeyRange,
-    Mix,
-    Piece,
+    KeySpread,
     cut,
     differing,
     pieces,
     sampled,
     unlike,
 )
-from zvault.ops.restore.snapshot_reader import Reading, run
+from zvault.ops.restore.snapshot_reader import OpenSnapshot, run
 from zvault.system import hash_files
 
 AT_ONCE = 20_000
@@ -49,8 +49,8 @@ class Comparison:
 
     name: str
     seed: int
-    source: Reading
-    vault: Reading
+    source: OpenSnapshot
+    vault: OpenSnapshot
     found: Findings
     emit: Emit
     give_way: GiveWay = no_matter
@@ -58,7 +58,7 @@ class Comparison:
 
     async def compare(self, start: int, share: float, budget: int | None, *, everything: bool) -> KeyRange:
         """Compare a range of keys from ``start`` on, and return it. Raises what keeps it from being read."""
-        mix, size = Mix.of(self.seed), self.source.size
+        mix, size = KeySpread.of(self.seed), self.source.size
         if size is not None:
             # Of ten pieces at least, as of a hundred files.
             keys = sampled(start, share, files=10 * -(-size // PIECE), bytes_=size, budget=budget)
@@ -83,15 +83,17 @@ class Comparison:
         return keys
 
     @property
-    def _sides(self) -> tuple[Reading, Reading]:
+    def _sides(self) -> tuple[OpenSnapshot, OpenSnapshot]:
         return self.source, self.vault
 
-    async def _list(self, side: Reading, mix: Mix, keys: KeyRange, everything: bool) -> list[Entry]:
+    async def _list(
+        self, side: OpenSnapshot, mix: KeySpread, keys: KeyRange, everything: bool
+    ) -> list[Entry]:
         await self.give_way()
         argv = hash_files.list_argv(side.root, mix, keys, everything=everything)
         return hash_files.parse_list(await run(side, argv, hash_files.LIST_DEADLINE))
 
-    async def _hash(self, wanted: Sequence[Piece], total: int) -> None:
+    async def _hash(self, wanted: Sequence[ContentRange], total: int) -> None:
         for batch in hash_files.batches(wanted):
             await self.give_way()
             mine, its = await asyncio.gather(*(self._hashes(side, batch) for side in self._sides))
@@ -100,7 +102,7 @@ class Comparison:
             self._tell(differing(self.name, batch, mine, its))
             self._report(total)
 
-    async def _hashes(self, side: Reading, batch: Sequence[Piece]) -> dict[Piece, str]:
+    async def _hashes(self, side: OpenSnapshot, batch: Sequence[ContentRange]) -> dict[ContentRange, str]:
         """The hashes of a batch, without those of what cannot be read there."""
         argv = hash_files.hash_argv(side.root, batch)
         size = sum(one.size for one in batch)

@@ -16,13 +16,20 @@ from zvault.api.emit import Emit
 from zvault.api.events import PlannedTransfer
 from zvault.api.restore import RestorePlanDocument
 from zvault.core.errors import ToolFailed, ZvaultError
-from zvault.core.integrity.restored import Unlike
+from zvault.core.integrity.restored import Mismatch
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.restore_order import Stream
 from zvault.ops.context import Context
 from zvault.ops.restore.check import Check, restored_as
-from zvault.ops.restore.plan import Request, RestorePlan, Work, check_target, parse_target, plan_restore
+from zvault.ops.restore.plan import (
+    DatasetWork,
+    RestorePlan,
+    RestoreRequest,
+    check_target,
+    parse_target,
+    plan_restore,
+)
 from zvault.ops.restore.put_back import PutBack, wanted_of
 from zvault.ops.restore.swap import swap
 from zvault.ops.stream.stream import Progress, stream
@@ -37,7 +44,7 @@ from zvault.zfs.stream import (
     restore_send_argv,
 )
 
-__all__ = ["Request", "Restored", "Streams", "plan_document", "restore"]
+__all__ = ["RestoreRequest", "Restored", "Streams", "plan_document", "restore"]
 
 RESTORED = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
 """What a restored stream is like: blocks come as they are compressed on the vault."""
@@ -55,7 +62,7 @@ class Restored:
     error: ZvaultError | None = None
 
 
-async def restore(context: Context, vaults: Vaults, request: Request, emit: Emit) -> Restored:
+async def restore(context: Context, vaults: Vaults, request: RestoreRequest, emit: Emit) -> Restored:
     """Restore; what is there is left alone, or set aside if the request says so. Raises what is in the way."""
     backup = context.env.backup(request.backup)
     await check_target(context, request)
@@ -86,7 +93,7 @@ async def restore(context: Context, vaults: Vaults, request: Request, emit: Emit
                 where, why = await _mount(zfs, work.restoration.dataset, target)
             except ToolFailed as error:
                 why = error.why or error.what
-                check.tell([Unlike(target, "", "not mounted", "", why)])
+                check.tell([Mismatch(target, "", "not mounted", "", why)])
                 check.compared.commands.append(shlex.join(["zfs", "mount", target]))
             told = _host_of(request.to) + target
             emit("restored", dataset=told, mountpoint=where, why=why, snapshot=work.restoration.snapshot.name)
@@ -105,7 +112,7 @@ async def _compare(
         await check.dataset(vault, its, zfs, restored_as(*its, target), prefix + target)
 
 
-async def plan_document(context: Context, vaults: Vaults, request: Request) -> RestorePlanDocument:
+async def plan_document(context: Context, vaults: Vaults, request: RestoreRequest) -> RestorePlanDocument:
     """What a restore would do, and what would make room for it."""
     backup = context.env.backup(request.backup)
     await check_target(context, request)
@@ -151,7 +158,7 @@ class Streams:
     prefix: str = ""
     done: int = 0
 
-    async def carry_out(self, work: Work) -> None:
+    async def carry_out(self, work: DatasetWork) -> None:
         """Restore what is left of one dataset. Raises what kept it from it; the same again goes on from there."""
         if not work.streams:
             self.emit("message", text=f"{work.restoration.target} is restored already")
@@ -166,7 +173,7 @@ class Streams:
                 raise
             token = None
 
-    async def _stream(self, work: Work, one: Stream, size: int, token: str | None) -> int:
+    async def _stream(self, work: DatasetWork, one: Stream, size: int, token: str | None) -> int:
         dataset, target = work.restoration.dataset, work.restoration.target
         to, raw = self.prefix + target, dataset.encrypted
         reason = f"from {one.snapshot.name}"

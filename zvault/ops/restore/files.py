@@ -14,8 +14,8 @@ from zvault.core.integrity.verification import shown
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.context import Context
 from zvault.ops.restore.check import Check
-from zvault.ops.restore.plan import Request, find_root, no_snapshot
-from zvault.ops.restore.snapshot_reader import Reading, reading
+from zvault.ops.restore.plan import RestoreRequest, find_root, no_snapshot
+from zvault.ops.restore.snapshot_reader import OpenSnapshot, reading
 from zvault.ops.vaults.vault import Vaults
 from zvault.system import copy_files
 
@@ -27,7 +27,7 @@ NAMED = 20
 class FilesRequest:
     """Which files: ``request.to`` is a folder, ``paths`` are files or trees below the dataset's root; none is all."""
 
-    request: Request
+    request: RestoreRequest
     paths: tuple[str, ...] = ()
     overwrite: bool = False
 
@@ -104,7 +104,9 @@ async def restore_files(context: Context, vaults: Vaults, wanted: FilesRequest, 
     return FilesRestored(plan, check.finish())
 
 
-async def _copy(context: Context, opened: Reading, plan: FilesPlan, wanted: FilesRequest, emit: Emit) -> None:
+async def _copy(
+    context: Context, opened: OpenSnapshot, plan: FilesPlan, wanted: FilesRequest, emit: Emit
+) -> None:
     """Copy what can be copied; the comparison finds what was not. Without one, raises ToolFailed for the first."""
     copied = await context.env.runner.run(
         copy_files.copy_argv(opened.root, wanted.request.to, overwrite=wanted.overwrite),
@@ -159,7 +161,7 @@ def in_the_way(plan: FilesPlan, to: str) -> Refused:
     )
 
 
-async def _chosen(context: Context, vault: Any, request: Request) -> tuple[Dataset, Snapshot]:
+async def _chosen(context: Context, vault: Any, request: RestoreRequest) -> tuple[Dataset, Snapshot]:
     if vault.zfs.host.address is not None:
         raise Refused(
             "files cannot be copied from there",
@@ -175,7 +177,9 @@ async def _chosen(context: Context, vault: Any, request: Request) -> tuple[Datas
     return dataset, snapshot
 
 
-async def _plan(context: Context, opened: Reading, snapshot: Snapshot, wanted: FilesRequest) -> FilesPlan:
+async def _plan(
+    context: Context, opened: OpenSnapshot, snapshot: Snapshot, wanted: FilesRequest
+) -> FilesPlan:
     runner, to = context.env.runner, wanted.request.to
     tops = [os.fsencode(path).strip(b"/") for path in wanted.paths]
     for top in tops:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zvault.api.restore import FoundDocument, VersionDocument
 from zvault.core.errors import Refused, ZvaultError
 from zvault.core.integrity.file_versions import Version, matches, versions
-from zvault.core.integrity.verification import Entry, KeyRange, Mix, shown
+from zvault.core.integrity.verification import Entry, KeyRange, KeySpread, shown
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.context import Context
 from zvault.ops.restore.snapshot_reader import reading, run
@@ -20,7 +20,7 @@ Seen = Mapping[bytes, Entry]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FileQuery:
     """What to find: files that match ``pattern`` (core/find.py), in ``dataset`` or all of the backup's.
 
     ``at`` looks only into the newest snapshot made up to then, in seconds since the epoch.
@@ -32,7 +32,7 @@ class Wanted:
     at: float | None = None
 
 
-async def find_document(context: Context, vaults: Vaults, wanted: Wanted) -> FoundDocument:
+async def find_document(context: Context, vaults: Vaults, wanted: FileQuery) -> FoundDocument:
     """Every version of what matches. ``unread`` tells of datasets that could not be looked into, and why."""
     backup = context.env.backup(wanted.backup)
     if not wanted.pattern.strip("/"):
@@ -72,7 +72,7 @@ def version_document(backup: str, dataset: str, one: Version) -> VersionDocument
     }
 
 
-async def _versions(context: Context, vault: OpenVault, dataset: Dataset, wanted: Wanted) -> list[Version]:
+async def _versions(context: Context, vault: OpenVault, dataset: Dataset, wanted: FileQuery) -> list[Version]:
     snapshots = list(dataset.snapshots)
     if wanted.at is not None:
         snapshots = [snap for snap in snapshots if snap.creation <= wanted.at][-1:]
@@ -89,6 +89,6 @@ async def _versions(context: Context, vault: OpenVault, dataset: Dataset, wanted
 
 async def _look(context: Context, vault: OpenVault, dataset: Dataset, snap: Snapshot, pattern: str) -> Seen:
     async with reading(context, vault.zfs, dataset, snap) as opened:
-        argv = hash_files.list_argv(opened.root, Mix.of(0), KeyRange(), everything=True, name=pattern)
+        argv = hash_files.list_argv(opened.root, KeySpread.of(0), KeyRange(), everything=True, name=pattern)
         listed = hash_files.parse_list(await run(opened, argv, hash_files.LIST_DEADLINE))
     return {one.path: one for one in listed if matches(pattern, one.path)}

@@ -28,7 +28,7 @@ BEFORE = "_zvault-before-"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RestoreRequest:
     """What to restore: a dataset by its source name or its name on the vault, ``snapname`` None for the newest.
 
     ``to`` is a dataset on this host, or on another as in ``ssh://root@filer1/tank/back``. ``at`` picks the newest made
@@ -53,7 +53,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DatasetWork:
     """What is left to do for one dataset: ``streams`` in turn, the first from a ``token`` if it was cut off."""
 
     restoration: Restoration
@@ -73,7 +73,7 @@ class RestorePlan:
     """A restore. ``lost`` says what makes room, and where it stays; ``replaced`` is what is set aside, if anything."""
 
     target: Source
-    works: tuple[Work, ...]
+    works: tuple[DatasetWork, ...]
     skipped: tuple[str, ...]
     available: int | None
     lost: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class RestorePlan:
         }
 
 
-async def plan_restore(context: Context, vault: OpenVault, request: Request) -> RestorePlan:
+async def plan_restore(context: Context, vault: OpenVault, request: RestoreRequest) -> RestorePlan:
     """Work out a restore. Raises NotFound, or Refused where something is in the way."""
     target = parse_target(request.to)
     zfs = context.clients.source_at(target.host)
@@ -150,7 +150,7 @@ async def plan_restore(context: Context, vault: OpenVault, request: Request) -> 
     )
 
 
-async def check_target(context: Context, request: Request) -> None:
+async def check_target(context: Context, request: RestoreRequest) -> None:
     """Find out what of a target is in the way before any vault is brought up. Raises NotFound, Refused."""
     target = parse_target(request.to)
     zfs = context.clients.source_at(target.host)
@@ -184,7 +184,7 @@ async def _parent(zfs: Zfs, target: Source, to: str) -> DatasetName:
     return parent
 
 
-async def find_root(context: Context, vault: OpenVault, request: Request) -> tuple[Tree, Dataset]:
+async def find_root(context: Context, vault: OpenVault, request: RestoreRequest) -> tuple[Tree, Dataset]:
     """A backup's datasets on the vault, and the one that was asked for, by either of its names. Raises NotFound."""
     backup = context.env.backup(request.backup)
     top = context.env.target_of(backup, backup.source.dataset)
@@ -200,7 +200,7 @@ async def find_root(context: Context, vault: OpenVault, request: Request) -> tup
     return tree, dataset
 
 
-def no_snapshot(dataset: Dataset, request: Request) -> NotFound:
+def no_snapshot(dataset: Dataset, request: RestoreRequest) -> NotFound:
     """The error where a dataset has not the snapshot that was asked for."""
     snapnames = ", ".join(snap.snapname for snap in dataset.snapshots[-3:])
     wanted = (
@@ -217,7 +217,9 @@ def no_snapshot(dataset: Dataset, request: Request) -> NotFound:
     )
 
 
-async def _work(vault: OpenVault, zfs: Zfs, one: Restoration, there: Tree, request: Request) -> Work:
+async def _work(
+    vault: OpenVault, zfs: Zfs, one: Restoration, there: Tree, request: RestoreRequest
+) -> DatasetWork:
     """What is left to do of one dataset. Raises Refused where something else is in its place."""
     target = there.get(one.target)
     token: Interrupted | None = None
@@ -236,12 +238,14 @@ async def _work(vault: OpenVault, zfs: Zfs, one: Restoration, there: Tree, reque
                     f"'zfs receive -A {one.target}' gives it up; then restore again",
                 )
         if not streams or streams[-1].snapshot.guid in {snap.guid for snap in target.snapshots}:
-            return Work(one, (), (), "done")
+            return DatasetWork(one, (), (), "done")
     sizes = [await _size(vault.zfs, stream, one.dataset) for stream in streams]
     if token is not None and token.left is not None:
         sizes[0] = token.left
     action: Literal["restore", "resume"] = "resume" if target is not None else "restore"
-    return Work(one, streams, tuple(sizes), action, target.resume_token if target is not None else None)
+    return DatasetWork(
+        one, streams, tuple(sizes), action, target.resume_token if target is not None else None
+    )
 
 
 def _exists(name: str) -> Refused:
@@ -258,7 +262,7 @@ async def _size(zfs: Zfs, stream: Stream, dataset: Dataset) -> int:
     return await zfs.lzc.send_space(stream.snapshot.name, base, flags)
 
 
-def _what_makes_room(there: Tree, to: DatasetName, request: Request, then: float) -> list[str]:
+def _what_makes_room(there: Tree, to: DatasetName, request: RestoreRequest, then: float) -> list[str]:
     """What is at the target now, in words. Raises Refused where too much would go with it."""
     if to.parent is None:
         raise Refused(f"'{to}' cannot be replaced", "it is a pool's own dataset", "restore beside it")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from zvault.api.emit import Emit
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.restored import Compared, Unlike
+from zvault.core.integrity.restored import Mismatch, RestoreComparison
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import (
@@ -36,7 +36,7 @@ from zvault.zfs.client import Zfs
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedProperties:
     """What a restored dataset should have: by its copy on the vault. ``record`` is None where the vault has none."""
 
     dataset: Dataset
@@ -44,11 +44,11 @@ class Wanted:
     record: SourceProperties | None
 
 
-async def wanted_of(vault: Zfs, datasets: Sequence[Dataset]) -> list[Wanted]:
+async def wanted_of(vault: Zfs, datasets: Sequence[Dataset]) -> list[WantedProperties]:
     """What each of these datasets of a vault should have once it is restored. Raises ToolFailed."""
     records = await properties.own(vault.host, [one.name for one in datasets], PROPERTY)
     return [
-        Wanted(
+        WantedProperties(
             one,
             to_restore(await properties.received(vault.host, one.name)),
             parse_record(records.get(one.name, "")),
@@ -62,7 +62,7 @@ class PutBack:
     """What was restored, ``targets`` in the order of ``wanted``, on one host."""
 
     zfs: Zfs
-    wanted: Sequence[Wanted]
+    wanted: Sequence[WantedProperties]
     targets: Sequence[DatasetName]
     emit: Emit
 
@@ -116,14 +116,14 @@ class PutBack:
         keys = {name: key_of(values) for name, values in found.items()}
         return {name: key for name, key in keys.items() if key is not None}
 
-    async def check(self, compared: Compared) -> list[Unlike]:
+    async def check(self, compared: RestoreComparison) -> list[Mismatch]:
         """What is not as it should be. Commands that put it back are added to ``compared``. Raises ToolFailed."""
         there = await properties.exact(self.zfs.host, self.targets, ["all"])
-        found: list[Unlike] = []
+        found: list[Mismatch] = []
         for one, target in zip(self.wanted, self.targets, strict=True):
             lacking = _lacking(one, there.get(target, {}))
             found += [
-                Unlike(target, "", f"property {key}", wanted, has) for key, (wanted, has) in lacking.items()
+                Mismatch(target, "", f"property {key}", wanted, has) for key, (wanted, has) in lacking.items()
             ]
             if can_be_set := {key: wanted for key, (wanted, _) in lacking.items() if key not in FIXED}:
                 compared.commands.append(set_command(target, can_be_set))
@@ -137,8 +137,8 @@ class PutBack:
         return found + self._check_keys(await self._keys(), there, compared)
 
     def _check_keys(
-        self, keys: dict[str, Key], there: Mapping[str, Mapping[str, str]], compared: Compared
-    ) -> list[Unlike]:
+        self, keys: dict[str, Key], there: Mapping[str, Mapping[str, str]], compared: RestoreComparison
+    ) -> list[Mismatch]:
         found = []
         loaded: set[str] = set()
         for one, target in zip(self.wanted, self.targets, strict=True):
@@ -147,7 +147,7 @@ class PutBack:
                 if root is not None or _was_inherited(one, target, keys):
                     self.emit("message", text=_alone(target))
                 continue
-            found.append(Unlike(target, "", "encryption root", root, target))
+            found.append(Mismatch(target, "", "encryption root", root, target))
             if root not in loaded and keys[root].status != "available":
                 compared.commands.append(shlex.join(["zfs", "load-key", root]))
                 compared.commands += _mount(root, there.get(root, {}))
@@ -160,7 +160,7 @@ class PutBack:
         return found
 
 
-def _was_inherited(one: Wanted, target: str, keys: Mapping[str, Key]) -> bool:
+def _was_inherited(one: WantedProperties, target: str, keys: Mapping[str, Key]) -> bool:
     own = keys.get(target)
     return bool(own is not None and own.root == target and one.record is not None and one.record.key_root)
 
@@ -178,7 +178,7 @@ def _mount(name: str, has: Mapping[str, str]) -> list[str]:
     return [shlex.join(["zfs", "mount", name])]
 
 
-def _lacking(one: Wanted, has: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _lacking(one: WantedProperties, has: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The properties that are not as they should be, each with the value that it should have and the one it has."""
     volsize = int(has["volsize"]) if has.get("volsize", "-").isdecimal() else None
     lacking = {

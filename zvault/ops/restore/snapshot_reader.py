@@ -43,7 +43,7 @@ OWN = "zvault-look-"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class OpenSnapshot:
     """An open snapshot. ``root`` is a folder, or a volume's device with its ``size`` in bytes."""
 
     host: Host
@@ -54,7 +54,7 @@ class Reading:
 @contextlib.asynccontextmanager
 async def reading(
     context: Context, zfs: Zfs, dataset: Dataset, snapshot: Snapshot, *, theirs: bool = False
-) -> AsyncIterator[Reading]:
+) -> AsyncIterator[OpenSnapshot]:
     """Have a snapshot open for a block. ``theirs``: it belongs to a source, so where it is on another host nothing is
     mounted. Raises what keeps it from being read; Refused where its key is not loaded.
     """
@@ -75,7 +75,7 @@ async def reading(
 
 
 @contextlib.asynccontextmanager
-async def _browsed(zfs: Zfs, dataset: Dataset, snapshot: Snapshot) -> AsyncIterator[Reading]:
+async def _browsed(zfs: Zfs, dataset: Dataset, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
     properties = await zfs.get(dataset.name, "mounted", "mountpoint")
     if properties["mounted"] != "yes":
         raise NotFound(
@@ -83,26 +83,26 @@ async def _browsed(zfs: Zfs, dataset: Dataset, snapshot: Snapshot) -> AsyncItera
             f"{dataset.name} is not mounted on {zfs.host.address}",
             f"mount it there: 'zfs mount {dataset.name}'",
         )
-    yield Reading(zfs.host, f"{properties['mountpoint'].rstrip('/')}/.zfs/snapshot/{snapshot.snapname}/")
+    yield OpenSnapshot(zfs.host, f"{properties['mountpoint'].rstrip('/')}/.zfs/snapshot/{snapshot.snapname}/")
 
 
 @contextlib.asynccontextmanager
-async def _mounted(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[Reading]:
+async def _mounted(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
     folder = str(context.env.paths.run / f"{LOOK}{secrets.token_hex(4)}")
     async with _written_down(context, host, "mount", folder, _unmount):
         await host.run(folder_argv(folder), deadline=DEADLINE)
         await host.run(mount_argv(snapshot.name, folder), deadline=DEADLINE)
-        yield Reading(host, folder)
+        yield OpenSnapshot(host, folder)
 
 
 @contextlib.asynccontextmanager
-async def _cloned(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[Reading]:
+async def _cloned(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
     number = secrets.token_hex(4)
     name = snapshot.dataset.pool.child(f"{OWN}{number}")
     async with kept_apart(context, host, name):
         link = await scratch_datasets.clone_volume(host, snapshot.name, name)
         found = await host.run(device_argv(link), deadline=DEADLINE)
-        yield Reading(host, *parse_device(found.stdout))
+        yield OpenSnapshot(host, *parse_device(found.stdout))
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +170,7 @@ async def sweep(context: Context) -> list[str]:
     return left
 
 
-async def run(side: Reading, argv: Sequence[str], deadline: float = 60.0) -> str:
+async def run(side: OpenSnapshot, argv: Sequence[str], deadline: float = 60.0) -> str:
     """What a script of system/files.py prints. Raises ToolFailed for all that it could not read."""
     result = await side.host.run(argv, deadline=deadline, check=False)
     said = hash_files.complaints(result.stderr)

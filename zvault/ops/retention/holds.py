@@ -24,11 +24,11 @@ from zvault.ops.state.environment import Environment
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.client import Zfs
 
-State = Literal["in use", "orphan", "unknown"]
+State = Literal["in use", "orphaned", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Keepsake:
+class BaseProtection:
     """One hold or bookmark of zvault's on a source; ``guid`` is that of the snapshot it keeps, ``host`` the source's.
 
     ``vault`` is the configured vault whose pool it was made for, None where the GUID is not one that is known.
@@ -62,7 +62,7 @@ class Keepsake:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownVaults:
     """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked.
 
     ``seen`` are the pools that any vault ever had, with its name now (None: it is not configured any more).
@@ -78,17 +78,19 @@ class Known:
         return guid in self.seen and self.seen[guid] is None and found.issuperset(self.unasked)
 
 
-def keepsakes(source: Tree, holds: Mapping[str, set[str]]) -> list[Keepsake]:
+def base_protections(source: Tree, holds: Mapping[str, set[str]]) -> list[BaseProtection]:
     """zvault's holds and bookmarks in a listing; ``holds`` are all tags by snapshot."""
     found = []
     for dataset in source:
         for snap in dataset.snapshots:
             for tag in sorted(holds.get(snap.name, ())):
                 if (vault := _vault_of(tag)) is not None:
-                    found.append(Keepsake("hold", dataset.name, snap.name, snap.guid, snap.creation, vault))
+                    found.append(
+                        BaseProtection("hold", dataset.name, snap.name, snap.guid, snap.creation, vault)
+                    )
         for vault, marks in sorted(marks_by_vault(dataset).items()):
             found += [
-                Keepsake("bookmark", dataset.name, mark.name, mark.guid, mark.creation, vault)
+                BaseProtection("bookmark", dataset.name, mark.name, mark.guid, mark.creation, vault)
                 for mark in marks
             ]
     return found
@@ -103,21 +105,23 @@ def _vault_of(tag: str) -> int | None:
     return guid if hold_tag(guid) == tag else None
 
 
-def judged(one: Keepsake, known: Known, source: Dataset, targets: Sequence[Dataset | None]) -> Keepsake:
+def judged(
+    one: BaseProtection, known: KnownVaults, source: Dataset, targets: Sequence[Dataset | None]
+) -> BaseProtection:
     """The same with its state and the reason. ``targets`` are the datasets on its vault that follow ``source``."""
     vault = known.names.get(one.vault_guid)
     if vault is None:
         return _judged_unseen(one, known)
     one = replace(one, vault=vault)
     if not targets:
-        return replace(one, state="orphan", reason=f"no backup takes {source.name} into vault {vault}")
+        return replace(one, state="orphaned", reason=f"no backup takes {source.name} into vault {vault}")
     for there in targets:
         if why := _need(one, source, there):
             return replace(one, state="in use", reason=why)
-    return replace(one, state="orphan", reason="left behind by an interrupted run: the base is a newer one")
+    return replace(one, state="orphaned", reason="left behind by an interrupted run: the base is a newer one")
 
 
-def _judged_unseen(one: Keepsake, known: Known) -> Keepsake:
+def _judged_unseen(one: BaseProtection, known: KnownVaults) -> BaseProtection:
     """That of a pool which is not there."""
     vault = known.seen.get(one.vault_guid)
     if vault is not None and vault in known.unasked:
@@ -127,10 +131,10 @@ def _judged_unseen(one: Keepsake, known: Known) -> Keepsake:
     if known.unasked and not known.surely_gone(one.vault_guid):
         names = ", ".join(sorted(known.unasked))
         return replace(one, reason=f"may be the base of vault {names}, which is down")
-    return replace(one, state="orphan", reason="no configured vault has a pool with this GUID")
+    return replace(one, state="orphaned", reason="no configured vault has a pool with this GUID")
 
 
-def _need(one: Keepsake, source: Dataset, there: Dataset | None) -> str:
+def _need(one: BaseProtection, source: Dataset, there: Dataset | None) -> str:
     """Why a dataset on the vault needs it, or nothing. In doubt it does."""
     if there is None:
         return "the vault's dataset is not there, so its base cannot be told"
@@ -148,13 +152,13 @@ def _need(one: Keepsake, source: Dataset, there: Dataset | None) -> str:
     return ""
 
 
-async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
+async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtection]:
     """All of zvault's holds and bookmarks on the pools that hold a source, each with its state.
 
     Raises HostUnreachable where a source's host cannot be asked.
     """
     known, targets = await _vaults(context, vaults)
-    found: list[Keepsake] = []
+    found: list[BaseProtection] = []
     pools = {(backup.source.host, backup.source.pool) for backup in context.env.config.backup.values()}
     for host, pool in sorted(pools, key=str):
         zfs = _uncached(context, host)
@@ -163,7 +167,7 @@ async def find_keepsakes(context: Context, vaults: Vaults) -> list[Keepsake]:
         except NotFound:
             continue  # not imported
         holds = await zfs.holds(await zfs.held_below(pool))
-        for one in keepsakes(source, holds):
+        for one in base_protections(source, holds):
             dataset = source.datasets[one.dataset]
             vault = known.names.get(one.vault_guid)
             followers = _followers(context.env, vault, host, dataset.name, targets) if vault else []
@@ -176,7 +180,7 @@ def _uncached(context: Context, host: Address | None) -> Zfs:
     return Zfs(context.env.runner, context.clients.other_host(host))
 
 
-async def _vaults(context: Context, vaults: Vaults) -> tuple[Known, dict[str, Tree]]:
+async def _vaults(context: Context, vaults: Vaults) -> tuple[KnownVaults, dict[str, Tree]]:
     """Which vaults are there, and what each backup has on its own."""
     names: dict[int, str] = {}
     unasked: set[str] = set()
@@ -197,7 +201,7 @@ async def _vaults(context: Context, vaults: Vaults) -> tuple[Known, dict[str, Tr
             unasked.add(vault.name)
             continue
         names[state.guid] = vault.name
-    return Known(names, unasked, _seen(context)), targets
+    return KnownVaults(names, unasked, _seen(context)), targets
 
 
 def _seen(context: Context) -> dict[int, str | None]:
@@ -234,14 +238,14 @@ def _followers(
     ]
 
 
-def reapable(found: Sequence[Keepsake], vault_guid: int | None) -> list[Keepsake]:
+def reapable(found: Sequence[BaseProtection], vault_guid: int | None) -> list[BaseProtection]:
     """What may be released: orphans; of a vault named by its GUID also those of which it is not known."""
     if vault_guid is None:
-        return [one for one in found if one.state == "orphan"]
+        return [one for one in found if one.state == "orphaned"]
     return [one for one in found if one.vault_guid == vault_guid and one.state != "in use"]
 
 
-async def reap(context: Context, vaults: Vaults, vault_guid: int | None) -> list[Keepsake]:
+async def reap(context: Context, vaults: Vaults, vault_guid: int | None) -> list[BaseProtection]:
     """Release orphans, and return them. What they are is found out anew."""
     going = reapable(await find_keepsakes(context, vaults), vault_guid)
     by_pool: dict[tuple[Address | None, str, int], list[str]] = {}

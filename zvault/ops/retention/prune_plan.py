@@ -11,7 +11,7 @@ from zvault.api.backups import Side
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.policy.retention import Excess, KeepRules, Verdict, decide, excess, spare
+from zvault.core.policy.retention import Excess, KeepDecision, KeepRules, decide, excess, spare
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
 from zvault.ops.state.environment import Environment
@@ -25,13 +25,13 @@ class PrunePlan:
     """
 
     side: Side
-    judged: tuple[Verdict, ...]
+    judged: tuple[KeepDecision, ...]
     share: float = 1.0
     ours: Ours = lambda _: True
     backup: str = "BACKUP"
 
     @cached_property
-    def _by_dataset(self) -> list[tuple[list[Verdict], Excess | None]]:
+    def _by_dataset(self) -> list[tuple[list[KeepDecision], Excess | None]]:
         found = []
         for _, group in groupby(self.judged, key=lambda verdict: verdict.snapshot.dataset):
             verdicts = list(group)
@@ -39,7 +39,7 @@ class PrunePlan:
         return found
 
     @cached_property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[KeepDecision, ...]:
         """Every snapshot with its reason."""
         spared = (spare(verdicts, over) if over else verdicts for verdicts, over in self._by_dataset)
         return tuple(verdict for verdicts in spared for verdict in verdicts)
@@ -93,7 +93,7 @@ class _Judge:
     def __init__(self, env: Environment, backup: Backup, share: float) -> None:
         self.now, self.zone = env.clock.time(), env.zone
         self.backup, self.ours, self.share = backup.name, ours_of(backup), share
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[KeepDecision] = []
 
     def judge(self, dataset: Dataset, rules: KeepRules, protected: Mapping[int, str]) -> None:
         self.verdicts += decide(

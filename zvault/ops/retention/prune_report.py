@@ -9,7 +9,7 @@ from zvault.api.backups import ExcessDocument, PruneDocument, Side, VerdictDocum
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import Excess, Verdict
+from zvault.core.policy.retention import Excess, KeepDecision
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look
 from zvault.ops.retention.prune import without_stuck
@@ -69,7 +69,7 @@ async def prune_part(
     return document
 
 
-def verdict_document(side: Side, verdict: Verdict, size: int | None) -> VerdictDocument:
+def verdict_document(side: Side, verdict: KeepDecision, size: int | None) -> VerdictDocument:
     """Whether a snapshot would be pruned, and why; ``size`` is what that would free."""
     return {
         "side": side,
@@ -114,7 +114,7 @@ async def _sizes(zfs: Zfs, plan: PrunePlan) -> tuple[dict[str, int], int | None]
     return sizes, total
 
 
-def neighbours(verdicts: Sequence[Verdict]) -> Iterator[list[Snapshot]]:
+def neighbours(verdicts: Sequence[KeepDecision]) -> Iterator[list[Snapshot]]:
     """The selected snapshots, oldest first, in runs with nothing kept between them.
 
     A block that only snapshots of a run refer to goes with the run. None is shared by two runs alone: what lies

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.diagnosis.write_drift import Sample
 from zvault.ops.stream.slots import Slots
-from zvault.ops.stream.stream import UnderWay
+from zvault.ops.stream.stream import ActiveStream
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Activity:
     """
 
     slots: Slots = field(default_factory=Slots)
-    streams: dict[tuple[str, str], UnderWay] = field(default_factory=dict)
+    streams: dict[tuple[str, str], ActiveStream] = field(default_factory=dict)
     writes: VaultWrites = field(default_factory=VaultWrites)
     readings: set[str] = field(default_factory=set)
     awake: asyncio.Event = field(default_factory=asyncio.Event)

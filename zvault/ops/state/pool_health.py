@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 
 from zvault.api.vaults import DamageDocument, ScrubDocument
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.damage import Damage, Wound, files
+from zvault.core.integrity.damage import Damage, HealTarget, files
 from zvault.core.policy.scrub import Scan
 from zvault.system.state_files import LeaseStore
 from zvault.zfs.pool.scrub import Health
 
-_WOUNDS = TypeAdapter(tuple[Wound, ...])
+_WOUNDS = TypeAdapter(tuple[HealTarget, ...])
 
 NAMED = 1000
 """Damages kept by name; of more than that only the number is told."""
@@ -42,7 +42,7 @@ class Condition:
     damages: tuple[Damage, ...] = ()
     named: int = 0
     pausing: str = ""
-    wounds: tuple[Wound, ...] = ()
+    wounds: tuple[HealTarget, ...] = ()
     noted: float = 0.0
 
     @classmethod
@@ -59,7 +59,7 @@ class Condition:
             *(damages, names, pausing, wounds, kept.noted),
         )
 
-    def hurt(self, damages: Iterable[Damage], wounds: Iterable[Wound]) -> Condition:
+    def hurt(self, damages: Iterable[Damage], wounds: Iterable[HealTarget]) -> Condition:
         """The same with what is damaged, as it was just found out."""
         blocks = tuple(wound for wound in wounds if wound.logged is not None)
         errors = max(self.errors, len(blocks))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zvault.config.profile import Stream
 from zvault.system.process.runner import PIPE_SIZE
 from zvault.zfs.host import Host
-from zvault.zfs.stream import Buffer, Compression, End, Flags, choose_codec, stages, unbuffered
+from zvault.zfs.stream import Compression, Flags, MbufferSettings, StreamEnd, choose_codec, stages, unbuffered
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Route:
         buffer = None if direct else self._buffer()
         return stages(send, receive, source, vault, buffer=buffer, codec=codec, throttle=throttle)
 
-    def _buffer(self) -> Buffer:
+    def _buffer(self) -> MbufferSettings:
         own = self.stream
-        return Buffer(own.buffer, own.block, self.stall, own.start, self.there)
+        return MbufferSettings(own.buffer, own.block, self.stall, own.start, self.there)
 
     async def lacking(self, flags: Flags) -> list[str]:
         """What is not as it should be on the way, each for a person to read. Raises HostUnreachable."""
@@ -57,5 +57,5 @@ class Route:
         return [text for text in ("" if direct else unbuffered(source, vault), uncompressed) if text]
 
 
-def _here(source: End, vault: End) -> bool:
+def _here(source: StreamEnd, vault: StreamEnd) -> bool:
     return source.remote is None and vault.remote is None

@@ -27,7 +27,7 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.core.names import DatasetName
-from zvault.core.replication.progress import Marks, Pace
+from zvault.core.replication.progress import FillRange, Rate
 from zvault.core.units import format_duration, format_size
 from zvault.system import ssh
 from zvault.system.process.runner import Pipeline, Runner, StageEnd, describe_exit
@@ -57,12 +57,12 @@ class Progress:
     total: int | None
     started: float = field(default_factory=time.monotonic)
     passed: int | None = None
-    marks: Marks = field(default_factory=Marks)
+    marks: FillRange = field(default_factory=FillRange)
     stirred: float = field(default_factory=time.monotonic)
     programs: Sequence[tuple[Sequence[str], int]] = ()
     _buffered: bool = False
     _of_each: dict[str, int] = field(default_factory=dict)
-    _pace: Pace = field(default_factory=Pace)
+    _pace: Rate = field(default_factory=Rate)
 
     @property
     def sent(self) -> int:
@@ -104,7 +104,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class ActiveStream:
     """A stream into a vault that is under way, for whoever asks how it fares."""
 
     backup: str

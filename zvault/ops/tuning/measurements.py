@@ -15,8 +15,8 @@ from zvault.config.load import load_profile
 from zvault.config.profile import Profile
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
-from zvault.core.tuning.candidates import Choice, Try
-from zvault.core.tuning.measurement import Point, Way
+from zvault.core.tuning.candidates import CandidateTrial, ParameterChoice
+from zvault.core.tuning.measurement import MeasuredPoint, Way
 from zvault.ops.context import Context
 from zvault.ops.state.records import Records
 from zvault.zfs import trial_dataset
@@ -35,8 +35,8 @@ class Outcome:
     devices: tuple[str, ...]
     guid: int
     way: Way
-    points: tuple[Point, ...]
-    choices: tuple[Choice, ...]
+    points: tuple[MeasuredPoint, ...]
+    choices: tuple[ParameterChoice, ...]
     advice: str
     tries: tuple[TryDocument, ...] = ()
     time: float = field(default=0.0, compare=False)
@@ -47,7 +47,7 @@ class Outcome:
         return {one.name: one.value for one in self.choices}
 
 
-def row(one: Try, won: bool) -> TryDocument:
+def row(one: CandidateTrial, won: bool) -> TryDocument:
     """A try as it is kept and shown; ``rate`` in bytes a second, a bound where it was ``stopped``."""
     what, module = one.candidate.what, one.candidate.module
     return {"what": what, "module": module, "rate": round(one.rate), "stopped": one.stopped, "won": won}
@@ -77,8 +77,8 @@ def outcome(records: Records, vault: Vault, guid: int | None = None) -> Outcome 
             tuple(kept["devices"]),
             int(kept["guid"]),
             kept["way"],
-            _all(Point, kept["points"]),
-            _all(Choice, kept["choices"]),
+            _all(MeasuredPoint, kept["points"]),
+            _all(ParameterChoice, kept["choices"]),
             str(kept["advice"]),
             tuple(kept["tries"]),
             float(kept["time"]),

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
-from zvault.core.tuning.leased_values import Held, Moves, after, moves
-from zvault.core.tuning.tuning import Host, TuningRequest, Verdict, decide
+from zvault.core.tuning.leased_values import LeasedValue, Moves, after, moves
+from zvault.core.tuning.tuning import Host, ParameterDecision, TuningRequest, decide
 from zvault.devices.queue import rotational
 from zvault.devices.stack import Say
 from zvault.ops.context import Context
@@ -33,10 +33,10 @@ SHOW = "'zvaultctl tune show' explains it"
 
 
 @dataclass
-class Note:
+class TuningNote:
     """What is written down for the host: what is held by parameter, and what could not be done, in words."""
 
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, LeasedValue] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
 
 
@@ -157,16 +157,16 @@ def tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
     ]
 
 
-def read_note(leases: LeaseStore) -> Note:
+def read_note(leases: LeaseStore) -> TuningNote:
     """What is written down for this host, in this boot."""
     lease = leases.get(HOST)
     if lease is None or lease["stale"]:
-        return Note()
-    held = {name: Held(one["before"], tuple(one["ours"])) for name, one in lease["held"].items()}
-    return Note(held, lease["troubles"])
+        return TuningNote()
+    held = {name: LeasedValue(one["before"], tuple(one["ours"])) for name, one in lease["held"].items()}
+    return TuningNote(held, lease["troubles"])
 
 
-def _keep(leases: LeaseStore, note: Note) -> None:
+def _keep(leases: LeaseStore, note: TuningNote) -> None:
     if note.held or note.troubles:
         leases.put(HOST, asdict(note))
     else:
@@ -186,11 +186,11 @@ async def _settle(context: Context, say: Say) -> None:
         target = {one.name: one.value for one in verdicts if one.value is not None}
         now = _values(host)
         todo = moves(target, before.held, now)
-        _keep(leases, Note(dict(todo.during), before.troubles))
+        _keep(leases, TuningNote(dict(todo.during), before.troubles))
         refused = await module_parameters.write(todo.write, context.env.runner) if todo.write else ""
         made = _values(await module_parameters.look(context.env.runner)) if todo.write else now
         troubles = _troubles(verdicts, target, made, before.held, todo, refused)
-        note = Note(after(todo, target, made), troubles)
+        note = TuningNote(after(todo, target, made), troubles)
         _keep(leases, note)
     _tell(say, todo, target, made, now, note)
     _tell_others(context, say, before, note)
@@ -201,10 +201,10 @@ def _values(host: Host) -> dict[str, str]:
 
 
 def _troubles(
-    verdicts: Collection[Verdict],
+    verdicts: Collection[ParameterDecision],
     target: Mapping[str, str],
     made: Mapping[str, str],
-    held: Mapping[str, Held],
+    held: Mapping[str, LeasedValue],
     todo: Moves,
     refused: str,
 ) -> dict[str, str]:
@@ -228,7 +228,7 @@ def _tell(
     target: Mapping[str, str],
     made: Mapping[str, str],
     was: Mapping[str, str],
-    note: Note,
+    note: TuningNote,
 ) -> None:
     done = [f"{name} {was[name]} to {made[name]}" for name in todo.write if name in target]
     back = [f"{name} to {made[name]}" for name in todo.write if name not in target]
@@ -243,7 +243,7 @@ def _tell(
         say(text)
 
 
-def _tell_others(context: Context, say: Say, before: Note, note: Note) -> None:
+def _tell_others(context: Context, say: Say, before: TuningNote, note: TuningNote) -> None:
     """Say once, when the first vault sets something, whom it holds for besides."""
     pools = other_pools(context)
     if note.held and not before.held and pools:

@@ -9,11 +9,11 @@ from zvault.api.tuning import MeasuredDocument, ParameterDocument, ParameterStat
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.core.tuning.parameters import KNOWN, written
-from zvault.core.tuning.tuning import Host, TuningRequest, Verdict, decide, default_of, modprobe
+from zvault.core.tuning.tuning import Host, ParameterDecision, TuningRequest, decide, default_of, modprobe
 from zvault.ops.context import Context
 from zvault.ops.state.records import Records
 from zvault.ops.tuning.measurements import Outcome, outcome, profile_of, reasons_of
-from zvault.ops.tuning.parameters import Note, complaints, other_pools, read_note, tuning_requests
+from zvault.ops.tuning.parameters import TuningNote, complaints, other_pools, read_note, tuning_requests
 from zvault.zfs.pool import module_parameters
 
 
@@ -80,7 +80,7 @@ def measured_document(found: Outcome) -> MeasuredDocument:
 
 
 def _rows(
-    up: list[TuningRequest], down: list[TuningRequest], host: Host, note: Note
+    up: list[TuningRequest], down: list[TuningRequest], host: Host, note: TuningNote
 ) -> list[ParameterDocument]:
     """What holds for the vaults that are up; for parameters that only others want, what would hold then."""
     now = {one.name: one for one in decide(up, host)}
@@ -93,7 +93,9 @@ def _rows(
     return rows
 
 
-def parameter_document(verdict: Verdict, host: Host, note: Note, *, in_force: bool) -> ParameterDocument:
+def parameter_document(
+    verdict: ParameterDecision, host: Host, note: TuningNote, *, in_force: bool
+) -> ParameterDocument:
     """A parameter; ``in_force``: a vault that is up wants it."""
     name = verdict.name
     known, here, held = KNOWN.get(name), host.parameters.get(name), note.held.get(name)
@@ -115,7 +117,7 @@ def parameter_document(verdict: Verdict, host: Host, note: Note, *, in_force: bo
 
 
 def _fate(
-    verdict: Verdict, now: str | None, note: Note, *, in_force: bool
+    verdict: ParameterDecision, now: str | None, note: TuningNote, *, in_force: bool
 ) -> tuple[ParameterState, str, str]:
     """The row's state in a word, why it is so, and what to do about it."""
     if verdict.fate != "set":

@@ -15,7 +15,7 @@ from zvault.zfs.pool.pool import import_command
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DeviceHolder:
     """One device of a vault, and who has it."""
 
     slot: Slot
@@ -23,7 +23,7 @@ class Held:
     holder: Holder
 
 
-async def look(assembly: Assembly) -> list[Held]:
+async def look(assembly: Assembly) -> list[DeviceHolder]:
     """Ask the storage of each device who has it. Raises Refused for a vault on another host."""
     context, name, config = assembly.context, assembly.name, assembly.config
     if config.host is not None:
@@ -34,12 +34,12 @@ async def look(assembly: Assembly) -> list[Held]:
         )
     slots = [Slot(name, index, context.env.paths.run / "device") for index in range(len(config.device))]
     return [
-        Held(slot, device, await holder(slot, device, context.env.runner))
+        DeviceHolder(slot, device, await holder(slot, device, context.env.runner))
         for slot, device in zip(slots, config.device, strict=True)
     ]
 
 
-def takeover_document(name: str, config: Vault, held: list[Held]) -> TakeoverDocument:
+def takeover_document(name: str, config: Vault, held: list[DeviceHolder]) -> TakeoverDocument:
     """What a takeover would do.
 
     ``holders`` is to be sent back with the order, so that nobody is shut out whom nobody was shown.
@@ -86,7 +86,7 @@ def refuse_unless_fenced(document: TakeoverDocument, holders: object, *, by_hand
         )
 
 
-async def take(assembly: Assembly, held: list[Held], say: Say) -> None:
+async def take(assembly: Assembly, held: list[DeviceHolder], say: Say) -> None:
     """Shut out everybody who has a device of the vault. Each step is in the lease ``take/VAULT`` before it is made.
 
     After a crash nothing needs to be undone: who was shut out stays so, and another takeover goes on from there.

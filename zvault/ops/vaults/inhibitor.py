@@ -19,7 +19,7 @@ from zvault.system.tasks import to_its_end
 Say = Callable[[str], None]
 
 
-class Awake:
+class VaultInhibitor:
     """The lock of one vault, counted: the first user takes it, the last releases it.
 
     ``since`` is when it was taken, in seconds since the epoch, None while it is not held; ``problem`` says why it could

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zvault.core.policy.vault_life import Left
+from zvault.core.policy.vault_life import LeftBehind
 from zvault.system.state_files import LeaseStore
 
 
@@ -26,12 +26,12 @@ class VaultLease:
         """Whether something of the vault may be up; a lease from before a reboot counts. Raises ZvaultError."""
         return self.store.get(self.key) is not None
 
-    def left(self) -> Left | None:
+    def left(self) -> LeftBehind | None:
         """What it says of an earlier zvaultd, None where there is none. Raises ZvaultError."""
         data = self.store.get(self.key)
         if data is None:
             return None
-        return Left(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
+        return LeftBehind(bool(data.get("pinned")), bool(data.get("exported")), bool(data["stale"]))
 
     def paths(self) -> list[str]:
         """Where the pool lay when zvault last brought it up, if that was in this boot. Raises ZvaultError."""

@@ -11,13 +11,13 @@ from contextlib import suppress
 
 from zvault.config.schema import Vault
 from zvault.core.errors import NotFound, ZvaultError
-from zvault.core.policy.vault_life import Event, Facts, Life, after, may, withheld
+from zvault.core.policy.vault_life import Event, Life, VaultFacts, after, may, withheld
 from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.state.pools import Seen
 from zvault.ops.tuning.parameters import tuned, untuned
 from zvault.ops.vaults.assembly import Assembly, Say
-from zvault.ops.vaults.inhibitor import Awake
+from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.lease import VaultLease
 from zvault.system.tasks import to_its_end
 from zvault.zfs.pool.hostid import hostid
@@ -31,7 +31,7 @@ class Lifecycle:
         self.context = context
         self.name = name
         self.lease = VaultLease(context.records.leases, name)
-        self.awake = Awake(context.env.clock.time)
+        self.awake = VaultInhibitor(context.env.clock.time)
         self.life = Life.UNKNOWN
         self.users: dict[str, int] = {}
         self.pinned = False
@@ -47,9 +47,11 @@ class Lifecycle:
         return self.context.env.vault(self.name)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> VaultFacts:
         """What holds of it beside its state."""
-        return Facts(bool(self.users), self.pinned, self.config.up == "always", self.context.activity.asleep)
+        return VaultFacts(
+            bool(self.users), self.pinned, self.config.up == "always", self.context.activity.asleep
+        )
 
     @property
     def withheld(self) -> bool:

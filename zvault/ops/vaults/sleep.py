@@ -15,19 +15,19 @@ from zvault.zfs.pool.scrub import Scrubber
 
 
 @dataclass
-class Rest:
+class PausedScrub:
     """What a vault did before the host slept: a scrub of its pool was paused."""
 
     scrub: bool = False
 
 
-async def lie_down(vault: ManagedVault, until: float, say: Say) -> Rest:
+async def lie_down(vault: ManagedVault, until: float, say: Say) -> PausedScrub:
     """Have the pool of a vault that is up write out what it has, before ``until`` (monotonic seconds).
 
     Never raises, and never takes longer. What is not done by then waits in the kernel, and may keep the host awake: the
     freezer gives up after 20 s.
     """
-    rest = Rest()
+    rest = PausedScrub()
     if vault.config.device:
         try:
             async with asyncio.timeout_at(_loop_time(until)):
@@ -46,7 +46,9 @@ def _loop_time(until: float) -> float:
     return asyncio.get_running_loop().time() + until - time.monotonic()
 
 
-async def _settle(vault: ManagedVault, export: Export | None, until: float, rest: Rest, say: Say) -> None:
+async def _settle(
+    vault: ManagedVault, export: Export | None, until: float, rest: PausedScrub, say: Say
+) -> None:
     assembly, pool = vault.assembly(), vault.config.pool
     state = await assembly.zpool.kernel_state(pool)
     if state is None:
@@ -73,7 +75,7 @@ async def _settle(vault: ManagedVault, export: Export | None, until: float, rest
             say(f"pool {pool} stays imported: {until - now:.1f} s are not enough to export it for sure")
 
 
-async def get_up(vault: ManagedVault, rest: Rest, say: Say, *, needed: bool) -> None:
+async def get_up(vault: ManagedVault, rest: PausedScrub, say: Say, *, needed: bool) -> None:
     """Have a vault be again what it was before the host slept. ``needed``: a run goes on with it.
 
     Raises what is in the way.

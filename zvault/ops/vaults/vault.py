@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from zvault.config.profile import Profile
 from zvault.core.errors import Busy, ZvaultError
-from zvault.core.policy.vault_life import Adoption, Care, Event, Left, Life, adoption, care, may
+from zvault.core.policy.vault_life import Adoption, Event, IdleNeed, LeftBehind, Life, adoption, care, may
 from zvault.ops.context import Context
 from zvault.ops.vaults.assembly import Assembly, Say
 from zvault.ops.vaults.fencing import refuse_if_up, unfinished
@@ -263,16 +263,16 @@ class ManagedVault(Lifecycle):
             return
         async with self._lock:
             match await self._care():
-                case Care.BRING_UP:
+                case IdleNeed.BRING_UP:
                     await self._keep_up("zvaultd", say, self.assembly())
-                case Care.TAKE_DOWN:
+                case IdleNeed.TAKE_DOWN:
                     await to_its_end(self._go_down(say))
-                case Care.LEAVE_EXPORTED:
+                case IdleNeed.LEAVE_EXPORTED:
                     self._leave_exported(say)
-                case Care.NOTE_IMPORTED:
+                case IdleNeed.NOTE_IMPORTED:
                     self._note_imported()
 
-    async def _care(self) -> Care:
+    async def _care(self) -> IdleNeed:
         facts = self.facts
         well = facts.to_be_up and await self.trouble() is None
         exported = facts.to_be_up and not well and await self._exported_by_hand()
@@ -307,7 +307,7 @@ class ManagedVault(Lifecycle):
                 say(f"vault {self.name} was left up and nobody needs it; taking it down")
                 await self.down(say, by_hand=False)
 
-    async def _still_exported(self, left: Left, say: Say) -> bool:
+    async def _still_exported(self, left: LeftBehind, say: Say) -> bool:
         """Whether a pool that an earlier daemon found exported by hand still is; then it is left so."""
         async with self._lock:
             self.pinned = left.pinned

@@ -10,7 +10,7 @@ from zvault.config.tables.verification import GUIDS_EVERY
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import LEVELS, VERIFIED, Difference, Level, Proof, parse_proof
 from zvault.core.model import Dataset, Snapshot
-from zvault.core.replication.lineage import Pair
+from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.zfs import properties
@@ -105,7 +105,7 @@ async def prove_guids(
     return proofs
 
 
-def common(pair: Pair) -> tuple[Snapshot, Snapshot]:
+def common(pair: DatasetPair) -> tuple[Snapshot, Snapshot]:
     """The newest snapshot that both sides have, as (source, vault). Raises ZvaultError."""
     own = {snap.guid: snap for snap in pair.source.snapshots}
     there = pair.vault.snapshots if pair.vault is not None else ()

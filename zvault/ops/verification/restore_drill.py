@@ -12,14 +12,14 @@ from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.integrity.verification import DRILLED, Findings
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.lineage import Pair
+from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.restore_order import Restoration, Stream
 from zvault.core.units import format_duration, format_rate, format_size
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.restore.compare import Comparison, GiveWay
 from zvault.ops.restore.datasets import Streams
-from zvault.ops.restore.plan import Work
+from zvault.ops.restore.plan import DatasetWork
 from zvault.ops.restore.snapshot_reader import kept_apart, reading
 from zvault.ops.vaults.vault import OpenVault
 from zvault.ops.verification.proofs import common
@@ -30,7 +30,7 @@ OWN = "zvault-drill-"
 
 
 @dataclass
-class Drill:
+class RestoreDrill:
     """One drill of one backup, with the datasets of both sides as they were listed."""
 
     context: Context
@@ -84,7 +84,7 @@ class Drill:
             return DatasetName(backup.verify.drill_into)
         return backup.source.dataset if backup.source.host is None else DatasetName(self.vault.pool)
 
-    async def _whose_turn(self) -> Pair:
+    async def _whose_turn(self) -> DatasetPair:
         """The dataset whose last drill is the longest ago, of those within the budget. Raises NotFound."""
         budget = self.backup.verify.budget
         drilled: dict[str, int] = {}
@@ -102,13 +102,13 @@ class Drill:
         turn = min(drilled, key=lambda name: drilled[name])
         return next(pair for pair in self.sides.pairing.pairs if pair.source.name == turn)
 
-    async def _restore(self, pair: Pair, snapshot: Snapshot, target: DatasetName) -> tuple[float, int]:
+    async def _restore(self, pair: DatasetPair, snapshot: Snapshot, target: DatasetName) -> tuple[float, int]:
         """Restore it; in how many seconds, and by how many bytes."""
         assert pair.vault is not None  # noqa: S101
         flags = ["large_blocks", "raw" if pair.vault.encrypted else "compress"]
         size = await self.vault.zfs.lzc.send_space(snapshot.name, None, flags)
         one = Stream(snapshot)
-        work = Work(Restoration(pair.vault, target, (one,)), (one,), (size,), "restore")
+        work = DatasetWork(Restoration(pair.vault, target, (one,)), (one,), (size,), "restore")
         streams = Streams(self.context, self.vault, self.context.clients.source_at(None), self.emit, size)
         began = time.monotonic()
         await streams.carry_out(work)

@@ -9,14 +9,14 @@ from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import KEY_SPACE, Findings, Level, Proof, mismatch
-from zvault.core.replication.lineage import Pair
+from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look
 from zvault.ops.restore.compare import Comparison, GiveWay, no_matter
 from zvault.ops.restore.snapshot_reader import reading, sweep
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import common, compare_guids, compare_properties, read_proofs, write_proof
-from zvault.ops.verification.restore_drill import Drill
+from zvault.ops.verification.restore_drill import RestoreDrill
 
 
 @dataclass
@@ -81,7 +81,9 @@ class Verification:
             case "full":
                 await self._files(vault, sides, 0, 1.0, None, everything=True)
             case "drill":
-                drill = Drill(self.context, vault, self.backup, sides, self.emit, self.found, self.give_way)
+                drill = RestoreDrill(
+                    self.context, vault, self.backup, sides, self.emit, self.found, self.give_way
+                )
                 await drill.execute()
         return at
 
@@ -113,7 +115,7 @@ class Verification:
         return (at + min(lengths)) % KEY_SPACE
 
     async def _dataset(
-        self, vault: OpenVault, pair: Pair, sample: tuple[int, float, int | None], everything: bool
+        self, vault: OpenVault, pair: DatasetPair, sample: tuple[int, float, int | None], everything: bool
     ) -> int:
         """Compare one dataset; how many keys that was. Raises what keeps it from being compared."""
         mine, its = common(pair)

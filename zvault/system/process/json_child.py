@@ -16,7 +16,7 @@ LONGEST_ANSWER = 64 << 20
 """Bytes in one answer of a Conversation: a failure may name every snapshot of a large pool."""
 
 
-class Conversation:
+class JsonChild:
     """A child process that is asked in JSON, a line a request, and answers in kind."""
 
     def __init__(self, argv: Sequence[str], process: asyncio.subprocess.Process) -> None:
@@ -26,7 +26,7 @@ class Conversation:
         self._listening = asyncio.ensure_future(read_lines(process.stderr, self._said.append))
 
     @classmethod
-    async def start(cls, argv: Sequence[str]) -> Conversation:
+    async def start(cls, argv: Sequence[str]) -> JsonChild:
         """Start the child. Raises ToolMissing."""
         pipe = asyncio.subprocess.PIPE
         return cls(argv, await spawn(argv, stdin=pipe, stdout=pipe, limit=LONGEST_ANSWER))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from zvault.core.diagnosis.stalls import Kind, Sign
+from zvault.core.diagnosis.stalls import Kind, StallSign
 from zvault.core.units import format_duration
 
 KINDS: Mapping[str, Kind] = {
@@ -71,14 +71,14 @@ class EventReader:
         )
 
 
-def sign_of(event: Event) -> Sign | None:
+def sign_of(event: Event) -> StallSign | None:
     """What an event is a sign of, None for all that happens in a healthy pool."""
     kind = KINDS.get(event.kind.removeprefix(PREFIX)) if event.kind.startswith(PREFIX) else None
     pool = _text(event.fields.get("pool", ""))
     if kind is None or not pool:
         return None
     path = _text(event.fields.get("vdev_path", ""))
-    return Sign(kind, _told(kind, PurePosixPath(path).name or "its devices", event), pool=pool)
+    return StallSign(kind, _told(kind, PurePosixPath(path).name or "its devices", event), pool=pool)
 
 
 def _told(kind: Kind, device: str, event: Event) -> str:

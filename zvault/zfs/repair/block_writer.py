@@ -37,7 +37,7 @@ _NAME = "task.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PoolBlock:
     """One block of an object (``offset`` in bytes), and where the pool has it."""
 
     number: int
@@ -49,7 +49,7 @@ class Piece:
 class Task:
     """The pieces that are wanted, and the block devices of each top-level vdev: every one of them has all its bytes."""
 
-    pieces: list[Piece]
+    pieces: list[PoolBlock]
     vdevs: dict[int, list[str]]
 
 
@@ -70,22 +70,22 @@ class Folder:
         """Read it back. Raises OSError, ValueError."""
         return _TASKS.validate_json((self.path / _NAME).read_bytes())
 
-    def keep(self, piece: Piece, data: bytes) -> None:
+    def keep(self, piece: PoolBlock, data: bytes) -> None:
         """Keep a piece's bytes: all of them or none, whenever this is put down."""
         file = self._file(piece)
         fresh = file.with_suffix(".new")
         fresh.write_bytes(data)
         fresh.replace(file)
 
-    def has(self, piece: Piece) -> bool:
+    def has(self, piece: PoolBlock) -> bool:
         """Whether it was found."""
         return self._file(piece).exists()
 
-    def bytes_of(self, piece: Piece) -> bytes:
+    def bytes_of(self, piece: PoolBlock) -> bytes:
         """A piece that was found."""
         return self._file(piece).read_bytes()
 
-    def _file(self, piece: Piece) -> Path:
+    def _file(self, piece: PoolBlock) -> Path:
         # No two blocks of a pool have the same place.
         first = piece.pointer.dvas[0]
         return self.path / f"{first.vdev}-{first.offset:x}"
@@ -115,7 +115,7 @@ def look(folder: Folder) -> list[bool]:
 
 def pick(stream: BinaryIO, folder: Folder) -> None:
     """Keep what a stream has of the wanted pieces; ends when all are found. Raises BadStream."""
-    wanted: dict[tuple[int, int], list[Piece]] = defaultdict(list)
+    wanted: dict[tuple[int, int], list[PoolBlock]] = defaultdict(list)
     for piece in folder.task().pieces:
         if not folder.has(piece):
             wanted[piece.number, piece.offset].append(piece)
@@ -162,7 +162,7 @@ def _places(
     return [(files[path], LABELS + dva.offset) for dva in pointer.dvas for path in vdevs[dva.vdev]]
 
 
-def _put(piece: Piece, data: bytes, places: Sequence[tuple[int, int]]) -> Result:
+def _put(piece: PoolBlock, data: bytes, places: Sequence[tuple[int, int]]) -> Result:
     if not piece.pointer.fits(data):
         raise ValueError("the bytes to write do not have the block's checksum")
     wrong = _wrong(piece, places)
@@ -177,7 +177,7 @@ def _put(piece: Piece, data: bytes, places: Sequence[tuple[int, int]]) -> Result
     return "written" if all(_read(*place, len(data)) == data for place in wrong) else "lost"
 
 
-def _wrong(piece: Piece, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _wrong(piece: PoolBlock, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Where its bytes are not."""
     pointer = piece.pointer
     return [place for place in places if not pointer.fits(_read(*place, pointer.physical))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zvault.core.integrity.damage import Damage, parse_damage
-from zvault.core.integrity.healing import Cure
+from zvault.core.integrity.healing import HealingStream
 from zvault.core.names import parse_name
 from zvault.zfs.client import LIST_DEADLINE
 from zvault.zfs.host import Host
@@ -49,7 +49,7 @@ def _unescaped(text: str) -> str:
     return text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 
 
-def heal_send_argv(cure: Cure, flags: Flags) -> list[str]:
+def heal_send_argv(cure: HealingStream, flags: Flags) -> list[str]:
     """``zfs send`` of what repairs: without properties, for the vault's stay as they are."""
     base = ["-i", cure.base] if cure.base is not None else []
     return ["zfs", "send", "-vP", *(word for word in flags.argv() if word != "-p"), *base, cure.snapshot]

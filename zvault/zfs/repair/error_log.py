@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.block_pointer import BlockPointer, parse_pointer
-from zvault.core.integrity.damage import Logged, Object
+from zvault.core.integrity.damage import LoggedBlock, Object
 from zvault.core.names import split_snapshot
 from zvault.system.process.runner import ToolRunner
 
@@ -47,7 +47,7 @@ class ErrorLog:
         # -e: the pool is in no cache file; and it is looked for nowhere but where it lies.
         self._zdb = ["zdb", "-e", *(word for device in devices for word in ("-p", device))]
 
-    async def entries(self, names: Mapping[int, str]) -> list[Logged] | None:
+    async def entries(self, names: Mapping[int, str]) -> list[LoggedBlock] | None:
         """Every block in the log, None where it cannot be read.
 
         ``names`` are those of datasets and snapshots by ``objsetid``: a block is logged for a dataset, but for the
@@ -135,12 +135,14 @@ def _heads(text: str) -> list[tuple[str, int]]:
     return [(value, int(key, 16)) for key, value in values if re.fullmatch(r"[0-9a-f]+", key)]
 
 
-def _entries(lines: Iterable[str], name: str) -> Iterator[Logged]:
+def _entries(lines: Iterable[str], name: str) -> Iterator[LoggedBlock]:
     dataset, snapname = split_snapshot(name)
     for line in lines:
         if (match := _ENTRY.match(line)) is not None:
             number, level, block, birth = (int(word, 16) for word in match.groups())
-            yield Logged(dataset, number, level - (1 << 64) if level >> 63 else level, block, birth, snapname)
+            yield LoggedBlock(
+                dataset, number, level - (1 << 64) if level >> 63 else level, block, birth, snapname
+            )
 
 
 def _by_object(text: str) -> dict[int, list[str]]:

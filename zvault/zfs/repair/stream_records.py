@@ -31,7 +31,7 @@ class BadStream(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StreamedBlock:
     """A block that a stream brings: ``offset`` in its object and ``logical`` size in bytes; ``data`` as it is sent."""
 
     number: int
@@ -40,7 +40,7 @@ class Written:
     data: bytes
 
 
-def written(file: BinaryIO, wanted: set[tuple[int, int]]) -> Iterator[Written]:
+def written(file: BinaryIO, wanted: set[tuple[int, int]]) -> Iterator[StreamedBlock]:
     """The blocks of a stream at these places, given as object and offset in it. Raises BadStream."""
     first = True
     while True:
@@ -55,7 +55,7 @@ def written(file: BinaryIO, wanted: set[tuple[int, int]]) -> Iterator[Written]:
         if kind == WRITE:
             number, _, offset, logical = _WRITE.unpack_from(record, _UNION)
             if (number, offset) in wanted:
-                yield Written(number, offset, logical, _exactly(file, length))
+                yield StreamedBlock(number, offset, logical, _exactly(file, length))
                 continue
         _skip(file, length)
 

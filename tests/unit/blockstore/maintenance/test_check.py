@@ -23,11 +23,11 @@ from zvault.blockstore.maintenance.check import check
 from zvault.blockstore.maintenance.findings import Report, merged, runs_of
 from zvault.blockstore.maintenance.repair import RepairJob, quiet, repair
 from zvault.blockstore.map.blockmap import fetched
-from zvault.blockstore.map.map_part import PART, Part
+from zvault.blockstore.map.map_part import PART, MapPart
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create, newest_root, superblock
 from zvault.core.errors import NotFound, Refused
-from zvault.object_store.interface import Listed, StoreError
+from zvault.object_store.interface import ListedObject, StoreError
 
 BLOCKS = 2 * PART + 100
 EXAMPLES = int(os.environ.get("ZVAULT_EXAMPLES", "1"))
@@ -299,9 +299,9 @@ def blocks_of(report: Report) -> set[int]:
 def put_second_part(world: World, change_it: Callable[[np.ndarray], None]) -> np.ndarray:
     """A checkpoint with that part changed, all checksums right, as after a fault of the writer's own; its runs."""
     root = newest_root(world.store, "v", superblock(world.store, "v"))
-    runs = Part.of_bytes(fetched(world.store, "v", [root.parts[1]])[0]).runs.copy()
+    runs = MapPart.of_bytes(fetched(world.store, "v", [root.parts[1]])[0]).runs.copy()
     change_it(runs)
-    data = Part(runs).as_bytes()
+    data = MapPart(runs).as_bytes()
     root.number, root.map_number = root.number + 1, root.map_number + 1
     world.store.objects[map_key("v", root.map_number, root.epoch)] = data
     root.parts[1] = (root.map_number, root.epoch, 0, len(data), xxhash.xxh3_64_intdigest(data))
@@ -518,10 +518,10 @@ def test_counts_tell_that_nothing_came_back(tmp_path: Path):
     assert world.read() == 0
 
 
-def world_parts(world: World) -> list[Listed]:
+def world_parts(world: World) -> list[ListedObject]:
     """The object that has the first part of the map."""
     root = newest_root(world.store, "v", superblock(world.store, "v"))
-    return [Listed(map_key("v", int(ref["map"]), int(ref["epoch"])), 0) for ref in root.parts[:1]]
+    return [ListedObject(map_key("v", int(ref["map"]), int(ref["epoch"])), 0) for ref in root.parts[:1]]
 
 
 def test_a_writer_may_be_at_work(world: World):

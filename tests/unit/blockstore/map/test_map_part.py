@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zvault.blockstore.checkpoint import _change, _split
 from zvault.blockstore.format import SLOT_BITS, TABLE, ZERO
 from zvault.blockstore.map.log_overlay import Overlay
-from zvault.blockstore.map.map_part import PART, Dense, Part
+from zvault.blockstore.map.map_part import PART, DensePart, MapPart
 from zvault.blockstore.map.usage import PAGE, Usage
 
 runs = st.lists(
@@ -20,8 +20,8 @@ runs = st.lists(
 )
 
 
-def laid_out(found: list[tuple[int, int, int, int]]) -> Dense:
-    dense = Dense.blank()
+def laid_out(found: list[tuple[int, int, int, int]]) -> DensePart:
+    dense = DensePart.blank()
     for start, count, segment, slot in found:
         end = min(PART, start + count)
         dense.segment[start:end] = segment
@@ -33,7 +33,7 @@ def laid_out(found: list[tuple[int, int, int, int]]) -> Dense:
 @given(runs, st.integers(0, PART - 1), st.integers(1, PART))
 def test_runs_say_what_was_laid_out(found: list[tuple[int, int, int, int]], first: int, count: int) -> None:
     dense = laid_out(found)
-    part = Part.of_bytes(Part.of_dense(dense).as_bytes())
+    part = MapPart.of_bytes(MapPart.of_dense(dense).as_bytes())
     again = part.dense()
     assert (again.segment == dense.segment).all()
     assert (again.slot == dense.slot).all()
@@ -50,7 +50,7 @@ def test_runs_say_what_was_laid_out(found: list[tuple[int, int, int, int]], firs
 
 def test_a_full_part_of_large_records_is_small() -> None:
     records = [(block, 32, 1 + block // 2040, block % 2040) for block in range(0, PART, 32)]
-    part = Part.of_dense(laid_out(records))
+    part = MapPart.of_dense(laid_out(records))
     assert part.nbytes * 8192 < 200 << 20, "a TiB of 128 KiB records takes less than 200 MiB"
 
 
@@ -72,7 +72,7 @@ def test_the_log_is_the_same_above_the_map_and_in_it(said: list[tuple[int, int, 
             overlay.put(block, count, sequence << SLOT_BITS)
             wanted[block : block + count] = np.arange(count) + (sequence << SLOT_BITS)
         tables.append((sequence, np.array([(block, count, ZERO if zero else 0)], TABLE)))
-    dense = {part: Dense.blank() for part in range(6)}
+    dense = {part: DensePart.blank() for part in range(6)}
     for sequence, table in tables[:upto]:
         split, sequences = _split(table, np.array([sequence]))
         for row in range(len(split)):

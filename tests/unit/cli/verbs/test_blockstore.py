@@ -17,7 +17,7 @@ from zvault.blockstore.attach import attach
 from zvault.blockstore.format import BLOCK
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
-from zvault.blockstore.server import Words
+from zvault.blockstore.server import ServeOptions
 from zvault.cli.verbs import blockstore_place
 from zvault.config import paths
 from zvault.devices.nbd.blockstore_server import PLUGIN
@@ -261,7 +261,7 @@ def test_serve_becomes_a_server_that_only_reads(full: MemoryStore, ctl, nbdkit, 
     (argv,) = nbdkit
     assert argv[:3] == ["nbdkit", "-f", "-r"]
     assert argv[argv.index("-U") + 1] == str(at)
-    words = Words.of(argv[argv.index(str(PLUGIN)) + 1 :])
+    words = ServeOptions.of(argv[argv.index(str(PLUGIN)) + 1 :])
     assert (words.readonly, words.create, words.status) == (True, False, None)
     assert str(words.spec) == PLACE
     assert os.umask(0o077) == 0o077, "its socket is for root alone"
@@ -332,7 +332,7 @@ def test_serve_of_a_vault_leaves_its_servers_folders_alone(
     configured(tmp_path, monkeypatch, own)
     said = ctl("blockstore", "serve", "cold", "--socket", "s").out
     (argv,) = nbdkit
-    spec = Words.of(argv[argv.index(str(PLUGIN)) + 1 :]).spec
+    spec = ServeOptions.of(argv[argv.index(str(PLUGIN)) + 1 :]).spec
     assert (spec.mode, spec.folders, spec.uploads, spec.size) == ("strict", {}, 2, 1 << 30)
     assert "-t ice ice-view" in said
     assert f"-unix {Path.cwd() / 's'} " in said

@@ -6,19 +6,19 @@ import json
 
 import pytest
 
-from zvault.core.diagnosis.observations import Disk, Flow, Group, Queue, Stage, Vitals
+from zvault.core.diagnosis.observations import Disk, Group, Observations, Queue, Stage, StreamFlow
 from zvault.ops.diagnosis.doctor import told
 
 SENTENCE = "the size of its requests bounds vault cold: 2.0 in flight / 22ms x 128K = 11.4M/s"
 
 
-SEEN = Vitals(
+SEEN = Observations(
     "cold",
     "cold",
     "x",
     5.0,
     flows=(
-        Flow(
+        StreamFlow(
             "tank",
             "tank/data",
             (Stage("source", "zfs send", 0.031), Stage("receive", "zfs receive", 0.1, 1.0)),

@@ -4,17 +4,19 @@ import json
 
 import pytest
 
-from zvault.core.tuning.alignment import Layout, Prices, Sent, Store
-from zvault.ops.diagnosis.fit import Below, told
+from zvault.core.tuning.alignment import Layout, Prices, SentDataset, StorageGeometry
+from zvault.ops.diagnosis.fit import VaultStorage, told
 
-STORE = Store("nbdkit:S3 bucket=zv", 1280 << 10, 1 << 20, prices=Prices(0.005, 0.0004))
+STORE = StorageGeometry("nbdkit:S3 bucket=zv", 1280 << 10, 1 << 20, prices=Prices(0.005, 0.0004))
 LAYOUT = Layout(4096, 128 << 10, STORE)
 
 
 @pytest.fixture
 def fitted(daemon):
-    below = Below({"data": STORE}, unknown=["how cold-1 is laid out"])
-    daemon.documents["GET /v1/fit/home"] = told("home", "cold", below, LAYOUT, [Sent("tank/home", 128 << 10)])
+    below = VaultStorage({"data": STORE}, unknown=["how cold-1 is laid out"])
+    daemon.documents["GET /v1/fit/home"] = told(
+        "home", "cold", below, LAYOUT, [SentDataset("tank/home", 128 << 10)]
+    )
     return daemon
 
 

@@ -6,23 +6,23 @@ from dataclasses import replace
 import pytest
 
 from zvault.core.address import Address
-from zvault.ops.retention.holds import Keepsake
+from zvault.ops.retention.holds import BaseProtection
 
 
-def keepsake(name="tank@a", state="in use", guid="c01d", **changes):
+def base_protection(name="tank@a", state="in use", guid="c01d", **changes):
     kind = "bookmark" if "#" in name else "hold"
     vault = "cold" if guid == "c01d" else None
-    found = Keepsake(kind, "tank", name, (1 << 64) - 1, 1_790_000_000, int(guid, 16), vault, state)
+    found = BaseProtection(kind, "tank", name, (1 << 64) - 1, 1_790_000_000, int(guid, 16), vault, state)
     return replace(found, reason=f"because {state}", **changes).document()
 
 
-ORPHAN = keepsake("tank@b", "orphan")
-UNKNOWN = keepsake("tank#c", "unknown", "beef")
+ORPHAN = base_protection("tank@b", "orphaned")
+UNKNOWN = base_protection("tank#c", "unknown", "beef")
 
 
 @pytest.fixture
 def held(daemon):
-    daemon.documents["GET /v1/holds"] = {"holds": [keepsake(), ORPHAN, UNKNOWN]}
+    daemon.documents["GET /v1/holds"] = {"holds": [base_protection(), ORPHAN, UNKNOWN]}
     daemon.documents["POST /v1/holds/reap"] = {"holds": [ORPHAN]}
     return daemon
 
@@ -35,22 +35,24 @@ def test_they_are_listed_with_owner_and_reason(held, ctl):
     said = ctl("holds", "-o", "name,kind,vault,state,reason")
     assert said.code == 0
     assert said.lines == [
-        "NAME    KIND      VAULT  STATE    REASON",
-        "tank@a  hold      cold   in use   because in use",
-        "tank@b  hold      cold   orphan   because orphan",
-        "tank#c  bookmark  beef   unknown  because unknown",
-        "1 in use, 1 orphan, 1 unknown",
+        "NAME    KIND      VAULT  STATE     REASON",
+        "tank@a  hold      cold   in use    because in use",
+        "tank@b  hold      cold   orphaned  because orphaned",
+        "tank#c  bookmark  beef   unknown   because unknown",
+        "1 in use, 1 orphaned, 1 unknown",
     ]
     assert posts(held) == []
 
 
 def test_those_of_another_host_say_so(held, ctl):
-    held.documents["GET /v1/holds"] = {"holds": [keepsake(), keepsake("tank@b", host=Address("filer1"))]}
+    held.documents["GET /v1/holds"] = {
+        "holds": [base_protection(), base_protection("tank@b", host=Address("filer1"))]
+    }
     assert ctl("holds", "-H", "-o", "host,name").lines == ["-\ttank@a", "ssh://filer1\ttank@b"]
 
 
 def test_nothing_to_reap_is_told_as_such(held, ctl):
-    held.documents["GET /v1/holds"] = {"holds": [keepsake(), UNKNOWN]}
+    held.documents["GET /v1/holds"] = {"holds": [base_protection(), UNKNOWN]}
     assert "nothing to reap" in ctl("holds", "--reap").err
     held.documents["GET /v1/holds"] = {"holds": []}
     assert "no holds" in ctl("holds").err
@@ -80,7 +82,7 @@ def test_a_pool_can_be_named(held, ctl):
 
 
 def test_nothing_to_reap_asks_for_nothing(held, ctl):
-    held.documents["GET /v1/holds"] = {"holds": [keepsake(), UNKNOWN]}
+    held.documents["GET /v1/holds"] = {"holds": [base_protection(), UNKNOWN]}
     said = ctl("holds", "--reap", "--yes")
     assert (said.code, said.out, said.err) == (0, "", "nothing to reap\n")
     assert posts(held) == []

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from zvault.core.tuning.candidates import Candidate, Choice, Try
-from zvault.core.tuning.measurement import Point
+from zvault.core.tuning.candidates import Candidate, CandidateTrial, ParameterChoice
+from zvault.core.tuning.measurement import MeasuredPoint
 from zvault.ops.tuning.measurements import Outcome, row
 from zvault.ops.tuning.report import measured_document
 
@@ -15,15 +15,15 @@ MEASURED = measured_document(
         ("rbd:rbd_meta/cold",),
         1,
         "write",
-        (Point(1 << 20, 4, 79.9e6, 0.0525),),
+        (MeasuredPoint(1 << 20, 4, 79.9e6, 0.0525),),
         (
-            Choice("zfs_dirty_data_max", "2147483648", "its end is a tenth of it"),
-            Choice("zfs_vdev_async_write_max_active", "4", WHY),
+            ParameterChoice("zfs_dirty_data_max", "2147483648", "its end is a tenth of it"),
+            ParameterChoice("zfs_vdev_async_write_max_active", "4", WHY),
         ),
         "recordsize=1M at the source",
         (
-            row(Try(Candidate("worked out"), 100 << 20), True),
-            row(Try(Candidate("OpenZFS's defaults"), 90 << 20, stopped=True), False),
+            row(CandidateTrial(Candidate("worked out"), 100 << 20), True),
+            row(CandidateTrial(Candidate("OpenZFS's defaults"), 90 << 20, stopped=True), False),
         ),
         1.0,
     )

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.cli.api_documents import event, finished
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import Excess, Verdict
+from zvault.core.policy.retention import Excess, KeepDecision
 from zvault.ops.retention.prune_report import excess_document, verdict_document
 
 HELD_BACK = excess_document("vault", Excess("cold/home", 40, 60, 30))
@@ -21,7 +21,7 @@ def verdict(number, side="source", keep=False, **changes):
         number,
         number,
     )
-    judged = Verdict(snapshot, keep, "one of the last 3" if keep else "no rule keeps it")
+    judged = KeepDecision(snapshot, keep, "one of the last 3" if keep else "no rule keeps it")
     return verdict_document(side, judged, None if keep else 1 << 20) | changes
 
 

@@ -18,7 +18,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.restore_order import Restoration, Stream
 from zvault.ops.restore.files import FilesPlan, FilesRequest
 from zvault.ops.restore.find import version_document
-from zvault.ops.restore.plan import Request, RestorePlan, Work
+from zvault.ops.restore.plan import DatasetWork, RestorePlan, RestoreRequest
 
 S1, S3 = (Snapshot(DatasetName("cold/tank/home"), f"s{number}", number, number, number) for number in (1, 3))
 THESIS = Entry(1, "f", "644", "root", 9 << 20, "1790000000.5", b"docs/thesis.pdf")
@@ -28,7 +28,7 @@ HOME = Dataset(DatasetName("cold/tank/home"), 1, "filesystem", snapshots=(S1,))
 RESTORATION = Restoration(HOME, "tank/home_zvault-restore", (Stream(S1),))
 PLAN = RestorePlan(
     Source("tank/home"),
-    (Work(RESTORATION, RESTORATION.streams, (1 << 20,), "resume"),),
+    (DatasetWork(RESTORATION, RESTORATION.streams, (1 << 20,), "resume"),),
     skipped=("cold/tank/home/new",),
     available=5 << 30,
     lost=("tank/home: 9M, of it 1M written since @s1",),
@@ -77,7 +77,7 @@ def test_a_replacement_is_shown_and_wants_a_yes(daemon, ctl):
 
 def test_files_go_into_folders_only(daemon, ctl):
     daemon.documents["POST /v1/restore/plan"] = FilesPlan(S1, (b"docs", b"a"), (b"a",), 2, 10).document(
-        FilesRequest(Request("home", "tank/home", None, "/rescue"), ("docs", "a"))
+        FilesRequest(RestoreRequest("home", "tank/home", None, "/rescue"), ("docs", "a"))
     )
     said = ctl("restore", "home", "tank/home", "/rescue", "--file", "docs", "--file", "a", "-n")
     assert said.code == 0

@@ -9,7 +9,7 @@ from zvault.config.tables.device import Device
 from zvault.config.tables.vault import Vault
 from zvault.devices.holder import Holder
 from zvault.devices.layer import Slot, Step
-from zvault.ops.vaults.fencing import Held, takeover_document
+from zvault.ops.vaults.fencing import DeviceHolder, takeover_document
 
 IMAGE = Device.model_validate({"rbd": "p/i"})
 SERVER = Device.model_validate({"nbd": "tcp:nas"})
@@ -18,8 +18,10 @@ TAKEOVER = takeover_document(
     "cold",
     Vault(pool="cold", device=[IMAGE, SERVER]),
     [
-        Held(Slot("cold", 0, Path("/run")), IMAGE, Holder("filer1 (10.0.0.7)", "has it open", (FENCE,))),
-        Held(
+        DeviceHolder(
+            Slot("cold", 0, Path("/run")), IMAGE, Holder("filer1 (10.0.0.7)", "has it open", (FENCE,))
+        ),
+        DeviceHolder(
             Slot("cold", 1, Path("/run")),
             SERVER,
             Holder(state="not known", by_hand="an NBD server knows no lock"),

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from zvault.core.diagnosis.doctor import diagnose, holding_up
 from zvault.core.diagnosis.doctor_text import Bound
-from zvault.core.diagnosis.observations import Disk, Flow, Group, LastRun, Queue, Stage, Vitals, Way
+from zvault.core.diagnosis.observations import (
+    Disk,
+    Group,
+    LastRun,
+    Observations,
+    Queue,
+    Stage,
+    StreamFlow,
+    TcpPath,
+)
 
 KIB, MIB = 1 << 10, 1 << 20
 MERGE = "zfs_vdev_aggregation_limit_non_rotating"
@@ -28,20 +37,20 @@ def stages(*full: float, cpu: float = 0.1, first: str = "source") -> tuple[Stage
     return (Stage(first, first, cpu), *rest)  # type: ignore[arg-type]
 
 
-def pull(cpu: float = 0.1, way: Way | None = None) -> Flow:
+def pull(cpu: float = 0.1, way: TcpPath | None = None) -> StreamFlow:
     """A stream that ssh brings from another host; nothing here has to wait for anything else."""
     rest = stages(0.0, 0.0)[1:]
-    return Flow("tank", "tank/data", (Stage("ssh", "ssh", cpu, host="filer", way=way), *rest), 5e6)
+    return StreamFlow("tank", "tank/data", (Stage("ssh", "ssh", cpu, host="filer", way=way), *rest), 5e6)
 
 
-def push(way: Way | None = None) -> Flow:
+def push(way: TcpPath | None = None) -> StreamFlow:
     """A stream that ssh takes to another host, and would take more."""
     ends = (Stage("source", "zfs send", 0.1), Stage("ssh", "ssh", 0.1, 1.0, "attic", way))
-    return Flow("tank", "tank/data", ends, 5e6)
+    return StreamFlow("tank", "tank/data", ends, 5e6)
 
 
-def flow(*full: float, **changes: object) -> Flow:
-    return replace(Flow("tank", "tank/data", stages(*full), 11e6), **changes)  # type: ignore[arg-type]
+def flow(*full: float, **changes: object) -> StreamFlow:
+    return replace(StreamFlow("tank", "tank/data", stages(*full), 11e6), **changes)  # type: ignore[arg-type]
 
 
 def disk(
@@ -51,9 +60,9 @@ def disk(
     return Disk("nbd0", seconds, writes, writes * size, flying * seconds, busy=busy, rounds=rounds)
 
 
-def vault(**changes: object) -> Vitals:
+def vault(**changes: object) -> Observations:
     """A stream that waits for the vault, which takes two requests of 128 KiB at a time."""
-    seen = Vitals(
+    seen = Observations(
         "cold",
         "cold",
         "nbd-lan",
@@ -224,7 +233,7 @@ def test_the_stream_before_the_vault():
     assert diagnose(vault(flows=(pull(),))).bound == "source"
 
 
-FULL_WAY = Way(unsent=0.9, flying=256 * KIB, segment=1448, rtt=0.05)
+FULL_WAY = TcpPath(unsent=0.9, flying=256 * KIB, segment=1448, rtt=0.05)
 
 
 def test_another_host_that_is_read_and_the_network_to_it_are_told_apart():
@@ -264,7 +273,7 @@ def test_another_host_that_is_written_and_the_network_to_it_are_told_apart():
 
 def test_of_a_stream_between_two_other_hosts_each_way_is_looked_at():
     fetched, brought = pull(way=replace(FULL_WAY, unsent=0.0)).stages[0], push(FULL_WAY).stages[1]
-    both = Flow("tank", "tank/data", (fetched, brought), 5e6)
+    both = StreamFlow("tank", "tank/data", (fetched, brought), 5e6)
     assert "the network to attic" in diagnose(vault(flows=(both,))).sentence
     waits = replace(both, stages=(fetched, replace(brought, full=0.0)))
     assert "filer gives" in diagnose(vault(flows=(waits,))).sentence
@@ -308,10 +317,10 @@ a_stage = st.builds(
     shares,
     shares,
     st.just("filer"),
-    st.one_of(st.none(), st.builds(Way, st.floats(0, 1), counts, counts, times, st.floats(0, 1))),
+    st.one_of(st.none(), st.builds(TcpPath, st.floats(0, 1), counts, counts, times, st.floats(0, 1))),
 )
 flows = st.builds(
-    Flow,
+    StreamFlow,
     st.just("b"),
     st.just("d"),
     st.lists(a_stage, min_size=1, max_size=5).map(tuple),
@@ -320,7 +329,7 @@ flows = st.builds(
     st.one_of(st.none(), st.tuples(st.integers(0, 100), st.integers(0, 100))),
 )
 anything = st.builds(
-    Vitals,
+    Observations,
     vault=st.just("cold"),
     pool=st.just("cold"),
     profile=st.sampled_from(["auto", "s3"]),
@@ -347,7 +356,7 @@ anything = st.builds(
 
 
 @given(anything)
-def test_there_is_always_one_verdict_in_one_sentence(seen: Vitals):
+def test_there_is_always_one_verdict_in_one_sentence(seen: Observations):
     verdict = diagnose(seen)
     assert verdict.bound in get_args(Bound)
     assert "vault cold" in verdict.sentence
@@ -369,7 +378,7 @@ def longer(disk: Disk, times: int) -> Disk:
 
 
 @given(anything, st.sampled_from([2, 4, 16]))
-def test_to_watch_for_longer_changes_nothing(seen: Vitals, times: int):
+def test_to_watch_for_longer_changes_nothing(seen: Observations, times: int):
     more = replace(
         seen,
         seconds=seen.seconds * times,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zvault.core.diagnosis.hung_tasks import LONGEST, LogReader
-from zvault.core.diagnosis.stalls import Sign
+from zvault.core.diagnosis.stalls import StallSign
 
 ZFS = """\
 INFO: task zfs:427 blocked in I/O wait for more than 122 seconds.
@@ -32,7 +32,7 @@ Call Trace:
  nfs_wait_bit_killable+0x1e/0x90 [nfs]"""
 
 
-def signs(*texts: str) -> list[Sign]:
+def signs(*texts: str) -> list[StallSign]:
     reader = LogReader()
     found = [sign for text in texts for line in text.splitlines() for sign in reader.feed(line)]
     return [*found, *reader.flush()]

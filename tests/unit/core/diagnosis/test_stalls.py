@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from zvault.core.diagnosis.stalls import SPELL, TOLD_EVERY, Groups, Place, Sign, Stalls, owner
+from zvault.core.diagnosis.stalls import SPELL, TOLD_EVERY, Groups, Stalls, StallSign, VaultDevices, owner
 
-COLD = Place("cold", "coldpool", {"nbd0", "bcache0"})
-CLOUD = Place("cloud", "cloud", {"rbd3"})
+COLD = VaultDevices("cold", "coldpool", {"nbd0", "bcache0"})
+CLOUD = VaultDevices("cloud", "cloud", {"rbd3"})
 PLACES = [COLD, CLOUD]
-HUNG = Sign("hung_task", "txg_sync hangs", pid=7, zfs=True)
+HUNG = StallSign("hung_task", "txg_sync hangs", pid=7, zfs=True)
 
 
 @pytest.mark.parametrize(
     ("sign", "vault"),
     [
-        (Sign("deadman", "", pool="coldpool"), "cold"),
-        (Sign("deadman", "", pool="cold"), None),
-        (Sign("stuck_request", "", devices=("nbd0",)), "cold"),
-        (Sign("hung_task", "", devices=("sda", "rbd3")), "cloud"),
-        (Sign("stuck_request", "", devices=("nbd00",)), None),
+        (StallSign("deadman", "", pool="coldpool"), "cold"),
+        (StallSign("deadman", "", pool="cold"), None),
+        (StallSign("stuck_request", "", devices=("nbd0",)), "cold"),
+        (StallSign("hung_task", "", devices=("sda", "rbd3")), "cloud"),
+        (StallSign("stuck_request", "", devices=("nbd00",)), None),
         (HUNG, None),
     ],
 )
-def test_a_pool_or_a_device_says_whose_it_is(sign: Sign, vault: str | None):
+def test_a_pool_or_a_device_says_whose_it_is(sign: StallSign, vault: str | None):
     assert owner(sign, PLACES) == vault
 
 
@@ -44,14 +44,14 @@ def test_a_command_line_names_the_pool(words: list[str], vault: str | None):
 
 def test_what_names_nothing_waits_for_whoever_has_waited_longest():
     assert owner(HUNG, PLACES, (), {"cold": 90.0, "cloud": 130.0}) == "cloud"
-    assert owner(Sign("hung_task", "", pid=7), PLACES, (), {"cold": 90.0}) is None, "not OpenZFS"
+    assert owner(StallSign("hung_task", "", pid=7), PLACES, (), {"cold": 90.0}) is None, "not OpenZFS"
     # Another pool's event stays another pool's, however long a vault waits.
-    assert owner(Sign("io", "", pool="tank"), PLACES, (), {"cold": 90.0}) is None
+    assert owner(StallSign("io", "", pool="tank"), PLACES, (), {"cold": 90.0}) is None
 
 
 def test_many_signs_are_counted_and_told_seldom():
     stalls = Stalls()
-    sign = Sign("deadman", "nbd0 is late", pool="coldpool")
+    sign = StallSign("deadman", "nbd0 is late", pool="coldpool")
     assert stalls.note("cold", sign, 100.0) == "vault cold: nbd0 is late"
     assert [stalls.note("cold", sign, 100.0 + i) for i in range(1, 10)] == [None] * 9
     assert (
@@ -62,28 +62,28 @@ def test_many_signs_are_counted_and_told_seldom():
 
 def test_kinds_and_vaults_do_not_silence_each_other():
     stalls = Stalls()
-    assert stalls.note("cold", Sign("deadman", "a"), 1.0)
-    assert stalls.note("cold", Sign("delay", "b"), 1.0)
-    assert stalls.note("cloud", Sign("deadman", "c"), 1.0)
+    assert stalls.note("cold", StallSign("deadman", "a"), 1.0)
+    assert stalls.note("cold", StallSign("delay", "b"), 1.0)
+    assert stalls.note("cloud", StallSign("deadman", "c"), 1.0)
     assert stalls.note(None, HUNG, 1.0) == "storage that cannot be told: txg_sync hangs"
     assert stalls.counts["", "hung_task"] == 1
 
 
 def test_a_warning_lasts_for_a_spell():
     stalls = Stalls()
-    stalls.note("cold", Sign("delay", "late"), 100.0)
+    stalls.note("cold", StallSign("delay", "late"), 100.0)
     assert list(stalls.warnings(160.0)) == ["vault cold: late (delay, 1m ago)"]
-    stalls.note("cold", Sign("delay", "later"), 160.0)
+    stalls.note("cold", StallSign("delay", "later"), 160.0)
     assert list(stalls.warnings(160.0)) == ["vault cold: later (delay, 2 times, the last 0s ago)"]
     assert list(stalls.warnings(161.0 + SPELL)) == []
     # The next one is news again.
-    assert stalls.note("cold", Sign("delay", "late"), 161.0 + SPELL) == "vault cold: late"
+    assert stalls.note("cold", StallSign("delay", "late"), 161.0 + SPELL) == "vault cold: late"
     assert stalls.counts["cold", "delay"] == 3
 
 
 def test_errors_are_counted_and_shown_elsewhere():
     stalls = Stalls()
-    assert stalls.note("cold", Sign("io", "errors"), 100.0)
+    assert stalls.note("cold", StallSign("io", "errors"), 100.0)
     assert list(stalls.warnings(100.0)) == []
 
 
@@ -93,7 +93,7 @@ def test_a_group_that_goes_on_is_told_again_and_again():
     assert [sign is not None for sign in told] == [False, False, True, False, False, True]
     # The next one begins anew, and another pool's is not this one's.
     assert groups.note("cold", 9, 15.0, 120.0) is None
-    assert groups.note("cloud", 8, 130.0, 120.0) == Sign(
+    assert groups.note("cloud", 8, 130.0, 120.0) == StallSign(
         "txg_sync", "transaction group 8 has been on its way to storage for 2m 10s", pool="cloud"
     )
     assert groups.note("cold", 9, 125.0, 120.0) is not None

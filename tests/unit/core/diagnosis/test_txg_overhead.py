@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.diagnosis.txg_overhead import WAITING, advise_on_groups, group, writes
-from zvault.core.tuning.alignment import Layout, Prices, Store
+from zvault.core.tuning.alignment import Layout, Prices, StorageGeometry
 
 KIB, MIB = 1 << 10, 1 << 20
 PRICES = Prices(put=0.005, get=0.0004)
-DATA = Store("data", 32 * MIB, MIB, prices=PRICES)
-META = Store("meta", 32 * MIB, 128 * KIB, prices=PRICES)
+DATA = StorageGeometry("data", 32 * MIB, MIB, prices=PRICES)
+META = StorageGeometry("meta", 32 * MIB, 128 * KIB, prices=PRICES)
 PLAIN = Layout(4 * KIB, 128 * KIB, DATA)
 
 
@@ -46,10 +46,10 @@ def test_every_cost_is_of_its_requests(unit: int, depth: int):
 
 
 def test_where_any_sector_is_written_by_itself_nothing_is_read():
-    found = group(replace(PLAIN, data=Store("data", MIB)))
+    found = group(replace(PLAIN, data=StorageGeometry("data", MIB)))
     assert found.gets == 0
     assert found.cost is None
-    assert list(advise_on_groups(replace(PLAIN, data=Store("data", MIB), depth=32))) == []
+    assert list(advise_on_groups(replace(PLAIN, data=StorageGeometry("data", MIB), depth=32))) == []
 
 
 @pytest.mark.parametrize(

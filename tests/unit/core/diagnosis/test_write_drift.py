@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from zvault.core.diagnosis.write_drift import DriftWatch, Expected, Sample
+from zvault.core.diagnosis.write_drift import DriftWatch, ExpectedWrites, Sample
 
 KIB, MIB = 1 << 10, 1 << 20
 GOOD = Sample(300 * MIB, 3.5 * MIB, 1.5, 0.105, 1.0)
@@ -14,7 +14,7 @@ BAD = replace(GOOD, request=120.0 * KIB)
 
 
 def watch() -> DriftWatch:
-    return DriftWatch("cold", Expected(4 * MIB, 5.0))
+    return DriftWatch("cold", ExpectedWrites(4 * MIB, 5.0))
 
 
 def told(*samples: Sample) -> list[tuple[str, str]]:
@@ -50,7 +50,7 @@ def test_little_data_makes_small_requests_anywhere():
 
 
 def test_a_profile_that_does_not_care_for_sizes():
-    one = DriftWatch("cold", Expected(None, 5.0))
+    one = DriftWatch("cold", ExpectedWrites(None, 5.0))
     assert not any(one.note(BAD) for _ in range(5))
 
 
@@ -63,7 +63,7 @@ def test_a_device_that_becomes_slow():
         "2 ms are not slow"
     )
     larger = replace(GOOD, request=64.0 * KIB, disk_wait=0.02)
-    assert DriftWatch("cold", Expected(None, 5.0)).note(larger) is None
+    assert DriftWatch("cold", ExpectedWrites(None, 5.0)).note(larger) is None
 
 
 def test_a_group_that_takes_long_and_a_queue_that_does():

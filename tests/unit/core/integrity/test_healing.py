@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from zvault.core.integrity.damage import (
     METADATA,
     Damage,
-    Logged,
+    HealTarget,
+    LoggedBlock,
     Object,
     Search,
-    Wound,
     damages_of,
     files,
     located,
@@ -22,7 +22,7 @@ from zvault.core.integrity.damage import (
     parse_damage,
     wounds,
 )
-from zvault.core.integrity.healing import Copy, Cure, next_cures, unhealed
+from zvault.core.integrity.healing import Copy, HealingStream, next_cures, unhealed
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 
@@ -42,14 +42,18 @@ class Block:
     born: int
     gone: int
 
-    def wound(self, *, logged: bool = True) -> Wound:
+    def wound(self, *, logged: bool = True) -> HealTarget:
         """As the error log tells it; without that ZFS leaves out the oldest snapshot."""
         snapnames = tuple(f"s{n}" for n in range(self.born, self.gone))
         if not logged:
-            return Wound(NAME, self.path, snapnames[1:])
+            return HealTarget(NAME, self.path, snapnames[1:])
         number = 8 if self.path == "/a" else 9
-        return Wound(
-            NAME, self.path, snapnames, Logged(NAME, number, 0, self.gone, 10 * self.born - 5), exact=True
+        return HealTarget(
+            NAME,
+            self.path,
+            snapnames,
+            LoggedBlock(NAME, number, 0, self.gone, 10 * self.born - 5),
+            exact=True,
         )
 
 
@@ -75,7 +79,7 @@ def worlds(draw: st.DrawFn) -> tuple[int, set[Block], list[Copy]]:
     return count, blocks, copies
 
 
-def carries(cure: Cure, block: Block) -> bool:
+def carries(cure: HealingStream, block: Block) -> bool:
     """Whether a stream brings a block: its snapshot has it, and it was written after the base."""
     to = int(cure.target.snapname[1:])
     base = -1 if cure.base is None else int(cure.base[-1])
@@ -84,8 +88,8 @@ def carries(cure: Cure, block: Block) -> bool:
 
 def heal(
     count: int, blocks: set[Block], copies: list[Copy], *, logged: bool = True
-) -> tuple[set[Block], list[Cure]]:
-    there, tried = dataset(count), list[Cure]()
+) -> tuple[set[Block], list[HealingStream]]:
+    there, tried = dataset(count), list[HealingStream]()
     left = set(blocks)
     while True:
         hurt = [block.wound(logged=logged) for block in sorted(left, key=str)]
@@ -147,7 +151,7 @@ def test_what_did_not_help_is_followed_by_the_next_place_and_then_by_all_of_it()
     hurt = [Block("/f", 1, 2).wound()]
     other = Copy("attic", "vault attic", {101: "attic/x@s1"})
     copies = {NAME: [source(0, 1), other]}
-    tried: list[Cure] = []
+    tried: list[HealingStream] = []
     order = []
     while cures := next_cures(hurt, {NAME: dataset(3)}, copies, tried):
         tried += cures
@@ -162,7 +166,7 @@ def test_the_newest_snapshot_is_as_good_as_any():
 
 def test_metadata_is_not_sent_for():
     for number, level in ((8, 1), (0, 0), (0, -1)):
-        wound = Wound(NAME, "/f", ("s0",), Logged(NAME, number, level, 0, 0))
+        wound = HealTarget(NAME, "/f", ("s0",), LoggedBlock(NAME, number, level, 0, 0))
         assert next_cures([wound], {NAME: dataset(1)}, {NAME: [source(0)]}) == []
         assert "no stream carries it" in unhealed([wound], {NAME: dataset(1)}, {NAME: [source(0)]}, {})[0].why
 
@@ -187,14 +191,14 @@ def test_reasons():
         wounds([Damage(NAME, "s0", "/f")]), there, copies, {NAME: "the stream broke off: bad"}
     )
     assert broke.why == "the source has it, but the stream broke off: bad"
-    wound = Wound(NAME, "/f", ("s0",))
+    wound = HealTarget(NAME, "/f", ("s0",))
     (told,) = unhealed([wound], there, copies, {}, {wound: "it is in pieces"})
     assert told.why == "it is in pieces"
 
 
 def test_the_error_log_tells_the_snapshots_that_names_leave_out():
     there = {NAME: dataset(3)}
-    logged = [Logged(NAME, 8, 0, 3, 5), Logged(NAME, 9, 0, 0, 15)]
+    logged = [LoggedBlock(NAME, 8, 0, 3, 5), LoggedBlock(NAME, 9, 0, 0, 15)]
     named = [Damage(NAME, None, "/f"), Damage(NAME, "s2", "/f"), Damage(METADATA, None, "<0x1>")]
     found = located(logged, there, {(NAME, 8): "/f"}, named)
     assert [(one.path, one.snapnames) for one in found] == [
@@ -216,10 +220,10 @@ def test_the_error_log_tells_the_snapshots_that_names_leave_out():
 def test_the_last_snapshot_that_has_a_block_is_found_with_few_looks(world, told):
     """``told``: the log tells when a block was written; else its first snapshot does."""
     count, blocks, _ = world
-    there, entries, looks = dataset(count), dict[Logged, Block](), 0
+    there, entries, looks = dataset(count), dict[LoggedBlock, Block](), 0
     for number, block in enumerate(sorted(blocks, key=str)):
         birth = 10 * block.born - 5
-        entries[Logged(NAME, 8 + number, 0, number, birth if told else 0, f"s{block.born}")] = block
+        entries[LoggedBlock(NAME, 8 + number, 0, number, birth if told else 0, f"s{block.born}")] = block
 
     def seen(at: int) -> dict[int, Object]:
         return {
@@ -246,7 +250,7 @@ def test_the_last_snapshot_that_has_a_block_is_found_with_few_looks(world, told)
 
 def test_what_cannot_be_seen_block_by_block_goes_by_names():
     there = {NAME: dataset(3)}
-    one = Logged(NAME, 8, 0, 3, 5)
+    one = LoggedBlock(NAME, 8, 0, 3, 5)
     search = Search(there[NAME], [one])
     looked = search.next_look()
     assert looked is not None
@@ -257,7 +261,7 @@ def test_what_cannot_be_seen_block_by_block_goes_by_names():
 
 
 def test_a_block_that_no_snapshot_has_has_no_oldest_one():
-    assert oldest(dataset(2), Wound(NAME, "/f", (), Logged(NAME, 8, 0, 0, 99))) is None
+    assert oldest(dataset(2), HealTarget(NAME, "/f", (), LoggedBlock(NAME, 8, 0, 0, 99))) is None
 
 
 @pytest.mark.parametrize(

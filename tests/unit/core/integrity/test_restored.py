@@ -4,9 +4,9 @@ import stat
 
 from zvault.core.integrity.restored import (
     KEPT,
-    Compared,
     FileTraits,
-    Unlike,
+    Mismatch,
+    RestoreComparison,
     differing_traits,
     incomplete,
 )
@@ -43,9 +43,9 @@ def test_each_trait_is_told_with_both_sides() -> None:
 
 
 def test_no_more_are_kept_than_can_be_told() -> None:
-    compared = Compared()
+    compared = RestoreComparison()
     assert compared.result == "same"
-    kept = compared.add([Unlike("/r", str(number), "missing", "file") for number in range(KEPT + 5)])
+    kept = compared.add([Mismatch("/r", str(number), "missing", "file") for number in range(KEPT + 5)])
     assert len(kept) == len(compared.differences) == KEPT
     assert compared.more == 5
     assert compared.result == "differs"

@@ -9,12 +9,12 @@ from zvault.core.integrity.verification import (
     KEY_SPACE,
     LEAST_FILES,
     PIECE,
+    ContentRange,
     Difference,
     Entry,
     Findings,
     KeyRange,
-    Mix,
-    Piece,
+    KeySpread,
     Proof,
     aged,
     cut,
@@ -41,7 +41,7 @@ def file(number: int, size: int = 10, path: bytes = b"", **traits: str) -> Entry
     GUIDS, st.integers(0, KEY_SPACE - 1), st.floats(0.001, 1.0), st.lists(NUMBERS, max_size=50, unique=True)
 )
 def test_samples_that_follow_each_other_meet_every_file_once_in_a_turn(seed, start, share, numbers):
-    mix, met, turned = Mix.of(seed), [], 0
+    mix, met, turned = KeySpread.of(seed), [], 0
     files = [file(number) for number in numbers]
     while turned < KEY_SPACE:
         keys = sampled(start, share, files=10**9, bytes_=0, budget=None)
@@ -53,7 +53,7 @@ def test_samples_that_follow_each_other_meet_every_file_once_in_a_turn(seed, sta
 
 @given(GUIDS)
 def test_neighbours_are_spread_evenly(seed):
-    mix, keys = Mix.of(seed), KeyRange(0, KEY_SPACE // 10)
+    mix, keys = KeySpread.of(seed), KeyRange(0, KEY_SPACE // 10)
     assert len({mix.key(number) for number in range(KEY_SPACE)}) == KEY_SPACE
     assert sum(keys.has(mix.key(number)) for number in range(KEY_SPACE)) == keys.length
 
@@ -79,15 +79,15 @@ def test_a_sample_has_its_share_but_no_less_than_some_files_and_no_more_than_the
 
 @given(st.integers(1, 20 * PIECE))
 def test_a_large_file_is_cut_into_pieces_without_a_gap(size):
-    whole = cut(b"x", size, Mix.of(9), KeyRange(), 17)
+    whole = cut(b"x", size, KeySpread.of(9), KeyRange(), 17)
     assert sum(one.size for one in whole) == size
     assert [one.offset for one in whole] == [PIECE * index for index in range(len(whole))]
-    some = pieces([file(17, size, b"x")], Mix.of(9), KeyRange())
-    assert some == (whole if size > PIECE else [Piece(b"x", size)])
+    some = pieces([file(17, size, b"x")], KeySpread.of(9), KeyRange())
+    assert some == (whole if size > PIECE else [ContentRange(b"x", size)])
 
 
 def test_what_cannot_be_read_on_either_side_is_no_success():
-    one, other, third = (Piece(name, 1) for name in (b"a", b"b", b"c"))
+    one, other, third = (ContentRange(name, 1) for name in (b"a", b"b", b"c"))
     found = differing("tank", [one, other, third], {one: "1", other: "2"}, {one: "1", other: "3", third: "4"})
     assert found == [Difference("tank", "b", "2", "3"), Difference("tank", "c", None, "4")]
     assert str(found[1]) == "tank: c: source cannot be read, vault 4"

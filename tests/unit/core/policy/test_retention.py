@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import FEW, KeepRules, Verdict, decide, excess, spare
+from zvault.core.policy.retention import FEW, KeepDecision, KeepRules, decide, excess, spare
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = (
@@ -49,15 +49,15 @@ def run(
     now: float = NOW,
     zone: tzinfo = UTC,
     protected: dict[int, str] | None = None,
-) -> list[Verdict]:
+) -> list[KeepDecision]:
     return decide(snapshots, rules, now=now, zone=zone, protected=protected or {}, ours=ours)
 
 
-def kept(verdicts: list[Verdict]) -> list[Snapshot]:
+def kept(verdicts: list[KeepDecision]) -> list[Snapshot]:
     return [verdict.snapshot for verdict in verdicts if verdict.keep]
 
 
-def reasons(verdicts: list[Verdict]) -> dict[str, str]:
+def reasons(verdicts: list[KeepDecision]) -> dict[str, str]:
     return {verdict.snapshot.snapname: verdict.reason for verdict in verdicts}
 
 
@@ -154,7 +154,7 @@ def cases(draw: st.DrawFn) -> tuple[list[Snapshot], KeepRules, float, tzinfo, di
 Case = tuple[list[Snapshot], KeepRules, float, tzinfo, dict[int, str]]
 
 
-def judge(case: Case) -> list[Verdict]:
+def judge(case: Case) -> list[KeepDecision]:
     snapshots, rules, now, zone, protected = case
     return run(snapshots, rules, now=now, zone=zone, protected=protected)
 
@@ -174,7 +174,7 @@ def test_what_is_protected_is_never_pruned_and_says_why(case: Case) -> None:
     protected = case[-1]
     for verdict in judge(case):
         if verdict.snapshot.guid in protected:
-            assert verdict == Verdict(verdict.snapshot, True, protected[verdict.snapshot.guid])
+            assert verdict == KeepDecision(verdict.snapshot, True, protected[verdict.snapshot.guid])
 
 
 @given(cases())

@@ -3,7 +3,7 @@ from apscheduler.triggers.cron import CronTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.policy.schedule import Cron, Every, describe, parse_every, parse_schedule
+from zvault.core.policy.schedule import Cron, Interval, describe, parse_every, parse_schedule
 
 WORDS = {
     "minutely": "* * * * *",
@@ -31,7 +31,7 @@ def test_words_are_read_as_people_write_them_and_kept(text: str) -> None:
 def test_the_original_text_does_not_make_schedules_differ() -> None:
     assert parse_schedule("yearly") == parse_schedule("annually")
     assert hash(parse_schedule("yearly")) == hash(parse_schedule("0 0 1 1 *"))
-    assert parse_every("60m") == parse_every("1h") == Every(3600.0)
+    assert parse_every("60m") == parse_every("1h") == Interval(3600.0)
     assert parse_every("60m").text == "60m"
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from zvault.config.tables.scrub import Scrub
 from zvault.core.policy.schedule import parse_schedule
 from zvault.core.policy.scrub import AHEAD, Policy, Scan, Traffic, in_the_way, wanted
-from zvault.core.replication.bandwidth import Window
+from zvault.core.replication.bandwidth import RateWindow
 
 DAY = 86400.0
 ZONE = ZoneInfo("Europe/Vienna")
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=ZONE).timestamp()
-NIGHT = Window(None, 22 * 60, 6 * 60)
+NIGHT = RateWindow(None, 22 * 60, 6 * 60)
 
 
 @given(st.integers(0, 8_640_000), st.integers(3600, 8_640_000))
@@ -67,7 +67,7 @@ def test_windows_bind_the_policy_and_not_who_asks():
 @given(st.integers(0, 14 * 24 * 60))
 def test_a_scrub_by_policy_never_runs_outside_its_windows(minutes: int):
     moment = datetime(2026, 11, 21, tzinfo=UTC) + timedelta(minutes=minutes)
-    weekend = Window(None, 0, 0, frozenset({5, 6}))
+    weekend = RateWindow(None, 0, 0, frozenset({5, 6}))
     policy = Policy(every=DAY, windows=(NIGHT, weekend))
     local = moment.astimezone(ZONE)
     free = local.hour >= 22 or local.hour < 6 or local.weekday() >= 5

@@ -13,12 +13,12 @@ from zvault.core.policy.vault_life import (
     TRANSITIONS,
     WITHHELD,
     Adoption,
-    Care,
     Event,
-    Facts,
+    IdleNeed,
     IllegalTransition,
-    Left,
+    LeftBehind,
     Life,
+    VaultFacts,
     adoption,
     after,
     care,
@@ -29,8 +29,8 @@ from zvault.core.policy.vault_life import (
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "explanation" / "vaults.md"
 MOVING = [Life.COMING_UP, Life.COMING_BACK, Life.GOING_DOWN]
 AT_REST = [life for life in Life if life not in MOVING]
-IDLE = Facts()
-PINNED, ALWAYS = Facts(pinned=True), Facts(always=True)
+IDLE = VaultFacts()
+PINNED, ALWAYS = VaultFacts(pinned=True), VaultFacts(always=True)
 
 
 def drawn() -> dict[tuple[Life, Event], Life]:
@@ -92,7 +92,7 @@ def test_at_rest_it_can_be_brought_up_and_taken_down_but_not_below_its_users(lif
     assert after(life, Event.BRING_UP, IDLE) in {Life.COMING_UP, Life.COMING_BACK}
     assert after(life, Event.TAKE_DOWN, IDLE) is Life.GOING_DOWN
     with pytest.raises(IllegalTransition, match="while something uses it"):
-        after(life, Event.TAKE_DOWN, Facts(users=True))
+        after(life, Event.TAKE_DOWN, VaultFacts(users=True))
 
 
 def test_what_the_table_does_not_have_is_refused():
@@ -109,55 +109,55 @@ def test_what_zvault_exported_itself_is_never_taken_for_exported_by_hand():
 
 @pytest.mark.parametrize("life", sorted(WITHHELD, key=str))
 @pytest.mark.parametrize("facts", [PINNED, ALWAYS])
-def test_what_a_person_chose_is_not_brought_up_by_itself(life: Life, facts: Facts):
+def test_what_a_person_chose_is_not_brought_up_by_itself(life: Life, facts: VaultFacts):
     assert withheld(life, facts)
     assert not withheld(life, IDLE)
     for exported in (False, True):
-        assert care(life, facts, well=False, exported=exported, left_over=True) is Care.NOTHING
-    assert care(life, facts, well=True, exported=False, left_over=False) is Care.NOTE_IMPORTED
+        assert care(life, facts, well=False, exported=exported, left_over=True) is IdleNeed.NOTHING
+    assert care(life, facts, well=True, exported=False, left_over=False) is IdleNeed.NOTE_IMPORTED
 
 
-@pytest.mark.parametrize("facts", [Facts(users=True, pinned=True), Facts(asleep=True, always=True)])
-def test_nothing_is_done_below_users_or_before_a_sleep(facts: Facts):
+@pytest.mark.parametrize("facts", [VaultFacts(users=True, pinned=True), VaultFacts(asleep=True, always=True)])
+def test_nothing_is_done_below_users_or_before_a_sleep(facts: VaultFacts):
     for life, well, exported in product(Life, (False, True), (False, True)):
-        assert care(life, facts, well=well, exported=exported, left_over=True) is Care.NOTHING
+        assert care(life, facts, well=well, exported=exported, left_over=True) is IdleNeed.NOTHING
 
 
 @pytest.mark.parametrize(
     ("life", "facts", "well", "exported", "then"),
     [
-        (Life.UP, PINNED, True, False, Care.NOTHING),
-        (Life.UP, PINNED, False, False, Care.BRING_UP),
-        (Life.UP, ALWAYS, False, True, Care.LEAVE_EXPORTED),
-        (Life.LOST, ALWAYS, False, True, Care.LEAVE_EXPORTED),
-        (Life.FAILED, ALWAYS, False, True, Care.BRING_UP),
-        (Life.EXPORTED, PINNED, False, True, Care.BRING_UP),
-        (Life.DOWN, ALWAYS, False, False, Care.BRING_UP),
-        (Life.HALF_DOWN, IDLE, False, False, Care.TAKE_DOWN),
-        (Life.UP, IDLE, True, False, Care.TAKE_DOWN),
+        (Life.UP, PINNED, True, False, IdleNeed.NOTHING),
+        (Life.UP, PINNED, False, False, IdleNeed.BRING_UP),
+        (Life.UP, ALWAYS, False, True, IdleNeed.LEAVE_EXPORTED),
+        (Life.LOST, ALWAYS, False, True, IdleNeed.LEAVE_EXPORTED),
+        (Life.FAILED, ALWAYS, False, True, IdleNeed.BRING_UP),
+        (Life.EXPORTED, PINNED, False, True, IdleNeed.BRING_UP),
+        (Life.DOWN, ALWAYS, False, False, IdleNeed.BRING_UP),
+        (Life.HALF_DOWN, IDLE, False, False, IdleNeed.TAKE_DOWN),
+        (Life.UP, IDLE, True, False, IdleNeed.TAKE_DOWN),
     ],
 )
-def test_what_it_needs(life: Life, facts: Facts, well: bool, exported: bool, then: Care):
+def test_what_it_needs(life: Life, facts: VaultFacts, well: bool, exported: bool, then: IdleNeed):
     assert care(life, facts, well=well, exported=exported, left_over=True) is then
 
 
 def test_one_that_is_not_to_be_up_is_left_unless_something_failed():
     for life in Life:
-        assert care(life, IDLE, well=False, exported=False, left_over=False) is Care.NOTHING
+        assert care(life, IDLE, well=False, exported=False, left_over=False) is IdleNeed.NOTHING
 
 
 @pytest.mark.parametrize(
     ("left", "always", "needed", "then"),
     [
         (None, False, True, Adoption.NOTHING),
-        (Left(stale=True, pinned=True), False, True, Adoption.FORGET),
+        (LeftBehind(stale=True, pinned=True), False, True, Adoption.FORGET),
         (None, True, False, Adoption.BRING_UP),
-        (Left(stale=True), True, False, Adoption.BRING_UP),
-        (Left(), True, False, Adoption.BRING_UP),
-        (Left(pinned=True), False, True, Adoption.PIN),
-        (Left(), False, True, Adoption.WAIT),
-        (Left(), False, False, Adoption.TAKE_DOWN),
+        (LeftBehind(stale=True), True, False, Adoption.BRING_UP),
+        (LeftBehind(), True, False, Adoption.BRING_UP),
+        (LeftBehind(pinned=True), False, True, Adoption.PIN),
+        (LeftBehind(), False, True, Adoption.WAIT),
+        (LeftBehind(), False, False, Adoption.TAKE_DOWN),
     ],
 )
-def test_what_a_new_zvaultd_does_with_it(left: Left | None, always: bool, needed: bool, then: Adoption):
+def test_what_a_new_zvaultd_does_with_it(left: LeftBehind | None, always: bool, needed: bool, then: Adoption):
     assert adoption(left, always=always, needed=needed) is then

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.replication.bandwidth import BURST, Allowance, Limit, Window
+from zvault.core.replication.bandwidth import BURST, Allowance, Limit, RateWindow
 
 
 def test_whether_there_is_a_limit_at_any_time() -> None:
     assert not Limit()
-    assert not Limit((Window(None),))
-    assert Limit((Window(None, 0, 60), Window(5)))
+    assert not Limit((RateWindow(None),))
+    assert Limit((RateWindow(None, 0, 60), RateWindow(5)))
 
 
 def given_in(allowance: Allowance, rate: int | None, seconds: float, step: float, taken: int) -> list[int]:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.unit.core.replication.zfs_model import OURS, Illegal, Partial, World, fewest_streams, ours
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.dataset_plan import Case, plan_transfer
+from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import (
     Action,
@@ -161,7 +161,7 @@ def world_of(history: bytes) -> World:
 
 def plan(world: World, *, newest_only: bool = False, wanted: Ours = ours) -> TransferPlan:
     base = newest_common(world)
-    case = Case(
+    case = DatasetCase(
         world.source_dataset(),
         world.target,
         world.vault_dataset(),
@@ -360,7 +360,7 @@ def streams(made: TransferPlan) -> list[tuple[str, str | None, str]]:
 
 
 def test_a_new_dataset_goes_in_full_and_its_history_after_it() -> None:
-    made = plan_transfer(Case(source(snap(1), snap(2), snap(3)), "cold/a", None), ours)
+    made = plan_transfer(DatasetCase(source(snap(1), snap(2), snap(3)), "cold/a", None), ours)
     assert made.action is Action.FULL
     assert streams(made) == [
         ("", None, "tank/a@zvault_1"),
@@ -371,7 +371,9 @@ def test_a_new_dataset_goes_in_full_and_its_history_after_it() -> None:
 
 def test_neighbours_go_in_one_stream_and_what_is_not_ours_is_jumped() -> None:
     made = plan_transfer(
-        Case(source(snap(1), snap(2), snap(3), snap(4, "by-hand"), snap(5), snap(6)), "cold/a", vault(1)),
+        DatasetCase(
+            source(snap(1), snap(2), snap(3), snap(4, "by-hand"), snap(5), snap(6)), "cold/a", vault(1)
+        ),
         ours,
     )
     assert streams(made) == [
@@ -383,7 +385,7 @@ def test_neighbours_go_in_one_stream_and_what_is_not_ours_is_jumped() -> None:
 
 
 def test_a_bookmark_starts_only_the_first_single_step() -> None:
-    made = plan_transfer(Case(source(mark(1), snap(2), snap(3), snap(4)), "cold/a", vault(1)), ours)
+    made = plan_transfer(DatasetCase(source(mark(1), snap(2), snap(3), snap(4)), "cold/a", vault(1)), ours)
     assert streams(made) == [
         ("-i", "tank/a#b1", "tank/a@zvault_2"),
         ("-I", "tank/a@zvault_2", "tank/a@zvault_4"),
@@ -392,22 +394,22 @@ def test_a_bookmark_starts_only_the_first_single_step() -> None:
 
 
 def test_a_snapshot_is_preferred_to_a_bookmark_of_it() -> None:
-    made = plan_transfer(Case(source(mark(1), snap(1), snap(2), snap(3)), "cold/a", vault(1)), ours)
+    made = plan_transfer(DatasetCase(source(mark(1), snap(1), snap(2), snap(3)), "cold/a", vault(1)), ours)
     assert streams(made) == [("-I", "tank/a@zvault_1", "tank/a@zvault_3")]
 
 
 def test_an_older_snapshot_that_never_arrived_stays_behind() -> None:
-    made = plan_transfer(Case(source(snap(1), snap(2), snap(3)), "cold/a", vault(2)), ours)
+    made = plan_transfer(DatasetCase(source(snap(1), snap(2), snap(3)), "cold/a", vault(2)), ours)
     assert streams(made) == [("-i", "tank/a@zvault_2", "tank/a@zvault_3")]
 
 
 def test_a_vault_that_is_up_to_date_says_with_what() -> None:
-    made = plan_transfer(Case(source(snap(1)), "cold/a", vault(1)), ours)
+    made = plan_transfer(DatasetCase(source(snap(1)), "cold/a", vault(1)), ours)
     assert (made.action, made.reason) == (Action.NOTHING, "the vault has was1, the newest")
 
 
 def test_a_source_without_our_snapshots_has_nothing_to_send() -> None:
-    made = plan_transfer(Case(source(snap(1, "by-hand")), "cold/a", None), ours)
+    made = plan_transfer(DatasetCase(source(snap(1, "by-hand")), "cold/a", None), ours)
     assert (made.action, made.reason) == (Action.NOTHING, "the source has no snapshot made by zvault yet")
 
 
@@ -421,7 +423,7 @@ def test_a_source_without_our_snapshots_has_nothing_to_send() -> None:
     ],
 )
 def test_a_conflict_says_why_and_what_to_do(there: Dataset, reason: str) -> None:
-    made = plan_transfer(Case(source(snap(1), snap(2)), "cold/a", there), ours)
+    made = plan_transfer(DatasetCase(source(snap(1), snap(2)), "cold/a", there), ours)
     assert made.action is Action.CONFLICT
     assert reason in made.reason
     assert "cold/a" in made.next
@@ -430,7 +432,7 @@ def test_a_conflict_says_why_and_what_to_do(there: Dataset, reason: str) -> None
 
 def test_an_interrupted_receive_is_resumed_and_the_rest_follows() -> None:
     there = vault(1, token="t")
-    case = Case(
+    case = DatasetCase(
         source(snap(1), snap(2), snap(3), snap(4)), "cold/a", there, interrupted=Interrupted("t", 102)
     )
     made = plan_transfer(case, ours)
@@ -451,7 +453,7 @@ def test_an_interrupted_receive_is_resumed_and_the_rest_follows() -> None:
 )
 def test_a_stale_token_is_given_up_with_its_reason(interrupted: Interrupted, why: str) -> None:
     made = plan_transfer(
-        Case(source(snap(1), snap(3)), "cold/a", vault(1, token="t"), interrupted=interrupted), ours
+        DatasetCase(source(snap(1), snap(3)), "cold/a", vault(1, token="t"), interrupted=interrupted), ours
     )
     assert made.action is Action.INCREMENTAL
     assert why in aborted(made)
@@ -460,7 +462,7 @@ def test_a_stale_token_is_given_up_with_its_reason(interrupted: Interrupted, why
 
 def test_a_full_receive_that_cannot_be_resumed_begins_anew() -> None:
     made = plan_transfer(
-        Case(source(snap(3)), "cold/a", vault(token="t"), interrupted=Interrupted("t", 102)), ours
+        DatasetCase(source(snap(3)), "cold/a", vault(token="t"), interrupted=Interrupted("t", 102)), ours
     )
     assert made.action is Action.FULL
     assert aborted(made)

@@ -9,7 +9,7 @@ from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import ASIDE, Pairing, is_aside, match
 from zvault.core.replication.plan_model import Action, OnConflict, Policy, TransferPlan
-from zvault.core.replication.planner import Answers, plan_tree
+from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.vault_changes import Branch, Rename, Rollback
 
 CASES = {
@@ -76,7 +76,7 @@ def planned(two: Pools, on_conflict: OnConflict, all_in: bool = False) -> list[T
         listing(two),
         wanted=ours,
         policy=Policy(on_conflict=on_conflict, stamp=stamp),
-        answers=Answers(two.interrupted(), unchanged, held),
+        answers=PoolAnswers(two.interrupted(), unchanged, held),
     )
 
 

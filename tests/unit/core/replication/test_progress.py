@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.replication.progress import SPAN, Marks, Meter, Pace
+from zvault.core.replication.progress import SPAN, FillRange, Rate, RunMeter
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    pace = Pace()
+    pace = Rate()
     assert pace.rate() == 0
     pace.note(0, 0)
     assert pace.rate() == 0
@@ -20,14 +20,14 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
 
 def test_a_clock_that_stands_still_says_nothing() -> None:
-    pace = Pace()
+    pace = Rate()
     pace.note(5, 10)
     pace.note(5, 20)
     assert pace.rate() == 0
 
 
 def test_marks_are_those_of_the_last_seconds() -> None:
-    marks = Marks()
+    marks = FillRange()
     assert marks.range() is None
     for second, value in enumerate((50, 3, 97, 40, 60)):
         marks.note(second, value)
@@ -39,7 +39,7 @@ def test_marks_are_those_of_the_last_seconds() -> None:
 
 
 def test_streams_add_up() -> None:
-    meter = Meter()
+    meter = RunMeter()
     meter.expect({"a": 100, "b": 50})
     assert (meter.done, meter.total) == (0, 150)
     meter.begin("a", 100)
@@ -51,7 +51,7 @@ def test_streams_add_up() -> None:
 
 
 def test_a_pause_between_streams_is_not_slowness() -> None:
-    meter = Meter()
+    meter = RunMeter()
     for start in (0, 60):
         meter.begin("a", 1000)
         for second in range(4):
@@ -61,7 +61,7 @@ def test_a_pause_between_streams_is_not_slowness() -> None:
 
 
 def test_an_estimate_gives_way_to_what_is_seen() -> None:
-    meter = Meter()
+    meter = RunMeter()
     meter.expect({"a": 100, "b": 50})
     meter.begin("a", 100)
     meter.move(1, "a", 130)
@@ -76,7 +76,7 @@ def test_an_estimate_gives_way_to_what_is_seen() -> None:
 
 
 def test_what_broke_was_moved_all_the_same_and_is_not_expected_twice() -> None:
-    meter = Meter()
+    meter = RunMeter()
     meter.expect({"a": 100})
     meter.begin("a", 100)
     meter.move(1, "a", 40)
@@ -88,7 +88,7 @@ def test_what_broke_was_moved_all_the_same_and_is_not_expected_twice() -> None:
 
 
 def test_only_streams_that_went_through_count_as_sent() -> None:
-    meter = Meter()
+    meter = RunMeter()
     meter.begin("a", 40)
     meter.move(0, "a", 10)
     meter.end("a")
@@ -104,7 +104,7 @@ def test_only_streams_that_went_through_count_as_sent() -> None:
     st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1)
 )
 def test_at_the_end_all_is_done(streams: dict[str, tuple[int, int]]) -> None:
-    meter = Meter()
+    meter = RunMeter()
     meter.expect({name: size for name, (size, _) in streams.items()})
     for now, (name, (size, moved)) in enumerate(streams.items()):
         meter.begin(name, size)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from zvault.core.tuning.measurement import LARGEST, Knee, Point, by_place, knee, next_place
+from zvault.core.tuning.measurement import LARGEST, Knee, MeasuredPoint, by_place, knee, next_place
 
 
 @dataclass(frozen=True)
@@ -17,15 +17,15 @@ class Model:
     latency: float
     rate: float
 
-    def point(self, size: int, depth: int) -> Point:
+    def point(self, size: int, depth: int) -> MeasuredPoint:
         """What a perfect measurement would say."""
         alone = self.latency + size / self.rate
         busy = min(depth, self.slots)
-        return Point(size, depth, busy * size / alone, alone * depth / busy)
+        return MeasuredPoint(size, depth, busy * size / alone, alone * depth / busy)
 
 
-def search(model: Model, largest: int = LARGEST) -> tuple[list[Point], Knee]:
-    points: list[Point] = []
+def search(model: Model, largest: int = LARGEST) -> tuple[list[MeasuredPoint], Knee]:
+    points: list[MeasuredPoint] = []
     while (place := next_place(by_place(points), largest)) is not None:
         points.append(model.point(*place))
         assert len(points) < 30, "it does not end"

@@ -12,8 +12,8 @@ from zvault.core.tuning.alignment import (
     Advice,
     Layout,
     Prices,
-    Sent,
-    Store,
+    SentDataset,
+    StorageGeometry,
     advise,
     fit,
     on_disk,
@@ -27,8 +27,8 @@ S3 = Prices(put=0.005, get=0.0004)
 """Amazon's list price of its standard class, per thousand requests."""
 
 
-def store(unit: int | None, largest: int = 32 * MIB, **more: object) -> Store:
-    return replace(Store("device", largest, unit), **more)  # type: ignore[arg-type]
+def store(unit: int | None, largest: int = 32 * MIB, **more: object) -> StorageGeometry:
+    return replace(StorageGeometry("device", largest, unit), **more)  # type: ignore[arg-type]
 
 
 def layout(unit: int | None, merge: int = 128 * KIB, sector: int = 4 * KIB, **more: object) -> Layout:
@@ -57,7 +57,7 @@ def test_units_are_what_one_counts_over_all_beginnings(sectors: int, unit: int, 
 def test_a_block_is_whole_sectors_and_no_larger_than_its_record(
     record: int, ratio: float, sector: int, large: bool
 ) -> None:
-    sent = Sent("tank", record, ratio=ratio, large_blocks=large)
+    sent = SentDataset("tank", record, ratio=ratio, large_blocks=large)
     block = on_disk(sent, sector)
     assert sector <= block <= record_of(sent) <= record
     assert block % sector == 0
@@ -68,7 +68,7 @@ def test_a_block_is_whole_sectors_and_no_larger_than_its_record(
 def test_all_bytes_are_sent_and_nothing_is_moved_for_less(
     record: int, merge: int, unit: int | None, largest: int, ratio: float
 ) -> None:
-    found = fit(Sent("tank", record, ratio=ratio), Layout(4 * KIB, merge, store(unit, largest)))
+    found = fit(SentDataset("tank", record, ratio=ratio), Layout(4 * KIB, merge, store(unit, largest)))
     assert found.request <= largest
     assert found.request <= max(merge, found.block)
     assert found.puts >= found.gets >= 0
@@ -77,14 +77,14 @@ def test_all_bytes_are_sent_and_nothing_is_moved_for_less(
 
 
 def test_a_gigabyte_in_blocks_of_4_kib_costs_what_the_s3_report_paid() -> None:
-    found = fit(Sent("tank", 4 * KIB), layout(4 * KIB, merge=4 * KIB))
+    found = fit(SentDataset("tank", 4 * KIB), layout(4 * KIB, merge=4 * KIB))
     assert found.cost == pytest.approx(1.31, abs=0.005)
     assert found.gets == 0
 
 
 def test_4_kib_into_an_object_of_512_are_amplified_as_in_the_s3_report() -> None:
     # The report counts what is moved besides the bytes themselves: 255 times.
-    assert fit(Sent("tank", 4 * KIB), layout(512 * KIB, merge=4 * KIB)).moved == 256
+    assert fit(SentDataset("tank", 4 * KIB), layout(512 * KIB, merge=4 * KIB)).moved == 256
 
 
 def test_a_compressed_record_begins_anywhere() -> None:
@@ -93,25 +93,26 @@ def test_a_compressed_record_begins_anywhere() -> None:
 
 
 def test_what_merges_goes_in_fewer_requests() -> None:
-    alone = fit(Sent("tank", 128 * KIB), layout(4 * MIB, merge=128 * KIB))
-    merged = fit(Sent("tank", 128 * KIB), layout(4 * MIB, merge=4 * MIB))
+    alone = fit(SentDataset("tank", 128 * KIB), layout(4 * MIB, merge=128 * KIB))
+    merged = fit(SentDataset("tank", 128 * KIB), layout(4 * MIB, merge=4 * MIB))
     assert (alone.request, merged.request) == (128 * KIB, 4 * MIB)
     assert merged.puts < alone.puts / 15
     cut = fit(
-        Sent("tank", 128 * KIB), replace(layout(4 * MIB, merge=4 * MIB), data=store(4 * MIB, 1280 * KIB))
+        SentDataset("tank", 128 * KIB),
+        replace(layout(4 * MIB, merge=4 * MIB), data=store(4 * MIB, 1280 * KIB)),
     )
     assert cut.request == 1280 * KIB
 
 
 def test_small_blocks_go_to_the_special_device() -> None:
-    both = layout(4 * MIB, special=Store("fast", MIB, None), small=32 * KIB)
-    assert fit(Sent("db", 16 * KIB), both).store == "fast"
-    assert fit(Sent("db", 16 * KIB), both).moved == 1
-    assert fit(Sent("files", 128 * KIB), both).store == "device"
+    both = layout(4 * MIB, special=StorageGeometry("fast", MIB, None), small=32 * KIB)
+    assert fit(SentDataset("db", 16 * KIB), both).store == "fast"
+    assert fit(SentDataset("db", 16 * KIB), both).moved == 1
+    assert fit(SentDataset("files", 128 * KIB), both).store == "device"
 
 
 def test_what_is_merged_need_not_be_written_anew_at_the_source() -> None:
-    old = Sent("tank/old", 128 * KIB)
+    old = SentDataset("tank/old", 128 * KIB)
     (advice,) = advise([old], layout(MIB))
     assert "18368 requests for each GiB of tank/old, and 1789" in advice.why
     assert advise([old], layout(MIB, merge=4 * MIB)) == []
@@ -123,18 +124,18 @@ def about(advice: list[Advice]) -> dict[str, tuple[str, ...]]:
     return {one.what.split(",")[0]: one.about for one in advice}
 
 
-GOOD = Sent("tank/files", MIB)
+GOOD = SentDataset("tank/files", MIB)
 
 
 def test_what_fits_needs_no_advice() -> None:
     assert (
         advise(
-            [GOOD, Sent("tank/db", 16 * KIB), Sent("tank/vm", 16 * KIB, volume=True)],
+            [GOOD, SentDataset("tank/db", 16 * KIB), SentDataset("tank/vm", 16 * KIB, volume=True)],
             layout(4 * MIB, merge=8 * MIB),
         )
         == []
     )
-    assert advise([GOOD, Sent("tank/old", 128 * KIB)], layout(None)) == []
+    assert advise([GOOD, SentDataset("tank/old", 128 * KIB)], layout(None)) == []
 
 
 @pytest.mark.parametrize(
@@ -143,12 +144,20 @@ def test_what_fits_needs_no_advice() -> None:
         (replace(GOOD, large_blocks=False), layout(4 * MIB), "set send = { large_blocks = true }"),
         (GOOD, layout(512 * KIB), "take larger objects for device"),
         (
-            Sent("tank/old", 128 * KIB),
+            SentDataset("tank/old", 128 * KIB),
             layout(None, data=store(4 * MIB, kind="stripe")),
             "set recordsize=1M at the source",
         ),
-        (Sent("tank/old", 128 * KIB), layout(MIB), 'set zfs_vdev_aggregation_limit_non_rotating = "4M"'),
-        (Sent("tank/old", 128 * KIB), layout(8 * MIB), 'set zfs_vdev_aggregation_limit_non_rotating = "16M"'),
+        (
+            SentDataset("tank/old", 128 * KIB),
+            layout(MIB),
+            'set zfs_vdev_aggregation_limit_non_rotating = "4M"',
+        ),
+        (
+            SentDataset("tank/old", 128 * KIB),
+            layout(8 * MIB),
+            'set zfs_vdev_aggregation_limit_non_rotating = "16M"',
+        ),
         (GOOD, layout(4 * MIB, merge=4 * MIB, data=store(4 * MIB, MIB)), "raise max_sectors_kb to 4096"),
         (GOOD, layout(4 * MIB, special=store(None)), "set special_small_blocks"),
         (GOOD, layout(4 * MIB, special=store(None), small=MIB), "lower special_small_blocks below 1M"),
@@ -157,7 +166,7 @@ def test_what_fits_needs_no_advice() -> None:
         (GOOD, layout(3 * KIB), "make its objects a power of two"),
     ],
 )
-def test_each_misfit_is_told_and_its_cure(sent: Sent, where: Layout, what: str) -> None:
+def test_each_misfit_is_told_and_its_cure(sent: SentDataset, where: Layout, what: str) -> None:
     advice = advise([sent], where)
     assert any(one.what.startswith(what) for one in advice), advice
     assert all(one.why and one.about for one in advice)
@@ -166,7 +175,7 @@ def test_each_misfit_is_told_and_its_cure(sent: Sent, where: Layout, what: str) 
 def test_a_store_that_gathers_puts_by_bytes_whatever_the_writes() -> None:
     gathers = store(None, prices=S3, gathers=8 * MIB)
     for record, merge in ((16 * KIB, 0), (MIB, MIB)):
-        found = fit(Sent("tank", record), Layout(4 * KIB, merge, gathers))
+        found = fit(SentDataset("tank", record), Layout(4 * KIB, merge, gathers))
         assert (found.puts, found.gets, found.moved) == (128, 0, 1)
         assert found.cost == pytest.approx(128 * S3.put / 1000)
     assert group(Layout(4 * KIB, 128 * KIB, gathers)).puts == 2, "the metadata's, and the labels'"

@@ -15,8 +15,8 @@ from zvault.core.tuning.candidates import (
     THROTTLE,
     TIMEOUT,
     Candidate,
-    Choice,
-    Try,
+    CandidateTrial,
+    ParameterChoice,
     advice,
     both,
     candidates,
@@ -44,7 +44,7 @@ def host(memory: int) -> Host:
     return Host((2, 3, 9), memory, {name: Parameter(value, True) for name, value in known.items()})
 
 
-def found(model: Model, memory: int = 8 * GIB) -> dict[str, Choice]:
+def found(model: Model, memory: int = 8 * GIB) -> dict[str, ParameterChoice]:
     return {one.name: one for one in settings(search(model)[1], host(memory))}
 
 
@@ -134,41 +134,57 @@ def test_profiles_for_such_a_device_are_tried_too():
     assert mine.module[DIRTY] == str(most_dirty(here)), "no more than the host is given"
 
 
-WORKED = Candidate("worked out", (Choice(MOST, "4", ""),))
-OTHER = Candidate("half the depth", (Choice(MOST, "2", ""),))
+WORKED = Candidate("worked out", (ParameterChoice(MOST, "4", ""),))
+OTHER = Candidate("half the depth", (ParameterChoice(MOST, "2", ""),))
 DEFAULT = Candidate("OpenZFS's defaults")
 
 
 @pytest.mark.parametrize(
     ("tries", "won"),
     [
-        ([Try(WORKED, 100), Try(OTHER, 103), Try(DEFAULT, 99)], WORKED),
-        ([Try(WORKED, 100), Try(OTHER, 110), Try(DEFAULT, 99)], OTHER),
-        ([Try(WORKED, 100), Try(OTHER, 100, stopped=True), Try(DEFAULT, 101)], DEFAULT),
-        ([Try(WORKED, 10, stopped=True), Try(DEFAULT, 10, stopped=True)], WORKED),
-        ([Try(WORKED, 10, stopped=True), Try(OTHER, 10, stopped=True), Try(DEFAULT, 12)], DEFAULT),
+        ([CandidateTrial(WORKED, 100), CandidateTrial(OTHER, 103), CandidateTrial(DEFAULT, 99)], WORKED),
+        ([CandidateTrial(WORKED, 100), CandidateTrial(OTHER, 110), CandidateTrial(DEFAULT, 99)], OTHER),
+        (
+            [
+                CandidateTrial(WORKED, 100),
+                CandidateTrial(OTHER, 100, stopped=True),
+                CandidateTrial(DEFAULT, 101),
+            ],
+            DEFAULT,
+        ),
+        ([CandidateTrial(WORKED, 10, stopped=True), CandidateTrial(DEFAULT, 10, stopped=True)], WORKED),
+        (
+            [
+                CandidateTrial(WORKED, 10, stopped=True),
+                CandidateTrial(OTHER, 10, stopped=True),
+                CandidateTrial(DEFAULT, 12),
+            ],
+            DEFAULT,
+        ),
     ],
 )
-def test_who_wins(tries: list[Try], won: Candidate):
+def test_who_wins(tries: list[CandidateTrial], won: Candidate):
     assert winner(tries).candidate == won
 
 
 @pytest.mark.parametrize(
     ("tries", "again"),
     [
-        ([Try(WORKED, 100), Try(OTHER, 110)], [0, 1]),
-        ([Try(WORKED, 110), Try(OTHER, 50), Try(DEFAULT, 100)], [2, 0]),
-        ([Try(WORKED, 100), Try(OTHER, 130)], []),
-        ([Try(WORKED, 100), Try(OTHER, 100, stopped=True)], []),
+        ([CandidateTrial(WORKED, 100), CandidateTrial(OTHER, 110)], [0, 1]),
+        ([CandidateTrial(WORKED, 110), CandidateTrial(OTHER, 50), CandidateTrial(DEFAULT, 100)], [2, 0]),
+        ([CandidateTrial(WORKED, 100), CandidateTrial(OTHER, 130)], []),
+        ([CandidateTrial(WORKED, 100), CandidateTrial(OTHER, 100, stopped=True)], []),
         ([], []),
     ],
 )
-def test_the_two_best_are_tried_again_where_they_are_near(tries: list[Try], again: list[int]):
+def test_the_two_best_are_tried_again_where_they_are_near(tries: list[CandidateTrial], again: list[int]):
     assert contested(tries) == again
 
 
 def test_two_tries_are_one_of_twice_the_bytes():
-    assert both(Try(WORKED, 60), Try(WORKED, 30)) == Try(WORKED, pytest.approx(40))
+    assert both(CandidateTrial(WORKED, 60), CandidateTrial(WORKED, 30)) == CandidateTrial(
+        WORKED, pytest.approx(40)
+    )
 
 
 def test_without_a_try_nobody_wins():

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from zvault.core.tuning.leased_values import Held, after, moves
+from zvault.core.tuning.leased_values import LeasedValue, after, moves
 
 NAMES = ["zfs_txg_timeout", "zfs_vdev_async_write_max_active", "zfs_vdev_async_write_min_active"]
 REFUSED = "666"
@@ -15,11 +15,11 @@ REFUSED = "666"
 def test_what_was_there_first_goes_back_also_after_a_second_value():
     now = {"a": "1"}
     first = moves({"a": "2"}, {}, now)
-    assert (first.write, first.during) == ({"a": "2"}, {"a": Held("1", ("1", "2"))})
+    assert (first.write, first.during) == ({"a": "2"}, {"a": LeasedValue("1", ("1", "2"))})
     held = after(first, {"a": "2"}, {"a": "2"})
-    assert held == {"a": Held("1", ("2",))}
+    assert held == {"a": LeasedValue("1", ("2",))}
     second = moves({"a": "3"}, held, {"a": "2"})
-    assert second.during == {"a": Held("1", ("2", "3"))}
+    assert second.during == {"a": LeasedValue("1", ("2", "3"))}
     held = after(second, {"a": "3"}, {"a": "3"})
     back = moves({}, held, {"a": "3"})
     assert back.write == {"a": "1"}
@@ -29,11 +29,11 @@ def test_what_was_there_first_goes_back_also_after_a_second_value():
 def test_a_value_that_is_as_wanted_is_held_and_not_written():
     done = moves({"a": "1"}, {}, {"a": "1"})
     assert done.write == {}
-    assert after(done, {"a": "1"}, {"a": "1"}) == {"a": Held("1", ("1",))}
+    assert after(done, {"a": "1"}, {"a": "1"}) == {"a": LeasedValue("1", ("1",))}
 
 
 def test_what_somebody_else_set_is_theirs_while_it_is_wanted_and_afterwards():
-    held = {"a": Held("1", ("2",))}
+    held = {"a": LeasedValue("1", ("2",))}
     up = moves({"a": "2"}, held, {"a": "7"})
     assert (up.write, up.others, up.during) == ({}, {"a": "7"}, held)
     assert after(up, {"a": "2"}, {"a": "7"}) == held
@@ -43,12 +43,12 @@ def test_what_somebody_else_set_is_theirs_while_it_is_wanted_and_afterwards():
 
 
 def test_what_could_not_be_put_back_is_kept_for_another_try():
-    back = moves({}, {"a": Held("1", ("2",))}, {"a": "2"})
-    assert after(back, {}, {"a": "2"}) == {"a": Held("1", ("2", "1"))}
+    back = moves({}, {"a": LeasedValue("1", ("2",))}, {"a": "2"})
+    assert after(back, {}, {"a": "2"}) == {"a": LeasedValue("1", ("2", "1"))}
 
 
 def test_a_parameter_that_went_away_is_forgotten():
-    assert moves({}, {"gone": Held("1", ("2",))}, {}).during == {}
+    assert moves({}, {"gone": LeasedValue("1", ("2",))}, {}).during == {}
     assert moves({"gone": "1"}, {}, {}).write == {}
 
 
@@ -68,7 +68,7 @@ class Kernel(RuleBasedStateMachine):
         super().__init__()
         self.now = dict.fromkeys(NAMES, "0")
         self.count = 0
-        self.note: dict[str, Held] = {}
+        self.note: dict[str, LeasedValue] = {}
         self.theirs: dict[str, str] = {}
         """What somebody else set while zvault held it: nobody may change it until it is released."""
         self.before = dict(self.now)
@@ -94,7 +94,7 @@ class Kernel(RuleBasedStateMachine):
         if next(steps, None) is not None:
             self.write_down(after(todo, target, self.now))
 
-    def write_down(self, note: dict[str, Held]) -> None:
+    def write_down(self, note: dict[str, LeasedValue]) -> None:
         """What is released is its owner's from then on."""
         self.note = note
         for name in [name for name in self.theirs if name not in note]:

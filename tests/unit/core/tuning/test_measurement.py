@@ -12,7 +12,7 @@ from zvault.core.tuning.measurement import (
     FIRST,
     LARGEST,
     SMALL,
-    Point,
+    MeasuredPoint,
     by_place,
     doubtful,
     knee,
@@ -73,11 +73,11 @@ def test_what_is_found_is_near_the_best(model: Model, largest: int):
 
 @given(MODELS, LIMITS, st.randoms(use_true_random=False))
 def test_a_measurement_that_is_off_does_not_lead_it_astray(model: Model, largest: int, chance):
-    points: list[Point] = []
+    points: list[MeasuredPoint] = []
     while (place := next_place(by_place(points), largest)) is not None:
         one = model.point(*place)
         off = chance.uniform(0.95, 1.05)
-        points.append(Point(one.size, one.depth, one.bandwidth * off, one.latency / off))
+        points.append(MeasuredPoint(one.size, one.depth, one.bandwidth * off, one.latency / off))
         assert len(points) < 30, "it does not end"
     assert 1 <= knee(by_place(points), largest).depth <= 2 * model.slots
 
@@ -85,13 +85,13 @@ def test_a_measurement_that_is_off_does_not_lead_it_astray(model: Model, largest
 @given(MODELS, LIMITS, st.integers(0, 12))
 def test_a_disturbance_is_noticed(model: Model, largest: int, which: int):
     """Half the bandwidth for two seconds, where there is a smaller or shallower point to tell by."""
-    points: dict[tuple[int, int], Point] = {}
+    points: dict[tuple[int, int], MeasuredPoint] = {}
     while (place := next_place(points, largest)) is not None:
         one = model.point(*place)
         size, depth = place
         known = [points[other] for other in ((size // 2, depth), (size, depth // 2)) if other in points]
         if len(points) == which and any(other.bandwidth >= 0.6 * one.bandwidth for other in known):
-            off = Point(size, depth, one.bandwidth / 2, one.latency * 2)
+            off = MeasuredPoint(size, depth, one.bandwidth / 2, one.latency * 2)
             assert doubtful({**points, place: off}, place)
         assert not doubtful({**points, place: one}, place), "more never has less on a model"
         points[place] = one
@@ -99,8 +99,10 @@ def test_a_disturbance_is_noticed(model: Model, largest: int, which: int):
 
 def test_a_size_that_seems_to_gain_nothing_is_not_the_end():
     """As it was seen in the lab: 2 MiB at once had no more than 1 MiB, while somebody else used the processor."""
-    points: dict[tuple[int, int], Point] = {}
+    points: dict[tuple[int, int], MeasuredPoint] = {}
     while (place := next_place(points, LARGEST)) is not None:
         one = HDD.point(*place)
-        points[place] = Point(*place, one.bandwidth / 2, one.latency * 2) if place == (2 * MIB, 4) else one
+        points[place] = (
+            MeasuredPoint(*place, one.bandwidth / 2, one.latency * 2) if place == (2 * MIB, 4) else one
+        )
     assert knee(points, LARGEST).size == 4 * MIB

@@ -11,8 +11,8 @@ from zvault.core.tuning.tuning import (
     AGGREGATION,
     Host,
     Parameter,
+    ParameterDecision,
     TuningRequest,
-    Verdict,
     decide,
     default_of,
     modprobe,
@@ -39,13 +39,15 @@ HOST = Host((2, 4, 1), 8 * GIB, PARAMETERS)
 SPINS, STILL = frozenset({True}), frozenset({False})
 
 
-def only(*requests: TuningRequest, host: Host = HOST) -> Verdict:
+def only(*requests: TuningRequest, host: Host = HOST) -> ParameterDecision:
     (verdict,) = decide(requests, host)
     return verdict
 
 
 def test_one_vault_gets_what_it_wants():
-    assert only(TuningRequest("cold", {DEPTH: "4"})) == Verdict(DEPTH, {"cold": "4"}, "4", "wanted by cold")
+    assert only(TuningRequest("cold", {DEPTH: "4"})) == ParameterDecision(
+        DEPTH, {"cold": "4"}, "4", "wanted by cold"
+    )
 
 
 @pytest.mark.parametrize(

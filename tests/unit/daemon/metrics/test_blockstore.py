@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from zvault.daemon.metrics.blockstore import blockstore_metrics
 from zvault.devices.nbd.blockstore_server import SILENT, document
-from zvault.object_store.metered import BOUNDS, Counted
+from zvault.object_store.metered import BOUNDS, MeteredStore
 
 NOW = 1_795_265_053.5
 ENGINE = {
@@ -83,7 +83,7 @@ def test_a_store_that_is_well() -> None:
 
 def test_requests_by_type() -> None:
     store: Any = Nothing()
-    counted = Counted(store, iter([0.0, 0.3, 0.3, 0.304, 1.0, 100.0]).__next__)
+    counted = MeteredStore(store, iter([0.0, 0.3, 0.3, 0.304, 1.0, 100.0]).__next__)
     counted.get("a")
     counted.get("a")
     with pytest.raises(OSError, match="does not answer"):

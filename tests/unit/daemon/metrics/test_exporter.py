@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.diagnosis.stalls import KINDS, Sign
+from zvault.core.diagnosis.stalls import KINDS, StallSign
 from zvault.core.errors import Busy
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.metrics.exporter import Metrics, MetricsServer
-from zvault.daemon.run_counters import Tallies
+from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.status import Status
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Clock, Environment
@@ -39,7 +39,7 @@ class FakeRuns:
     def __init__(self) -> None:
         self.lags: dict[str, dict[str, DatasetLag]] = {}
         self.proofs: dict[str, Any] = {}
-        self.tallies = Tallies()
+        self.counters = RunCounters()
         self.current: dict[str, Any] = {}
 
     def running(self, name: str) -> Any:
@@ -125,15 +125,15 @@ def fill(metrics: Metrics) -> None:
             "tank/marked": DatasetLag("tank/marked", None, None, 3, base=int(NOW) - 7200),
         }
     }
-    tallies = runs.tallies
-    tallies.runs = Counter({("b", "ok"): 5, ("b", "failed"): 1})
-    tallies.failures = Counter({("b", "transfer"): 1})
-    tallies.retries = Counter({"b": 3})
-    tallies.bytes = Counter({"b": 2**53})
-    tallies.seconds = Counter({"b": 12.5})
-    tallies.pruned = Counter({("b", "source"): 3, ("b", "vault"): 4})
-    tallies.aborted = Counter({("b", "replaced"): 2})
-    tallies.over_limit = {("b", "source"): 0, ("b", "vault"): 2, ("gone", "vault"): 9}
+    counters = runs.counters
+    counters.runs = Counter({("b", "ok"): 5, ("b", "failed"): 1})
+    counters.failures = Counter({("b", "transfer"): 1})
+    counters.retries = Counter({"b": 3})
+    counters.bytes = Counter({"b": 2**53})
+    counters.seconds = Counter({"b": 12.5})
+    counters.pruned = Counter({("b", "source"): 3, ("b", "vault"): 4})
+    counters.aborted = Counter({("b", "replaced"): 2})
+    counters.over_limit = {("b", "source"): 0, ("b", "vault"): 2, ("gone", "vault"): 9}
     history: Any = metrics.status.history
     history.runs = {
         ("b", None): {"started": NOW - 100, "ended": NOW - 90, "result": "failed", "error": None},
@@ -202,8 +202,8 @@ def test_stalls_are_counted_by_vault_and_kind(metrics: Metrics) -> None:
     zero = samples(metrics, "zvault_stalls")
     assert set(zero) == {(kind, vault) for kind in KINDS for vault in ("cold", "")}
     assert not any(zero.values())
-    metrics.status.stalls.note("cold", Sign("deadman", "late"), NOW)
-    metrics.status.stalls.note(None, Sign("hung_task", "hangs"), NOW)
+    metrics.status.stalls.note("cold", StallSign("deadman", "late"), NOW)
+    metrics.status.stalls.note(None, StallSign("hung_task", "hangs"), NOW)
     assert samples(metrics, "zvault_stalls") == {**zero, ("deadman", "cold"): 1, ("hung_task", ""): 1}
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from zvault.core.errors import DeviceGone, ToolMissing
 from zvault.daemon.monitors import sleep_monitor
-from zvault.daemon.monitors.sleep_monitor import LONG, Sleeper
+from zvault.daemon.monitors.sleep_monitor import LONG, SleepMonitor
 from zvault.ops.state.activity import Activity
-from zvault.ops.vaults.sleep import Rest
+from zvault.ops.vaults.sleep import PausedScrub
 from zvault.system.logind import Inhibitor
 
 
@@ -60,11 +60,11 @@ class Host:
     def reopen(self) -> None:
         self.log.append("reopens")
 
-    async def lie_down(self, vault: Any, until: float, say: object) -> Rest:
+    async def lie_down(self, vault: Any, until: float, say: object) -> PausedScrub:
         self.log.append(f"{vault.name} lies down")
-        return Rest(scrub=vault.name == "spare")
+        return PausedScrub(scrub=vault.name == "spare")
 
-    async def get_up(self, vault: Any, rest: Rest, say: object, *, needed: bool) -> None:
+    async def get_up(self, vault: Any, rest: PausedScrub, say: object, *, needed: bool) -> None:
         then = " for a run" if needed else " and goes on with its scrub" if rest.scrub else ""
         self.log.append(f"{vault.name} gets up{then}")
         if vault.name == "cold":
@@ -86,9 +86,11 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 @pytest.fixture
-async def it(host: Host) -> AsyncIterator[Sleeper]:
+async def it(host: Host) -> AsyncIterator[SleepMonitor]:
     vaults: Any = SimpleNamespace(all=lambda: [host.vault, host.spare])
-    one = Sleeper(host.context, vaults, host, lambda stopped: host.log.append(f"starts {sorted(stopped)}"))  # type: ignore[arg-type]
+    one = SleepMonitor(
+        host.context, vaults, host, lambda stopped: host.log.append(f"starts {sorted(stopped)}")
+    )  # type: ignore[arg-type]
     task = asyncio.create_task(one.watch())
     yield one
     task.cancel()
@@ -99,7 +101,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: Sleeper):
+async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: SleepMonitor):
     host.heard.put_nowait(True)
     await settle()
     assert host.log == [
@@ -125,7 +127,7 @@ async def test_everything_is_put_down_before_and_taken_up_after(host: Host, it: 
     assert isinstance(host.vault.error, DeviceGone)
 
 
-async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: Sleeper):
+async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: SleepMonitor):
     host.heard.put_nowait(True)
     await settle()
     host.heard.put_nowait(None)
@@ -134,7 +136,7 @@ async def test_who_is_not_told_any_more_wakes_up_and_asks_again(host: Host, it: 
     assert host.log[-2:] == ["listens", "delay sleep"]
 
 
-async def test_without_logind_it_is_asked_again(host: Host, it: Sleeper):
+async def test_without_logind_it_is_asked_again(host: Host, it: SleepMonitor):
     await settle()
     host.problem = ToolMissing("there is no logind", "", "start it")
     host.heard.put_nowait(None)
@@ -145,7 +147,7 @@ async def test_without_logind_it_is_asked_again(host: Host, it: Sleeper):
     assert it.problem is None
 
 
-async def test_an_inhibitor_that_is_held_for_days_is_told(host: Host, it: Sleeper):
+async def test_an_inhibitor_that_is_held_for_days_is_told(host: Host, it: SleepMonitor):
     host.vault.awake.since = host.now - LONG + 1
     assert it.warnings() == {}
     host.now += 2 * 86400

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from zvault.core.diagnosis.stalls import PATIENCE, Sign, Stalls
+from zvault.core.diagnosis.stalls import PATIENCE, Stalls, StallSign
 from zvault.core.errors import DeadlineExceeded, ZvaultError
 from zvault.daemon.monitors import stall_monitor as module
-from zvault.daemon.monitors.stall_monitor import Heard, StallWatch, devices_of, heard, patience
+from zvault.daemon.monitors.stall_monitor import SourcePositions, StallMonitor, devices_of, heard, patience
 from zvault.ops.vaults.lease import VaultLease
-from zvault.system.kernel_log import Record
+from zvault.system.kernel_log import KernelRecord
 from zvault.system.state_files import LeaseStore
 
-HUNG = Sign("hung_task", "zfs hangs", pid=427, zfs=True)
+HUNG = StallSign("hung_task", "zfs hangs", pid=427, zfs=True)
 TXGS = "txg birth state\n8 0 S 0 0 0 0 0 0 0 0 0\n"
 
 
@@ -35,7 +35,7 @@ class Tools:
         return SimpleNamespace(returncode=0 if text else 1, stdout=text)
 
 
-def watch(tmp_path: Path, said: dict[str, str | None]) -> StallWatch:
+def watch(tmp_path: Path, said: dict[str, str | None]) -> StallMonitor:
     leases = LeaseStore(tmp_path / "lease")
     found: list[Any] = []
     for name, device, host in (("cold", "nbd0", None), ("nas", "rbd0", None), ("far", "nbd0", "peer")):
@@ -54,14 +54,14 @@ def watch(tmp_path: Path, said: dict[str, str | None]) -> StallWatch:
         activity=SimpleNamespace(asleep=False),
     )
     vaults: Any = SimpleNamespace(all=lambda: found)
-    return StallWatch(context, vaults, Stalls())
+    return StallMonitor(context, vaults, Stalls())
 
 
 async def test_a_device_is_that_of_the_vault_on_this_host(tmp_path: Path):
     it = watch(tmp_path, {})
-    assert await it._owner(Sign("stuck_request", "", devices=("nbd0",))) == "cold"
-    assert await it._owner(Sign("deadman", "", pool="naspool")) == "nas"
-    assert await it._owner(Sign("deadman", "", pool="farpool")) is None
+    assert await it._owner(StallSign("stuck_request", "", devices=("nbd0",))) == "cold"
+    assert await it._owner(StallSign("deadman", "", pool="naspool")) == "nas"
+    assert await it._owner(StallSign("deadman", "", pool="farpool")) is None
 
 
 async def test_a_hung_process_is_asked_for_its_pool(tmp_path: Path):
@@ -81,7 +81,7 @@ async def test_a_process_that_cannot_be_asked_waits_for_the_pool_that_stands_sti
 
 async def test_what_is_told_names_the_vault(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     it = watch(tmp_path, {})
-    it._note("cold", Sign("deadman", "nbd0 is late", pool="coldpool"))
+    it._note("cold", StallSign("deadman", "nbd0 is late", pool="coldpool"))
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.getMessage() == "vault cold: nbd0 is late"
@@ -95,19 +95,23 @@ def test_only_the_kernel_is_believed_and_nothing_is_heard_twice(tmp_path: Path):
     it = watch(tmp_path, {})
     it._heard.record = 10
     stuck = "block nbd0: Connection timed out"
-    for record in (Record(9, True, stuck), Record(10, True, stuck), Record(11, False, stuck)):
+    for record in (
+        KernelRecord(9, True, stuck),
+        KernelRecord(10, True, stuck),
+        KernelRecord(11, False, stuck),
+    ):
         it._hear_record(record)
     assert it._signs.empty()
-    it._hear_record(Record(12, True, stuck))
-    it._hear_record(Record(12, True, stuck))
+    it._hear_record(KernelRecord(12, True, stuck))
+    it._hear_record(KernelRecord(12, True, stuck))
     assert it._signs.qsize() == 1
 
 
 def test_the_next_daemon_of_this_boot_knows_what_was_told(tmp_path: Path):
     it = watch(tmp_path, {})
     assert (it._heard.record, it._heard.event) == (None, None)
-    it._write(Heard(12, 7, 99))
-    assert watch(tmp_path, {})._heard == Heard(12, 7, 99)
+    it._write(SourcePositions(12, 7, 99))
+    assert watch(tmp_path, {})._heard == SourcePositions(12, 7, 99)
     later = heard(LeaseStore(tmp_path / "heard", boot_id="another boot"))
     assert (later.record, later.event) == (None, None)
 

@@ -1,4 +1,4 @@
-"""What the lookout tells while a vault cannot be looked at, what it writes into the journal, and when it repairs."""
+"""What the vault monitor tells while a vault cannot be looked at, what it writes into the journal, when it repairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from zvault.core.errors import DeviceGone
 from zvault.daemon.monitors import vault_monitor
-from zvault.daemon.monitors.vault_monitor import Lookout, trouble
+from zvault.daemon.monitors.vault_monitor import VaultMonitor, trouble
 
 WELL: dict[str, Any] = {
     "name": "cold",
@@ -73,13 +73,13 @@ def vault(monkeypatch: pytest.MonkeyPatch) -> Vault:
 
 
 @pytest.fixture
-def it(vault: Vault) -> Lookout:
+def it(vault: Vault) -> VaultMonitor:
     vaults: Any = SimpleNamespace(all=lambda: [vault])
-    return Lookout(vaults)
+    return VaultMonitor(vaults)
 
 
 async def test_a_look_that_hangs_keeps_nobody_waiting(
-    it: Lookout, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
 ):
     assert await it.documents() == [WELL]
     vault.hangs = True
@@ -95,7 +95,7 @@ async def test_a_look_that_hangs_keeps_nobody_waiting(
     assert await it.documents() == [WELL]
 
 
-async def test_what_was_seen_before_it_came_up_is_not_told_after(it: Lookout, vault: Vault):
+async def test_what_was_seen_before_it_came_up_is_not_told_after(it: VaultMonitor, vault: Vault):
     vault.document = {**WELL, "state": "down"}
     assert await it.documents() == [vault.document]
     vault.document, vault.changed, vault.hangs = WELL, time.monotonic(), True
@@ -103,7 +103,7 @@ async def test_what_was_seen_before_it_came_up_is_not_told_after(it: Lookout, va
     assert await it.documents() == [WELL]
 
 
-async def test_a_look_that_began_before_it_came_up_is_begun_anew(it: Lookout, vault: Vault):
+async def test_a_look_that_began_before_it_came_up_is_begun_anew(it: VaultMonitor, vault: Vault):
     vault.document = {**WELL, "state": "down"}
     await it.documents()
     vault.hangs = True
@@ -114,14 +114,14 @@ async def test_a_look_that_began_before_it_came_up_is_begun_anew(it: Lookout, va
     assert vault.looks == 3
 
 
-async def test_what_zvault_does_with_a_vault_is_told_though_a_look_is_late(it: Lookout, vault: Vault):
+async def test_what_zvault_does_with_a_vault_is_told_though_a_look_is_late(it: VaultMonitor, vault: Vault):
     await it.documents()
     vault.hangs, vault.users, vault.error = True, {"tank": 1}, DeviceGone("its server died")
     (told,) = await it.documents()
     assert told == {**WELL, "users": ["tank"], "error": vault.error.as_dict()}
 
 
-async def test_what_changes_is_told_once(it: Lookout, vault: Vault, caplog: pytest.LogCaptureFixture):
+async def test_what_changes_is_told_once(it: VaultMonitor, vault: Vault, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.INFO)
     for vault.document in (WELL, SICK, SICK, {**WELL, "state": "down", "health": None}):
         await it.watch()
@@ -131,13 +131,13 @@ async def test_what_changes_is_told_once(it: Lookout, vault: Vault, caplog: pyte
     ]
 
 
-async def test_what_is_passing_is_not_told(it: Lookout, vault: Vault, caplog: pytest.LogCaptureFixture):
+async def test_what_is_passing_is_not_told(it: VaultMonitor, vault: Vault, caplog: pytest.LogCaptureFixture):
     vault.moving, vault.document = True, SICK
     await it.watch()
     assert not caplog.records
 
 
-async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(it: Lookout, vault: Vault):
+async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(it: VaultMonitor, vault: Vault):
     vault.broken = True
     for _ in range(3):
         await it.watch()

@@ -13,7 +13,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, NotFound, Refused
 from zvault.core.integrity.verification import Proof
-from zvault.daemon.monitors.verify_scheduler import REST, Proving
+from zvault.daemon.monitors.verify_scheduler import REST, VerifyScheduler
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Clock, Environment
 from zvault.system.process.runner import HostRunner
@@ -43,7 +43,7 @@ class FakeRuns:
 
 
 @pytest.fixture
-def proving(tmp_path: Path) -> Proving:
+def verify_scheduler(tmp_path: Path) -> VerifyScheduler:
     backup = {"source": "tank", "vault": "cold"}
     config = Config.model_validate(
         {
@@ -56,63 +56,65 @@ def proving(tmp_path: Path) -> Proving:
         }
     )
     context = Context.of(Environment(config, Paths(run=tmp_path), HostRunner(), "lab", SetClock()))
-    return Proving(context, None, FakeRuns())  # type: ignore[arg-type]
+    return VerifyScheduler(context, None, FakeRuns())  # type: ignore[arg-type]
 
 
 def begun(days_ago: float) -> dict[str, Proof]:
     return {"guids": Proof(since=int(NOW - days_ago * DAY))}
 
 
-async def test_what_is_due_the_longest_is_started_and_one_a_vault(proving: Proving) -> None:
-    runs: Any = proving.runs
-    await proving.look()
+async def test_what_is_due_the_longest_is_started_and_one_a_vault(verify_scheduler: VerifyScheduler) -> None:
+    runs: Any = verify_scheduler.runs
+    await verify_scheduler.look()
     assert runs.launched == [], "of which nothing is known yet, that waits for a run"
     runs.proofs = {"a": begun(6), "b": begun(1), "c": begun(99)}
-    await proving.look()
+    await verify_scheduler.look()
     assert runs.launched == [], "a week from when the backup began; c by hand only"
     runs.proofs = {"a": begun(8), "b": begun(9), "c": begun(99)}
-    await proving.look()
+    await verify_scheduler.look()
     assert runs.launched == ["b"], "its full comparison is overdue by 7 days"
-    await proving.look()
+    await verify_scheduler.look()
     assert runs.launched == ["b"], "one at a time"
     runs.current.clear()
-    await proving.look()
+    await verify_scheduler.look()
     assert runs.launched == ["b", "b"], "now its sample, 2 days overdue"
     runs.current.clear()
-    await proving.look()
+    await verify_scheduler.look()
     assert runs.launched == ["b", "b", "a"]
     runs.current.clear()
-    await proving.look()
+    await verify_scheduler.look()
     assert len(runs.launched) == 3, "none is tried again at once, though it left no proof"
-    proving.context.env.clock.now_ += REST  # type: ignore[attr-defined]
-    await proving.look()
+    verify_scheduler.context.env.clock.now_ += REST  # type: ignore[attr-defined]
+    await verify_scheduler.look()
     assert len(runs.launched) == 4
 
 
-async def test_one_verification_of_a_backup_at_a_time(proving: Proving) -> None:
-    proving.verify("a", "sample")
+async def test_one_verification_of_a_backup_at_a_time(verify_scheduler: VerifyScheduler) -> None:
+    verify_scheduler.verify("a", "sample")
     with pytest.raises(Busy, match="is being verified"):
-        proving.verify("a", "full")
+        verify_scheduler.verify("a", "full")
     with pytest.raises(Refused, match="no level 'half'"):
-        proving.verify("b", "half")
+        verify_scheduler.verify("b", "half")
     with pytest.raises(NotFound):
-        proving.verify("z", "full")
+        verify_scheduler.verify("z", "full")
 
 
-async def test_it_gives_way_to_backups_into_its_vault_and_to_nothing_else(proving: Proving) -> None:
+async def test_it_gives_way_to_backups_into_its_vault_and_to_nothing_else(
+    verify_scheduler: VerifyScheduler,
+) -> None:
     def run(backup: str, trigger: str, waiting: float | None = None) -> Any:
         task = asyncio.create_task(asyncio.sleep(3600))
         return SimpleNamespace(backup=backup, trigger=trigger, waiting=waiting, task=task)
 
     others = [run("a", "verify"), run("c", "schedule"), run("b", "schedule", NOW), run("gone", "hand")]
-    proving.runs.current = dict(enumerate(others))  # type: ignore[arg-type]
-    await asyncio.wait_for(proving._give_way("a"), 1)
+    verify_scheduler.runs.current = dict(enumerate(others))  # type: ignore[arg-type]
+    await asyncio.wait_for(verify_scheduler._give_way("a"), 1)
     busy = run("b", "schedule")
-    proving.runs.current["busy"] = busy
-    waiting = asyncio.create_task(proving._give_way("a"))
+    verify_scheduler.runs.current["busy"] = busy
+    waiting = asyncio.create_task(verify_scheduler._give_way("a"))
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    del proving.runs.current["busy"]
+    del verify_scheduler.runs.current["busy"]
     busy.task.cancel()
     await asyncio.wait_for(waiting, 1)
     for one in others:

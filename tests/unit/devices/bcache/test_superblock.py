@@ -8,7 +8,7 @@ from zvault.devices.bcache import layer as bcache
 from zvault.devices.bcache import sysfs as files
 from zvault.devices.bcache.layer import Bcache
 from zvault.devices.bcache.superblock import Super, commands, parse
-from zvault.devices.layer import Data, Found, Slot
+from zvault.devices.layer import Data, FoundLayer, Slot
 from zvault.system.process.runner import HostRunner
 
 # From bcache-tools 1.0.8 and Linux 7.2.
@@ -138,5 +138,5 @@ async def test_a_host_that_goes_down_does_not_wait_for_the_write_back(
     monkeypatch.setattr(files, "write", write)
     layer = Bcache(HostRunner(), lambda: hurried)
     with pytest.raises(Stopped):
-        await layer.down(SLOT, DONE | {"cset": "x"}, Found(), lost=False, say=told.append)
+        await layer.down(SLOT, DONE | {"cset": "x"}, FoundLayer(), lost=False, say=told.append)
     assert told == (["5.5M that nbd0 lacks stay in the cache /dev/x"] if hurried else [])

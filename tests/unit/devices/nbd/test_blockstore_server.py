@@ -21,8 +21,8 @@ from zvault.devices.layer import Slot
 from zvault.devices.nbd import blockstore_server, guarded_server
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.nbd.target import UnixTarget, reach
-from zvault.devices.s3_lease.guard import Guard
-from zvault.devices.s3_lease.lease import Place, Store
+from zvault.devices.s3_lease.guard import LeaseGuard
+from zvault.devices.s3_lease.lease import BucketPlace, Store
 from zvault.system.credentials import credential_file
 from zvault.system.process.runner import HostRunner
 from zvault.system.systemd_units import Units, UnitState
@@ -89,7 +89,7 @@ def test_it_runs_below_a_guard_that_gives_it_time_and_knows_where_the_lease_is(s
         f"--report={slot.directory / 'cold-0.why'}",
         "--patience=600",
     ]
-    found = Place.of(argv[argv.index("--") + 1 :])
+    found = BucketPlace.of(argv[argv.index("--") + 1 :])
     assert str(found) == "s3://zv/cold.lease"
     assert found.endpoint == "https://s3.example.org"
     alone = Device.model_validate({"nbd": TEXT, "exclusive": False})
@@ -256,9 +256,9 @@ async def test_what_is_left_in_the_journal_is_an_error_once_and_stays_known(slot
 # The guard
 
 
-def guard(memory: Memory, patience: float) -> Guard:
+def guard(memory: Memory, patience: float) -> LeaseGuard:
     etag = memory.take(MINE)
-    return Guard(memory.store, MINE.__class__(*[*vars_of(memory), 2.0]), etag, memory.clock, patience)
+    return LeaseGuard(memory.store, MINE.__class__(*[*vars_of(memory), 2.0]), etag, memory.clock, patience)
 
 
 def vars_of(memory: Memory) -> list[Any]:
@@ -330,7 +330,9 @@ def test_the_lease_has_the_same_keys_as_the_store(
     file = keys(tmp_path, default="first", other="second")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of somebody else")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter3")
-    place = Place.of(["bucket=zv", "key=cold", "region=eu", "endpoint=http://h:9", f"keys={file}", *words])
+    place = BucketPlace.of(
+        ["bucket=zv", "key=cold", "region=eu", "endpoint=http://h:9", f"keys={file}", *words]
+    )
     client: Any = Store(place)._objects._clients.get()
     assert client._request_signer._credentials.access_key == whose
     assert client.meta.region_name == "eu"

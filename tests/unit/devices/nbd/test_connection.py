@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from zvault.devices.layer import Found, Slot
+from zvault.devices.layer import FoundLayer, Slot
 from zvault.devices.nbd import connection as nbd
 from zvault.devices.nbd.sockets import kernel_address, tcp_links, unix_links, unix_listening
-from zvault.devices.nbd.source import Connection, Kernel, NbdSource, judge
+from zvault.devices.nbd.source import Connection, KernelDevice, NbdSource, judge
 from zvault.devices.nbd.target import TcpTarget, TlsFiles, UnixTarget
-from zvault.devices.record import Level, Part, Record, Seen
+from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, Level
 from zvault.system.process.runner import HostRunner
 from zvault.system.systemd_units import Units, UnitState
 
@@ -137,19 +137,24 @@ def test_a_connection_comes_back_from_its_lease():
 
 
 def test_a_record_comes_back_from_its_lease():
-    record = Record(
-        "tcp:nas/x", (Part("nbd", {"number": 3}), Part("bcache")), {"nbd3": {"scheduler": "none"}}
+    record = DeviceRecord(
+        "tcp:nas/x",
+        (LayerRecord("nbd", {"number": 3}), LayerRecord("bcache")),
+        {"nbd3": {"scheduler": "none"}},
     )
     lease = json.loads(json.dumps({**record.as_lease(), "boot_id": "x", "time": 1.0, "stale": False}))
-    assert Record.from_lease(lease) == record
-    assert record.with_data(1, {"a": 1}).layers == (Part("nbd", {"number": 3}), Part("bcache", {"a": 1}))
+    assert DeviceRecord.from_lease(lease) == record
+    assert record.with_data(1, {"a": 1}).layers == (
+        LayerRecord("nbd", {"number": 3}),
+        LayerRecord("bcache", {"a": 1}),
+    )
 
 
 SLOT = Slot("cold", 0, Path("/run/zvault/device"))
 RUNS = UnitState(SLOT.server.unit, True, "active", "success", 99)
 DIED = UnitState(SLOT.server.unit, True, "failed", "signal", 0)
 SERVED = Connection("nbdkit:file /x", 2, serves=True, unix="/s", number=3, pid=12, links=("1", "2"))
-FULL = Kernel(nbd.Status(12, 1 << 30), ours=True, alive=2)
+FULL = KernelDevice(nbd.Status(12, 1 << 30), ours=True, alive=2)
 NEW = Connection("nbdkit:x", 1, serves=True)
 
 
@@ -161,8 +166,8 @@ NEW = Connection("nbdkit:x", 1, serves=True)
         (SERVED, RUNS, replace(FULL, alive=1), "partial", "1 of 2 connections", True),
         (SERVED, RUNS, replace(FULL, alive=0), "gone", "is lost", False),
         (SERVED, DIED, replace(FULL, alive=0), "gone", "failed (signal)", False),
-        (SERVED, RUNS, Kernel(nbd.Status(13, 1), False, 2), "gone", "somebody else's", False),
-        (SERVED, RUNS, Kernel(nbd.Status(None, 0), False, 0), "gone", "not connected any more", False),
+        (SERVED, RUNS, KernelDevice(nbd.Status(13, 1), False, 2), "gone", "somebody else's", False),
+        (SERVED, RUNS, KernelDevice(nbd.Status(None, 0), False, 0), "gone", "not connected any more", False),
         (Connection("unix:/x", 1), None, None, "partial", "being brought up", False),
         (NEW, DIED, None, "partial", "being brought up", False),
     ],
@@ -170,7 +175,7 @@ NEW = Connection("nbdkit:x", 1, serves=True)
 def test_what_a_connections_state_is(
     connection: Connection,
     unit: UnitState | None,
-    kernel: Kernel | None,
+    kernel: KernelDevice | None,
     state: str,
     detail: str,
     usable: bool,
@@ -184,12 +189,12 @@ def test_what_a_connections_state_is(
 @pytest.mark.parametrize(
     ("unit", "found"),
     [
-        (None, Found()),
-        (UnitState(SLOT.server.unit, True, "inactive", "", 0), Found()),
-        (DIED, Found(present=True)),
+        (None, FoundLayer()),
+        (UnitState(SLOT.server.unit, True, "inactive", "", 0), FoundLayer()),
+        (DIED, FoundLayer(present=True)),
     ],
 )
-def test_a_source_without_a_lease(unit: UnitState | None, found: Found):
+def test_a_source_without_a_lease(unit: UnitState | None, found: FoundLayer):
     source = NbdSource(HostRunner(), Units(HostRunner()))
     assert source.look(SLOT, None, unit) == found
     runs = source.look(SLOT, None, RUNS)
@@ -197,11 +202,11 @@ def test_a_source_without_a_lease(unit: UnitState | None, found: Found):
     assert "no record" in runs.detail
 
 
-UP = Found("up", path="/dev/nbd3", size=9, present=True)
-CACHED = Found("up", path="/dev/bcache0", size=8, present=True)
+UP = FoundLayer("up", path="/dev/nbd3", size=9, present=True)
+CACHED = FoundLayer("up", path="/dev/bcache0", size=8, present=True)
 NO_CACHE = replace(CACHED, state="partial", detail="it runs without its cache")
 LOST = replace(UP, state="gone", detail="its server died")
-RECORD = Record("x", (Part("nbd"), Part("bcache")))
+RECORD = DeviceRecord("x", (LayerRecord("nbd"), LayerRecord("bcache")))
 
 
 @pytest.mark.parametrize(
@@ -211,17 +216,17 @@ RECORD = Record("x", (Part("nbd"), Part("bcache")))
         ([UP, CACHED], RECORD, ("up", ""), "/dev/bcache0", CACHED),
         ([UP, NO_CACHE], RECORD, ("partial", "it runs without its cache"), "/dev/bcache0", NO_CACHE),
         ([LOST, NO_CACHE], RECORD, ("gone", "its server died"), "/dev/bcache0", NO_CACHE),
-        ([UP, Found()], RECORD, ("partial", "it was being brought up when zvault stopped"), None, UP),
-        ([Found(), Found()], None, ("down", ""), None, None),
+        ([UP, FoundLayer()], RECORD, ("partial", "it was being brought up when zvault stopped"), None, UP),
+        ([FoundLayer(), FoundLayer()], None, ("down", ""), None, None),
     ],
 )
 def test_a_device_is_as_its_lowest_layer_that_is_not_up(
-    layers: list[Found],
-    record: Record | None,
+    layers: list[FoundLayer],
+    record: DeviceRecord | None,
     verdict: tuple[str, str],
     path: str | None,
-    topmost: Found | None,
+    topmost: FoundLayer | None,
 ):
-    seen = Seen(SLOT, record, tuple(Level("any", {}, found) for found in layers))
+    seen = FoundDevice(SLOT, record, tuple(Level("any", {}, found) for found in layers))
     assert (seen.verdict(), seen.path, seen.topmost) == (verdict, path, topmost)
     assert seen.usable is (verdict[0] in {"up", "partial"} and path is not None)

@@ -9,13 +9,13 @@ import pytest
 from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, ToolFailed, ZvaultError
-from zvault.devices.layer import Found, Slot
+from zvault.devices.layer import FoundLayer, Slot
 from zvault.devices.rbd import holder
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster
 from zvault.devices.rbd.holder import Owner
-from zvault.devices.rbd.image import Shape
+from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.rbd.source import RbdSource, cluster_of, shape_of
 from zvault.system.process.runner import HostRunner, Result
 from zvault.system.systemd_units import Units, UnitState
@@ -52,13 +52,13 @@ def test_argv():
         *("rbd", "info", "a/b", "--conf", "/etc/ceph/attic.conf", "--id", "zvault"),
         *("--keyring", "/etc/ceph/z.keyring", TIMEOUT),
     ]
-    full = Shape(90 << 40, "data", 8 << 20, 64 << 10, 8, ("exclusive-lock", "object-map"))
+    full = ImageLayout(90 << 40, "data", 8 << 20, 64 << 10, 8, ("exclusive-lock", "object-map"))
     assert rbd.create_command(COLD, full, Cluster()) == [
         *("rbd", "create", "rbd_meta/cold", "--size", "98956046499840B", "--data-pool", "data"),
         *("--object-size", "8388608B", "--stripe-unit", "65536B", "--stripe-count", "8"),
         *("--image-feature", "exclusive-lock,object-map", TIMEOUT),
     ]
-    assert rbd.create_command(COLD, Shape(1 << 30), Cluster()) == [
+    assert rbd.create_command(COLD, ImageLayout(1 << 30), Cluster()) == [
         *("rbd", "create", "rbd_meta/cold", "--size", "1073741824B", TIMEOUT)
     ]
     assert rbd_map.map_command(COLD, Cluster(), exclusive=True, timeout=90.0) == [
@@ -99,7 +99,7 @@ def test_the_fence_comes_before_the_lock_is_taken():
 def test_info():
     image = rbd.parse_info(INFO)
     assert image.id == "102f306d3e62"
-    assert image.shape == Shape(
+    assert image.shape == ImageLayout(
         2 << 30, "data", 1 << 20, 64 << 10, 4, ("layering", "striping", "exclusive-lock", "data-pool")
     )
     plain = rbd.parse_info('{"id":"1","size":1024,"object_size":4194304,"features":[]}').shape
@@ -108,14 +108,14 @@ def test_info():
 
 def test_differences():
     found = rbd.parse_info(INFO).shape
-    assert Shape().differences(found) == []
-    assert Shape(size=2 << 30, data_pool="data", features=("exclusive-lock",)).differences(found) == []
-    assert Shape(1 << 30, "other", features=("object-map",)).differences(found) == [
+    assert ImageLayout().differences(found) == []
+    assert ImageLayout(size=2 << 30, data_pool="data", features=("exclusive-lock",)).differences(found) == []
+    assert ImageLayout(1 << 30, "other", features=("object-map",)).differences(found) == [
         "size is 2G, not 1G",
         "data_pool is data, not other",
         "it has no object-map",
     ]
-    assert Shape(data_pool="data").differences(Shape()) == ["data_pool is none, not data"]
+    assert ImageLayout(data_pool="data").differences(ImageLayout()) == ["data_pool is none, not data"]
 
 
 def test_owners():
@@ -206,7 +206,7 @@ def test_a_device_of_the_configuration():
         }
     )
     assert (device.layers, device.spec) == (("rbd",), "rbd:rbd_meta/cold")
-    assert shape_of(device) == Shape(1 << 40, "data", 8 << 20, features=("exclusive-lock",))
+    assert shape_of(device) == ImageLayout(1 << 40, "data", 8 << 20, features=("exclusive-lock",))
     assert cluster_of(device) == Cluster(user="zvault")
 
 
@@ -238,11 +238,11 @@ def test_what_a_lost_or_unfinished_image_looks_like(tmp_path: Path):
     source = RbdSource(runner, Units(runner))
     slot = Slot("cold", 0, tmp_path)
     data = {"image": "no/such", "image_id": "1", "map": "krbd", "cluster": {}, "mapped": False}
-    assert source.look(slot, data, None) == Found(
+    assert source.look(slot, data, None) == FoundLayer(
         "partial", "it was being brought up when zvault stopped", present=True
     )
     assert source.look(slot, data | {"mapped": True}, None).state == "gone"
-    assert source.look(slot, None, None) == Found()
+    assert source.look(slot, None, None) == FoundLayer()
     served = data | {"map": "rbd-nbd", "mapped": True, "number": 4096, "pid": 1}
     assert source.unit(slot, served, None) == "zvault-rbd@cold-0.service"
     dead = UnitState("zvault-rbd@cold-0.service", True, "failed", "signal", 0)

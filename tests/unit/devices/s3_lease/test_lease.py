@@ -11,7 +11,7 @@ import pytest
 from tests.unit.devices.s3_lease.test_takeover import MINE, THEIRS
 from tests.unit.object_store.s3_server import BUCKET, S3Server, serving
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
-from zvault.devices.s3_lease.lease import Lease, Lost, Place, Store
+from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, Store
 from zvault.devices.s3_lease.takeover import Clock, take
 from zvault.object_store.interface import Buffer
 
@@ -29,8 +29,10 @@ def store(server: S3Server) -> Store:
     return Store(place(server, "access_key=KEY", "secret_key=SECRET"))
 
 
-def place(server: S3Server, *words: str) -> Place:
-    return Place.of([f"bucket={BUCKET}", "key=cold", f"endpoint-url={server.endpoint}", "style=path", *words])
+def place(server: S3Server, *words: str) -> BucketPlace:
+    return BucketPlace.of(
+        [f"bucket={BUCKET}", "key=cold", f"endpoint-url={server.endpoint}", "style=path", *words]
+    )
 
 
 def keys(file: Path, access: str) -> None:
@@ -44,17 +46,17 @@ def test_of_two_who_put_one_wins_whichever_form_of_etag_the_store_compares(
     server.bare = bare
     assert store.read() is None
     first = store.put(MINE, None)
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         store.put(THEIRS, None)
     second = store.put(MINE, first)
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         store.put(THEIRS, first)
     server.ahead = MINE.bound + 2
     seen = store.read()
     assert seen is not None
     assert (replace(seen.lease, mark=""), seen.etag, seen.expired()) == (MINE, second, True)
     server.store.delete(["cold.lease"])
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         store.put(MINE, second)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, Refused
-from zvault.devices.s3_lease.lease import Lease, Lost, Place, Seen, Store
+from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store
 from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
 
-PLACE = Place.of(["bucket=zv", "key=cold"])
+PLACE = BucketPlace.of(["bucket=zv", "key=cold"])
 MINE = Lease("here", "10.0.0.1", "machine-here", "boot-here", 1000.0, 60.0)
 THEIRS = Lease("there", "10.0.0.2", "machine-there", "boot-there", 500.0, 60.0)
 
@@ -22,7 +22,7 @@ THEIRS = Lease("there", "10.0.0.2", "machine-there", "boot-there", 500.0, 60.0)
 class Memory:
     """One object and a clock; ``meanwhile`` is what the rest of the world does while somebody sleeps."""
 
-    place: Place = PLACE
+    place: BucketPlace = PLACE
     lease: Lease | None = None
     put_at: float = 0.0
     now: float = 1000.0
@@ -30,12 +30,14 @@ class Memory:
     meanwhile: Callable[[Memory], None] = lambda _: None
     said: list[str] = field(default_factory=list)
 
-    def read(self) -> Seen | None:
-        return None if self.lease is None else Seen(self.lease, str(self.number), self.now - self.put_at)
+    def read(self) -> LeaseObject | None:
+        return (
+            None if self.lease is None else LeaseObject(self.lease, str(self.number), self.now - self.put_at)
+        )
 
     def put(self, lease: Lease, etag: str | None) -> str:
         if etag != (None if self.lease is None else str(self.number)):
-            raise Lost
+            raise LeaseLost
         self.number += 1
         self.lease, self.put_at = lease, self.now
         return str(self.number)
@@ -145,7 +147,7 @@ def test_of_two_at_once_one_wins():
     seen = memory.read()
     assert seen is not None
     memory.put(replace(THEIRS, host="third", boot="third"), seen.etag)
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         memory.put(MINE, seen.etag)
 
 

@@ -18,7 +18,7 @@ from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.diagnosis import observe
 from zvault.ops.diagnosis.doctor import doctor_document, watched_for
-from zvault.ops.stream.stream import Progress, UnderWay
+from zvault.ops.stream.stream import ActiveStream, Progress
 from zvault.ops.vaults.vault import Vaults
 
 STILL = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
@@ -52,7 +52,7 @@ def stream(context: Context, started: list[subprocess.Popen[bytes]], *argvs: lis
         started.append(one)
         programs.append((name, one.pid))
     progress = Progress(None, programs=programs)
-    context.activity.streams["b", "tank"] = UnderWay("b", "cold", DatasetName("tank"), progress)
+    context.activity.streams["b", "tank"] = ActiveStream("b", "cold", DatasetName("tank"), progress)
 
 
 async def test_a_source_that_gives_nothing(context: Context, started: list[subprocess.Popen[bytes]]):

@@ -17,8 +17,8 @@ from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Step, TransferPlan
 from zvault.core.replication.planner import plan_tree
-from zvault.core.replication.progress import Meter
-from zvault.ops.replication.base_guard import Guard, hold_tag, mark_name, marks_by_vault, perhaps_held
+from zvault.core.replication.progress import RunMeter
+from zvault.ops.replication.base_guard import BaseGuard, hold_tag, mark_name, marks_by_vault, perhaps_held
 from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import ours_of
@@ -42,7 +42,7 @@ class Faked(Transfers):
         sides = host.sides()
         plans = plan_tree(sides.pairing, sides.vault, wanted=ours_of(opened.backup))
         plan = RunPlan(sides, plans, Bases(opened.source, COLD), Estimates(opened), {}, {})
-        super().__init__(opened, plan, Meter())
+        super().__init__(opened, plan, RunMeter())
         self.host = host
 
     async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
@@ -198,7 +198,7 @@ async def test_a_base_that_lost_its_protection_gets_it_back() -> None:
 
 async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
     host = fresh()
-    guard = Guard(host, COLD, DatasetName("tank"))  # type: ignore[arg-type]
+    guard = BaseGuard(host, COLD, DatasetName("tank"))  # type: ignore[arg-type]
     await guard.cover(*host.snapshots)
     await guard.cover(*host.snapshots[1:])
     assert host.log == [f"bookmark {snapname(1)}", f"hold {snapname(1)} {snapname(2)} {snapname(3)}"]
@@ -209,7 +209,7 @@ async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
 
 async def test_a_guard_knows_from_a_listing_what_is_its_own() -> None:
     host = await advanced()
-    guard = Guard.of(host, COLD, host.source(), host.holds)  # type: ignore[arg-type]
+    guard = BaseGuard.of(host, COLD, host.source(), host.holds)  # type: ignore[arg-type]
     assert guard.held == {snap(1).name: snap(1)}
     assert guard.marks == {f"tank#{mark_name(COLD, 101)}": 1}
 
@@ -329,7 +329,7 @@ class Family:
             }
             changes = FamilyLzc(self, name, calls)
             with contextlib.suppress(Crash):
-                await Guard.of(changes, COLD, there, asked).advance(there.snapshots[-1])
+                await BaseGuard.of(changes, COLD, there, asked).advance(there.snapshots[-1])
 
 
 @dataclass

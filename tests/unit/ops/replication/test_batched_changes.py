@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from zvault.core.errors import DeadlineExceeded, NotFound
-from zvault.ops.replication.batched_changes import Joined, Together
+from zvault.ops.replication.batched_changes import BatchedCall, BatchedChanges
 
 
 class Slow:
@@ -24,7 +24,7 @@ class Slow:
             raise NotFound(f"cannot hold {wrong[0]}", "it is gone")
 
 
-async def asked(joined: Joined[str], *items: str) -> list[asyncio.Task[None]]:
+async def asked(joined: BatchedCall[str], *items: str) -> list[asyncio.Task[None]]:
     tasks = [asyncio.create_task(joined.ask(item)) for item in items]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -33,7 +33,7 @@ async def asked(joined: Joined[str], *items: str) -> list[asyncio.Task[None]]:
 
 async def test_what_is_asked_during_a_call_goes_together_into_the_next_one() -> None:
     slow = Slow()
-    joined = Joined(slow)
+    joined = BatchedCall(slow)
     tasks = await asked(joined, "a") + await asked(joined, "b", "c")
     slow.go.set()
     await asyncio.gather(*tasks)
@@ -42,7 +42,7 @@ async def test_what_is_asked_during_a_call_goes_together_into_the_next_one() -> 
 
 async def test_one_that_is_refused_spoils_it_for_no_other() -> None:
     slow = Slow("b")
-    joined = Joined(slow)
+    joined = BatchedCall(slow)
     tasks = await asked(joined, "a") + await asked(joined, "b", "c")
     slow.go.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -54,14 +54,14 @@ async def test_a_host_that_does_not_answer_is_not_asked_for_each_again() -> None
     async def hung(_: Sequence[str]) -> None:
         raise DeadlineExceeded("zfs did not answer", "the pool may hang", "")
 
-    joined = Joined(hung)
+    joined = BatchedCall(hung)
     results = await asyncio.gather(*(joined.ask(name) for name in "abc"), return_exceptions=True)
     assert [type(result) for result in results] == [DeadlineExceeded] * 3
 
 
 async def test_when_the_one_who_calls_is_stopped_the_others_are_served_all_the_same() -> None:
     slow = Slow()
-    joined = Joined(slow)
+    joined = BatchedCall(slow)
     first = await asked(joined, "a")
     calling, other = await asked(joined, "b", "c")
     let_first, slow.go = slow.go, asyncio.Event()
@@ -102,7 +102,7 @@ class Changes:
 
 async def test_two_vaults_holds_are_kept_apart_and_a_thousand_names_are_one_call() -> None:
     changes = Changes()
-    together = Together(changes)
+    together = BatchedChanges(changes)
     names = [f"tank@{number:04}" for number in range(1001)]
     await asyncio.gather(
         together.hold(["tank@first"], "zvault:1"),

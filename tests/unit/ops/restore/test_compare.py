@@ -10,10 +10,10 @@ import pytest
 from zvault.core.integrity.verification import PIECE, Findings, KeyRange
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.lineage import Pair
+from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.restore.compare import Comparison
-from zvault.ops.restore.snapshot_reader import Reading
+from zvault.ops.restore.snapshot_reader import OpenSnapshot
 from zvault.ops.verification.proofs import common, compare_guids
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.host import LocalHost
@@ -32,8 +32,8 @@ def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comparison:
     comparison = Comparison(
         "tank",
         12345,
-        Reading(host, str(source)),
-        Reading(host, str(vault)),
+        OpenSnapshot(host, str(source)),
+        OpenSnapshot(host, str(vault)),
         Findings(),
         lambda event, **fields: told.append((event, fields)),
     )
@@ -81,7 +81,7 @@ async def test_volumes_by_pieces(sides: Comparison, tmp_path: Path) -> None:
         file.seek(PIECE + 5)
         file.write(b"x")
     host = sides.source.host
-    sides.source, sides.vault = (Reading(host, str(image), image.stat().st_size) for image in images)
+    sides.source, sides.vault = (OpenSnapshot(host, str(image), image.stat().st_size) for image in images)
     await sides.compare(0, 1.0, None, everything=True)
     assert [one.path for one in sides.found.differences] == [f"bytes {PIECE} to {2 * PIECE}"]
     images[1].unlink()
@@ -116,7 +116,7 @@ def test_listings_that_contradict_each_other() -> None:
 def test_compared_is_the_newest_that_both_have() -> None:
     source = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 11, 12, 13))
     vault = Dataset(DatasetName("cold/tank"), 4, "filesystem", snapshots=snaps("cold/tank", 11, 12))
-    mine, its = common(Pair(source, "cold/tank", vault))
+    mine, its = common(DatasetPair(source, "cold/tank", vault))
     assert (mine.name, its.name) == ("tank@s2", "cold/tank@s2")
     with pytest.raises(Exception, match="no snapshot in common"):
-        common(Pair(source, "cold/tank"))
+        common(DatasetPair(source, "cold/tank"))

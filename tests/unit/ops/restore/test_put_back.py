@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zvault.core.errors import ToolFailed
-from zvault.core.integrity.restored import Compared
+from zvault.core.integrity.restored import RestoreComparison
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import SourceProperties
-from zvault.ops.restore.put_back import PutBack, Wanted
+from zvault.ops.restore.put_back import PutBack, WantedProperties
 from zvault.system.process.runner import Result
 
 
@@ -60,7 +60,7 @@ class Table:
         return Result(tuple(argv), 0, "", "", 0.0)
 
 
-def put_back(host: Table, *wanted: tuple[Wanted, str]) -> tuple[PutBack, list[str]]:
+def put_back(host: Table, *wanted: tuple[WantedProperties, str]) -> tuple[PutBack, list[str]]:
     told: list[str] = []
 
     def emit(event: str, **fields: Any) -> None:
@@ -75,7 +75,7 @@ LIMITS = {"quota": "0", "refquota": "0", "reservation": "0", "refreservation": "
 async def test_one_limit_that_is_refused_keeps_back_no_other() -> None:
     host = Table({"new": {}, "new/a": {**LIMITS, "recordsize": "131072"}}, frozenset({"reservation"}))
     record = SourceProperties({"quota": 500, "reservation": 70})
-    wanted = Wanted(
+    wanted = WantedProperties(
         Dataset("cold/a", 1, "filesystem"), {"recordsize": "65536", "casesensitivity": "mixed"}, record
     )
     it, told = put_back(host, (wanted, "new/a"))
@@ -83,7 +83,7 @@ async def test_one_limit_that_is_refused_keeps_back_no_other() -> None:
     assert host.values["new/a"]["quota"] == "500"
     assert host.values["new/a"]["recordsize"] == "65536"
     assert told == ["warning: new/a: reservation=70 cannot be set: out of space"]
-    compared = Compared()
+    compared = RestoreComparison()
     found = await it.check(compared)
     assert [(one.what, one.wanted, one.found) for one in found] == [
         ("property casesensitivity", "mixed", "-"),
@@ -94,9 +94,9 @@ async def test_one_limit_that_is_refused_keeps_back_no_other() -> None:
 
 async def test_without_a_record_limits_are_not_known_and_it_is_said() -> None:
     host = Table({"new": {}, "new/a": {**LIMITS}})
-    it, told = put_back(host, (Wanted(Dataset("cold/a", 1, "filesystem"), {}, None), "new/a"))
+    it, told = put_back(host, (WantedProperties(Dataset("cold/a", 1, "filesystem"), {}, None), "new/a"))
     await it.apply()
-    assert await it.check(Compared()) == []
+    assert await it.check(RestoreComparison()) == []
     assert told == [
         "message: limits (quota, reservation) of cold/a are not known: no run since zvault keeps them has sent it"
     ]
@@ -108,9 +108,11 @@ def encrypted(root: str, form: str = "passphrase", **more: str) -> dict[str, str
     return {"canmount": "on", "mountpoint": f"/{root}", "keylocation": "prompt", **known, **more}
 
 
-def child(name: str, level: int | None) -> Wanted:
+def child(name: str, level: int | None) -> WantedProperties:
     record = None if level is None else SourceProperties({}, level)
-    return Wanted(Dataset(name, 1, "volume" if "vol" in name else "filesystem", encrypted=True), {}, record)
+    return WantedProperties(
+        Dataset(name, 1, "volume" if "vol" in name else "filesystem", encrypted=True), {}, record
+    )
 
 
 async def test_children_with_the_same_passphrase_inherit_it_without_any_key() -> None:
@@ -119,7 +121,7 @@ async def test_children_with_the_same_passphrase_inherit_it_without_any_key() ->
     it, _ = put_back(host, *((child(name.replace("new", "cold"), None), name) for name in names))
     await it.apply()
     assert host.keys_inherited == names[1:]
-    compared = Compared()
+    compared = RestoreComparison()
     assert await it.check(compared) == []
     assert compared.commands == []
 
@@ -132,7 +134,7 @@ async def test_of_a_raw_key_the_commands_are_told() -> None:
     it, _ = put_back(host, *((child(name, level), name) for level, name in enumerate(names)))
     await it.apply()
     assert host.keys_inherited == []
-    compared = Compared()
+    compared = RestoreComparison()
     found = await it.check(compared)
     assert [(one.dataset, one.wanted) for one in found] == [("new/e/c", "new/e"), ("new/e/c/d", "new/e")]
     assert compared.commands == [
@@ -151,5 +153,5 @@ async def test_a_child_restored_alone_keeps_its_key_and_it_is_said() -> None:
     host = Table({"new": {}, "new/c": {**encrypted("new/c", "raw"), **LIMITS}})
     it, told = put_back(host, (child("cold/e/c", 1), "new/c"))
     await it.apply()
-    assert await it.check(Compared()) == []
+    assert await it.check(RestoreComparison()) == []
     assert told[0].startswith("message: new/c is an encryption root of its own now")

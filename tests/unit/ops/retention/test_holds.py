@@ -10,23 +10,24 @@ from tests.unit.ops.ops_world import dataset, snap, tree
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
 from zvault.ops.replication.base_guard import hold_tag, mark_name
-from zvault.ops.retention.holds import Keepsake, Known, judged, keepsakes, reapable
+from zvault.ops.retention.holds import BaseProtection, KnownVaults, base_protections, judged, reapable
 
 TANK = DatasetName("tank")
 COLD, USB, LOST = 0xC01D, 0x05B, 0x105
-ALL_UP = Known({COLD: "cold", USB: "usb"}, ())
-USB_DOWN = Known({COLD: "cold"}, ("usb",))
-USB_KNOWN = Known({COLD: "cold"}, ("usb",), {COLD: "cold", USB: "usb", LOST: None})
-TURNS = Known({COLD: "cold", USB: "usb"}, (), {LOST: "usb"})
+ALL_UP = KnownVaults({COLD: "cold", USB: "usb"}, ())
+USB_GUID = KnownVaults({COLD: "cold"}, ("usb",), {LOST: None})
+USB_DOWN = KnownVaults({COLD: "cold"}, ("usb",))
+USB_KNOWN = KnownVaults({COLD: "cold"}, ("usb",), {COLD: "cold", USB: "usb", LOST: None})
+TURNS = KnownVaults({COLD: "cold", USB: "usb"}, (), {LOST: "usb"})
 
 
 def mark(number: int, vault: int = COLD) -> Bookmark:
     return Bookmark(TANK, mark_name(vault, 100 + number), 100 + number, number, 0)
 
 
-def hold(number: int, vault: int = COLD) -> Keepsake:
+def hold(number: int, vault: int = COLD) -> BaseProtection:
     one = snap(number)
-    return Keepsake("hold", "tank", one.name, one.guid, one.creation, vault)
+    return BaseProtection("hold", "tank", one.name, one.guid, one.creation, vault)
 
 
 def there(*numbers: int, **fields: object) -> Dataset:
@@ -47,7 +48,7 @@ def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
     holds = {
         snap(1).name: {hold_tag(COLD), "zvault:", "zvault:0C01D", "zvault:+1", "zvault:xyz", "mine", "zvault"}
     }
-    assert [(one.kind, one.name, one.vault_guid) for one in keepsakes(tree(source), holds)] == [
+    assert [(one.kind, one.name, one.vault_guid) for one in base_protections(tree(source), holds)] == [
         ("hold", snap(1).name, COLD),
         ("bookmark", mark(1).name, COLD),
     ]
@@ -58,25 +59,27 @@ def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
     [
         (hold(2), ALL_UP, [there(1, 2)], "in use", "the base of cold/host/tank"),
         (hold(2), USB_DOWN, [there(1, 2)], "in use", "the base of cold/host/tank"),
-        (hold(1), ALL_UP, [there(1, 2)], "orphan", "left behind by an interrupted run: the base is a newer one"),
-        (hold(3), ALL_UP, [there(1, 2)], "orphan", "left behind by an interrupted run: the base is a newer one"),
+        (hold(1), ALL_UP, [there(1, 2)], "orphaned", "left behind by an interrupted run: the base is a newer one"),
+        (hold(3), ALL_UP, [there(1, 2)], "orphaned", "left behind by an interrupted run: the base is a newer one"),
         (hold(3), ALL_UP, [there(2, resume_token="1-a")], "in use", "an interrupted receive into cold/host/tank"),
         (hold(2), ALL_UP, [None], "in use", "the vault's dataset is not there"),
         (hold(1), ALL_UP, [there(7)], "in use", "cold/host/tank shares no base with the source"),
         (hold(1), ALL_UP, [there(3)], "in use", "the base of cold/host/tank is not protected yet"),
         (hold(1), ALL_UP, [there(2), there(1)], "in use", "the base of cold/host/tank"),
-        (hold(2), ALL_UP, [], "orphan", "no backup takes tank into vault cold"),
-        (hold(2, LOST), ALL_UP, [], "orphan", "no configured vault has a pool with this GUID"),
+        (hold(2), ALL_UP, [], "orphaned", "no backup takes tank into vault cold"),
+        (hold(2, LOST), ALL_UP, [], "orphaned", "no configured vault has a pool with this GUID"),
         (hold(2, LOST), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
         (hold(2, USB), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
         (hold(2, USB), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
-        (hold(2, LOST), USB_KNOWN, [], "orphan", "no configured vault has a pool with this GUID"),
+        (hold(2, LOST), USB_KNOWN, [], "orphaned", "no configured vault has a pool with this GUID"),
         (hold(2, 0x7), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
-        (hold(2, LOST), Known({COLD: "cold"}, ("usb",), {LOST: None}), [], "unknown", "may be the base of vault usb"),
+        (hold(2, LOST), USB_GUID, [], "unknown", "may be the base of vault usb"),
         (hold(2, LOST), TURNS, [], "unknown", "vault usb had this pool before: they may take turns"),
     ],
 )  # fmt: skip
-def test_states(one: Keepsake, known: Known, targets: list[Dataset | None], state: str, reason: str) -> None:
+def test_states(
+    one: BaseProtection, known: KnownVaults, targets: list[Dataset | None], state: str, reason: str
+) -> None:
     found = judged(one, known, SOURCE, targets)
     assert (found.state, found.vault) == (state, (known.seen | known.names).get(one.vault_guid))
     assert found.reason.startswith(reason)
@@ -84,7 +87,7 @@ def test_states(one: Keepsake, known: Known, targets: list[Dataset | None], stat
 
 def test_by_itself_only_orphans_go_and_with_a_guid_unknown_ones_of_that_pool() -> None:
     used = replace(hold(1), state="in use")
-    orphan = replace(hold(2), state="orphan")
+    orphan = replace(hold(2), state="orphaned")
     unknown = replace(hold(3, LOST), state="unknown")
     other = replace(hold(4, USB), state="unknown")
     all_of_them = [used, orphan, unknown, other]
@@ -103,7 +106,7 @@ NUMBERS = st.sets(st.integers(1, 8), max_size=6)
     held=NUMBERS,
     marked=NUMBERS,
     vault=st.sampled_from([COLD, USB, LOST]),
-    known=st.sampled_from([ALL_UP, USB_DOWN, USB_KNOWN, TURNS, Known({}, ("cold", "usb"))]),
+    known=st.sampled_from([ALL_UP, USB_DOWN, USB_KNOWN, TURNS, KnownVaults({}, ("cold", "usb"))]),
     named=st.booleans(),
 )
 def test_a_base_of_a_vault_that_exists_is_never_reaped(
@@ -112,12 +115,12 @@ def test_a_base_of_a_vault_that_exists_is_never_reaped(
     held: set[int],
     marked: set[int],
     vault: int,
-    known: Known,
+    known: KnownVaults,
     named: bool,
 ) -> None:
     marks = [mark(number, vault) for number in sorted(marked)]
     source = dataset("tank", *(snap(number) for number in sorted(on_source)), *marks)
-    found = keepsakes(
+    found = base_protections(
         tree(source), {snap(number).name: {hold_tag(vault)} for number in sorted(held & on_source)}
     )
     assert len(found) == len(held & on_source) + len(marks)

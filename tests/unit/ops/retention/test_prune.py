@@ -9,7 +9,7 @@ import pytest
 from tests.unit.ops.ops_world import snap, snapname
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import Verdict
+from zvault.core.policy.retention import KeepDecision
 from zvault.ops.retention.prune import BATCH, destroy, prune
 from zvault.ops.retention.prune_plan import PrunePlan
 from zvault.system.process.runner import HostRunner
@@ -91,8 +91,8 @@ async def test_nothing_to_destroy_asks_for_nothing() -> None:
 
 
 def plan(side: str, snapshots: Sequence[Snapshot], keep: Sequence[Snapshot] = ()) -> PrunePlan:
-    verdicts = [Verdict(snap, False, "no rule keeps it") for snap in snapshots]
-    return PrunePlan(side, (*verdicts, *(Verdict(snap, True, "the newest") for snap in keep)))
+    verdicts = [KeepDecision(snap, False, "no rule keeps it") for snap in snapshots]
+    return PrunePlan(side, (*verdicts, *(KeepDecision(snap, True, "the newest") for snap in keep)))
 
 
 class Side:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.ops.ops_world import START, context, dataset, sides, snap, with_source, with_vault
 from zvault.core.errors import DeadlineExceeded, NotFound
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import Verdict
+from zvault.core.policy.retention import KeepDecision
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
 from zvault.ops.retention import prune_report
 from zvault.ops.retention.prune import Explainer, prune, without_stuck
@@ -70,7 +70,7 @@ async def test_the_bytes_are_exact_and_add_up(
     ]  # to the last snapshot, or to what came after
     pool = Blocks([point.name for point in points], living)
     plan = PrunePlan(
-        "source", tuple(Verdict(point, kept, "") for point, kept in zip(points, keep, strict=True))
+        "source", tuple(KeepDecision(point, kept, "") for point, kept in zip(points, keep, strict=True))
     )
     before, prune_report.APIECE = prune_report.APIECE, apiece
     try:
@@ -90,7 +90,7 @@ async def test_a_size_that_cannot_be_told_is_not_nothing() -> None:
         async def range_space(self, _: Any) -> list[int]:
             raise NotFound("gone")
 
-    plan = PrunePlan("source", (Verdict(snap(1), False, ""),))
+    plan = PrunePlan("source", (KeepDecision(snap(1), False, ""),))
     assert await prune_report._sizes(FakeZfs(Gone()), plan) == ({}, None)  # type: ignore[arg-type]
 
 
@@ -167,7 +167,9 @@ async def test_what_somebody_holds_does_not_count_for_the_limit() -> None:
 
 
 async def test_what_is_held_or_cloned_by_now_is_not_selected() -> None:
-    plan = PrunePlan("vault", tuple(Verdict(snap(number), number == 4, "kept") for number in (1, 2, 3, 4)))
+    plan = PrunePlan(
+        "vault", tuple(KeepDecision(snap(number), number == 4, "kept") for number in (1, 2, 3, 4))
+    )
     zfs = FakeZfs(None, {snap(1).name: ["cold/work"], snap(4).name: ["cold/too"]})
     zfs.held = {snap(3).name: {"mine"}}
     found = await without_stuck(zfs, plan)  # type: ignore[arg-type]

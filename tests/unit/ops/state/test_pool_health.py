@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zvault.core.integrity.damage import Damage, Logged, Wound
+from zvault.core.integrity.damage import Damage, HealTarget, LoggedBlock
 from zvault.core.policy.scrub import Scan
 from zvault.ops.state.pool_health import Condition, Conditions
 from zvault.system.state_files import LeaseStore
@@ -45,7 +45,7 @@ def test_names_stay_as_long_as_there_are_errors():
     assert Condition.of(Health(Scan("finished"), 0), 3.0, 0.0, sick).damages == ()
 
 
-WOUND = Wound("cold/a", "/f", ("s1",), Logged("cold/a", 8, 0, 3, 17), exact=True)
+WOUND = HealTarget("cold/a", "/f", ("s1",), LoggedBlock("cold/a", 8, 0, 3, 17), exact=True)
 
 
 def test_blocks_count_as_damaged_until_a_whole_scrub_has_ended(tmp_path: Path):

@@ -9,8 +9,8 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.errors import Refused
-from zvault.core.tuning.candidates import Candidate, Choice, Try
-from zvault.core.tuning.measurement import Point
+from zvault.core.tuning.candidates import Candidate, CandidateTrial, ParameterChoice
+from zvault.core.tuning.measurement import MeasuredPoint
 from zvault.ops.context import Context
 from zvault.ops.provision.measure import refuse_unless_auto
 from zvault.ops.provision.trial import LEAST, MOST, stream_size
@@ -44,9 +44,12 @@ def cold(context: Context) -> Vault:
 @pytest.fixture
 def context(paths: Paths) -> Context:
     found = world(paths)
-    choices = (Choice(DEPTH, "4", "Little's law"), Choice("zfs_txg_timeout", "8", "its end"))
-    tries = (row(Try(Candidate("worked out", choices), 100.4), won=True),)
-    points = (Point(1 << 20, 4, 7e7, 0.05),)
+    choices = (
+        ParameterChoice(DEPTH, "4", "Little's law"),
+        ParameterChoice("zfs_txg_timeout", "8", "its end"),
+    )
+    tries = (row(CandidateTrial(Candidate("worked out", choices), 100.4), won=True),)
+    points = (MeasuredPoint(1 << 20, 4, 7e7, 0.05),)
     vault = cold(found)
     keep(found.records, vault, Outcome(specs(vault), GUID, "write", points, choices, "recordsize", tries))
     return found
@@ -55,7 +58,11 @@ def context(paths: Paths) -> Context:
 def test_it_is_kept_as_it_was(context: Context):
     found = outcome(context.records, cold(context), GUID)
     assert found is not None
-    assert (found.points, found.way, found.advice) == ((Point(1 << 20, 4, 7e7, 0.05),), "write", "recordsize")
+    assert (found.points, found.way, found.advice) == (
+        (MeasuredPoint(1 << 20, 4, 7e7, 0.05),),
+        "write",
+        "recordsize",
+    )
     assert found.time > 0
     (tried,) = found.tries
     assert (tried["what"], tried["module"][DEPTH], tried["rate"], tried["won"]) == (

@@ -9,7 +9,7 @@ from zvault.config.tables.vault import Vault
 from zvault.core.errors import Refused
 from zvault.devices.holder import Holder
 from zvault.devices.layer import Slot, Step
-from zvault.ops.vaults.fencing import Held, refuse_unless_fenced, takeover_document
+from zvault.ops.vaults.fencing import DeviceHolder, refuse_unless_fenced, takeover_document
 
 IMAGE = Device.model_validate({"rbd": "p/i"})
 SERVER = Device.model_validate({"nbd": "tcp:nas"})
@@ -20,7 +20,7 @@ UNKNOWN = Holder(state="not known", by_hand="an NBD server knows no lock")
 
 def document(*held: tuple[Device, Holder]) -> dict[str, object]:
     vault = Vault(pool="cold", device=[device for device, _ in held])
-    devices = [Held(Slot("cold", i, Path("/run")), *one) for i, one in enumerate(held)]
+    devices = [DeviceHolder(Slot("cold", i, Path("/run")), *one) for i, one in enumerate(held)]
     return takeover_document("cold", vault, devices)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from zvault.core.errors import ToolMissing
 from zvault.ops.vaults import inhibitor
-from zvault.ops.vaults.inhibitor import Awake
+from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.system.logind import Inhibitor
 
 
@@ -41,7 +41,7 @@ def logind(monkeypatch: pytest.MonkeyPatch) -> Logind:
 
 
 async def test_it_is_held_from_the_first_to_the_last(logind: Logind):
-    it, said = Awake(clock=lambda: 1000.0), list[str]()
+    it, said = VaultInhibitor(clock=lambda: 1000.0), list[str]()
     async with it.during("one", said.append):
         assert (it.held, it.since) == (True, 1000.0)
         async with it.during("two", said.append):
@@ -52,7 +52,7 @@ async def test_it_is_held_from_the_first_to_the_last(logind: Logind):
 
 
 async def test_whoever_is_cancelled_leaves_nothing_held(logind: Logind):
-    it = Awake()
+    it = VaultInhibitor()
 
     async def write() -> None:
         async with it.during("a run", lambda _: None):
@@ -70,7 +70,7 @@ async def test_whoever_is_cancelled_leaves_nothing_held(logind: Logind):
 
 async def test_without_logind_work_goes_on_and_that_is_said_once(logind: Logind):
     logind.problem = ToolMissing("there is no logind", "it is not running", "start it")
-    it, said = Awake(), list[str]()
+    it, said = VaultInhibitor(), list[str]()
     async with it.during("one", said.append), it.during("two", said.append):
         assert (it.held, it.since) == (False, None)
         assert it.problem is logind.problem

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.ops.vaults.vault_world import World, played
 from zvault.core.policy.vault_life import Life
-from zvault.ops.vaults.sleep import Rest, get_up, lie_down
+from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 async def lies_down(world: World, seconds: float = 5) -> str:
     world.context.activity.awake.clear()
-    assert await lie_down(world.vault, time.monotonic() + seconds, world.said.append) == Rest()
+    assert await lie_down(world.vault, time.monotonic() + seconds, world.said.append) == PausedScrub()
     return "\n".join(world.said)
 
 
 async def gets_up(world: World) -> None:
     world.context.activity.awake.set()
-    await get_up(world.vault, Rest(), world.said.append, needed=False)
+    await get_up(world.vault, PausedScrub(), world.said.append, needed=False)
 
 
 async def test_the_cache_rests_before_the_pool_is_synced(world: World):

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.ops.vaults.vault_world import MOVING, Killed, World, played
 from zvault.core.errors import ZvaultError
 from zvault.core.policy.vault_life import WITHHELD, Event, IllegalTransition, Life, may
-from zvault.ops.vaults.sleep import Rest, get_up, lie_down
+from zvault.ops.vaults.sleep import PausedScrub, get_up, lie_down
 
 VERBS = ("up", "down", "use", "below", "create", "take over", "repair")
 ups = st.sampled_from(["on-demand", "always"])
@@ -167,7 +167,7 @@ class Lives(RuleBasedStateMachine):
         self.run(*(act(world, verb) for verb in meanwhile))
         comes_back = vault.life is Life.EXPORTED and vault.facts.to_be_up and world.well and not world.refuses
         world.context.activity.awake.set()
-        waking = get_up(vault, Rest(), say, needed=needed)
+        waking = get_up(vault, PausedScrub(), say, needed=needed)
         self.run(*([repair(world)] if looks else []), waking)
         assert world.pool or not comes_back, "exported for the sleep, and not imported after it"
 

@@ -12,7 +12,7 @@ import pytest
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.system.process import json_child, output, runner
-from zvault.system.process.json_child import Conversation
+from zvault.system.process.json_child import JsonChild
 from zvault.system.process.runner import HostRunner, Pipeline, Result, put_down
 
 RUNNER = HostRunner()
@@ -312,8 +312,8 @@ for line in sys.stdin:
 """
 
 
-async def converse(code: str) -> Conversation:
-    return await Conversation.start(python(code))
+async def converse(code: str) -> JsonChild:
+    return await JsonChild.start(python(code))
 
 
 async def test_questions_and_answers() -> None:
@@ -407,4 +407,4 @@ async def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch: pytes
 
 async def test_a_missing_child_is_named() -> None:
     with pytest.raises(ToolMissing, match="nowhere"):
-        await Conversation.start(["nowhere"])
+        await JsonChild.start(["nowhere"])

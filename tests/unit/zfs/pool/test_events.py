@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zvault.core.diagnosis.stalls import Sign
+from zvault.core.diagnosis.stalls import StallSign
 from zvault.zfs.pool.events import Event, EventReader, sign_of
 
 DELAY = """\
@@ -59,7 +59,7 @@ def test_one_that_is_cut_off_is_none():
 
 def test_an_event_names_its_pool_and_device():
     (event,) = events(DELAY)
-    assert sign_of(event) == Sign("delay", "a request to nbd0 took 35s", pool="my pool")
+    assert sign_of(event) == StallSign("delay", "a request to nbd0 took 35s", pool="my pool")
 
 
 @pytest.mark.parametrize(

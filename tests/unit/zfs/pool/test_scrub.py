@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
-from zvault.core.integrity.damage import Logged, Object
+from zvault.core.integrity.damage import LoggedBlock, Object
 from zvault.core.policy.scrub import Scan
 from zvault.system.process.runner import Result
 from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, parse_scan
@@ -155,8 +155,8 @@ async def test_the_error_log_block_by_block():
     )
     log = ErrorLog(host, "cold", ["/dev/nbd0p1"])
     assert await log.entries({10: "cold/a", 11: "cold/b@s1"}) == [
-        Logged("cold/a", 2, 0, 0, 27),
-        Logged("cold/b", 0, -1, 0, 0, "s1"),
+        LoggedBlock("cold/a", 2, 0, 0, 27),
+        LoggedBlock("cold/b", 0, -1, 0, 0, "s1"),
     ]
     assert host.ran[0][:4] == ["zdb", "-e", "-p", "/dev/nbd0p1"]
 

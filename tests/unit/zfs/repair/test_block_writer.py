@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.integrity.block_pointer import BlockPointer, Dva, fletcher4
-from zvault.zfs.repair.block_writer import LABELS, Folder, Piece, Task, look, main, pick, put
+from zvault.zfs.repair.block_writer import LABELS, Folder, PoolBlock, Task, look, main, pick, put
 from zvault.zfs.repair.stream_records import MAGIC, BadStream, written
 
 BEGIN, OBJECT, FREE, WRITE, END, SPILL, EMBEDDED = 0, 1, 4, 3, 5, 7, 8
@@ -51,7 +51,7 @@ def stream(*records: bytes, payload: bytes = b"") -> io.BytesIO:
     return io.BytesIO(begin + b"".join(records) + record(END))
 
 
-def piece(number: int, offset: int, data: bytes, *dvas: Dva, logical: int | None = None) -> Piece:
+def piece(number: int, offset: int, data: bytes, *dvas: Dva, logical: int | None = None) -> PoolBlock:
     pointer = BlockPointer(
         dvas or (Dva(0, 0x1000 * (number + offset)),),
         0,
@@ -65,7 +65,7 @@ def piece(number: int, offset: int, data: bytes, *dvas: Dva, logical: int | None
         birth=7,
         words=fletcher4(data, "<"),
     )
-    return Piece(number, offset, pointer)
+    return PoolBlock(number, offset, pointer)
 
 
 def test_all_kinds_of_records_are_passed_over():
