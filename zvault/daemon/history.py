@@ -33,6 +33,9 @@ create index if not exists run_in_order on run (backup);
 ASIDE = ("restore", "prune", "scrub", "heal", "verify")
 """Triggers of runs that back nothing up: they tell nothing of how a backup fares."""
 
+MOST = 2**63 - 1
+"""The largest number that SQLite keeps."""
+
 KEPT = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
 
@@ -127,10 +130,7 @@ class History:
             (
                 ended,
                 result,
-                figures["bytes"],
-                figures["datasets"],
-                figures["sent"],
-                figures["pruned"],
+                *(min(figures[key], MOST) for key in ("bytes", "datasets", "sent", "pruned")),
                 json.dumps(error) if error else None,
                 warning,
                 run,

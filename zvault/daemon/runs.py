@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -31,6 +32,8 @@ from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults
 from zvault.ops.verification.proofs import read_proofs
+
+log = logging.getLogger(__name__)
 
 SIDES = ("source", "vault")
 
@@ -197,8 +200,10 @@ class Runs:
         emit = self.emitter(run, backup)
         started = self.context.env.clock.time()
         outcome = Outcome()
-        with contextlib.suppress(Exception):
+        try:
             self.history.begin(run, backup, trigger, started)
+        except Exception:
+            log.exception("%s: the beginning of run %s is missing in the history", backup, run)
         emit("run-started", trigger=trigger)
         try:
             await work(run, backup, outcome)
@@ -235,8 +240,10 @@ class Runs:
             "sent": outcome.sent,
             "pruned": outcome.pruned,
         }
-        with contextlib.suppress(Exception):
+        try:
             self.history.end(run, ended, outcome.result, figures, error, current.drift)
+        except Exception:
+            log.exception("%s: the end of run %s is missing in the history", backup, run)
         if trigger not in ASIDE:
             self.counters.runs[backup, outcome.result] += 1
             if outcome.error is not None:

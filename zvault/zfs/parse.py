@@ -179,9 +179,14 @@ def token_flags(contents: Mapping[str, str]) -> SentFlags | None:
 
 
 def stream_size(text: str) -> int | None:
-    """The estimate in bytes that ``zfs send -nP`` ends with (``size\\t1234``), None when it prints none."""
+    """The estimate in bytes that ``zfs send -nP`` ends with (``size\\t1234``), None when it prints none.
+
+    Of the rest of a small stream ZFS says some 2^64: it subtracts what arrived from an estimate that was lower, without
+    a sign (zfs_ioc_send_space, 2.3.9). How much is left is then unknown.
+    """
     for line in reversed(text.splitlines()):
         words = line.split()
         if len(words) == 2 and words[0] == "size":
-            return int(words[1])
+            size = int(words[1])
+            return size if size < 1 << 63 else None
     return None

@@ -67,6 +67,13 @@ def test_a_warning_is_kept_also_in_a_file_of_an_older_version(file: Path, histor
     assert run["warning"] == "its requests are small"
 
 
+def test_figures_beyond_what_the_file_keeps_do_not_lose_the_end_of_a_run(history: History) -> None:
+    history.begin("r", "b", "hand", 1.0)
+    history.end("r", 2.0, "ok", {**FIGURES, "bytes": 2**64 - 400}, None)
+    [run] = history.runs(None, 1)
+    assert (run["ended"], run["result"], run["bytes"]) == (2.0, "ok", 2**63 - 1)
+
+
 def test_a_run_in_progress_has_no_end(history: History) -> None:
     history.begin("r1", "b", "schedule", 10.0)
     (run,) = history.runs("b", 1)

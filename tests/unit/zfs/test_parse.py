@@ -179,6 +179,11 @@ def test_an_estimate_is_the_last_line() -> None:
     assert stream_size("incremental\ts1\ttank@s2\t7\nincremental\ts2\ttank@s3\t8\nsize\t15\n") == 15
 
 
+def test_an_estimate_below_what_arrived_already_is_none() -> None:
+    """So said ZFS 2.3.9 of the rest of a stream of 8 KiB, cut off before its last record."""
+    assert stream_size("resume token contents:\nsize\t18446744073709551216\n") is None
+
+
 def test_no_estimate_is_none_rather_than_zero() -> None:
     assert stream_size("cannot resume send: 'tank@s5' used in the initial send no longer exists\n") is None
     assert stream_size("full\tsize\t12\n") is None
