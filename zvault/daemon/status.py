@@ -17,7 +17,7 @@ from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
-from zvault.ops.replication.lag import age
+from zvault.ops.replication.lag import age, pending
 from zvault.ops.tuning.parameters import complaints
 
 
@@ -80,7 +80,7 @@ class Status:
             "proofs": proofs_document(
                 backup.verify, self.runs.proofs.get(name, {}), self.context.env.clock.time()
             ),
-            "pending": sum(lag.pending for lag in lags.values()) if lags is not None else None,
+            "pending": pending(lags.values()) if lags is not None else None,
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,
         }
