@@ -53,11 +53,12 @@ class Status:
         }
 
     def backup(self, backup: Backup) -> BackupDocument:
-        """One backup, from what is in memory and in the history."""
+        """One backup, from what is in memory and in the history: of the source and the vault that it has now."""
         name = backup.name
         run = self.runs.running(name)
-        last = self.history.last(name)
-        success = self.history.last(name, "ok")
+        way = self.context.env.way(backup)
+        last = self.history.last(name, way=way)
+        success = self.history.last(name, "ok", way=way)
         lag = self.lag(name)
         lags = self.runs.lags.get(name)
         return {
