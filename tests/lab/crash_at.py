@@ -43,7 +43,7 @@ CALLS_THAT_READ = {"send_space", "range_space"}
 _VARYING = (
     (re.compile(r"zvault_\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "SNAP"),
     (re.compile(r"1-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"), "TOKEN"),
-    (re.compile(r"zvault_[0-9a-f]+_[0-9a-f]+"), "MARK"),
+    (re.compile(r"zvault[_-][0-9a-f]+_[0-9a-f]+"), "MARK"),
     (re.compile(r"zvault:[0-9a-f]+"), "HOLD"),
     (re.compile(r"@\d+\.\d+"), "@TIME"),
     (re.compile(r"\d{8}T\d{6}-[0-9a-f]{4}"), "RUN"),

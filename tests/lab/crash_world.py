@@ -83,7 +83,8 @@ def bases(source: str = "tank", vault: str = "cold/lab/tank", *, protected: bool
         found[name] = base
         if not protected:
             continue
-        marked = f"zvault_{guid}_{int(base):x}" in here.marks.get(base, [])
+        names = {f"zvault_{guid}_{int(base):x}", f"zvault-{guid}_{int(base):x}"}
+        marked = not names.isdisjoint(here.marks.get(base, []))
         assert marked or f"zvault:{guid}" in here.holds.get(base, ()), (
             f"nothing protects {name}'s base: {here}"
         )

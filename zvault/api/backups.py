@@ -17,7 +17,7 @@ class DatasetDocument(TypedDict):
     snapshots_vault: int | None
     base: str | None
     lag_seconds: float | None
-    pending: int
+    pending: int | None
     resumable: bool
 
 

@@ -25,7 +25,8 @@ create table if not exists run (
     sent integer not null default 0,
     pruned integer not null default 0,
     error text,
-    warning text
+    warning text,
+    way text
 );
 create index if not exists run_in_order on run (backup);
 """
@@ -103,11 +104,11 @@ class History:
             log.error("the history %s fails: %s", self.file, error)
             return []
 
-    def begin(self, run: str, backup: str, trigger: str, started: float) -> None:
-        """Write down that a run has begun."""
+    def begin(self, run: str, backup: str, trigger: str, started: float, way: str | None = None) -> None:
+        """Write down that a run has begun, of a backup that goes this ``way`` (Environment.way)."""
         self._do(
-            "insert into run (id, backup, trigger, started) values (?, ?, ?, ?)",
-            (run, backup, trigger, started),
+            "insert into run (id, backup, trigger, started, way) values (?, ?, ?, ?, ?)",
+            (run, backup, trigger, started, way),
         )
         self._do(
             "delete from run where id in (select id from run order by rowid desc limit -1 offset ?)",
@@ -154,12 +155,18 @@ class History:
         )
         return [_document(row) for row in rows]
 
-    def last(self, backup: str, result: Result | None = None) -> RunDocument | None:
-        """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it."""
+    def last(
+        self, backup: str, result: Result | None = None, *, way: str | None = None
+    ) -> RunDocument | None:
+        """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it.
+
+        With a ``way`` only runs count from when the backup was configured to go that way.
+        """
         rows = self._do(
             f"select * from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
-            " and ended is not null and (? is null or result=?) order by rowid desc limit 1",
-            (backup, *ASIDE, result, result),
+            " and ended is not null and (? is null or result=?) and (? is null or way=?)"
+            " order by rowid desc limit 1",
+            (backup, *ASIDE, result, result, way, way),
         )
         return _document(rows[0]) if rows else None
 
@@ -182,8 +189,9 @@ def _opened(file: Path | str) -> sqlite3.Connection:
 
 def _add_what_came_later(connection: sqlite3.Connection) -> None:
     """A file that an older version made lacks columns."""
-    if "warning" not in {row["name"] for row in connection.execute("pragma table_info(run)")}:
-        connection.execute("alter table run add column warning text")
+    columns = {row["name"] for row in connection.execute("pragma table_info(run)")}
+    for later in {"warning", "way"} - columns:
+        connection.execute(f"alter table run add column {later} text")
 
 
 def _code(error: sqlite3.Error) -> int:

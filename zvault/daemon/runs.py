@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
+from zvault.daemon.learned import Learned
 from zvault.daemon.run_counters import RunCounters
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
@@ -37,6 +40,18 @@ log = logging.getLogger(__name__)
 
 SIDES = ("source", "vault")
 
+DOWN_EVERY = 60.0
+"""Seconds between looks at the source of a backup whose vault is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """When lags were read (monotonic seconds), and whether anybody has seen the vault since zvaultd started."""
+
+    at: float
+    seen: bool
+
+
 Work = Callable[[str, str, Outcome], Awaitable[None]]
 """What a run does: given its id, its backup and the outcome to fill, which is told also when it is cut short."""
 
@@ -50,8 +65,9 @@ class Runs:
         self.history = history
         self.events = events
         self.current: dict[str, ActiveRun] = {}
-        self.lags: dict[str, dict[str, DatasetLag]] = {}
-        self.proofs: dict[str, Mapping[Level, Proof]] = {}
+        self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
+        self.proofs: Learned[Mapping[Level, Proof]] = Learned(context.env)
+        self._read: Learned[Reading] = Learned(context.env)
         self.counters = RunCounters()
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
@@ -140,7 +156,9 @@ class Runs:
     def last_into(self, vault: str) -> LastRun | None:
         """The newest run that ended, of all backups into a vault."""
         backups = [name for name, backup in self.context.env.config.backup.items() if backup.vault == vault]
-        ended = [run for name in backups if (run := self.history.last(name)) is not None]
+        ended = [
+            run for name in backups if (run := self.history.last(name, way=self.lags.way(name))) is not None
+        ]
         last = max(ended, key=lambda run: run["ended"] or 0.0, default=None)
         return (
             None
@@ -186,14 +204,14 @@ class Runs:
         async with self._reaping:
             pass
         pause = partial(self._pause, run)
-        emit = self.emitter(run, backup)
+        emit, way = self.emitter(run, backup), self.lags.way(backup)
         await Run(
             self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot
         ).execute()
         if outcome.lags:
-            self.lags[backup] = outcome.lags
+            self._keep_lags(backup, outcome.lags, way, seen=True)
         if outcome.proofs:
-            self.proofs[backup] = outcome.proofs
+            self.proofs.put(backup, outcome.proofs, way)
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
@@ -201,7 +219,7 @@ class Runs:
         started = self.context.env.clock.time()
         outcome = Outcome()
         try:
-            self.history.begin(run, backup, trigger, started)
+            self.history.begin(run, backup, trigger, started, self.lags.way(backup))
         except Exception:
             log.exception("%s: the beginning of run %s is missing in the history", backup, run)
         emit("run-started", trigger=trigger)
@@ -273,18 +291,28 @@ class Runs:
             current.note(event)
 
     async def refresh_lag(self, backup: Backup) -> None:
-        """Read a backup's lag from the pools: from the vault where it is up, else from the source's bookmarks."""
+        """Read a backup's lag from the pools: from the vault where it is up, else from what is known of it.
+
+        While it is down the source is still listed, less often: what is new there is not on the vault.
+        """
         name, clients = backup.name, self.context.clients
         if self._at_work(name):
             return
         up = await clients.pool_is_up(self.context.env.vault(backup.vault))
-        if not up and name in self.lags:
+        last, way = self._read.get(name), self.lags.way(name)
+        if not up and last is not None and time.monotonic() - last.at < DOWN_EVERY:
             return
         sides = await look(self.context, backup, clients.vault_of(backup) if up else None)
         if not self._at_work(name):
-            self.lags[name] = lags(self.context, backup, sides)
+            before = self.lags.get(name) if last is not None and last.seen else None
+            found = lags(self.context, backup, sides, before=before)
+            self._keep_lags(name, found, way, seen=up or before is not None)
         if up and name not in self.proofs:
-            self.proofs[name] = await read_proofs(clients.vault_of(backup), sides)
+            self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
+
+    def _keep_lags(self, backup: str, found: dict[str, DatasetLag], way: str | None, *, seen: bool) -> None:
+        self.lags.put(backup, found, way)
+        self._read.put(backup, Reading(time.monotonic(), seen), way)
 
     def _at_work(self, backup: str) -> bool:
         running = self.running(backup)

@@ -17,7 +17,7 @@ from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
-from zvault.ops.replication.lag import age
+from zvault.ops.replication.lag import age, pending
 from zvault.ops.tuning.parameters import complaints
 
 
@@ -53,11 +53,12 @@ class Status:
         }
 
     def backup(self, backup: Backup) -> BackupDocument:
-        """One backup, from what is in memory and in the history."""
+        """One backup, from what is in memory and in the history: of the source and the vault that it has now."""
         name = backup.name
         run = self.runs.running(name)
-        last = self.history.last(name)
-        success = self.history.last(name, "ok")
+        way = self.context.env.way(backup)
+        last = self.history.last(name, way=way)
+        success = self.history.last(name, "ok", way=way)
         lag = self.lag(name)
         lags = self.runs.lags.get(name)
         return {
@@ -80,7 +81,7 @@ class Status:
             "proofs": proofs_document(
                 backup.verify, self.runs.proofs.get(name, {}), self.context.env.clock.time()
             ),
-            "pending": sum(lag.pending for lag in lags.values()) if lags is not None else None,
+            "pending": pending(lags.values()) if lags is not None else None,
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,
         }

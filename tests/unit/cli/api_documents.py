@@ -70,7 +70,7 @@ def daemon() -> Status:
     paths = Paths(folder, folder, folder, folder)
     context = Context.of(Environment(CONFIG, paths, HostRunner(), "host", StoppedClock()))
     history = History(folder / "history.sqlite")
-    history.begin("r1", "home", "schedule", ENDED)
+    history.begin("r1", "home", "schedule", ENDED, context.env.way(CONFIG.backup["home"]))
     history.end("r1", ENDED, "ok", {"bytes": 0, "datasets": 3, "sent": 0, "pruned": 0}, None)
     runs = Runs(context, Vaults(context), history, Events())
     newest = Snapshot(DatasetName("tank/home"), "a", 1, 1, int(NOW - 723))

@@ -53,10 +53,21 @@ def test_a_run_is_told_as_the_api_tells_it(history: History) -> None:
     ]
 
 
+def test_only_runs_of_the_way_that_a_backup_goes_now_are_its_last(history: History) -> None:
+    history.begin("r1", "b", "hand", 10.0, "tank to cold")
+    history.end("r1", 15.0, "ok", FIGURES, None)
+    add(history, "r2", 20)
+    last = history.last("b", way="tank to cold")
+    assert last is not None
+    assert last["id"] == "r1"
+    assert history.last("b", "ok", way="tank to new") is None
+
+
 def test_a_warning_is_kept_also_in_a_file_of_an_older_version(file: Path, history: History) -> None:
     history.close()
     old = sqlite3.connect(file)
     old.execute("alter table run drop column warning")
+    old.execute("alter table run drop column way")
     old.commit()
     old.close()
     anew = History(file)

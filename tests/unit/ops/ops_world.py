@@ -30,12 +30,18 @@ class StoppedClock(Clock):
         return self.at
 
 
-def context(now: float = START, *, folder: Path = Path("/nowhere"), **backup: Any) -> Context:
+def context(
+    now: float = START,
+    *,
+    folder: Path = Path("/nowhere"),
+    vault: Mapping[str, Any] | None = None,
+    **backup: Any,
+) -> Context:
     """A context with one backup, ``b``, of ``tank`` into the vault ``cold``; all its files are in ``folder``."""
     config = Config.model_validate(
         {
             "daemon": {"timezone": "UTC"},
-            "vault": {"cold": {"pool": "cold"}},
+            "vault": {"cold": vault or {"pool": "cold"}},
             "backup": {"b": {"source": "tank", "vault": "cold", **backup}},
         }
     )
@@ -133,9 +139,10 @@ class Host:
             self.holds[name].discard(hold)
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        self.change(f"bookmark {' '.join(name.split('@')[1] for name in marks.values())}")
-        for mark, name in marks.items():
-            self.marks.setdefault(mark, self.named(name))
+        marked = {mark: self.marks[name] if "#" in name else self.named(name) for mark, name in marks.items()}
+        self.change(f"bookmark {' '.join(one.snapname for one in marked.values())}")
+        for mark, one in marked.items():
+            self.marks.setdefault(mark, one)
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
         self.change(f"destroy {len(names)} bookmarks")

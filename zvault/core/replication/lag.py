@@ -14,7 +14,8 @@ from zvault.core.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class DatasetLag:
-    """One dataset's lag in ``seconds`` (None: the vault has nothing of it) and how many snapshots it lacks.
+    """One dataset's lag in ``seconds`` (None: the vault has nothing of it, or nobody knows) and how many snapshots it
+    lacks (``pending``, None where that is not known).
 
     ``base`` is when the base was made, in seconds since the epoch; it may be a bookmark whose snapshot is gone.
     Seconds below zero say that the clocks of those who made and who judge the snapshot differ.
@@ -23,7 +24,7 @@ class DatasetLag:
     dataset: str
     seconds: float | None
     newest_on_vault: Snapshot | None
-    pending: int
+    pending: int | None
     base: int | None = None
 
 

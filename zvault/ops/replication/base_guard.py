@@ -4,6 +4,10 @@ Holds and bookmarks are keyed by the vault pool's GUID and the snapshot's GUID, 
 calls is such that a crash between any two leaves too much protected, never too little:
 hold the snapshots to be sent, send, bookmark the last, release the others, destroy the old bookmark.
 
+While a vault is down its bookmarks are all that tells what it has (ops/replication/lag.py). So one named as by
+``mark_name`` is made only once the vault is known to have the snapshot. What is only about to be sent, or what the
+vault turns out not to have any more, is bookmarked as by ``unsent_mark_name``. Both protect alike.
+
 A listing shows bookmarks, but not holds: to ask thousands of snapshots for theirs takes as long as to list them. So
 nothing is ever held for a vault from before the oldest of its bookmarks, which is made first where there is none, and
 only what came since needs to be asked (``perhaps_held``).
@@ -13,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.model import Bookmark, Dataset, Snapshot
@@ -22,6 +27,10 @@ from zvault.ops.replication.batched_changes import Protects
 
 HOLD = "zvault:"
 MARK = "zvault_"
+UNSENT_MARK = "zvault-"
+"""As long as MARK: ZFS limits the length of a bookmark's name together with its dataset's."""
+
+_MARK_NAME = re.compile(rf"(?:{MARK}|{UNSENT_MARK})([0-9a-f]+)_[0-9a-f]+")
 
 
 def hold_tag(vault_guid: int) -> str:
@@ -30,22 +39,28 @@ def hold_tag(vault_guid: int) -> str:
 
 
 def mark_name(vault_guid: int, snapshot_guid: int) -> str:
-    """The name, after ``#``, of the bookmark of a vault's base."""
+    """The name, after ``#``, of the bookmark of a snapshot that a vault has."""
     return f"{MARK}{vault_guid:x}_{snapshot_guid:x}"
 
 
+def unsent_mark_name(vault_guid: int, snapshot_guid: int) -> str:
+    """The same of one that is protected for a vault, though the vault may not have it."""
+    return f"{UNSENT_MARK}{vault_guid:x}_{snapshot_guid:x}"
+
+
 def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
-    """zvault's bookmarks of a source dataset, by the GUID of the vault they were made for."""
+    """zvault's bookmarks of a source dataset, oldest first, by the GUID of the vault they were made for."""
     found: dict[int, list[Bookmark]] = {}
     for mark in dataset.bookmarks:
-        prefix, _, rest = mark.markname.partition("_")
-        vault, _, _ = rest.partition("_")
-        if f"{prefix}_" == MARK and vault:
-            try:
-                found.setdefault(int(vault, 16), []).append(mark)
-            except ValueError:
-                continue
+        if (form := _MARK_NAME.fullmatch(mark.markname)) is not None:
+            found.setdefault(int(form[1], 16), []).append(mark)
     return found
+
+
+def sent_marks(dataset: Dataset, vault_guid: int) -> list[Bookmark]:
+    """The bookmarks of what a vault had when it was last seen by a run, oldest first."""
+    marks = marks_by_vault(dataset).get(vault_guid, [])
+    return [mark for mark in marks if mark.markname == mark_name(vault_guid, mark.guid)]
 
 
 def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
@@ -73,7 +88,7 @@ class BaseGuard:
     vault_guid: int
     dataset: DatasetName
     held: dict[str, Snapshot] = field(default_factory=dict)
-    marks: dict[str, int] = field(default_factory=dict)
+    marks: dict[BookmarkName, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lzc: Protects, vault_guid: int, dataset: Dataset, holds: Mapping[str, set[str]]) -> BaseGuard:
@@ -116,7 +131,23 @@ class BaseGuard:
         if all_held := [*self.held.values(), *held.values()]:
             oldest = min(all_held, key=_age)
             if oldest.createtxg < min(self.marks.values(), default=math.inf):
-                await self._bookmark(oldest)
+                await self._bookmark(oldest, unsent_mark_name)
+
+    async def distrust(self, on_vault: Collection[int]) -> None:
+        """Have no bookmark tell that the vault has what it turns out not to have; it goes on protecting.
+
+        ``on_vault`` are the GUIDs of the snapshots of the dataset that follows this one there.
+        """
+        wrong = [name for name in self.marks if (guid := _told(name)) is not None and guid not in on_vault]
+        if not wrong:
+            return
+        for name in wrong:
+            other = self.dataset.bookmark(name.markname.replace(MARK, UNSENT_MARK, 1))
+            await self.lzc.bookmark({other: name})
+            self.marks[other] = self.marks[name]
+        await self.lzc.destroy_bookmarks(wrong)
+        for name in wrong:
+            del self.marks[name]
 
     async def borrow(self, base: Snapshot) -> Bookmark:
         """Bookmark in this dataset a snapshot that another owns since one was promoted: a stream may start there."""
@@ -131,9 +162,9 @@ class BaseGuard:
     def _mark(self, base: Snapshot) -> BookmarkName:
         return self.dataset.bookmark(mark_name(self.vault_guid, base.guid))
 
-    async def _bookmark(self, snapshot: Snapshot) -> None:
-        """Bookmark it, if it is not yet."""
-        mark = self._mark(snapshot)
+    async def _bookmark(self, snapshot: Snapshot, name: Callable[[int, int], str] = mark_name) -> None:
+        """Bookmark it, if it is not yet. Unless another name is given, that says that the vault has it."""
+        mark = self.dataset.bookmark(name(self.vault_guid, snapshot.guid))
         if mark not in self.marks:
             await self.lzc.bookmark({mark: snapshot.name})
             self.marks[mark] = snapshot.createtxg
@@ -147,9 +178,14 @@ class BaseGuard:
         if old := sorted(self.held.keys() - {base.name}):
             await self.lzc.release(old, hold_tag(self.vault_guid))
             self.held = {base.name: base}
-        if old := sorted(self.marks.keys() - {mark}):
-            await self.lzc.destroy_bookmarks(old)
+        if old_marks := sorted(self.marks.keys() - {mark}):
+            await self.lzc.destroy_bookmarks(old_marks)
             self.marks = {mark: base.createtxg}
+
+
+def _told(mark: BookmarkName) -> int | None:
+    """The GUID of the snapshot that a bookmark's name says the vault has; None where it says no such thing."""
+    return int(mark.rpartition("_")[2], 16) if mark.markname.startswith(MARK) else None
 
 
 def _age(snapshot: Snapshot) -> int:

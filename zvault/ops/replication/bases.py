@@ -49,6 +49,10 @@ class Bases:
         with contextlib.suppress(NotFound, LzcFailure):
             await BaseGuard.cover_all(wanted)
 
+    async def distrust(self, on_vault: Mapping[str, Collection[int]]) -> None:
+        """Correct the bookmarks of what the vault does not have after all; ``on_vault`` are GUIDs, by dataset."""
+        await asyncio.gather(*(self._guards[name].distrust(guids) for name, guids in on_vault.items()))
+
     def advance_later(self, guard: BaseGuard, base: Snapshot) -> None:
         """The vault has ``base`` now: protect it and release the former one, while other streams continue."""
         self.touched = True

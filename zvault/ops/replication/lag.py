@@ -2,54 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from zvault.config.schema import Backup
 from zvault.core.model import Bookmark, Dataset
+from zvault.core.name_rules import excluded
 from zvault.core.replication.lag import DatasetLag, dataset_lag
 from zvault.ops.context import Context
-from zvault.ops.replication.base_guard import marks_by_vault
+from zvault.ops.replication.base_guard import sent_marks
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
-from zvault.ops.state.pools import PoolBook
 
 
-def lags(context: Context, backup: Backup, sides: Sides) -> dict[str, DatasetLag]:
+def lags(
+    context: Context, backup: Backup, sides: Sides, *, before: Mapping[str, DatasetLag] | None = None
+) -> dict[str, DatasetLag]:
     """Each selected dataset's lag, read from the vault's GUIDs.
 
-    While the vault is down its GUIDs are read from the source's bookmarks, each made only after the vault had
-    what it marks. Where it is not known which bookmarks are the vault's, the lag is unknown.
+    While the vault is down they are those that it had when the lags were read ``before``; where nobody has read them
+    since zvaultd started, those of the bookmarks on the source that were made once the vault had what they mark. Where
+    it is not known which bookmarks are the vault's, the lag is unknown.
     """
     ours, now = ours_of(backup), context.env.clock.time()
-    mine, others = _pools(context.records.pools, backup)
+    pool = context.records.pools.last(context.env.vault(backup.vault)) if not sides.vault_seen else None
+    had = newest_guids(before.values() if before is not None else ())
     found: dict[str, DatasetLag] = {}
     for pair in sides.pairing.pairs:
         dataset = pair.source
+        guids: Collection[int] | None
         if sides.vault_seen:
             guids = {snap.guid for snap in pair.vault.snapshots} if pair.vault is not None else set()
             base = pair.base[0].creation if pair.base is not None else None
         else:
-            marks = _marks(dataset, mine, others)
-            guids = {mark.guid for mark in marks}
+            marks = _marks(context, backup, dataset, pool)
+            guids = {mark.guid for mark in marks} if marks is not None else None
             base = marks[-1].creation if marks else None
+            if before is not None:
+                guids = had
+                base = _still(dataset, before[dataset.name].base) if dataset.name in before else base
         wanted = [snap for snap in dataset.snapshots if ours(snap)]
-        found[dataset.name] = replace(dataset_lag(wanted, guids, now, dataset=dataset.name), base=base)
+        lag = replace(dataset_lag(wanted, guids or (), now, dataset=dataset.name), base=base)
+        found[dataset.name] = lag if guids is not None else replace(lag, pending=None)
     return found
 
 
-def _pools(pools: PoolBook, backup: Backup) -> tuple[set[int], set[int]]:
-    """The GUIDs of the pools that the backup's vault was seen to have, and those of other vaults'."""
-    seen = pools.all()
-    mine = {guid for guid, one in seen.items() if one.vault == backup.vault}
-    return mine, seen.keys() - mine
+def pending(lags: Collection[DatasetLag]) -> int | None:
+    """How many snapshots a vault lacks in all; None where that is not known of a single dataset."""
+    counts = [lag.pending for lag in lags]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
-def _marks(dataset: Dataset, mine: Collection[int], others: Collection[int]) -> list[Bookmark]:
-    """The bookmarks of one vault, oldest first; none where it is open which are its own."""
-    marks = marks_by_vault(dataset)
-    sure = [guid for guid in marks if guid in mine]
-    possible = sure or [guid for guid in marks if guid not in others]
-    return marks[possible[0]] if len(possible) == 1 else []
+def _still(dataset: Dataset, base: int | None) -> int | None:
+    """When the base was made, if the dataset has a snapshot or bookmark of that time yet."""
+    times = {snap.creation for snap in dataset.snapshots} | {mark.creation for mark in dataset.bookmarks}
+    return base if base in times else None
+
+
+def _marks(context: Context, backup: Backup, dataset: Dataset, pool: int | None) -> list[Bookmark] | None:
+    """The bookmarks that tell what a vault has of a dataset for this backup, oldest first; None where that is open."""
+    if pool is None or _taken_twice(context, backup, dataset):
+        return None
+    return sent_marks(dataset, pool)
+
+
+def _taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
+    """Whether another backup puts the same dataset into the same vault: bookmarks do not tell whose they are."""
+    return any(
+        other.vault == backup.vault
+        and other.source.host == backup.source.host
+        and dataset.name.is_within(other.source.dataset)
+        and excluded(dataset.name, other.exclude) is None
+        for other in context.env.config.backup.values()
+        if other.name != backup.name
+    )
+
+
+def newest_guids(found: Iterable[DatasetLag]) -> set[int]:
+    """The GUIDs of the snapshots that lags are counted from."""
+    return {lag.newest_on_vault.guid for lag in found if lag.newest_on_vault is not None}
 
 
 def age(lag: DatasetLag, now: float) -> float | None:

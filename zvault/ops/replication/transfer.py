@@ -57,8 +57,19 @@ class Transfers:
         return list(dict.fromkeys([text for each in flags for text in await self.route.lacking(each)]))
 
     async def cover(self) -> None:
-        """Hold, in one call, what the first streams of all plans start from and send."""
-        sources = self.plan.sides.source.datasets
+        """Hold, in one call, what the first streams of all plans start from and send.
+
+        Before that, no bookmark is left that says the vault has what it has not: somebody may have put it back.
+        """
+        sources, there = self.plan.sides.source.datasets, self.plan.sides.counterparts
+        await self.plan.bases.distrust(
+            {
+                one.dataset: {snap.guid for snap in there[one.dataset].snapshots}
+                if one.dataset in there
+                else ()
+                for one in self.plan.plans
+            }
+        )
         await self.plan.bases.cover(
             [(self._guard(sources[one.dataset]), self._first(one)) for one in self.plan.plans if one.steps]
         )

@@ -17,6 +17,7 @@ from zvault.core.address import Address
 from zvault.core.errors import NotFound
 from zvault.core.name_rules import vault_dataset
 from zvault.core.names import DatasetName
+from zvault.ops.state.pools import storage
 from zvault.system.process.runner import Runner
 
 
@@ -73,6 +74,16 @@ class Environment:
         """Where on the vault a source dataset goes."""
         host = backup.source.host.host if backup.source.host else self.host
         return vault_dataset(backup.into, self.vault(backup.vault).pool, host, DatasetName(dataset))
+
+    def way(self, backup: Backup) -> str:
+        """What a backup takes, and where it puts it, in one line.
+
+        What was learned of a backup (its lag, its last success) was true of what it was configured to be then. Once
+        this differs, it is true no more.
+        """
+        vault = self.vault(backup.vault)
+        place = f"{vault.pool} {storage(vault)}".strip()
+        return f"{backup.source} to {self.target_of(backup, backup.source.dataset)} of {vault.name} ({place})"
 
     @property
     def zone(self) -> tzinfo:

@@ -1,24 +1,41 @@
 """Which pools the vaults were seen to have, so that what was made for one can be named while it is down.
 
-No run needs it (invariant 1): while it is lost, what was made for a vault that is down is nobody's that is known,
-and stays.
+No run needs it (invariant 1). While it is lost, what was made for a vault that is down cannot be told to be its own:
+the holds and bookmarks stay, and the vault's lag is unknown.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.system.state_files import LeaseStore
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A pool as it was last seen: as whose, and under which name."""
+    """A pool as it was last seen: as whose, under which name, on which storage (its devices, or the host it is on).
+
+    ``turn`` grows with each time that a vault is seen to have another pool than before.
+    """
 
     vault: str
     pool: str
+    storage: str = ""
+    turn: int = field(default=0, compare=False)
+
+    @classmethod
+    def of(cls, vault: Vault) -> Seen:
+        """What the pool is seen as that a vault has, as it is configured now."""
+        return cls(vault.name, vault.pool, storage(vault))
+
+
+def storage(vault: Vault) -> str:
+    """What a vault's pool lies on, so that it can be told that it is configured to lie on something else."""
+    devices = sorted(" ".join(device.identity) for device in vault.device)
+    return ", ".join(devices) if vault.host is None else str(vault.host)
 
 
 class PoolBook:
@@ -30,8 +47,14 @@ class PoolBook:
     def note(self, guid: int, seen: Seen) -> None:
         """Write down a pool that is there. Where that cannot be done, it is simply not known later."""
         with contextlib.suppress(OSError, ZvaultError):
-            if self._get(f"{guid:x}") != seen:
-                self._store.put(f"{guid:x}", {"vault": seen.vault, "pool": seen.pool})
+            known = self.all()
+            last = max((one.turn for one in known.values() if one.vault == seen.vault), default=0)
+            if known.get(guid) == seen and known[guid].turn == last:
+                return
+            self._store.put(
+                f"{guid:x}",
+                {"vault": seen.vault, "pool": seen.pool, "storage": seen.storage, "turn": last + 1},
+            )
 
     def all(self) -> dict[int, Seen]:
         """Every pool that was ever seen, by its GUID."""
@@ -42,6 +65,20 @@ class PoolBook:
                     found[int(name, 16)] = seen
         return found
 
+    def last(self, vault: Vault) -> int | None:
+        """The GUID of the pool that a vault had when it was last up; None where it has another one by now, or none."""
+        seen = {guid: one for guid, one in self.all().items() if one.vault == vault.name}
+        turn = max((one.turn for one in seen.values()), default=0)
+        newest = [guid for guid, one in seen.items() if one.turn == turn]
+        return newest[0] if len(newest) == 1 and seen[newest[0]] == Seen.of(vault) else None
+
     def _get(self, name: str) -> Seen | None:
         data = self._store.get(name)
-        return Seen(str(data.get("vault", "")), str(data.get("pool", ""))) if data is not None else None
+        if data is None:
+            return None
+        return Seen(
+            str(data.get("vault", "")),
+            str(data.get("pool", "")),
+            str(data.get("storage", "")),
+            int(data.get("turn", 0)),
+        )

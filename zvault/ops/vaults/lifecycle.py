@@ -111,7 +111,7 @@ class Lifecycle:
         self._fire(Event.CAME_UP)
         self._write_lease(paths)
         await tuned(self.context, self.config, paths, say, new=assembly.new)
-        self.context.records.pools.note(state.guid, Seen(self.name, self.config.pool))
+        self.context.records.pools.note(state.guid, Seen.of(self.config))
         return state
 
     async def _go_down(self, say: Say) -> None:

@@ -50,7 +50,7 @@ class FakeHistory:
     def __init__(self) -> None:
         self.runs: dict[tuple[str, str | None], dict[str, Any]] = {}
 
-    def last(self, backup: str, result: str | None = None) -> dict[str, Any] | None:
+    def last(self, backup: str, result: str | None = None, *, way: str) -> dict[str, Any] | None:
         return self.runs.get((backup, result))
 
 

@@ -18,13 +18,24 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Step, TransferPlan
 from zvault.core.replication.planner import plan_tree
 from zvault.core.replication.progress import RunMeter
-from zvault.ops.replication.base_guard import BaseGuard, hold_tag, mark_name, marks_by_vault, perhaps_held
+from zvault.ops.replication.base_guard import (
+    BaseGuard,
+    hold_tag,
+    mark_name,
+    marks_by_vault,
+    perhaps_held,
+    sent_marks,
+    unsent_mark_name,
+)
 from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import ours_of
 from zvault.ops.replication.transfer import Transfers
 
 COLD, CLOUD = 0x1F, 0x2E
+
+CORRECTED = 2
+"""Changes after which a run has corrected the bookmarks of what the vault does not have any more."""
 
 
 class Faked(Transfers):
@@ -71,7 +82,8 @@ def is_safe(host: Host) -> bool:
     if not host.vault:
         return True
     base = host.vault[-1]
-    return hold_tag(COLD) in host.holds[base.name] or f"tank#{mark_name(COLD, base.guid)}" in host.marks
+    marks = {f"tank#{name(COLD, base.guid)}" for name in (mark_name, unsent_mark_name)}
+    return hold_tag(COLD) in host.holds[base.name] or not marks.isdisjoint(host.marks)
 
 
 def fresh() -> Host:
@@ -96,7 +108,7 @@ def assert_nothing_leaked(host: Host) -> None:
     assert host.vault
     newest = host.vault[-1]
     assert [name for name, tags in host.holds.items() if hold_tag(COLD) in tags] == [newest.name]
-    ours = [mark for mark in host.marks if mark.startswith(f"tank#zvault_{COLD:x}_")]
+    ours = [mark for mark in host.marks if mark.startswith((f"tank#zvault_{COLD:x}_", "tank#zvault-"))]
     assert ours == [f"tank#{mark_name(COLD, newest.guid)}"]
 
 
@@ -160,6 +172,34 @@ def _mid_stream(host: Host) -> bool:
 
 
 @pytest.mark.parametrize("world", ["fresh", "advanced"])
+async def test_no_bookmark_tells_of_what_was_only_about_to_be_sent(world: str) -> None:
+    for at in range(1, 40):
+        host = fresh() if world == "fresh" else await advanced()
+        fell = await crashed(host, at)
+        assert marked_as_sent(host) <= had(host), f"before change {at}: {host.log}"
+        if not fell:
+            assert marked_as_sent(host)
+            return
+
+
+async def test_what_a_vault_lost_is_protected_on_but_not_told_of() -> None:
+    host = await advanced()
+    await run(host)
+    assert host.vault
+    lost = host.vault.pop()
+    host.crash_at, host.changes = 3, 0
+    with pytest.raises(Crash):
+        await run(host)
+    assert host.log[-2:] == [f"bookmark {lost.snapname}", "destroy 1 bookmarks"]
+    assert marked_as_sent(host) == set()
+    assert {mark.guid for mark in marks_by_vault(host.source())[COLD]} == {lost.guid}
+    host.crash_at = None
+    await run(host)
+    assert marked_as_sent(host) == {lost.guid}
+    assert_nothing_leaked(host)
+
+
+@pytest.mark.parametrize("world", ["fresh", "advanced"])
 async def test_a_stream_of_many_that_breaks_off_leaves_a_base_that_is_safe(world: str) -> None:
     for at in range(1, 40):
         host = fresh() if world == "fresh" else await advanced()
@@ -202,6 +242,7 @@ async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
     await guard.cover(*host.snapshots)
     await guard.cover(*host.snapshots[1:])
     assert host.log == [f"bookmark {snapname(1)}", f"hold {snapname(1)} {snapname(2)} {snapname(3)}"]
+    assert marked_as_sent(host) == set()
     host.vault = list(host.snapshots)
     await guard.advance(host.snapshots[-1])
     assert_nothing_leaked(host)
@@ -221,6 +262,15 @@ def unasked(host: Host) -> list[str]:
     """What is held for the vault, and would not be asked whether it is."""
     asked = {snap.name for snap in perhaps_held(host.source(), COLD)}
     return [name for name, tags in host.holds.items() if hold_tag(COLD) in tags and name not in asked]
+
+
+def marked_as_sent(host: Host) -> set[int]:
+    """The GUIDs of which the bookmarks tell that the vault has them."""
+    return {mark.guid for mark in sent_marks(host.source(), COLD)}
+
+
+def had(host: Host) -> set[int]:
+    return {one.guid for one in host.vault or ()}
 
 
 def test_of_a_dataset_with_an_advanced_base_only_what_came_since_its_base_is_asked() -> None:
@@ -253,6 +303,7 @@ async def test_whatever_breaks_off_nothing_is_held_that_is_not_asked(
 ) -> None:
     """The bookmarks tell where to look: after any crash, and also where a vault was put back to an older state."""
     host, taken = fresh(), 3
+    unseen: set[int] = set()
     for what, number in story:
         count = number or 0
         if what == "run":
@@ -266,6 +317,7 @@ async def test_whatever_breaks_off_nothing_is_held_that_is_not_asked(
             host.snapshots += [snap(taken + more) for more in range(1, count + 1)]
             taken += count
         elif what == "vault goes back" and host.vault:
+            unseen |= had(host)
             host.vault = host.vault[:count] or None
         elif what == "prune" and host.vault:
             free = [one for one in host.snapshots[: count % len(host.snapshots)] if not host.holds[one.name]]
@@ -273,6 +325,9 @@ async def test_whatever_breaks_off_nothing_is_held_that_is_not_asked(
         elif what == "lose the marks":
             host.marks.clear()
         assert unasked(host) == [], host.log
+        if what == "run" or (what == "crash" and count > CORRECTED):
+            unseen.clear()
+        assert marked_as_sent(host) <= had(host) | unseen, host.log
 
 
 @dataclass
@@ -282,11 +337,11 @@ class Family:
     snaps: dict[str, list[int]]
     origin: dict[str, tuple[str, int] | None]
     held: set[int] = field(default_factory=set)
-    marks: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    marks: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     now: int = 0
 
     def listed(self, name: str) -> Dataset:
-        marks = [Bookmark(DatasetName(name), mark_name(COLD, n), n, n, 0) for n in sorted(self.marks[name])]
+        marks = [Bookmark(DatasetName(name), mark, n, n, 0) for mark, n in self.marks[name].items()]
         origin = self.origin[name]
         return dataset(
             name,
@@ -312,9 +367,10 @@ class Family:
         moving = [n for n in self.snaps[former] if n <= last]
         self.snaps[name] = moving + self.snaps[name]
         self.snaps[former] = [n for n in self.snaps[former] if n > last]
-        marks = {n for n in self.marks[former] if n <= last}
-        self.marks[name] |= marks
-        self.marks[former] -= marks
+        moving_marks = {mark: n for mark, n in self.marks[former].items() if n <= last}
+        self.marks[name] |= moving_marks
+        for mark in moving_marks:
+            del self.marks[former][mark]
         self.origin[name], self.origin[former] = self.origin[former], (name, last)
         for other, at in self.origin.items():
             if at is not None and at[0] == former and at[1] in moving and other != former:
@@ -342,10 +398,7 @@ class FamilyLzc:
         self.left -= 1
         if self.left < 0:
             raise Crash
-        return {
-            int(name.partition("@s")[2] or name.rpartition("_")[2], 10 if "@" in name else 16)
-            for name in names
-        }
+        return {int(name.partition("@s")[2]) for name in names}
 
     async def hold(self, names: Sequence[str], _: str) -> None:
         self.family.held |= self.numbers(names)
@@ -354,10 +407,13 @@ class FamilyLzc:
         self.family.held -= self.numbers(names)
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        self.family.marks[self.name] |= self.numbers(marks.values())
+        (number,) = self.numbers(marks.values())
+        self.family.marks[self.name] |= {mark.partition("#")[2]: number for mark in marks}
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
-        self.family.marks[self.name] -= self.numbers(names)
+        self.numbers(())
+        for name in names:
+            del self.family.marks[self.name][name.partition("#")[2]]
 
 
 @settings(max_examples=400, deadline=None)
@@ -409,8 +465,9 @@ def test_bookmarks_are_told_apart_by_their_vault() -> None:
     names = [
         "zvault_1f_65",
         "zvault_2e_65",
-        "zvault_2e_66",
+        "zvault-2e_66",
         "zvault_",
+        "zvault-_1",
         "zvault_xyz_1",
         "mine",
         "zvaultx_1f_65",
@@ -419,7 +476,7 @@ def test_bookmarks_are_told_apart_by_their_vault() -> None:
     found = marks_by_vault(dataset("tank", *marks))
     assert {vault: [mark.markname for mark in marks] for vault, marks in found.items()} == {
         COLD: ["zvault_1f_65"],
-        CLOUD: ["zvault_2e_65", "zvault_2e_66"],
+        CLOUD: ["zvault_2e_65", "zvault-2e_66"],
     }
 
 
@@ -427,5 +484,6 @@ def test_names_are_made_of_guids_and_fit_where_they_go() -> None:
     largest = 2**64 - 1
     assert hold_tag(largest) == "zvault:ffffffffffffffff"
     assert mark_name(largest, largest) == "zvault_ffffffffffffffff_ffffffffffffffff"
+    assert len(unsent_mark_name(largest, largest)) == len(mark_name(largest, largest))
     mark = Bookmark(DatasetName("tank"), mark_name(largest, largest), largest, 1, 1)
     assert marks_by_vault(dataset("tank", mark)) == {largest: [mark]}

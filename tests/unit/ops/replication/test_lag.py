@@ -9,7 +9,7 @@ from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
-from zvault.ops.replication.base_guard import mark_name
+from zvault.ops.replication.base_guard import mark_name, unsent_mark_name
 from zvault.ops.replication.lag import lags
 from zvault.ops.state.pools import PoolBook, Seen
 from zvault.system.state_files import LeaseStore
@@ -17,10 +17,9 @@ from zvault.system.state_files import LeaseStore
 COLD, OLD, USB = 0xC01D, 0x01D, 0x05B
 
 
-def mark(number: int, vault: int) -> Bookmark:
-    return Bookmark(
-        DatasetName("tank"), mark_name(vault, 100 + number), 100 + number, number, START + number * HOUR
-    )
+def mark(number: int, vault: int, *, sent: bool = True) -> Bookmark:
+    name = (mark_name if sent else unsent_mark_name)(vault, 100 + number)
+    return Bookmark(DatasetName("tank"), name, 100 + number, number, START + number * HOUR)
 
 
 def down(tmp_path: Path, seen: dict[int, str], *marks: Bookmark) -> DatasetLag:
@@ -35,14 +34,17 @@ def down(tmp_path: Path, seen: dict[int, str], *marks: Bookmark) -> DatasetLag:
 @pytest.mark.parametrize(
     ("seen", "marks", "newest"),
     [
-        ({}, [mark(2, COLD)], 2),
-        ({}, [mark(2, COLD), mark(4, USB)], None),
+        # Nobody has seen whose pool that is.
+        ({}, [mark(2, COLD)], None),
+        ({USB: "usb"}, [mark(2, COLD), mark(4, USB)], None),
         ({COLD: "cold"}, [mark(2, COLD), mark(4, USB)], 2),
-        ({USB: "usb"}, [mark(2, COLD), mark(4, USB)], 2),
         ({COLD: "cold", USB: "usb"}, [mark(4, USB)], None),
-        ({USB: "usb"}, [mark(4, USB)], None),
-        ({COLD: "cold", OLD: "cold"}, [mark(2, COLD), mark(4, OLD)], None),
-        ({COLD: "cold", OLD: "cold"}, [mark(2, COLD)], 2),
+        # It is the pool that the vault had last that counts.
+        ({OLD: "cold", COLD: "cold"}, [mark(2, COLD), mark(4, OLD)], 2),
+        ({COLD: "cold", OLD: "cold"}, [mark(2, COLD)], None),
+        # What is only about to be sent is not there yet.
+        ({COLD: "cold"}, [mark(2, COLD), mark(4, COLD, sent=False)], 2),
+        ({COLD: "cold"}, [mark(4, COLD, sent=False)], None),
     ],
 )
 def test_only_the_vaults_own_bookmarks_count(
@@ -51,8 +53,60 @@ def test_only_the_vaults_own_bookmarks_count(
     found = down(tmp_path, seen, *marks)
     if newest is None:
         assert (found.seconds, found.base) == (None, None)
+        # Of a pool that is known, what no bookmark tells of was not sent yet, as far as anybody knows.
+        assert found.pending == (5 if "cold" in seen.values() else None)
     else:
         assert (found.seconds, found.base) == ((10 - newest) * HOUR, START + newest * HOUR)
+
+
+def test_a_vault_that_is_configured_to_lie_elsewhere_is_another(tmp_path: Path) -> None:
+    where = context(START + 10 * HOUR, folder=tmp_path)
+    where.records.pools.note(COLD, Seen("cold", "cold"))
+    source = dataset("tank", snap(1), snap(2), mark(2, COLD))
+    asked = replace(sides(source, None), vault_seen=False)
+
+    def lag() -> float | None:
+        return lags(where, where.env.backup("b"), asked)["tank"].seconds
+
+    assert lag() == 8 * HOUR
+    for changed in (
+        {"pool": "ice"},
+        {"host": "ssh://root@attic"},
+        {"device": [{"nbd": "nbdkit:file /x", "size": "1G"}]},
+    ):
+        where.env.config = context(vault={"pool": "cold", **changed}).env.config
+        assert lag() is None
+    where.env.config = context().env.config
+    assert lag() == 8 * HOUR
+
+
+def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
+    where = context(START + 10 * HOUR, folder=tmp_path)
+    where.records.pools.note(COLD, Seen("cold", "cold"))
+    other = context(into="second/{dataset}").env.backup("b").model_copy()
+    other._name = "c"
+    asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
+    where.env.config.backup["c"] = other
+    assert lags(where, where.env.backup("b"), asked)["tank"].seconds is None
+    where.env.config.backup["c"] = other.model_copy(update={"exclude": ["tank"]})
+    assert lags(where, where.env.backup("b"), asked)["tank"].seconds == 8 * HOUR
+
+
+def test_what_was_seen_of_a_vault_counts_while_it_is_down(tmp_path: Path) -> None:
+    """It has gone back, which the bookmarks do not tell; and something came since."""
+    where = context(START + 10 * HOUR, folder=tmp_path)
+    where.records.pools.note(COLD, Seen("cold", "cold"))
+    there = "cold/host/tank"
+    backup = where.env.backup("b")
+    before = lags(
+        where, backup, sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), dataset(there, snap(1)))
+    )
+    source = dataset("tank", *(snap(number) for number in range(1, 6)), mark(2, COLD))
+    asked = replace(sides(source, None), vault_seen=False)
+    found = lags(where, backup, asked, before=before)["tank"]
+    assert (found.seconds, found.pending, found.base) == (9 * HOUR, 4, START + HOUR)
+    nothing = lags(where, backup, asked, before={})["tank"]
+    assert (nothing.seconds, nothing.pending) == (None, 5)
 
 
 def test_a_base_whose_snapshot_is_gone_has_an_age_though_the_lag_is_unknown() -> None:

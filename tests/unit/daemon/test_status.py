@@ -1,0 +1,62 @@
+"""What the status says of a backup is true of what it takes and of the vault that it goes into now."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import HOUR, START, context, snap
+from zvault.api.status import BackupDocument
+from zvault.core.integrity.verification import Proof
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.runs import Runs
+from zvault.daemon.status import Status
+from zvault.ops.vaults.vault import Vaults
+
+FIGURES = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
+
+
+@pytest.fixture
+def status(tmp_path: Path) -> Iterator[Status]:
+    where = context(START + 3 * HOUR, folder=tmp_path, max_lag="3h")
+    history = History(tmp_path / "history.sqlite")
+    runs = Runs(where, Vaults(where), history, Events())
+    monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
+    scheduler: Any = SimpleNamespace(next_run=lambda _: None)
+    yield Status(where, monitor, runs, history, scheduler, started=START)
+    history.close()
+
+
+def ran(status: Status, result: Any = "ok") -> None:
+    """A run ended an hour ago."""
+    env = status.context.env
+    status.history.begin("r1", "b", "schedule", START + HOUR, env.way(env.backup("b")))
+    status.history.end("r1", START + 2 * HOUR, result, FIGURES, None)
+    status.runs.lags["b"] = {"tank": DatasetLag("tank", 0.0, snap(1), 0)}
+    status.runs.proofs["b"] = {"sample": Proof(proven=int(START + HOUR))}
+
+
+def told(status: Status) -> BackupDocument:
+    return status.backup(status.context.env.backup("b"))
+
+
+def test_a_backup_whose_vault_was_changed_has_no_backup_there_yet(status: Status) -> None:
+    ran(status)
+    before = told(status)
+    assert (before["lag_seconds"], before["pending"], before["late"]) == (2 * HOUR, 0, False)
+    assert before["last_success"] == START + 2 * HOUR
+    status.context.env.config = context(vault={"pool": "ice"}, max_lag="3h").env.config
+    after = told(status)
+    assert (after["lag_seconds"], after["pending"], after["datasets"], after["late"]) == (
+        None,
+        None,
+        None,
+        True,
+    )
+    assert (after["last_success"], after["last_run"], after["last_result"]) == (None, None, None)
+    assert status.dataset_lags("b") == {}
