@@ -139,7 +139,9 @@ class Run:
         selected(self.backup, await self._source.tree(self.backup))
         done = False
         try:
-            async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
+            async with self.vaults[self.backup.vault].use(
+                f"backup {self.name}", self.say, create=True
+            ) as vault:
                 self._tell_up(vault)
                 made = await self._snapshot()
                 looked = await self._look(vault, made)

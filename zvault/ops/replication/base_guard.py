@@ -18,34 +18,10 @@ from dataclasses import dataclass, field
 
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import BookmarkName, DatasetName
+from zvault.core.replication.base_names import HOLD, MARK, hold_tag, mark_name, marks_by_vault
 from zvault.ops.replication.batched_changes import Protects
 
-HOLD = "zvault:"
-MARK = "zvault_"
-
-
-def hold_tag(vault_guid: int) -> str:
-    """The tag that holds a vault's base on the source."""
-    return f"{HOLD}{vault_guid:x}"
-
-
-def mark_name(vault_guid: int, snapshot_guid: int) -> str:
-    """The name, after ``#``, of the bookmark of a vault's base."""
-    return f"{MARK}{vault_guid:x}_{snapshot_guid:x}"
-
-
-def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
-    """zvault's bookmarks of a source dataset, by the GUID of the vault they were made for."""
-    found: dict[int, list[Bookmark]] = {}
-    for mark in dataset.bookmarks:
-        prefix, _, rest = mark.markname.partition("_")
-        vault, _, _ = rest.partition("_")
-        if f"{prefix}_" == MARK and vault:
-            try:
-                found.setdefault(int(vault, 16), []).append(mark)
-            except ValueError:
-                continue
-    return found
+__all__ = ["HOLD", "MARK", "BaseGuard", "hold_tag", "mark_name", "marks_by_vault", "perhaps_held"]
 
 
 def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
