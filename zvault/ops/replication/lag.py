@@ -40,7 +40,7 @@ def lags(context: Context, backup: Backup, sides: Sides) -> dict[str, DatasetLag
 def _pools(pools: PoolBook, backup: Backup) -> tuple[set[int], set[int]]:
     """The GUIDs of the pools that the backup's vault was seen to have, and those of other vaults'."""
     seen = pools.all()
-    mine = {guid for guid, one in seen.items() if one.vault == backup.vault}
+    mine = {guid for guid, one in seen.items() if one.vault == backup.vault and not one.given_up}
     return mine, seen.keys() - mine
 
 
