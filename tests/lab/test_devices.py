@@ -104,7 +104,8 @@ def stack_of(
     *specs: str, vault: str = "cold", settings: QueueSettings | None = None, **device: object
 ) -> Stack:
     devices = [Device.model_validate({"nbd": spec, "timeout": "5s", **device}) for spec in specs]
-    return Stack(vault, devices, settings or QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES))
+    settings = settings or QueueSettings()
+    return Stack(vault, devices, settings, HostRunner(), PATHS, LeaseStore(LEASES), create=True)
 
 
 def file_spec(path: Path, extra: str = "") -> str:
@@ -634,7 +635,7 @@ def killed(stack: Stack, verb: str, moment: Moment) -> bool:
     if child == 0:
         leases = MortalLeases(LEASES)
         leases.moment = moment
-        mortal = Stack("cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases)
+        mortal = Stack("cold", stack.devices, stack.queue, MortalRunner(moment), PATHS, leases, create=True)
         asyncio.run(getattr(mortal, verb)(quiet))
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL

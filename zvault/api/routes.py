@@ -15,7 +15,9 @@ from zvault.api.runs import HistoryAnswer, PruneBody, RunBody, VerifyBody
 from zvault.api.status import StatusDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
 from zvault.api.vaults import (
+    BeginAnewBody,
     CreationAnswer,
+    PoolHistoryAnswer,
     ScrubAnswer,
     ScrubBody,
     TakeBody,
@@ -78,6 +80,11 @@ STATUS = _read("/v1/status", StatusDocument, "Everything at a glance.")
 VAULTS = _read("/v1/vaults", VaultsAnswer, "All vaults.")
 CREATION = _read(
     "/v1/vaults/{vault}/creation", CreationAnswer, "The commands that making its pool would run, by device."
+)
+POOL_HISTORY = _read(
+    "/v1/vaults/{vault}/earlier-pools",
+    PoolHistoryAnswer,
+    "The pools that the vault had: while any is known, no new one is made for it.",
 )
 TAKEOVER = _read(
     "/v1/vaults/{vault}/takeover",
@@ -164,6 +171,12 @@ VAULT_CREATE = _act(
     VaultAnswer,
     "Makes the vault's pool; `follow=1` as above.",
     query={"follow": "1"},
+)
+BEGIN_ANEW = _act(
+    "/v1/vaults/{vault}/begin-anew",
+    PoolHistoryAnswer,
+    "Forgets the pools that the vault had, so that it may get a new one.",
+    BeginAnewBody,
 )
 TAKE = _act("/v1/vaults/{vault}/take", VaultAnswer, "Takes the vault over from another host.", TakeBody)
 SCRUB: Route[StartedAnswer | ScrubAnswer] = Route(

@@ -121,6 +121,34 @@ class CreationAnswer(TypedDict):
     creation: CreationDocument
 
 
+class EarlierPoolDocument(TypedDict):
+    """A pool that a vault had; ``guid`` is in hexadecimal, and None where it is not known."""
+
+    guid: str | None
+    told_by: str
+
+
+class PoolHistoryDocument(TypedDict):
+    """The pools for which a vault gets no new one. ``create``: the next run makes it once they are forgotten."""
+
+    vault: str
+    pool: str
+    create: bool
+    pools: list[EarlierPoolDocument]
+
+
+class PoolHistoryAnswer(TypedDict):
+    """The pools that a vault had."""
+
+    history: PoolHistoryDocument
+
+
+class BeginAnewBody(TypedDict, total=False):
+    """``pools`` as the history has them: if others are known by now, it is refused."""
+
+    pools: list[EarlierPoolDocument]
+
+
 class FenceStep(TypedDict):
     """One command that shuts a device's holder out."""
 

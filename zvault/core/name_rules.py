@@ -118,9 +118,14 @@ def vault_dataset(into: str, pool: str, host: str, dataset: DatasetName) -> Data
     """
     if "/" in host:
         raise ValueError(f"the host name {host!r} has '/', which would add a level on the vault")
-    name = DatasetName(pool).child(into.format(host=host, dataset=dataset, pool=dataset.pool))
+    name = unchecked_vault_dataset(into, pool, host, dataset)
     check_dataset_name(name)
     return name
+
+
+def unchecked_vault_dataset(into: str, pool: str, host: str, dataset: DatasetName) -> DatasetName:
+    """The same name, which may be too long."""
+    return DatasetName(pool).child(into.format(host=host, dataset=dataset, pool=dataset.pool))
 
 
 def check_pattern(pattern: str) -> None:

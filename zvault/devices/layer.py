@@ -7,12 +7,12 @@ orders them and keeps the lease; a layer knows its own tools and the kernel's fi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy
+from zvault.core.errors import Busy, NotFound
 from zvault.devices.server_unit import Server
 from zvault.system.systemd_units import UnitState
 
@@ -86,6 +86,24 @@ class FoundLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """What to tell of something that is not there and is not made either: why it is not, and what to do.
+
+    ``retryable``: it may be made after a while, with nobody doing anything about it.
+    """
+
+    why: str = "zvault makes a vault's device only where it is told to"
+    next: str = "if the vault is not new, find what it lies on"
+    retryable: bool = False
+
+    def error(self, what: str, where: str = "") -> NotFound:
+        """The error: ``what`` is missing, ``where`` it was looked for."""
+        error = NotFound(what, "; ".join(filter(None, (where, self.why))), self.next)
+        error.retryable = self.retryable
+        return error
+
+
+@dataclass(frozen=True, slots=True)
 class LayerJob:
     """One layer's share of bringing a device up.
 
@@ -105,6 +123,8 @@ class LayerJob:
     say: Say
     resume: bool = False
     """A pool of this host's still waits for the device, so nobody may have had it in between."""
+    absence: Absence = field(default_factory=Absence)
+    """What to tell of what is not there, without ``create``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ from zvault.devices import queue as request_queue
 from zvault.devices.bcache.layer import Bcache
 from zvault.devices.blank import blank
 from zvault.devices.inventory import Inventory
-from zvault.devices.layer import Data, Layer, LayerJob, Say, Slot, State, Step
+from zvault.devices.layer import Absence, Data, Layer, LayerJob, Say, Slot, State, Step
 from zvault.devices.nbd.connection import held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
 from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord
+from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import Runner
 from zvault.system.state_files import LeaseStore
 from zvault.system.systemd_units import Units
@@ -59,7 +60,8 @@ class DeviceState:
 
 
 class Stack:
-    """The devices below one vault's pool. ``create``: the pool is to be made, so blank devices may be formatted.
+    """The devices below one vault's pool. ``create``: the pool is to be made, so blank devices may be formatted, and
+    images and files made; without, ``absence`` is told of what is not there.
 
     ``hurried`` tells whether they have to go down now: then what a cache holds is not written back before.
     """
@@ -74,6 +76,7 @@ class Stack:
         leases: LeaseStore,
         *,
         create: bool = False,
+        absence: Absence | None = None,
         hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         self.vault = vault_name
@@ -82,6 +85,7 @@ class Stack:
         self.runner = runner
         self.leases = leases
         self.create = create
+        self.absence = absence or Absence()
         self.resume = False
         """Whether a pool waits for the devices: see layer.Job."""
         units = Units(runner)
@@ -106,6 +110,7 @@ class Stack:
                 for kind in device.layers:
                     await self.kinds[kind].check(device)
             seen, lost = await self._settle(say)
+            self._refuse_unmounted(seen)
             made: list[Slot] = []
             try:
                 for device, found in zip(self.devices, seen, strict=True):
@@ -197,6 +202,17 @@ class Stack:
 
     # Up
 
+    def _refuse_unmounted(self, seen: Sequence[FoundDevice]) -> None:
+        """Raises DeviceGone where a folder that has to be a mount point is none, before anything is touched."""
+        for device, found in zip(self.devices, seen, strict=True):
+            folder = device.requires_mount
+            if folder is not None and not found.usable and not is_mount_point(folder):
+                raise DeviceGone(
+                    f"nothing is mounted on {folder}, where {device.spec} of vault {self.vault} is",
+                    "requires_mount says that it has to be; nothing was made there",
+                    f"mount it ('mount {folder}', or connect its disk); the next try goes on with it",
+                )
+
     async def _settle(self, say: Say) -> tuple[list[FoundDevice], dict[Slot, DeviceRecord]]:
         """Clear away what does not work; the result is the configuration's devices, and what lost ones had."""
         seen = await self.inventory.look_settled()
@@ -229,7 +245,10 @@ class Stack:
         below = ""
         for depth, kind in enumerate(device.layers):
             write = self._writer(slot, depth)
-            job = LayerJob(slot, device, below, had.get(kind, {}), self.create, write, say, self.resume)
+            had_now = had.get(kind, {})
+            job = LayerJob(
+                *(slot, device, below, had_now, self.create, write, say, self.resume, self.absence)
+            )
             below = await self.kinds[kind].up(job)
 
     async def _adjust(self, device: Device, found: FoundDevice, say: Say) -> None:

@@ -20,7 +20,7 @@ from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides_and_plan import Sides, look, selected
+from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, selected
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource, snapshot_all
 from zvault.ops.replication.transfer import Transfers
@@ -139,7 +139,9 @@ class Run:
         selected(self.backup, await self._source.tree(self.backup))
         done = False
         try:
-            async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
+            async with self.vaults[self.backup.vault].use(
+                f"backup {self.name}", self.say, create=True
+            ) as vault:
                 self._tell_up(vault)
                 made = await self._snapshot()
                 looked = await self._look(vault, made)
@@ -177,7 +179,11 @@ class Run:
             backup = self.backup
             if backup.snapshot.hooks.before:
                 self._source.forget()  # who knows what they did
-            names = [dataset.name for dataset in selected(backup, await self._source.tree(backup))]
+            datasets = selected(backup, await self._source.tree(backup))
+            conflicts = name_conflicts(self.context.env, backup, datasets)
+            names = [dataset.name for dataset in datasets if dataset.name not in conflicts]
+            if not names:
+                return ""
             lzc = self.context.clients.source_of(backup).lzc
             self.hooks.snapname = await snapshot_all(lzc, backup, names, self.context.env.clock)
         return self.hooks.snapname

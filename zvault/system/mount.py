@@ -1,6 +1,12 @@
-"""argv that mounts a snapshot read-only, and takes the mount away again (mount(8), mount.zfs(8))."""
+"""Mount points: which there are, and argv that mounts a snapshot and unmounts it again (mount(8), mount.zfs(8))."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
+
+MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 DEADLINE = 120.0
 """Seconds; a mount reads a snapshot's first blocks from a vault that may be slow."""
@@ -27,3 +33,17 @@ def folder_argv(folder: str) -> list[str]:
 def no_folder_argv(folder: str) -> list[str]:
     """Remove it, if it is empty."""
     return ["rmdir", folder]
+
+
+def is_mount_point(folder: str, mounts: Path = MOUNTS) -> bool:
+    """Whether anything is mounted on a folder, by its plain path. Asks the kernel's list only, never what is mounted:
+    that may hang.
+    """
+    wanted = folder.rstrip("/") or "/"
+    lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    return any(_plain(line.split(" ")[4]) == wanted for line in lines)
+
+
+def _plain(field: str) -> str:
+    """A path of proc_pid_mountinfo(5), in which blanks stand in octal."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), field)

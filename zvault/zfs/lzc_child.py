@@ -116,17 +116,24 @@ def _text(name: object) -> str:
 
 def _failure(error: exceptions.ZFSError) -> dict[str, Any]:
     """An error as data: its own kind and words, and those of the single names it is made of."""
-    parts = getattr(error, "errors", None) or [error]
+    return {"errors": [_described(part) for part in getattr(error, "errors", None) or [error]]}
+
+
+def _described(error: exceptions.ZFSError) -> dict[str, Any]:
+    name, message = (
+        getattr(error, "name", "") or getattr(error, "filename", ""),
+        getattr(error, "message", ""),
+    )
+    number = getattr(error, "errno", 0) or 0
+    if isinstance(name, str) and not isinstance(message, str):
+        # Of an errno that pyzfs does not know it swaps the two (_generic_exception in _error_translation.py, 2.3.9);
+        # names are bytes, its own words text, and these do not say why.
+        name, message = message, f"{name}: {os.strerror(number)}" if number else name
     return {
-        "errors": [
-            {
-                "name": _text(getattr(part, "name", "") or getattr(part, "filename", "")),
-                "kind": type(part).__name__,
-                "errno": getattr(part, "errno", 0) or 0,
-                "message": getattr(part, "message", "") or os.strerror(getattr(part, "errno", 0) or 0),
-            }
-            for part in parts
-        ]
+        "name": _text(name),
+        "kind": type(error).__name__,
+        "errno": number,
+        "message": _text(message) or os.strerror(number),
     }
 
 

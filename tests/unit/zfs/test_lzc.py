@@ -73,6 +73,8 @@ def lzc_send_space(name, base, flags):
         time.sleep(60)
     if name == b"crash@s":
         raise RuntimeError("a bug in the binding")
+    if name == b"long@s":
+        raise e.ZFSGenericError(36, "Failed to estimate", name)  # as pyzfs calls it, against its own signature
     if name == b"print@s":
         print("somebody prints to stdout")
     return 63033200
@@ -99,6 +101,12 @@ def _single(name, number, text):
     def init(self, name):
         self.name = name
     globals()[name] = type(name, (ZFSError,), {"errno": number, "message": text, "__init__": init})
+
+class ZFSGenericError(ZFSError):
+    def __init__(self, errno, name, message):
+        self.errno = errno
+        self.message = message
+        self.name = name
 
 _single("SnapshotExists", errno.EEXIST, "Snapshot already exists")
 _single("SnapshotNotFound", errno.ENOENT, "Snapshot not found")
@@ -195,6 +203,14 @@ async def test_a_failure_of_thousands_of_datasets_still_fits_an_answer(lzc: Lzc)
 async def test_a_child_that_says_much_on_stderr_is_not_held_up(lzc: Lzc) -> None:
     for _ in range(3):
         assert await asyncio.wait_for(lzc.send_space("chatty@s", None, []), 20) == 63033200
+
+
+async def test_an_error_that_pyzfs_does_not_know_is_told_with_its_name_and_ends_nothing(lzc: Lzc) -> None:
+    with pytest.raises(LzcFailure) as failure:
+        await lzc.send_space("long@s", None, [])
+    assert failure.value.errors == [("long@s", "ZFSGenericError", 36)]
+    assert failure.value.why == "long@s: Failed to estimate: File name too long"
+    assert await lzc.send_space("tank@s1", None, []) == 63033200
 
 
 @pytest.mark.parametrize("name", ["crash@s", "print@s"])

@@ -31,6 +31,7 @@ from zvault.cli.output import (
 )
 from zvault.cli.scrub_text import damage_told, scrub_told
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
+from zvault.cli.verbs.begin_anew import begin_anew
 from zvault.cli.verbs.measure import follow
 from zvault.cli.verbs.takeover import take
 from zvault.core.errors import NotFound
@@ -129,6 +130,7 @@ def create(
         say(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
 
 
+app.command("begin-anew")(begin_anew)
 app.command("take")(take)
 
 

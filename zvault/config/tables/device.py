@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -11,6 +13,7 @@ from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, TcpServer
 from zvault.config.device_specs.rbd import FEATURES, NEEDS, OBJECT_SIZES, RbdImage
 from zvault.config.fields import (
     Duration,
+    FolderPath,
     NbdServer,
     RbdImageName,
     Size,
@@ -31,6 +34,14 @@ MIN_TIMEOUT = 1.0
 def _in_store(nbd: NbdSpec | None) -> bool:
     """Whether its blocks are in an object store, where a lease can lie beside them."""
     return isinstance(nbd, BlockstoreServer) or (isinstance(nbd, NbdkitServer) and nbd.plugin == "S3")
+
+
+def _files(nbd: NbdSpec | None) -> list[str]:
+    """The files and folders of this host that a server keeps blocks in."""
+    if isinstance(nbd, BlockstoreServer):
+        return list(nbd.folders.values())
+    file = nbd.backing_file if isinstance(nbd, NbdkitServer) else None
+    return [posixpath.normpath(file)] if file is not None else []
 
 
 class Device(Table):
@@ -59,9 +70,16 @@ class Device(Table):
     )
     size: Size | None = Field(
         default=None,
-        description="With `rbd`: the size of the image that is made for a new vault, with the vault's `create`. With "
-        "`nbdkit:file`: if the file does not exist, a sparse one of this size is made. Not for other servers.",
+        description="The size of what is made for a new vault, by the vault's `create` or `zvaultctl vault create`: "
+        "with `rbd` the image, with `nbdkit:file` a sparse file. Not for other servers.",
         examples=["10T"],
+    )
+    requires_mount: FolderPath | None = Field(
+        default=None,
+        description="A folder on which something has to be mounted before the device is brought up: the disk that "
+        "its file is on, or the journal or cache of its block store. While nothing is, the vault stays down, nothing "
+        "is made below the folder, and the run is tried again.",
+        examples=["/mnt/disk"],
     )
     data_pool: Word | None = Field(
         default=None,
@@ -289,6 +307,18 @@ class Device(Table):
         if nbd.backing_file is None:
             raise ValueError("nbd names no file to make, as in nbdkit:file /var/lib/zvault/cold.img")
         return size
+
+    @field_validator("requires_mount")
+    @classmethod
+    def _mount_holds_it(cls, folder: str | None, info: ValidationInfo) -> str | None:
+        if folder is None or "nbd" not in info.data:
+            return folder
+        folder = posixpath.normpath(folder)
+        if not any(PurePosixPath(folder) in PurePosixPath(path).parents for path in _files(info.data["nbd"])):
+            raise ValueError(
+                f"nothing of this device is in {folder}: name the mount point that its file is below"
+            )
+        return folder
 
     @field_validator("tls")
     @classmethod

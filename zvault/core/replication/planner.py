@@ -13,6 +13,7 @@ from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, Relative, plan_transfer
 from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing, is_aside
+from zvault.core.replication.name_length import NameConflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan, sent_by
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import Branch, Change, Rename
@@ -43,9 +44,10 @@ def plan_tree(
     wanted: Ours,
     policy: Policy | None = None,
     answers: PoolAnswers | None = None,
+    conflicts: Mapping[str, NameConflict] | None = None,
 ) -> list[TransferPlan]:
-    """Plan every pair, parents first and each after those it needs."""
-    planner = _Planner(pairing, vault, wanted, policy or Policy(), answers or PoolAnswers())
+    """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name."""
+    planner = _Planner(pairing, vault, wanted, policy or Policy(), answers or PoolAnswers(), conflicts or {})
     for pair in _origins_first(pairing.pairs):
         planner.plan(pair)
     return planner.plans
@@ -79,6 +81,7 @@ class _Planner:
     wanted: Ours
     policy: Policy
     answers: PoolAnswers
+    conflicts: Mapping[str, NameConflict]
     plans: list[TransferPlan] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -90,6 +93,8 @@ class _Planner:
         self.clones = self.vault.clones()
         # The plans that others may have to come after, with the names on the vault that each touches.
         self.rearranging: list[tuple[TransferPlan, tuple[DatasetName, ...]]] = []
+        # Clones that will be received, each with the dataset on the vault that its origin lies in.
+        self.cloning: list[tuple[TransferPlan, DatasetName]] = []
         # Snapshots that the vault has or will have: by GUID, in which dataset (as listed, or a target), as what.
         self.held: dict[int, Relative] = {}
         self.listed: dict[int, tuple[Dataset, Snapshot]] = {
@@ -99,6 +104,10 @@ class _Planner:
         }
 
     def plan(self, pair: DatasetPair) -> None:
+        if (conflict := self.conflicts.get(pair.source.name)) is not None:
+            # Nothing of it is touched on the vault: no name there would follow its own.
+            self.plans.append(_unnameable(pair, conflict))
+            return
         renames, obstacle = self._arrange(pair)
         if obstacle:
             made = self._conflict(pair, obstacle)
@@ -109,6 +118,8 @@ class _Planner:
         made = replace(made, after=self._after(pair, made))
         self._note_arrivals(pair, made)
         self.plans.append(made)
+        if (origin := _origin(made)) is not None:
+            self.cloning.append((made, origin))
         touched = _touched(made)
         if touched or made.begins or made.action is Action.RESUME:
             self.rearranging.append((made, touched))
@@ -242,6 +253,9 @@ class _Planner:
         """Which of the plans so far this one needs."""
         moved = _touched(made)
         paths = [pair.target, *([pair.vault.name] if pair.vault is not None else []), *moved]
+        if (origin := _origin(made)) is not None:
+            # It is named as it will be once what was planned so far is carried out.
+            paths.append(origin)
         needed = dict.fromkeys(made.after)
         for plan, touched in self.rearranging:
             unborn = plan.begins or (plan.action is Action.RESUME and plan.base is None)
@@ -252,6 +266,8 @@ class _Planner:
         if moved:
             within = (plan for plan in self.plans if any(plan.target.is_within(path) for path in moved))
             needed.update(dict.fromkeys(plan.dataset for plan in within))
+            cloning = (plan for plan, origin in self.cloning if any(origin.is_within(path) for path in moved))
+            needed.update(dict.fromkeys(plan.dataset for plan in cloning))
         return tuple(needed)
 
     def _note_arrivals(self, pair: DatasetPair, made: TransferPlan) -> None:
@@ -304,6 +320,18 @@ class _Planner:
             f"{obstacle}, and {here} belongs there",
             next=f"rename {pair.target}, and the next run puts {here} there",
         )
+
+
+def _unnameable(pair: DatasetPair, conflict: NameConflict) -> TransferPlan:
+    return TransferPlan(
+        pair.source.name, pair.target, Action.CONFLICT, conflict.problem, next=conflict.advice
+    )
+
+
+def _origin(plan: TransferPlan) -> DatasetName | None:
+    """The dataset on the vault of which a snapshot has to be there when a plan's first stream is received."""
+    origin = plan.steps[0].origin if plan.steps else None
+    return origin.dataset if origin is not None else None
 
 
 def _touched(plan: TransferPlan) -> tuple[DatasetName, ...]:

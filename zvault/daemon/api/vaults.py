@@ -9,7 +9,7 @@ from aiohttp import web
 from zvault.api import routes
 from zvault.api.diagnosis import DoctorDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
-from zvault.api.vaults import CreationAnswer, TakeoverAnswer, VaultAnswer, VaultsAnswer
+from zvault.api.vaults import CreationAnswer, PoolHistoryAnswer, TakeoverAnswer, VaultAnswer, VaultsAnswer
 from zvault.daemon import journald
 from zvault.daemon.api.access import json_object
 from zvault.daemon.api.handler import Handler, handle
@@ -21,7 +21,8 @@ from zvault.ops.provision.create import create
 from zvault.ops.provision.measure import measure, refuse_unless_auto
 from zvault.ops.report import vault_document
 from zvault.ops.tuning.report import measured_document, tuning_document
-from zvault.ops.vaults.new_pool import creation_document
+from zvault.ops.vaults.earlier_pools import pool_history
+from zvault.ops.vaults.new_pool import creation_document, refuse_unless_new
 from zvault.ops.vaults.takeover import take_over, takeover
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 
@@ -45,6 +46,8 @@ class VaultsApi:
             handle(routes.VAULT_CREATE, self.post_create),
             handle(routes.MEASURE, self.post_measure),
             handle(routes.CREATION, self.get_creation),
+            handle(routes.POOL_HISTORY, self.get_pool_history),
+            handle(routes.BEGIN_ANEW, self.post_begin_anew),
             handle(routes.TAKEOVER, self.get_takeover),
             handle(routes.TAKE, self.post_take),
         ]
@@ -101,6 +104,16 @@ class VaultsApi:
 
         return await followed(request, whole, journald.about(vault.name))
 
+    async def get_pool_history(self, request: web.Request) -> PoolHistoryAnswer:
+        """The pools that a vault had."""
+        vault = self.vaults[request.match_info["vault"]]
+        return {"history": (await pool_history(vault.context, vault.config)).document(vault.config)}
+
+    async def post_begin_anew(self, request: web.Request) -> PoolHistoryAnswer:
+        """Forget the ``pools`` of get_pool_history."""
+        vault, body = self.vaults[request.match_info["vault"]], await json_object(request)
+        return {"history": await vault.begin_anew(body.get("pools"), journald.about(vault.name))}
+
     async def get_takeover(self, request: web.Request) -> TakeoverAnswer:
         """Who has a vault, and what taking it over would do."""
         vault = self.vaults[request.match_info["vault"]]
@@ -116,6 +129,7 @@ class VaultsApi:
     async def get_creation(self, request: web.Request) -> CreationAnswer:
         """What making a vault's pool would run."""
         vault = self.vaults[request.match_info["vault"]]
+        refuse_unless_new(vault.config, await pool_history(vault.context, vault.config))
         made = vault.assembly()
         found = creation_document(vault.name, vault.config, made.profile(), made.stack())
         return {"creation": found}

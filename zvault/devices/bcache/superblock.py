@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zvault.config.tables.device_parts import Cache
-from zvault.core.errors import DeviceGone, NotFound, Refused
+from zvault.core.errors import DeviceGone, Refused
 from zvault.devices.blank import blank
 from zvault.devices.layer import LayerJob
 from zvault.system.process.runner import Runner
@@ -97,11 +97,7 @@ async def _refuse_unless_blank(path: str, job: LayerJob, runner: Runner) -> None
             "correct 'cache' in zvault.toml; a cache can be put in front of a new vault only",
         )
     if not job.create:
-        raise NotFound(
-            f"{path} is blank where a bcache should be",
-            "zvault makes one only where it is told to",
-            f"if this vault is new, set 'create = true' in [vault.{job.slot.vault}]; if not, its data is gone",
-        )
+        raise job.absence.error(f"{path} is blank where a bcache should be")
 
 
 def _wrong_cache(below: str, cache: str, behind: Super) -> DeviceGone:

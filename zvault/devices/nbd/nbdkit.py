@@ -24,8 +24,9 @@ START_DEADLINE = 30.0
 FILE_DEADLINE = 30.0
 POLL = 0.05
 
-_MAKE_FILE = 'umask 077; [ -s "$1" ] || [ -b "$1" ] || { shift; exec "$@"; }'
+_THERE = '[ -s "$1" ] || [ -b "$1" ]'
 """An empty file counts as none: it is what an interrupted truncate leaves."""
+_MAKE_FILE = f'umask 077; {_THERE} || {{ shift; exec "$@"; }}'
 
 
 def command(spec: NbdkitServer, socket: Path) -> list[str]:
@@ -63,6 +64,12 @@ def first_complaint(text: str) -> str:
 def truncate_command(path: str, size: int) -> list[str]:
     """Argv that makes a sparse file of ``size`` bytes."""
     return ["truncate", f"--size={size}", "--", path]
+
+
+async def has_backing_file(path: str, runner: Runner) -> bool:
+    """Whether there is a file with any content, or a block device. In a process: a mount may hang."""
+    result = await runner.run(["sh", "-c", _THERE, "sh", path], deadline=FILE_DEADLINE, check=False)
+    return result.returncode == 0
 
 
 async def make_backing_file(path: str, size: int, runner: Runner) -> None:

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
-from zvault.config.device_specs.nbd import NbdkitServer, OwnServer
+from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, OwnServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy
+from zvault.core.errors import Busy, NotFound
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, s3backer, sockets
@@ -170,14 +170,16 @@ class NbdSource:
         """Start the server, connect to it; under the number it had when it was lost, if that can be had."""
         slot, device = job.slot, job.device
         spec = device.server
+        if not job.create:
+            await self._refuse_without_file(job, spec)
         target = await reach(spec, slot.server.socket, device.tls)
         record = Connection.to(device, target)
         job.write(record.as_data())
         if isinstance(spec, guarded_server.Guarded):
-            if isinstance(spec, NbdkitServer) and device.size is not None and spec.backing_file is not None:
-                await nbdkit.make_backing_file(spec.backing_file, device.size, self.runner)
+            if (file := _file_to_make(job, spec)) is not None:
+                await nbdkit.make_backing_file(*file, self.runner)
             job.say(f"starting the server of {spec}")
-            await guarded_server.start(job, spec, self.units)
+            await self._serve(job, spec)
         elif isinstance(spec, S3backerServer):
             job.say(f"starting the server of {spec}")
             server = replace(slot.server, kind="s3backer")
@@ -202,6 +204,20 @@ class NbdSource:
         job.write(replace(record, number=index, pid=status.pid, links=links).as_data())
         job.say(f"{nbd.device_path(index)} is {format_size(status.size)} from {spec}")
         return nbd.device_path(index)
+
+    async def _refuse_without_file(self, job: LayerJob, spec: NbdSpec) -> None:
+        """Raises NotFound where the file that is to be served is not there."""
+        file = spec.backing_file if isinstance(spec, NbdkitServer) else None
+        if file is not None and not await nbdkit.has_backing_file(file, self.runner):
+            raise job.absence.error(f"there is no file {file}, which vault {job.slot.vault} is on")
+
+    async def _serve(self, job: LayerJob, spec: guarded_server.Guarded) -> None:
+        try:
+            await guarded_server.start(job, spec, self.units)
+        except NotFound as error:
+            if job.create or not isinstance(spec, BlockstoreServer):
+                raise
+            raise job.absence.error(error.what, error.why) from error
 
     async def adjust(self, job: LayerJob) -> None:
         """A connection's settings are fixed."""
@@ -233,6 +249,14 @@ class NbdSource:
         """The kernel keeps an NBD device and its queue settings when it is disconnected."""
         number = data.get("number")
         return f"nbd{number}" if number is not None and nbd.status(number).pid is None else None
+
+
+def _file_to_make(job: LayerJob, spec: NbdSpec) -> tuple[str, int] | None:
+    """The backing file that is made for a new vault, and its size in bytes."""
+    file = spec.backing_file if isinstance(spec, NbdkitServer) else None
+    if file is None or job.device.size is None or not job.create:
+        return None
+    return file, job.device.size
 
 
 def _kind(device: Device) -> Kind:

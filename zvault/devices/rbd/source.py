@@ -128,7 +128,7 @@ class RbdSource:
         """Make the image where the vault is to be made, see that nobody else has it, and map it."""
         device, say = job.device, job.say
         image, cluster = device.image, cluster_of(device)
-        found = await self._image(device, cluster, create=job.create, say=say)
+        found = await self._image(job, cluster)
         record = ImageRecord(str(image), found.id, device.map, asdict(cluster))
         job.write(record.as_data())
         if job.resume:
@@ -140,21 +140,22 @@ class RbdSource:
         say(f"{path} is {format_size(found.shape.size or 0)} from {device.spec}")
         return path
 
-    async def _image(self, device: Device, cluster: Cluster, *, create: bool, say: Say) -> rbd.Image:
-        image = device.image
+    async def _image(self, job: LayerJob, cluster: Cluster) -> rbd.Image:
+        device, image = job.device, job.device.image
         if (
-            create
+            job.create
             and device.size is not None
             and await rbd.create(image, shape_of(device), cluster, self.runner)
         ):
-            say(f"made the RBD image {image}")
+            job.say(f"made the RBD image {image}")
         found = await rbd.find(image, cluster, self.runner)
         if found is None:
-            raise NotFound(
-                f"there is no RBD image {image}",
-                f"pool '{image.pool}' has none of that name",
-                "for a new vault, set its create = true and this device's size; if it is not new, its data is gone",
-            )
+            where = f"pool '{image.pool}' has none of that name"
+            if job.create:
+                raise NotFound(
+                    f"there is no RBD image {image}", where, "set this device's size, and it is made"
+                )
+            raise job.absence.error(f"there is no RBD image {image}", where)
         if device.exclusive and "exclusive-lock" not in (found.shape.features or ()):
             raise Refused(
                 f"the RBD image {image} cannot be locked",

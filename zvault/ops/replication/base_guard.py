@@ -17,50 +17,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import BookmarkName, DatasetName
+from zvault.core.replication.base_names import (
+    MARK,
+    UNSENT_MARK,
+    hold_tag,
+    mark_name,
+    marks_by_vault,
+    unsent_mark_name,
+)
 from zvault.ops.replication.batched_changes import Protects
-
-HOLD = "zvault:"
-MARK = "zvault_"
-UNSENT_MARK = "zvault-"
-"""As long as MARK: ZFS limits the length of a bookmark's name together with its dataset's."""
-
-_MARK_NAME = re.compile(rf"(?:{MARK}|{UNSENT_MARK})([0-9a-f]+)_[0-9a-f]+")
-
-
-def hold_tag(vault_guid: int) -> str:
-    """The tag that holds a vault's base on the source."""
-    return f"{HOLD}{vault_guid:x}"
-
-
-def mark_name(vault_guid: int, snapshot_guid: int) -> str:
-    """The name, after ``#``, of the bookmark of a snapshot that a vault has."""
-    return f"{MARK}{vault_guid:x}_{snapshot_guid:x}"
-
-
-def unsent_mark_name(vault_guid: int, snapshot_guid: int) -> str:
-    """The same of one that is protected for a vault, though the vault may not have it."""
-    return f"{UNSENT_MARK}{vault_guid:x}_{snapshot_guid:x}"
-
-
-def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
-    """zvault's bookmarks of a source dataset, oldest first, by the GUID of the vault they were made for."""
-    found: dict[int, list[Bookmark]] = {}
-    for mark in dataset.bookmarks:
-        if (form := _MARK_NAME.fullmatch(mark.markname)) is not None:
-            found.setdefault(int(form[1], 16), []).append(mark)
-    return found
-
-
-def sent_marks(dataset: Dataset, vault_guid: int) -> list[Bookmark]:
-    """The bookmarks of what a vault had when it was last seen by a run, oldest first."""
-    marks = marks_by_vault(dataset).get(vault_guid, [])
-    return [mark for mark in marks if mark.markname == mark_name(vault_guid, mark.guid)]
 
 
 def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:

@@ -7,12 +7,11 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.errors import NotFound, ToolFailed, ZvaultError
 from zvault.core.model import Dataset, Snapshot
 from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
 from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.system.tasks import cancel
-from zvault.zfs.changes import LzcFailure
 from zvault.zfs.client import Zfs
 
 
@@ -46,7 +45,7 @@ class Bases:
 
         Where something cannot be held nothing is said: each stream covers what is still to be covered, and tells.
         """
-        with contextlib.suppress(NotFound, LzcFailure):
+        with contextlib.suppress(NotFound, ToolFailed):
             await BaseGuard.cover_all(wanted)
 
     async def distrust(self, on_vault: Mapping[str, Collection[int]]) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from zvault.core.errors import NotFound, ZvaultError
-from zvault.zfs.changes import LzcFailure
+from zvault.core.errors import NotFound, ToolFailed, ZvaultError
 
 NAMES = 1000
 """Names in one call."""
@@ -78,7 +77,7 @@ class BatchedCall(Generic[Item]):
         """One call for all or, when some of them are refused, one for each, to learn which."""
         try:
             await self._call([request.item for request in batch])
-        except (NotFound, LzcFailure) as error:
+        except (NotFound, ToolFailed) as error:
             if len(batch) > 1:
                 for request in batch:
                     await self._carry_out([request])

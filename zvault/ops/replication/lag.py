@@ -8,9 +8,9 @@ from dataclasses import replace
 from zvault.config.schema import Backup
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.name_rules import excluded
+from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lag import DatasetLag, dataset_lag
 from zvault.ops.context import Context
-from zvault.ops.replication.base_guard import sent_marks
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -13,6 +14,7 @@ from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import excluded
 from zvault.core.names import DatasetName, parse_snapname
 from zvault.core.replication.lineage import ASIDE, Pairing, match
+from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.send_record import FlagConflict
@@ -101,7 +103,7 @@ Placed = tuple[tuple[Dataset, DatasetName], ...]
 def _placed(env: Environment, backup: Backup, source: Tree) -> tuple[Placed, Placed]:
     """The datasets a backup takes, each with the name its counterpart should have; and those it leaves out."""
     chosen = {dataset.name for dataset in selected(backup, source)}
-    placed = [(dataset, env.target_of(backup, dataset.name)) for dataset in source]
+    placed = [(dataset, env.wanted_target_of(backup, dataset.name)) for dataset in source]
     pairs = tuple(one for one in placed if one[0].name in chosen)
     return pairs, tuple(one for one in placed if one[0].name not in chosen)
 
@@ -126,6 +128,19 @@ def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[Datase
     return tuple(sorted(other for other in roots if other.is_below(root)))
 
 
+def name_conflicts(env: Environment, backup: Backup, datasets: Iterable[Dataset]) -> dict[str, NameConflict]:
+    """Those of some datasets of a source that a backup cannot take because of their names."""
+    return {
+        dataset.name: found
+        for dataset in datasets
+        if (
+            found := name_conflict(
+                dataset.name, env.wanted_target_of(backup, dataset.name), backup.snapshot.prefix
+            )
+        )
+    }
+
+
 async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[TransferPlan]:
     """Plan every selected dataset, parents first."""
     stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
@@ -135,6 +150,7 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[Trans
         wanted=wanted_of(backup),
         policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp),
         answers=await _ask(context, backup, sides),
+        conflicts=name_conflicts(context.env, backup, [pair.source for pair in sides.pairing.pairs]),
     )
 
 

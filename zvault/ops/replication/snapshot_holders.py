@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zvault.core.names import DatasetName
-from zvault.ops.replication.base_guard import HOLD
+from zvault.core.replication.base_names import HOLD
 
 RECEIVING = "%recv"
 """What the kernel calls the clone of a receive under way, below the dataset it goes into (dmu_recv.c)."""

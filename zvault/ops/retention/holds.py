@@ -17,9 +17,9 @@ from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Dataset, Tree
 from zvault.core.name_rules import excluded
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_names import hold_tag, marks_by_vault, vault_of_tag
 from zvault.core.replication.lineage import find_base
 from zvault.ops.context import Context
-from zvault.ops.replication.base_guard import HOLD, hold_tag, marks_by_vault
 from zvault.ops.state.environment import Environment
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.client import Zfs
@@ -84,7 +84,7 @@ def base_protections(source: Tree, holds: Mapping[str, set[str]]) -> list[BasePr
     for dataset in source:
         for snap in dataset.snapshots:
             for tag in sorted(holds.get(snap.name, ())):
-                if (vault := _vault_of(tag)) is not None:
+                if (vault := vault_of_tag(tag)) is not None:
                     found.append(
                         BaseProtection("hold", dataset.name, snap.name, snap.guid, snap.creation, vault)
                     )
@@ -94,15 +94,6 @@ def base_protections(source: Tree, holds: Mapping[str, set[str]]) -> list[BasePr
                 for mark in marks
             ]
     return found
-
-
-def _vault_of(tag: str) -> int | None:
-    """The GUID in a hold's tag; None unless it has exactly the form that zvault gives it."""
-    try:
-        guid = int(tag.removeprefix(HOLD), 16)
-    except ValueError:
-        return None
-    return guid if hold_tag(guid) == tag else None
 
 
 def judged(

@@ -15,7 +15,7 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config, Host, Vault
 from zvault.core.address import Address
 from zvault.core.errors import NotFound
-from zvault.core.name_rules import vault_dataset
+from zvault.core.name_rules import unchecked_vault_dataset, vault_dataset
 from zvault.core.names import DatasetName
 from zvault.ops.state.pools import storage
 from zvault.system.process.runner import Runner
@@ -71,9 +71,16 @@ class Environment:
         return self.config.host.get(address.host) or Host()
 
     def target_of(self, backup: Backup, dataset: str) -> DatasetName:
-        """Where on the vault a source dataset goes."""
+        """Where on the vault a source dataset goes. Raises ValueError where that is no name of a dataset."""
+        return vault_dataset(*self._into(backup), DatasetName(dataset))
+
+    def wanted_target_of(self, backup: Backup, dataset: str) -> DatasetName:
+        """The same, also where that name would be too long for ZFS."""
+        return unchecked_vault_dataset(*self._into(backup), DatasetName(dataset))
+
+    def _into(self, backup: Backup) -> tuple[str, str, str]:
         host = backup.source.host.host if backup.source.host else self.host
-        return vault_dataset(backup.into, self.vault(backup.vault).pool, host, DatasetName(dataset))
+        return backup.into, self.vault(backup.vault).pool, host
 
     def way(self, backup: Backup) -> str:
         """What a backup takes, and where it puts it, in one line.

@@ -123,6 +123,11 @@ class Conditions:
             with contextlib.suppress(OSError, ZvaultError):
                 self._store.put(vault, _kept(condition))
 
+    def forget(self, vault: str) -> None:
+        """Its pool is another from now on. Raises OSError."""
+        self._known.pop(vault, None)
+        self._store.drop(vault)
+
     def pausing(self, vault: str, why: str) -> None:
         """Note why a scrub of the vault does not go on; empty: it does."""
         if (known := self.get(vault)) is not None:

@@ -1,13 +1,15 @@
-"""Which pools the vaults were seen to have, so that what was made for one can be named while it is down.
+"""Which pools the vaults were seen to have: so that none is made a second time, and what was made for one can be named
+while it is down.
 
-No run needs it (invariant 1). While it is lost, what was made for a vault that is down cannot be told to be its own:
-the holds and bookmarks stay, and the vault's lag is unknown.
+No run needs it (invariant 1). While it is lost, what was made for a vault that is down is reported as unknown and kept,
+the vault's lag is unknown, and whether a vault is new is told by what its sources carry (ops/vaults/earlier_pools.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
@@ -18,18 +20,26 @@ from zvault.system.state_files import LeaseStore
 class Seen:
     """A pool as it was last seen: as whose, under which name, on which storage (its devices, or the host it is on).
 
+    ``given_up``: somebody had the vault begin anew, so that its pool may be another; this one may still be found again.
     ``turn`` grows with each time that a vault is seen to have another pool than before.
     """
 
     vault: str
     pool: str
     storage: str = ""
+    given_up: bool = False
     turn: int = field(default=0, compare=False)
 
     @classmethod
     def of(cls, vault: Vault) -> Seen:
         """What the pool is seen as that a vault has, as it is configured now."""
         return cls(vault.name, vault.pool, storage(vault))
+
+    def owner(self, pools: Mapping[str, str]) -> str | None:
+        """The vault that has it now, of those configured with these ``pools``: one may have another name since."""
+        if self.vault in pools:
+            return self.vault
+        return next((vault for vault, pool in pools.items() if pool == self.pool), None)
 
 
 def storage(vault: Vault) -> str:
@@ -49,12 +59,15 @@ class PoolBook:
         with contextlib.suppress(OSError, ZvaultError):
             known = self.all()
             last = max((one.turn for one in known.values() if one.vault == seen.vault), default=0)
-            if known.get(guid) == seen and known[guid].turn == last:
-                return
-            self._store.put(
-                f"{guid:x}",
-                {"vault": seen.vault, "pool": seen.pool, "storage": seen.storage, "turn": last + 1},
-            )
+            if known.get(guid) != seen or known[guid].turn != last:
+                self._put(guid, replace(seen, turn=last + 1))
+
+    def give_up(self, guid: int, seen: Seen) -> None:
+        """Write down that a vault may have another pool than this. Raises OSError, ZvaultError."""
+        self._put(guid, replace(seen, given_up=True))
+
+    def _put(self, guid: int, seen: Seen) -> None:
+        self._store.put(f"{guid:x}", asdict(seen))
 
     def all(self) -> dict[int, Seen]:
         """Every pool that was ever seen, by its GUID."""
@@ -80,5 +93,6 @@ class PoolBook:
             str(data.get("vault", "")),
             str(data.get("pool", "")),
             str(data.get("storage", "")),
+            data.get("given_up") is True,
             int(data.get("turn", 0)),
         )

@@ -28,7 +28,8 @@ from zvault.core.errors import (
 from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
 from zvault.ops.vaults.device_timeouts import in_order
-from zvault.ops.vaults.new_pool import new_pool, not_to_be_made, nothing_there, refuse_unless_blank
+from zvault.ops.vaults.earlier_pools import PoolHistory, noted_pools, pool_history
+from zvault.ops.vaults.new_pool import Making, absence, missing_pool, new_pool, refuse_unless_blank
 from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.pool.pool import PoolState, Zpool, suspended
@@ -46,9 +47,9 @@ EXPORT_PATIENCE = 15.0
 class Assembly:
     """One vault's devices and pool. ``known`` are the paths its pool was last seen on by zvault, in this boot.
 
-    ``new``: its pool is to be made, and one that is there already is refused. Without ``create`` nothing is made,
-    whatever the configuration says: for who reads what must be there already. ``fenced``: whoever had it last is shut
-    out, so its pool is imported though it was not exported there.
+    ``new``: its pool is to be made, and one that is there already is refused. ``create``: it is made where the
+    configuration has it so and the vault is new; without, nothing ever is: what is read must be there. ``fenced``:
+    whoever had it last is shut out, so its pool is imported though it was not exported there.
     """
 
     context: Context
@@ -57,7 +58,7 @@ class Assembly:
     known: Collection[str] = ()
     new: bool = False
     fenced: bool = False
-    create: bool = True
+    create: bool = False
 
     @property
     def pool(self) -> str:
@@ -69,16 +70,13 @@ class Assembly:
         """The pools of the host it is on."""
         return self.context.clients.zpool_of(self.config)
 
-    @property
-    def _may_create(self) -> bool:
-        return self.new or (self.config.create and self.create)
-
     def profile(self) -> Profile:
         """The vault's profile. Raises ConfigError."""
         return load_profile(self.context.env.paths, self.config.profile)
 
-    def stack(self) -> Stack:
+    def stack(self, making: Making | None = None) -> Stack:
         """The vault's devices."""
+        making = making or Making(self.new)
         context = self.context
         queue = self.profile().queue
         return Stack(
@@ -88,7 +86,8 @@ class Assembly:
             context.env.runner,
             context.env.paths,
             context.records.leases,
-            create=self._may_create,
+            create=making.allowed,
+            absence=making.absence,
             hurried=lambda: context.activity.going_down,
         )
 
@@ -102,21 +101,35 @@ class Assembly:
 
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
-        profile, stack = self.profile(), await self.patient_stack(say)
         before = await self.zpool.state(self.pool)
+        making = await self._making() if before is None else Making(False)
+        profile, stack = self.profile(), await self.patient_stack(say, making)
         if before is not None:
             await self._refuse_stranger(stack)
             await self._revive(stack, before, say)
         devices = await stack.up(say)
         try:
-            return await self._open_pool(stack, devices, profile, say), [device.path for device in devices]
+            return await self._open_pool(stack, devices, profile, making, say), [
+                device.path for device in devices
+            ]
         except BaseException:
             await to_its_end(self._undo(stack, say))
             raise
 
-    async def patient_stack(self, say: Say) -> Stack:
+    async def _making(self) -> Making:
+        """Whether the pool and what it needs may be made: only for a vault that never had one, unless it is ``new``."""
+        wanted = self.config.create and self.create
+        if self.new or wanted:
+            history = await pool_history(self.context, self.config)
+        else:
+            history = PoolHistory(noted_pools(self.context, self.config))
+        # Somebody who has it made now knows that it is new, whatever cannot be asked.
+        allowed = history.new if wanted and not self.new else self.new and not history.pools
+        return Making(allowed, absence(self.config, history, reading=not wanted))
+
+    async def patient_stack(self, say: Say, making: Making | None = None) -> Stack:
         """The devices with timeouts that end before OpenZFS's own; says which had to be made shorter."""
-        stack = self.stack()
+        stack = self.stack(making)
         stack.devices, told = await in_order(stack.devices, self.profile(), self.context.env.runner)
         for text in told:
             say(text)
@@ -213,7 +226,7 @@ class Assembly:
     # A pool that is not
 
     async def _open_pool(
-        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, say: Say
+        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, making: Making, say: Say
     ) -> PoolState:
         zpool = self.zpool
         if await zpool.state(self.pool) is None:
@@ -227,7 +240,7 @@ class Assembly:
             if not self.new and await zpool.import_(self.pool, paths, force=self.fenced):
                 say(f"imported pool {self.pool}")
             else:
-                await self._create_pool(stack, devices, profile, say)
+                await self._create_pool(stack, devices, profile, making, say)
         state = await zpool.state(self.pool)
         if state is None:
             raise DeviceGone(
@@ -238,7 +251,7 @@ class Assembly:
         return state
 
     async def _create_pool(
-        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, say: Say
+        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, making: Making, say: Say
     ) -> None:
         if not devices:
             raise NotFound(
@@ -247,8 +260,8 @@ class Assembly:
                 "'zpool import' shows pools that can be imported",
             )
         await refuse_unless_blank(stack, devices, self.pool)
-        if not self._may_create:
-            raise (nothing_there if self.config.create else not_to_be_made)(self.name, self.pool)
+        if not making.allowed:
+            raise missing_pool(self.name, self.pool, making.absence)
         say(f"creating pool {self.pool} on {', '.join(device.spec for device in devices)}")
         await self.zpool.create(new_pool(self.config, profile, [device.path for device in devices]))
 

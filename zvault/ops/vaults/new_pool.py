@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from zvault.api.vaults import CreationDocument, CreationStep
 from zvault.config.profile import Profile
 from zvault.config.schema import Vault
 from zvault.core.errors import NotFound, Refused
+from zvault.devices.layer import Absence
 from zvault.devices.stack import BlockDevice, Stack
+from zvault.ops.vaults.earlier_pools import PoolHistory
 from zvault.zfs.pool.pool import NewPool, Vdev
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """Whether a vault's pool and devices may be made, and what to tell of what is not there where they may not."""
+
+    allowed: bool
+    absence: Absence = field(default_factory=Absence)
 
 
 def new_pool(vault: Vault, profile: Profile, paths: Sequence[str]) -> NewPool:
@@ -73,21 +84,44 @@ async def refuse_unless_blank(stack: Stack, devices: Sequence[BlockDevice], pool
             )
 
 
-def not_to_be_made(name: str, pool: str) -> NotFound:
+def absence(vault: Vault, history: PoolHistory, *, reading: bool) -> Absence:
+    """What to tell where a vault's pool is not there, or a device to make it on, and none is made.
+
+    ``reading``: nobody wants one made at this moment.
+    """
+    name = vault.name
+    if history.pools:
+        return Absence(
+            f"the vault is not new: {'; '.join(map(str, history.pools))}",
+            "find what it lies on: mount its disk, or correct its device in zvault.toml; if that pool is lost for good,"
+            f" 'zvaultctl vault begin-anew {name}' lets the vault begin with a new, empty one",
+        )
+    if not vault.create:
+        return Absence(
+            "zvault makes a pool, and a device for it, only where it is told to",
+            f"if this vault is new, run 'zvaultctl vault create {name}', or set 'create = true' in [vault.{name}] and"
+            " the device's size; if it is not, find what it lies on",
+        )
+    if reading or history.doubt is None:
+        return Absence(
+            "so there is nothing in it",
+            "if it was never backed up to, the next run makes it; if it was, check its devices in zvault.toml: they are"
+            " not those that it lies on",
+        )
+    return Absence(
+        f"whether the vault is new cannot be told: {history.doubt.what}",
+        f"{history.doubt.next or 'the next try asks again'}; 'zvaultctl vault create {name}' makes its pool at once",
+        retryable=history.doubt.retryable,
+    )
+
+
+def missing_pool(name: str, pool: str, missing: Absence) -> NotFound:
     """The error for a vault whose devices are blank and that should have its pool."""
-    return NotFound(
-        f"the pool '{pool}' is not on the devices of vault '{name}', and they are blank",
-        "zvault makes a pool only where it is told to",
-        f"if this vault is new, run 'zvaultctl vault create {name}', or set 'create = true' in [vault.{name}];"
-        " if not, its data is gone",
-    )
+    return missing.error(f"the pool '{pool}' is not on the devices of vault '{name}', and they are blank")
 
 
-def nothing_there(name: str, pool: str) -> NotFound:
-    """The error for a vault whose devices are blank, where somebody wants what is in it."""
-    return NotFound(
-        f"there is nothing in vault '{name}'",
-        f"the pool '{pool}' is not on its devices, and they are blank",
-        "if it was never backed up to, the next run makes it; if it was, check its devices in zvault.toml: they are not"
-        " those that it lies on",
-    )
+def refuse_unless_new(vault: Vault, history: PoolHistory) -> None:
+    """Raises Refused for a vault that had a pool: a second one is made on purpose only."""
+    if history.pools:
+        why = absence(vault, history, reading=False)
+        raise Refused(f"no new pool is made for vault '{vault.name}'", why.why, why.next)

@@ -8,14 +8,17 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from zvault.api.vaults import PoolHistoryDocument
 from zvault.config.profile import Profile
-from zvault.core.errors import Busy, ZvaultError
+from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.policy.vault_life import Adoption, Event, IdleNeed, LeftBehind, Life, adoption, care, may
 from zvault.ops.context import Context
 from zvault.ops.vaults.assembly import Assembly, Say
+from zvault.ops.vaults.earlier_pools import forget_pools, pool_history
 from zvault.ops.vaults.fencing import refuse_if_up, unfinished
 from zvault.ops.vaults.health import look_at
 from zvault.ops.vaults.lifecycle import Lifecycle
+from zvault.ops.vaults.new_pool import refuse_unless_new
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.client import Zfs
 
@@ -67,11 +70,11 @@ class ManagedVault(Lifecycle):
 
     @asynccontextmanager
     async def use(
-        self, user: str, say: Say, *, writes: bool = True, create: bool = True
+        self, user: str, say: Say, *, writes: bool = True, create: bool = False
     ) -> AsyncIterator[OpenVault]:
         """Have the vault up for as long as the block runs, under an inhibitor if it ``writes`` to it.
 
-        Without ``create`` no pool and no device is made: for who reads what must be there already.
+        With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made.
         """
         async with AsyncExitStack() as held:
             if writes:
@@ -127,7 +130,7 @@ class ManagedVault(Lifecycle):
     async def up(self, say: Say) -> None:
         """Bring the vault up and keep it so until ``down``."""
         async with self._lock:
-            await self._keep_up("zvaultctl vault up", say, self.assembly())
+            await self._keep_up("zvaultctl vault up", say, replace(self.assembly(), create=True))
 
     async def _keep_up(self, user: str, say: Say, assembly: Assembly) -> None:
         if self._shared is None:
@@ -205,7 +208,8 @@ class ManagedVault(Lifecycle):
     ) -> None:
         """Make its pool, which must be down; then it is down again, unless it is to be up.
 
-        ``prepare`` may use the blank devices before, and ``finish`` the pool after. Raises Busy while any of it is up.
+        ``prepare`` may use the blank devices before, and ``finish`` the pool after. Raises Busy while any of it is up,
+        Refused for a vault that had a pool.
         """
         async with self._lock:
             assembly = self.assembly(new=True)
@@ -215,6 +219,7 @@ class ManagedVault(Lifecycle):
                     "only one that is down can be new",
                     f"zvaultctl vault status {self.name}",
                 )
+            refuse_unless_new(self.config, await pool_history(self.context, self.config))
             self.lease.put(self.config.pool, [], pinned=False, exported=False)
             try:
                 prepared = await prepare(assembly)
@@ -229,6 +234,32 @@ class ManagedVault(Lifecycle):
                 finally:
                     if not self.facts.to_be_up:
                         await to_its_end(self._go_down(say))
+
+    async def begin_anew(self, shown: object, say: Say) -> PoolHistoryDocument:
+        """Forget the pools that it had, so that it may get a new one; nothing else changes.
+
+        ``shown`` are those that somebody said yes to. Raises Busy while any of it is up, Refused where others are
+        known.
+        """
+        async with self._lock:
+            if self.users or await self.assembly().anything_up():
+                raise Busy(
+                    f"vault '{self.name}' is up, at least in part",
+                    "only one that is down can begin anew",
+                    f"'zvaultctl vault down {self.name}'",
+                )
+            history = await pool_history(self.context, self.config)
+            document = history.document(self.config)
+            if shown != document["pools"]:
+                raise Refused(
+                    f"the pools that are known of vault '{self.name}' are others than those shown",
+                    "; ".join(map(str, history.pools)) or "none is known",
+                    f"'zvaultctl vault begin-anew {self.name}' shows them anew",
+                )
+            forget_pools(self.context, self.config, history)
+            for pool in history.pools:
+                say(f"vault {self.name} begins anew; forgotten: {pool}")
+            return document
 
     async def take_over(self, shut_out: Callable[[], Awaitable[None]], say: Say) -> None:
         """Shut out whoever has the vault, then bring it up and keep it so until ``down``.
@@ -264,7 +295,7 @@ class ManagedVault(Lifecycle):
         async with self._lock:
             match await self._care():
                 case IdleNeed.BRING_UP:
-                    await self._keep_up("zvaultd", say, self.assembly())
+                    await self._keep_up("zvaultd", say, replace(self.assembly(), create=True))
                 case IdleNeed.TAKE_DOWN:
                     await to_its_end(self._go_down(say))
                 case IdleNeed.LEAVE_EXPORTED:

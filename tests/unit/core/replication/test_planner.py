@@ -1,5 +1,7 @@
 """Whatever befalls two pools, a plan is one that zfs carries out, loses nothing untold, and ends with both alike."""
 
+from random import Random
+
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
@@ -8,12 +10,14 @@ from tests.unit.core.replication.pools_model import Clock, Data, Illegal, Pool, 
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import ASIDE, Pairing, is_aside, match
+from zvault.core.replication.name_length import NameConflict
 from zvault.core.replication.plan_model import Action, OnConflict, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.vault_changes import Branch, Rename, Rollback
 
 CASES = {
     "any history": 2500,
+    "any order": 1500,
     "power fails": 1500,
     "renamed, cloned": 1000,
     "promoted": 1000,
@@ -304,6 +308,32 @@ def test_a_plan_is_legal_loses_nothing_untold_and_leaves_both_sides_alike(
             assert (plan.action, plan.steps, plan.changes) == (Action.NOTHING, (), ())
 
 
+def in_some_order(plans: list[TransferPlan], chance: Random) -> list[TransferPlan]:
+    """The plans as several that go at once may be carried out: each after those it needs, and else in any order."""
+    left, ordered = list(plans), []
+    while left:
+        done = {plan.dataset for plan in ordered}
+        able = [plan for plan in left if set(plan.after) <= done]
+        ordered.append(chance.choice(able))
+        left.remove(ordered[-1])
+    return ordered
+
+
+@settings(max_examples=CASES["any order"])
+@given(histories(24), st.sampled_from(["stop", "rollback", "new-dataset"]), st.randoms(use_true_random=False))
+def test_in_whatever_order_plans_are_carried_out_that_need_not_wait_all_end_the_same(
+    history: bytes, on_conflict: OnConflict, chance: Random
+) -> None:
+    before = after(history)
+    plans = planned(before, on_conflict)
+    two, other = before.copy(), before.copy()
+    failed = two.carry_out(plans)
+    assert other.carry_out(in_some_order(plans, chance)).keys() == failed.keys()
+    assert_nothing_lost(before, other)
+    for plan in plans:
+        assert plan.dataset in failed or has_all(other, plan)
+
+
 @settings(max_examples=CASES["power fails"])
 @given(histories(20), st.sampled_from(["stop", "rollback", "new-dataset"]), st.integers(0, 12))
 def test_wherever_the_power_fails_the_next_run_ends_as_the_first_would_have(
@@ -412,6 +442,29 @@ def test_a_renamed_dataset_is_renamed_on_the_vault_and_its_children_come_along()
     assert told(plans["tank/s/c/b"]) == []
     assert plans["tank/s/c/b"].after == ("tank/s/c",)
     assert {plan.action for plan in plans.values()} == {Action.INCREMENTAL}
+
+
+def test_a_dataset_whose_name_is_too_long_is_told_and_the_others_go_on() -> None:
+    two = story(("create", "tank/s/a"), ("create", "tank/s/b"))
+    found = pairing(two)
+    conflict = NameConflict("it is too long", "rename it")
+    plans = plan_tree(found, listing(two), wanted=ours, conflicts={"tank/s/a": conflict})
+    made = {plan.dataset: plan for plan in plans}
+    assert (made["tank/s/a"].action, made["tank/s/a"].reason) == (Action.CONFLICT, "it is too long")
+    assert (made["tank/s/a"].next, made["tank/s/a"].changes) == ("rename it", ())
+    assert made["tank/s/b"].action is not Action.CONFLICT
+
+
+def test_a_clone_waits_for_what_it_branched_off_from_to_be_renamed() -> None:
+    two = story(
+        ("create", "tank/s/a"),
+        ("run",),
+        ("rename", "tank/s/a", "tank/s/c"),
+        ("clone", "tank/s/c", f"{OURS}5", "tank/s/b"),
+    )
+    plans = next_run(two)
+    assert plans["tank/s/b"].steps[0].origin == f"cold/s/c@{OURS}5"
+    assert plans["tank/s/b"].after == ("tank/s/c",)
 
 
 def test_a_child_waits_for_its_parent_only_until_that_is_there() -> None:

@@ -15,18 +15,17 @@ from tests.unit.ops.ops_world import Crash, Host, context, dataset, snap, snapna
 from zvault.core.errors import Conflict
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.plan_model import Step, TransferPlan
-from zvault.core.replication.planner import plan_tree
-from zvault.core.replication.progress import RunMeter
-from zvault.ops.replication.base_guard import (
-    BaseGuard,
+from zvault.core.replication.base_names import (
     hold_tag,
     mark_name,
     marks_by_vault,
-    perhaps_held,
     sent_marks,
     unsent_mark_name,
 )
+from zvault.core.replication.plan_model import Step, TransferPlan
+from zvault.core.replication.planner import plan_tree
+from zvault.core.replication.progress import RunMeter
+from zvault.ops.replication.base_guard import BaseGuard, perhaps_held
 from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import ours_of

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_names import mark_name, unsent_mark_name
 from zvault.core.replication.lag import DatasetLag
-from zvault.ops.replication.base_guard import mark_name, unsent_mark_name
 from zvault.ops.replication.lag import lags
 from zvault.ops.state.pools import PoolBook, Seen
 from zvault.system.state_files import LeaseStore

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.ops.ops_world import dataset, snap, tree
 from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
-from zvault.ops.replication.base_guard import hold_tag, mark_name
+from zvault.core.replication.base_names import hold_tag, mark_name
 from zvault.ops.retention.holds import BaseProtection, KnownVaults, base_protections, judged, reapable
 
 TANK = DatasetName("tank")

@@ -1,0 +1,63 @@
+"""What zvault's holds and bookmarks of a vault's base are called on the source: after the vault pool's GUID."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from zvault.core.model import Bookmark, Dataset
+
+HOLD: Final = "zvault:"
+MARK: Final = "zvault_"
+UNSENT_MARK: Final = "zvault-"
+"""As long as MARK: ZFS limits the length of a bookmark's name together with its dataset's."""
+
+_MARK_NAME = re.compile(rf"(?:{MARK}|{UNSENT_MARK})([0-9a-f]+)_[0-9a-f]+")
+
+LARGEST_GUID: Final = (1 << 64) - 1
+
+
+def hold_tag(vault_guid: int) -> str:
+    """The tag that holds a vault's base on the source."""
+    return f"{HOLD}{vault_guid:x}"
+
+
+def vault_of_tag(tag: str) -> int | None:
+    """The GUID in a hold's tag; None unless it has exactly the form that zvault gives it."""
+    try:
+        guid = int(tag.removeprefix(HOLD), 16)
+    except ValueError:
+        return None
+    return guid if hold_tag(guid) == tag else None
+
+
+def mark_name(vault_guid: int, snapshot_guid: int) -> str:
+    """The name, after ``#``, of the bookmark of a snapshot that a vault has."""
+    return f"{MARK}{vault_guid:x}_{snapshot_guid:x}"
+
+
+def unsent_mark_name(vault_guid: int, snapshot_guid: int) -> str:
+    """The same of one that is protected for a vault, though the vault may not have it."""
+    return f"{UNSENT_MARK}{vault_guid:x}_{snapshot_guid:x}"
+
+
+def marks_by_vault(dataset: Dataset) -> dict[int, list[Bookmark]]:
+    """zvault's bookmarks of a source dataset, oldest first, by the GUID of the vault they were made for."""
+    found: dict[int, list[Bookmark]] = {}
+    for mark in dataset.bookmarks:
+        if (form := _MARK_NAME.fullmatch(mark.markname)) is not None:
+            found.setdefault(int(form[1], 16), []).append(mark)
+    return found
+
+
+def sent_marks(dataset: Dataset, vault_guid: int) -> list[Bookmark]:
+    """The bookmarks of what a vault had when it was last seen by a run, oldest first."""
+    marks = marks_by_vault(dataset).get(vault_guid, [])
+    return [mark for mark in marks if mark.markname == mark_name(vault_guid, mark.guid)]
+
+
+def vaults_of(datasets: Iterable[Dataset], tags: Iterable[str]) -> set[int]:
+    """The GUIDs of all vaults for which these datasets have bookmarks, or which have any of these holds' tags."""
+    found = {guid for dataset in datasets for guid in marks_by_vault(dataset)}
+    return found | {guid for tag in tags if (guid := vault_of_tag(tag)) is not None}
