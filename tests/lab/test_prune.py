@@ -214,7 +214,8 @@ def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults
     export = ["zpool", "export", "usb"]
     eventually("nobody to look at the pool", lambda: subprocess.run(export).returncode == 0)
     found = kept()
-    assert {key[2] for key, state in found.items() if state == "unknown"} == {usb, "deadbeef"}
+    assert {key[2] for key, state in found.items() if state == "unknown"} == {"deadbeef"}
+    assert {state for key, state in found.items() if key[2] == usb} == {"in use"}
     assert ok("holds", "--reap", "--yes").out == ""
     assert kept() == found
     for _ in range(3):
@@ -264,12 +265,12 @@ def test_the_holds_of_a_vault_on_devices_of_its_own(tank):
     it.source()
     it.start()
     ok("run", "tank")
-    assert set(kept().values()) == {"unknown"}, "the vault is down: whether its base is one cannot be told"
-    assert "may be the base of vault cold, which is down" in ok("holds").out
+    assert set(kept().values()) == {"in use"}, "the vault is down, and its only pool is known"
+    assert "in use by vault cold, which is down" in ok("holds").out
     assert {one["vault"] for one in ok("holds", "-j").json()["holds"]} == {"cold"}
     # What was made for a pool that nobody knows may be its too, had it not been seen; once it was given up, not.
     sh("zfs", "hold", "zvault:deadbeef", f"{HOME}@{snapshots(HOME)[-1]}")
-    assert set(kept().values()) == {"unknown"}
+    assert {key[2] for key, state in kept().items() if state == "unknown"} == {"deadbeef"}
     book = Path("/var/lib/zvault/pools")
     (book / "deadbeef").write_text((book / pool_guids()[0]).read_text().replace("cold", "given-up"))
     assert {key[2] for key, state in kept().items() if state == "orphaned"} == {"deadbeef"}

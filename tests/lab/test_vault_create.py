@@ -61,8 +61,7 @@ def test_a_vault_of_mirrors_is_shown_asked_for_and_made(tank: Several):
     missing = ctl("run", "tank")
     assert missing.code == 1
     assert "zvaultctl vault create cold" in missing.err
-    for name in IMAGES:
-        (DISK / name).unlink()
+    assert not any((DISK / name).exists() for name in IMAGES)
 
     shown = ok("vault", "create", "cold", "-n")
     print(shown.out)
@@ -82,7 +81,8 @@ def test_a_vault_of_mirrors_is_shown_asked_for_and_made(tank: Several):
     before = digests()
     again = ctl("vault", "create", "cold", "--yes")
     assert again.code == 2
-    assert 'zfs_member "cold"' in again.err
+    assert "no new pool is made for vault 'cold'" in again.err
+    assert "begin-anew cold" in again.err
     assert digests() == before, "not a byte was changed"
     world.nothing_left()
 
@@ -162,7 +162,13 @@ def test_a_vault_of_mirrors_is_used_and_survives_half_of_each(tank: Several):
     ok("vault", "down", "cold")
     world.nothing_left()
     for name in ("data-b", "special-a"):
-        sh("truncate", "-s", "0", str(DISK / name))
+        (DISK / name).unlink()
+    missing = ctl("vault", "up", "cold")
+    assert missing.code != 0
+    assert f"its mirror is lost: truncate --size=268435456 -- {DISK}/data-b" in " ".join(missing.err.split())
+    world.nothing_left()
+    for name in ("data-b", "special-a"):
+        sh("truncate", "-s", IMAGES[name], str(DISK / name))
     assert ctl("vault", "up", "cold").code == 1, "it is up, and not well"
     eventually("it to be told", lambda: world.status()["vaults"][0]["health"] == "DEGRADED")
     assert world.snapshot_hashes(f"cold/lab/tank/home@{snapname}") == there

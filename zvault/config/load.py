@@ -18,6 +18,7 @@ from zvault.config.profile import Profile
 from zvault.config.schema import Backup, Config, Vault
 from zvault.config.toml_file import Document, read_document
 from zvault.config.toml_lines import KeyPath, locate, show
+from zvault.config.writers import written_by_others
 from zvault.core.errors import ConfigError
 from zvault.core.name_rules import check_word
 
@@ -30,11 +31,13 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 def load(paths: Paths, file: Path | None = None) -> Config:
     """The configuration in ``file`` (default: ``paths.config_file``) and ``conf.d/*.toml`` next to it.
 
-    Raises ConfigError, whose ``why`` has one line for each problem: ``FILE:LINE: KEY: what is wrong``.
+    Raises ConfigError, whose ``why`` has one line for each problem: ``FILE:LINE: KEY: what is wrong``. That others than
+    root may write it is one.
     """
     main = file or paths.config_file
     merged, config = _Merged(), None
     complete = _read_all(main, merged)
+    merged.problems += written_by_others([*merged.order, main.parent / "conf.d"])
     try:
         config = Config.model_validate(merged.data)
     except ValidationError as error:

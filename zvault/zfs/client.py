@@ -76,6 +76,11 @@ class Zfs:
                 self._cache.keep(stale, stamps, listed, began)
         return parse.tree(datasets, kept | listed)
 
+    async def names(self, root: str) -> list[DatasetName]:
+        """The names of a dataset and of all below it, without their snapshots. Raises NotFound."""
+        lines = await self._list([root], "-r", "filesystem,volume", ("name",))
+        return [DatasetName(line) for line in lines]
+
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""
         self._cache.forget(dataset)

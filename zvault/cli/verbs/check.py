@@ -13,6 +13,7 @@ from zvault.cli.output import OK, RED, USAGE, YELLOW, clean, document, say, tell
 from zvault.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from zvault.config.paths import Paths
     from zvault.config.schema import Config
 
 
@@ -23,14 +24,19 @@ def check_config(
             help="The configuration file; conf.d/*.toml beside it is read too.", show_default=False
         ),
     ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Look at the files only: ask no pool, host or server.")
+    ] = False,
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:
     """Check the configuration; names every problem, and warns of what may be one on this host.
 
-    Needs no daemon.
+    It also asks whether the sources exist, here and over ssh, whether the names of their datasets are short enough, and
+    whether the vaults' devices are there; what is not, or cannot be asked, is a warning. Buckets are not asked. A
+    configuration that others than root may write is refused: its hooks run as root. Needs no daemon.
 
-    Exit status: 0 zvaultd would take it; 2 it would not.
+    Exit status: 0 zvaultd would take it, whatever it was warned of; 2 it would not.
     """
     # pydantic is slow to import, and no other verb needs it.
     from zvault.config.load import doubts, load
@@ -50,6 +56,8 @@ def check_config(
                 tell(clean(problem))
         raise typer.Exit(USAGE) from None
     warnings = doubts(paths, config)
+    if not offline:
+        warnings += _asked(paths, config)
     if json:
         document("check-config", {"ok": True, "problems": [], "warnings": warnings})
         raise typer.Exit(OK)
@@ -58,6 +66,25 @@ def check_config(
     if not quiet:
         say(f"OK: {file or paths.config_file}: {_summary(config)}")
     raise typer.Exit(OK)
+
+
+def _asked(paths: Paths, config: Config) -> list[str]:
+    """What the configuration names and is not there."""
+    import asyncio
+
+    from zvault.ops.context import Context
+    from zvault.ops.diagnosis.config_check import config_warnings
+    from zvault.ops.state.environment import Environment
+    from zvault.system.process.runner import HostRunner
+
+    async def ask() -> list[str]:
+        context = Context.of(Environment.of(config, paths, HostRunner()))
+        try:
+            return await config_warnings(context)
+        finally:
+            await context.clients.close()
+
+    return asyncio.run(ask())
 
 
 def _summary(config: Config) -> str:

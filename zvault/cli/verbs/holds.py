@@ -52,8 +52,9 @@ def holds(
 ) -> None:
     """List zvault's holds and bookmarks on the sources; they keep the base of each vault.
 
-    STATE is "in use", "orphaned" if no configured vault needs it, or "unknown" if that cannot be told because a
-    vault is down. --reap releases the orphaned, and with --vault-guid unknown ones; never what is in use.
+    STATE is "in use", also by a vault that is down; "orphaned" if no configured vault needs it; or "unknown" if that
+    cannot be told, because it is not known which pools a vault that is down had, or it had several. --reap releases the
+    orphaned, and with --vault-guid unknown ones; never what is in use.
 
     Exit status: 0 fine; 2 --yes is missing.
     """

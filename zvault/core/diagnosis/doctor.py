@@ -57,6 +57,8 @@ def _written(seen: Observations) -> bool:
 
 def _nothing(seen: Observations) -> Bottleneck:
     text = f"nothing is under way on vault {seen.vault}"
+    if seen.down:
+        text = f"vault {seen.vault} is down: nothing is under way"
     if seen.last is None:
         return Bottleneck("nothing", text, why="ask while a run is under way, or begin one: 'zvaultctl run'")
     last = seen.last

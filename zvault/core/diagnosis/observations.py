@@ -150,7 +150,7 @@ class Observations:
     OpenZFS's, by kind: how much of one processor the busiest takes. ``idle`` is the share of all processors without
     work. ``parameters`` are OpenZFS's now, ``wanted`` those of the profile. ``store``: the device keeps its bytes in an
     object store. ``measured`` is what the device alone was measured to take at best, in bytes a second. ``buffer``
-    (bytes of mbuffer) and ``transfers`` are as configured.
+    (bytes of mbuffer) and ``transfers`` are as configured. ``down``: it is known that nothing of the vault is up.
     """
 
     vault: str
@@ -177,6 +177,7 @@ class Observations:
     parameters: Mapping[str, int] = field(default_factory=dict)
     wanted: Mapping[str, int] = field(default_factory=dict)
     last: LastRun | None = None
+    down: bool = False
 
 
 # From many looks (system/sampler.py) to what they come to

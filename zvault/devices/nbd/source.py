@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -209,7 +210,13 @@ class NbdSource:
         """Raises NotFound where the file that is to be served is not there."""
         file = spec.backing_file if isinstance(spec, NbdkitServer) else None
         if file is not None and not await nbdkit.has_backing_file(file, self.runner):
-            raise job.absence.error(f"there is no file {file}, which vault {job.slot.vault} is on")
+            error = job.absence.error(f"there is no file {file}, which vault {job.slot.vault} is on")
+            if job.device.mirror is not None and job.device.size is not None:
+                again = shlex.join(nbdkit.truncate_command(file, job.device.size))
+                error.next += (
+                    f"; if only this side of its mirror is lost: {again} makes it anew, for 'zpool replace'"
+                )
+            raise error
 
     async def _serve(self, job: LayerJob, spec: guarded_server.Guarded) -> None:
         try:

@@ -57,6 +57,9 @@ WAY_LOOKS = 8
 ENOUGH = 3
 """Looks at them that tell something, however long they take."""
 
+MOMENT = 0.1
+"""Seconds to watch a vault that is down: nothing moves, and what else is told needs no watching."""
+
 T = TypeVar("T")
 
 
@@ -85,10 +88,12 @@ class _Counted:
 async def examine(
     context: Context, vaults: Vaults, vault: Vault, seconds: float, last: LastRun | None = None
 ) -> Observations:
-    """Watch a vault for some seconds."""
+    """Watch a vault for some seconds; one that is down, for a moment."""
     profile = measurements.profile_of(context, vault)
     flows = [one for one in context.activity.streams.values() if one.vault == vault.name]
     place = await _place(context.clients.zpool, vaults, vault)
+    down = not flows and await _is_down(vaults, vault)
+    seconds = MOMENT if down else seconds
     sources = await _source_devices(context, flows)
     pids = [pid for flow in flows for _, pid in flow.progress.programs]
     pool = vault.pool if place.answers and vault.host is None else None
@@ -129,6 +134,7 @@ async def examine(
         parameters=_whole(values),
         wanted=_whole(profile.module),
         last=last,
+        down=down,
     )
 
 
@@ -157,6 +163,13 @@ async def _place(zpool: Zpool, vaults: Vaults, vault: Vault) -> _Place:
         paths = await _soon(zpool.devices(vault.pool)) or []
     place.devices = _names(paths)
     return place
+
+
+async def _is_down(vaults: Vaults, vault: Vault) -> bool:
+    """Whether it is known that nothing of a vault on this host is up."""
+    if vault.host is not None:
+        return False
+    return await _soon(vaults[vault.name].assembly().anything_up()) is False
 
 
 async def _source_devices(context: Context, flows: Sequence[ActiveStream]) -> list[str]:

@@ -65,12 +65,20 @@ class BaseProtection:
 class KnownVaults:
     """What is known of the configured vaults: ``names`` by pool GUID, and those that could not be asked.
 
-    ``seen`` are the pools that any vault ever had, with its name now (None: it is not configured any more).
+    ``seen`` are the pools that any vault ever had, with its name now (None: it is not configured any more); of these
+    ``given_up`` are those that a vault began anew without.
     """
 
     names: Mapping[int, str]
     unasked: Collection[str]
     seen: Mapping[int, str | None] = field(default_factory=dict)
+    given_up: Collection[int] = frozenset()
+
+    def only_pool(self, guid: int) -> bool:
+        """Whether a pool is the only one that its vault may have: no other takes turns with it."""
+        vault = self.seen.get(guid)
+        had = {one for one, whose in self.seen.items() if whose == vault} - set(self.given_up)
+        return vault is not None and had == {guid}
 
     def surely_gone(self, guid: int) -> bool:
         """Whether a pool is known to be none of a configured vault's, those that cannot be asked included."""
@@ -115,6 +123,11 @@ def judged(
 def _judged_unseen(one: BaseProtection, known: KnownVaults) -> BaseProtection:
     """That of a pool which is not there."""
     vault = known.seen.get(one.vault_guid)
+    if vault is not None and one.vault_guid in known.given_up:
+        why = f"vault {vault} had this pool, and began anew: it may be found again"
+        return replace(one, vault=vault, reason=why)
+    if vault is not None and vault in known.unasked and known.only_pool(one.vault_guid):
+        return replace(one, vault=vault, state="in use", reason=f"in use by vault {vault}, which is down")
     if vault is not None and vault in known.unasked:
         return replace(one, vault=vault, reason=f"may be the base of vault {vault}, which is down")
     if vault is not None:
@@ -192,16 +205,14 @@ async def _vaults(context: Context, vaults: Vaults) -> tuple[KnownVaults, dict[s
             unasked.add(vault.name)
             continue
         names[state.guid] = vault.name
-    return KnownVaults(names, unasked, _seen(context)), targets
+    given_up = {guid for guid, one in context.records.pools.all().items() if one.given_up}
+    return KnownVaults(names, unasked, _seen(context), given_up), targets
 
 
 def _seen(context: Context) -> dict[int, str | None]:
     """The pools that vaults had, each with the name of its vault now: one may have another since."""
-    by_pool = {config.pool: vault for vault, config in context.env.config.vault.items()}
-    return {
-        guid: one.vault if one.vault in context.env.config.vault else by_pool.get(one.pool)
-        for guid, one in context.records.pools.all().items()
-    }
+    pools = {vault: config.pool for vault, config in context.env.config.vault.items()}
+    return {guid: one.owner(pools) for guid, one in context.records.pools.all().items()}
 
 
 async def _is_itself(context: Context, vaults: Vaults, vault: Vault) -> bool:

@@ -71,6 +71,17 @@ async def test_a_throttle_that_lets_nothing_pass(context: Context, started: list
     assert found["verdict"]["knob"]["now"] == "8M"
 
 
+async def test_a_vault_that_is_down_is_told_at_once(context: Context, monkeypatch: pytest.MonkeyPatch):
+    async def nothing(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("zvault.zfs.pool.pool.Zpool.state", nothing)
+    began = time.monotonic()
+    found = await doctor_document(context, Vaults(context), context.env.vault("cold"), 30.0)
+    assert time.monotonic() - began < 15
+    assert found["verdict"]["sentence"].startswith("vault cold is down: nothing is under way")
+
+
 async def test_a_pool_that_hangs_is_not_waited_for(context: Context, monkeypatch: pytest.MonkeyPatch):
     async def never(*_: object) -> None:
         await asyncio.sleep(60)

@@ -18,6 +18,8 @@ ALL_UP = KnownVaults({COLD: "cold", USB: "usb"}, ())
 USB_GUID = KnownVaults({COLD: "cold"}, ("usb",), {LOST: None})
 USB_DOWN = KnownVaults({COLD: "cold"}, ("usb",))
 USB_KNOWN = KnownVaults({COLD: "cold"}, ("usb",), {COLD: "cold", USB: "usb", LOST: None})
+USB_TURNS = KnownVaults({}, ("usb",), {USB: "usb", LOST: "usb"})
+USB_ANEW = KnownVaults({}, ("usb",), {USB: "usb", LOST: "usb"}, {USB})
 TURNS = KnownVaults({COLD: "cold", USB: "usb"}, (), {LOST: "usb"})
 
 
@@ -70,7 +72,10 @@ def test_ours_are_told_by_the_exact_form_of_their_names() -> None:
         (hold(2, LOST), ALL_UP, [], "orphaned", "no configured vault has a pool with this GUID"),
         (hold(2, LOST), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
         (hold(2, USB), USB_DOWN, [], "unknown", "may be the base of vault usb, which is down"),
-        (hold(2, USB), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, USB), USB_KNOWN, [], "in use", "in use by vault usb, which is down"),
+        (hold(2, USB), USB_TURNS, [], "unknown", "may be the base of vault usb, which is down"),
+        (hold(2, USB), USB_ANEW, [], "unknown", "vault usb had this pool, and began anew: it may be found again"),
+        (hold(2, LOST), USB_ANEW, [], "in use", "in use by vault usb, which is down"),
         (hold(2, LOST), USB_KNOWN, [], "orphaned", "no configured vault has a pool with this GUID"),
         (hold(2, 0x7), USB_KNOWN, [], "unknown", "may be the base of vault usb, which is down"),
         (hold(2, LOST), USB_GUID, [], "unknown", "may be the base of vault usb"),
@@ -106,7 +111,9 @@ NUMBERS = st.sets(st.integers(1, 8), max_size=6)
     held=NUMBERS,
     marked=NUMBERS,
     vault=st.sampled_from([COLD, USB, LOST]),
-    known=st.sampled_from([ALL_UP, USB_DOWN, USB_KNOWN, TURNS, KnownVaults({}, ("cold", "usb"))]),
+    known=st.sampled_from(
+        [ALL_UP, USB_DOWN, USB_KNOWN, TURNS, USB_TURNS, USB_ANEW, KnownVaults({}, ("cold", "usb"))]
+    ),
     named=st.booleans(),
 )
 def test_a_base_of_a_vault_that_exists_is_never_reaped(

@@ -1,0 +1,52 @@
+"""Whether the storage that a device is made of is there, asked without bringing anything up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zvault.config.device_specs.nbd import NbdkitServer, TcpServer, UnixServer
+from zvault.config.tables.device import Device
+from zvault.core.errors import ZvaultError
+from zvault.devices.nbd import nbdkit
+from zvault.devices.nbd.target import reach
+from zvault.devices.rbd import image as rbd
+from zvault.devices.rbd.source import cluster_of
+from zvault.system.mount import is_mount_point
+from zvault.system.process.runner import Runner
+
+
+def _unconnected(device: Device) -> str:
+    """What this host itself lacks, by the kernel's own lists and folders, which never hang."""
+    folder = device.requires_mount
+    if folder is not None and not is_mount_point(folder):
+        return f"nothing is mounted on {folder}"
+    if device.cache is not None and not Path(device.cache.bcache).exists():
+        return f"there is no device {device.cache.bcache}"
+    return ""
+
+
+async def unreachable(device: Device) -> str:
+    """Why a device's storage cannot be reached at this moment, in words; empty where it can, or is not asked.
+
+    Buckets are not asked: that costs, and needs their secrets.
+    """
+    if (why := _unconnected(device)) or not isinstance(device.nbd, UnixServer | TcpServer):
+        return why
+    try:
+        await reach(device.nbd, Path(), device.tls)
+    except ZvaultError as error:
+        return f"{error.what}: {error.why}"
+    return ""
+
+
+async def missing(device: Device, runner: Runner) -> str:
+    """What of a device is not there and is made for a new vault only, in words; empty where all is.
+
+    Raises DeviceGone, DeadlineExceeded, ToolMissing where that cannot be asked.
+    """
+    file = device.nbd.backing_file if isinstance(device.nbd, NbdkitServer) else None
+    if file is not None and not await nbdkit.has_backing_file(file, runner):
+        return f"there is no file {file}"
+    if device.rbd is not None and await rbd.find(device.image, cluster_of(device), runner) is None:
+        return f"there is no RBD image {device.rbd}"
+    return ""

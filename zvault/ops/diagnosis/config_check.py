@@ -1,0 +1,78 @@
+"""What a configuration that is right in itself names and does not find: sources, datasets' names, vaults' devices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from zvault.config.schema import Backup, Vault
+from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.name_rules import excluded
+from zvault.core.replication.name_length import name_conflict
+from zvault.devices.presence import missing, unreachable
+from zvault.ops.context import Context
+from zvault.ops.vaults.earlier_pools import noted_pools
+
+TOLD = 3
+"""Datasets of one source told by name."""
+
+
+async def config_warnings(context: Context) -> list[str]:
+    """What is not there, or cannot be asked, as ``KEY: what``. Changes nothing, and brings nothing up."""
+    config = context.env.config
+    found = await asyncio.gather(
+        *(_source(context, backup) for backup in config.backup.values()),
+        *(_devices(context, vault) for vault in config.vault.values()),
+    )
+    return [text for one in found for text in one]
+
+
+async def _source(context: Context, backup: Backup) -> Sequence[str]:
+    key = f"backup.{backup.name}.source"
+    try:
+        names = await context.clients.source_of(backup).names(backup.source.dataset)
+    except NotFound as error:
+        where = f" on {backup.source.host}" if backup.source.host is not None else ""
+        return [f"{key}: {error.what}{where}, so every run fails until there is; {error.next}"]
+    except ZvaultError as error:
+        return [f"{key}: whether it exists cannot be asked now: {error}"]
+    chosen = [name for name in names if excluded(name, backup.exclude) is None]
+    if not chosen:
+        return [f"backup.{backup.name}.exclude: it leaves nothing of {backup.source} to back up"]
+    conflicts = [
+        conflict
+        for name in chosen
+        if (
+            conflict := name_conflict(
+                name, context.env.wanted_target_of(backup, name), backup.snapshot.prefix
+            )
+        )
+    ]
+    told = [f"{key}: {one.problem}: {one.advice}" for one in conflicts[:TOLD]]
+    return (
+        told if len(conflicts) <= TOLD else [*told, f"{key}: {len(conflicts) - TOLD} more names are too long"]
+    )
+
+
+async def _devices(context: Context, vault: Vault) -> Sequence[str]:
+    runner = context.env.runner
+    noted = noted_pools(context, vault)
+    told = []
+    for index, device in enumerate(vault.device):
+        key = f"vault.{vault.name}.device[{index}]"
+        if why := await unreachable(device):
+            told.append(f"{key}: {why}: the vault cannot be brought up now")
+            continue
+        try:
+            why = await missing(device, runner)
+        except ZvaultError as error:
+            told.append(f"{key}: whether {device.spec} exists cannot be asked now: {error}")
+            continue
+        if why and noted:
+            told.append(
+                f"{key}: {why}, and vault {vault.name} had a pool: mount its disk or correct the device;"
+                f" 'zvaultctl vault begin-anew {vault.name}' if that pool is lost"
+            )
+        elif why and not vault.create:
+            told.append(f"{key}: {why}: 'zvaultctl vault create {vault.name}' makes it for a new vault")
+    return told
