@@ -22,7 +22,7 @@ from zvault.ops.replication.lag import lags
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, look, selected
 from zvault.ops.replication.source_record import update_vault
-from zvault.ops.replication.source_snapshot import RecentSource, snapshot_all
+from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
 from zvault.ops.retention.prune import prune
@@ -177,9 +177,18 @@ class Run:
             backup = self.backup
             if backup.snapshot.hooks.before:
                 self._source.forget()  # who knows what they did
-            names = [dataset.name for dataset in selected(backup, await self._source.tree(backup))]
+
+            async def listed() -> list[str]:
+                """The datasets' names; whoever asks again found them to be others by now."""
+                chosen = selected(backup, await self._source.tree(backup))
+                self._source.forget()
+                return [dataset.name for dataset in chosen]
+
             lzc = self.context.clients.source_of(backup).lzc
-            self.hooks.snapname = await snapshot_all(lzc, backup, names, self.context.env.clock)
+            made = SourceSnapshot(lzc, backup, listed, self.context.env.clock)
+            self.hooks.snapname = await made.make()
+            if made.warning:
+                self.emit("warning", text=made.warning)
         return self.hooks.snapname
 
     async def _look(self, vault: OpenVault, made: str) -> Survey:

@@ -17,6 +17,7 @@ from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.state.environment import Clock, Environment
 from zvault.system.process.runner import HostRunner
+from zvault.zfs.changes import NamesGone
 
 HOUR = 3600
 START = 1_795_000_000
@@ -109,6 +110,12 @@ class Host:
     marks: dict[str, Snapshot] = field(default_factory=dict)
     vault: list[Snapshot] | None = None
     name: str = "tank"
+    gone: bool = False
+    renamed: str = ""
+
+    async def no_holds(self, _: Sequence[str]) -> dict[str, set[str]]:
+        """Of the vault's snapshots none is held."""
+        return {}
 
     def change(self, what: str) -> None:
         self.changes += 1
@@ -119,13 +126,22 @@ class Host:
     def named(self, name: str) -> Snapshot:
         return next(snap for snap in self.snapshots if snap.name == name)
 
+    @property
+    def names(self) -> set[str]:
+        return {snap.name for snap in self.snapshots}
+
+    def _lament(self, names: Iterable[str]) -> None:
+        if gone := set(names) - self.names:
+            raise NamesGone("cannot do it", "gone", gone)
+
     # As Lzc does it.
 
     async def hold(self, names: Sequence[str], hold: str) -> None:
         self.change(f"hold {' '.join(name.split('@')[1] for name in names)}")
         for name in names:
-            self.named(name)
-            self.holds[name].add(hold)
+            if name in self.names:
+                self.holds[name].add(hold)
+        self._lament(names)
 
     async def release(self, names: Sequence[str], hold: str) -> None:
         self.change(f"release {' '.join(name.split('@')[1] for name in names)}")
@@ -135,7 +151,9 @@ class Host:
     async def bookmark(self, marks: Mapping[str, str]) -> None:
         self.change(f"bookmark {' '.join(name.split('@')[1] for name in marks.values())}")
         for mark, name in marks.items():
-            self.marks.setdefault(mark, self.named(name))
+            if name in self.names:
+                self.marks.setdefault(mark, self.named(name))
+        self._lament(marks.values())
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
         self.change(f"destroy {len(names)} bookmarks")
