@@ -11,7 +11,7 @@ from itertools import islice
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import DeadlineExceeded, DeviceGone, PoolSuspended, Stalled, ZvaultError
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.replication.progress import RunMeter
 from zvault.ops.context import Context
@@ -29,6 +29,10 @@ from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
+from zvault.zfs.pool.pool import Exporting
+
+VAULT_AWAY = (DeviceGone, PoolSuspended, Stalled, DeadlineExceeded, Exporting)
+"""What befalls a vault whose storage went away or stands still: it undoes nothing of what was sent before."""
 
 RECENT = 60.0
 """Seconds a listing of the source is good for after a run's transfers."""
@@ -55,6 +59,8 @@ class Survey:
 class Run:
     """One execution of one backup. Without ``snapshot`` it makes none and sends those that are there.
 
+    Its result is about what was sent. What becomes of the vault afterwards is the vault's state, and a warning here.
+
     It keeps the backup's name, and looks its table up at each step: a new configuration is in force from the next on.
     What is known of each dataset (``results``), and how far it is (``meter``), holds over all tries.
     """
@@ -73,6 +79,7 @@ class Run:
         self.meter = RunMeter()
         self.results = Results()
         self.last_try = True
+        self.all_sent = False
         self._source = RecentSource(self.context.clients)
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault)
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
@@ -85,6 +92,9 @@ class Run:
     def say(self, text: str) -> None:
         """Tell whoever follows the run."""
         self.emit("message", text=text)
+
+    def _warn(self, text: str) -> None:
+        self.emit("warning", text=text)
 
     # The run: its tries, between its hooks
 
@@ -118,7 +128,9 @@ class Run:
                 self.say("not tried again: a new run takes over")
                 break
         if lost is not None:
-            raise lost
+            if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
+                raise lost
+            self._warn(f"all of it was sent, but what comes after that was not done: {lost}")
         if failed := self.results.failed:
             self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
             self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
@@ -139,12 +151,14 @@ class Run:
         selected(self.backup, await self._source.tree(self.backup))
         done = False
         try:
-            async with self.vaults[self.backup.vault].use(f"backup {self.name}", self.say) as vault:
+            vault_used = self.vaults[self.backup.vault].use(f"backup {self.name}", self.say, warn=self._warn)
+            async with vault_used as vault:
                 self._tell_up(vault)
                 made = await self._snapshot()
                 looked = await self._look(vault, made)
                 opened, plan = await self._plan(vault, looked.sides)
                 await self._transfer(opened, plan)
+                self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
                 self.outcome.lags = lags(self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)

@@ -67,11 +67,18 @@ class ManagedVault(Lifecycle):
 
     @asynccontextmanager
     async def use(
-        self, user: str, say: Say, *, writes: bool = True, create: bool = True
+        self,
+        user: str,
+        say: Say,
+        *,
+        warn: Say | None = None,
+        writes: bool = True,
+        create: bool = True,
     ) -> AsyncIterator[OpenVault]:
         """Have the vault up for as long as the block runs, under an inhibitor if it ``writes`` to it.
 
-        Without ``create`` no pool and no device is made: for who reads what must be there already.
+        Without ``create`` no pool and no device is made: for who reads what must be there already. What keeps the vault
+        from going down afterwards is its own state, and no failure of the block: ``warn`` (or ``say``) is told.
         """
         async with AsyncExitStack() as held:
             if writes:
@@ -86,7 +93,7 @@ class ManagedVault(Lifecycle):
                 async with watched(self.trouble):
                     yield opened
             finally:
-                await to_its_end(self._leave(user, say))
+                await to_its_end(self._leave(user, say, warn or say))
 
     @property
     def _shared(self) -> OpenVault | None:
@@ -99,7 +106,7 @@ class ManagedVault(Lifecycle):
         zfs = self.context.clients.vault_zfs(self.config)
         return OpenVault(self.name, self.config.pool, state.guid, zfs, assembly.profile(), self)
 
-    async def _leave(self, user: str, say: Say) -> None:
+    async def _leave(self, user: str, say: Say, warn: Say) -> None:
         async with self._lock:
             self.users[user] -= 1
             if not self.users[user]:
@@ -114,7 +121,7 @@ class ManagedVault(Lifecycle):
                 try:
                     await self._go_down(say)
                 except ZvaultError as error:
-                    say(f"vault {self.name} could not be taken down: {error}")
+                    warn(f"vault {self.name} could not be taken down: {error}")
 
     async def _look(self) -> None:
         """See how its pool is before it goes: nobody may have looked while it was up."""
