@@ -70,7 +70,7 @@ def test_a_device_that_is_not(vault: Vault):
         eventually("it to be told", watcher.told, seconds=120)
     up = ctl("vault", "up", "cold", timeout=120)
     print(up.err)
-    assert "only a reboot does" in " ".join(up.err.split())
+    assert "only a reboot helps" in " ".join(up.err.split())
     eventually("status to show it", lost)
     assert not watcher.failed
     assert max(watcher.worst.values()) < PROMPT, watcher.worst

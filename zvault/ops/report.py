@@ -16,7 +16,7 @@ from zvault.api.backups import (
 )
 from zvault.api.vaults import DeviceDocument, UseDocument, VaultDocument, VaultState
 from zvault.config.schema import Backup
-from zvault.core.errors import HostUnreachable, NotFound, ZvaultError
+from zvault.core.errors import HostUnreachable, NotFound, PoolSuspended, ZvaultError
 from zvault.core.model import Dataset
 from zvault.core.name_rules import excluded
 from zvault.core.replication.lag import DatasetLag
@@ -80,6 +80,8 @@ async def vault_document(managed: ManagedVault) -> VaultDocument:
         if not stuck:
             return {**document, "state": "partial"}
         return {**document, "state": "gone", "health": "SUSPENDED"}
+    except PoolSuspended as error:
+        return {**document, "state": "gone", "health": "SUSPENDED", "error": error.as_dict()}
     except ZvaultError as error:
         return {**document, "state": "gone", "error": error.as_dict()}
     document["devices"] = [device_document(device, managed.context.env.clock.time()) for device in devices]

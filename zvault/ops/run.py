@@ -11,7 +11,7 @@ from itertools import islice
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import ZvaultError
+from zvault.core.errors import DeadlineExceeded, DeviceGone, PoolSuspended, Stalled, ZvaultError
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.replication.progress import RunMeter
 from zvault.ops.context import Context
@@ -22,13 +22,17 @@ from zvault.ops.replication.lag import lags
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, selected
 from zvault.ops.replication.source_record import update_vault
-from zvault.ops.replication.source_snapshot import RecentSource, snapshot_all
+from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
 from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
+from zvault.zfs.pool.pool import Exporting
+
+VAULT_AWAY = (DeviceGone, PoolSuspended, Stalled, DeadlineExceeded, Exporting)
+"""What befalls a vault whose storage went away or stands still: it undoes nothing of what was sent before."""
 
 RECENT = 60.0
 """Seconds a listing of the source is good for after a run's transfers."""
@@ -55,6 +59,8 @@ class Survey:
 class Run:
     """One execution of one backup. Without ``snapshot`` it makes none and sends those that are there.
 
+    Its result is about what was sent. What becomes of the vault afterwards is the vault's state, and a warning here.
+
     It keeps the backup's name, and looks its table up at each step: a new configuration is in force from the next on.
     What is known of each dataset (``results``), and how far it is (``meter``), holds over all tries.
     """
@@ -73,6 +79,7 @@ class Run:
         self.meter = RunMeter()
         self.results = Results()
         self.last_try = True
+        self.all_sent = False
         self._source = RecentSource(self.context.clients)
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault)
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
@@ -85,6 +92,9 @@ class Run:
     def say(self, text: str) -> None:
         """Tell whoever follows the run."""
         self.emit("message", text=text)
+
+    def _warn(self, text: str) -> None:
+        self.emit("warning", text=text)
 
     # The run: its tries, between its hooks
 
@@ -118,7 +128,9 @@ class Run:
                 self.say("not tried again: a new run takes over")
                 break
         if lost is not None:
-            raise lost
+            if not (self.all_sent and isinstance(lost, VAULT_AWAY)):
+                raise lost
+            self._warn(f"all of it was sent, but what comes after that was not done: {lost}")
         if failed := self.results.failed:
             self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
             self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
@@ -139,14 +151,16 @@ class Run:
         selected(self.backup, await self._source.tree(self.backup))
         done = False
         try:
-            async with self.vaults[self.backup.vault].use(
-                f"backup {self.name}", self.say, create=True
-            ) as vault:
+            vault_used = self.vaults[self.backup.vault].use(
+                f"backup {self.name}", self.say, warn=self._warn, create=True
+            )
+            async with vault_used as vault:
                 self._tell_up(vault)
                 made = await self._snapshot()
                 looked = await self._look(vault, made)
                 opened, plan = await self._plan(vault, looked.sides)
                 await self._transfer(opened, plan)
+                self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
                 self.outcome.lags = lags(self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
@@ -179,13 +193,19 @@ class Run:
             backup = self.backup
             if backup.snapshot.hooks.before:
                 self._source.forget()  # who knows what they did
-            datasets = selected(backup, await self._source.tree(backup))
-            conflicts = name_conflicts(self.context.env, backup, datasets)
-            names = [dataset.name for dataset in datasets if dataset.name not in conflicts]
-            if not names:
-                return ""
+
+            async def listed() -> list[str]:
+                """The datasets' names; whoever asks again found them to be others by now."""
+                chosen = selected(backup, await self._source.tree(backup))
+                conflicts = name_conflicts(self.context.env, backup, chosen)
+                self._source.forget()
+                return [dataset.name for dataset in chosen if dataset.name not in conflicts]
+
             lzc = self.context.clients.source_of(backup).lzc
-            self.hooks.snapname = await snapshot_all(lzc, backup, names, self.context.env.clock)
+            made = SourceSnapshot(lzc, backup, listed, self.context.env.clock)
+            self.hooks.snapname = await made.make()
+            if made.warning:
+                self.emit("warning", text=made.warning)
         return self.hooks.snapname
 
     async def _look(self, vault: OpenVault, made: str) -> Survey:

@@ -1,7 +1,8 @@
-"""Who on this host uses a snapshot: mounts and processes, as /proc shows them."""
+"""What /proc shows: who on this host uses a snapshot or a pool, and for how long a process has been running."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,3 +43,15 @@ def _processes(name: str, proc: Path) -> Iterator[str]:
             continue  # it has ended
         if argv[:1] and Path(argv[0]).name == "zfs" and name in argv[1:]:
             yield f"'zfs {argv[1]}' reads it (process {folder.name})"
+
+
+def running_for(process: int, proc: Path = PROC) -> float | None:
+    """Seconds since a process began; None where it has ended, or that cannot be told (proc_pid_stat(5))."""
+    try:
+        ticks = float(
+            (proc / str(process) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+        )
+        uptime = float((proc / "uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    return max(0.0, uptime - ticks / os.sysconf("SC_CLK_TCK"))

@@ -6,7 +6,7 @@ On this host it is libzfs_core (zfs/lzc.py), on another one the zfs command over
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,7 +31,7 @@ class Changes(Protocol):
         ...
 
     async def hold(self, names: Sequence[str], tag: str) -> None:
-        """Hold snapshots against destruction. Raises when one of them is gone; the others are held then."""
+        """Hold snapshots against destruction. Raises NamesGone when some of them are gone; the others are held then."""
         ...
 
     async def release(self, names: Sequence[str], tag: str) -> None:
@@ -39,7 +39,10 @@ class Changes(Protocol):
         ...
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        """Make bookmarks, mark → snapshot; one that exists already is no error."""
+        """Make bookmarks, mark → snapshot; one that exists already is no error.
+
+        Raises NamesGone when some of the snapshots are gone; the other bookmarks are made then.
+        """
         ...
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
@@ -88,6 +91,23 @@ class LzcFailure(ToolFailed):
         self.errors = list(errors)
 
 
+class NamesGone(NotFound):
+    """Some of what a change was asked for does not exist any more; ``names`` are those, as ZFS told them.
+
+    The next look at the datasets shows what there is instead.
+    """
+
+    retryable = True
+
+    def __init__(self, what: str, why: str, names: Collection[str]) -> None:
+        super().__init__(what, why)
+        self.names = frozenset(names)
+
+    def among(self, asked: Iterable[str]) -> set[str]:
+        """Which of the snapshots asked for are gone; where ZFS named a dataset, all of that one's."""
+        return {name for name in asked if name in self.names or name.partition("@")[0] in self.names}
+
+
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -98,7 +118,7 @@ def refusal(what: str, troubles: Sequence[ChangeFailure], advice: str = "") -> Z
         why += f"; and {len(troubles) - 3} more"
     kinds = {one.errno for one in troubles}
     if kinds == {errno.ENOENT}:
-        return NotFound(f"cannot {what}", why)
+        return NamesGone(f"cannot {what}", why, {one.name for one in troubles})
     # It may be the source that is full, so this is not VaultFull: that is a receive that found no room.
     if kinds & _NO_ROOM:
         advice = "make room in that pool, or raise its quota or reservation"

@@ -28,6 +28,9 @@ LIST_DEADLINE = 300.0
 SUSPENDED = "I/O is currently suspended"
 """What the zfs command says of each dataset of such a pool (libzfs_util.c, zfs_standard_error)."""
 
+LISTINGS = 3
+"""How often a tree is listed that is renamed or destroyed in part while that is done."""
+
 NAMES_IN_ARGV = 1000
 """Snapshots named in one command: the longest names still fit the kernel's limit of 2 MiB."""
 
@@ -56,25 +59,54 @@ class Zfs:
             return await self._tree(root)
 
     async def _tree(self, root: str) -> Tree:
+        """As ``tree``. Two listings make one: what is renamed or destroyed between them has both made again, for a
+        dataset seen without its snapshots would be taken for another. What moves each time is left out.
+        """
+        for _ in range(LISTINGS):
+            datasets, points, moved = await self._listed(root)
+            if not moved:
+                break
+        if root in moved:
+            raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
+        left = (line for line in datasets if line.partition("\t")[0] not in moved)
+        return parse.tree(left, points)
+
+    async def _listed(self, root: str) -> tuple[list[str], dict[str, DatasetPoints], set[str]]:
+        """The lines of the datasets, what each has, and the names under which datasets came or went meanwhile."""
         began = self._cache.now()
         datasets = await self._list([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
         stamps = parse.stamps(datasets)
         stale = self._cache.stale(stamps)
         fresh = [name for name in stamps if name not in set(stale)]
         kept = self._cache.points(fresh)
-        listed: dict[str, DatasetPoints] = {}
-        if stale:
-            whole = len(stale) > FEW or not fresh
-            where, depth = ([root], "-r") if whole else (stale, "-d1")
-            lines = await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS)
-            made, unknown = parse.dated(lines)
-            listed = parse.points(lines, made | await self._created(unknown))
-            if whole:
-                stale, kept = list(stamps), {}
-            # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
-            if self.host.address is None:
-                self._cache.keep(stale, stamps, listed, began)
-        return parse.tree(datasets, kept | listed)
+        if not stale:
+            return datasets, kept, set()
+        moved: set[str] = set()
+        whole = len(stale) > FEW or not fresh
+        where, depth = ([root], "-r") if whole else (stale, "-d1")
+        lines = await self._list(
+            where, depth, "snapshot,bookmark", parse.POINT_COLUMNS, None if whole else moved
+        )
+        made, unknown = parse.dated(lines)
+        listed = parse.points(lines, made | await self._created(unknown))
+        if whole:
+            stale, kept = list(stamps), {}
+            moved |= listed.keys() - stamps.keys()
+            moved |= await self._gone(
+                [name for name in stale if name not in listed and stamps[name][1] != "-"]
+            )
+        # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
+        if self.host.address is None:
+            self._cache.keep([name for name in stale if name not in moved], stamps, listed, began)
+        return datasets, kept | listed, moved
+
+    async def _gone(self, names: Sequence[str]) -> set[str]:
+        """Which of these datasets do not exist any more: one that once had snapshots and has none now is asked."""
+        gone: set[str] = set()
+        for start in range(0, len(names), NAMES_IN_ARGV):
+            some = names[start : start + NAMES_IN_ARGV]
+            await self._list(some, "-d0", "filesystem,volume", ("name",), gone)
+        return gone
 
     async def names(self, root: str) -> list[DatasetName]:
         """The names of a dataset and of all below it, without their snapshots. Raises NotFound."""
@@ -94,8 +126,18 @@ class Zfs:
                 return await self.tree(root)
             return Tree()
 
-    async def _list(self, names: Sequence[str], depth: str, types: str, columns: Sequence[str]) -> list[str]:
-        """A listing; a column that this host's OpenZFS is too old for is ``-`` in every line."""
+    async def _list(
+        self,
+        names: Sequence[str],
+        depth: str,
+        types: str,
+        columns: Sequence[str],
+        gone: set[str] | None = None,
+    ) -> list[str]:
+        """A listing; a column that this host's OpenZFS is too old for is ``-`` in every line.
+
+        What is named and does not exist (any more) is added to ``gone``. Without that it is an error.
+        """
         asked = [column for column in columns if column not in self._unknown]
         result = await self.host.run(
             ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(asked), *names],
@@ -106,8 +148,10 @@ class Zfs:
             unknown = parse.unknown_property(result.stderr)
             if unknown in asked:
                 self._unknown.add(unknown)
-                return await self._list(names, depth, types, columns)
-            raise _list_failure(names[0], result)
+                return await self._list(names, depth, types, columns, gone)
+            if gone is None or not parse.only_gone(result.stderr):
+                raise _list_failure(names[0], result)
+            gone |= parse.gone(result.stderr)
         return parse.filled(result.stdout.splitlines(), asked, columns)
 
     async def _created(self, points: Sequence[str]) -> dict[str, int]:

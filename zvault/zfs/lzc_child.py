@@ -6,6 +6,7 @@ One long-lived child serves many calls: no fork a dataset. Names travel as text 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -33,18 +34,23 @@ def destroy(names: list[str]) -> None:
 def hold(names: list[str], tag: str) -> None:
     """Hold snapshots; one that this tag holds already is no error.
 
-    libzfs_core holds none when one is held already, and tells of one that is gone in what it returns.
+    libzfs_core holds none when one is held already; beside that it may tell of some that are gone. Of those alone it
+    tells in what it returns, and by an error where nothing is left to hold.
     """
     wanted = {name.encode(): tag.encode() for name in names}
-    while wanted:
+    gone: list[bytes] = []
+    while wanted and not gone:
         try:
             gone = lzc.lzc_hold(wanted)
         except exceptions.HoldFailure as failure:
-            wanted = _without(wanted, failure, exceptions.HoldExists)
+            left = _without(wanted, failure, exceptions.HoldExists)
+            if len(left) == len(wanted):
+                gone = list(wanted)
+            wanted = left
         else:
-            if gone:
-                raise exceptions.HoldFailure([exceptions.SnapshotNotFound(name) for name in gone], 0)
-            return
+            wanted = {}
+    if gone:
+        raise exceptions.HoldFailure([exceptions.SnapshotNotFound(name) for name in gone], 0)
 
 
 def release(names: list[str], tag: str) -> None:
@@ -53,15 +59,26 @@ def release(names: list[str], tag: str) -> None:
 
 
 def bookmark(marks: dict[str, str]) -> None:
-    """Make bookmarks, mark → snapshot; one that exists already is no error (libzfs_core makes none then)."""
+    """Make bookmarks, mark → snapshot; one that exists already is no error.
+
+    libzfs_core makes none when one exists or the snapshot of one is gone, and names the bookmarks of both kinds.
+    """
     wanted = _encode(marks)
+    gone: list[bytes] = []
     while wanted:
         try:
             lzc.lzc_bookmark(wanted)
         except exceptions.BookmarkFailure as failure:
-            wanted = _without(wanted, failure, exceptions.BookmarkExists)
+            left = _without(wanted, failure, exceptions.BookmarkExists)
+            lost = {error.name for error in failure.errors if _is_gone(error)} & set(left)
+            if len(left) == len(wanted) and not lost:
+                raise
+            gone += [left[name] for name in lost]
+            wanted = {name: snapshot for name, snapshot in left.items() if name not in lost}
         else:
-            return
+            wanted = {}
+    if gone:
+        raise exceptions.BookmarkFailure([exceptions.SnapshotNotFound(name) for name in gone], 0)
 
 
 def destroy_bookmarks(names: list[str]) -> None:
@@ -103,11 +120,18 @@ CALLS: dict[str, Callable[..., Any]] = {
 def _without(
     wanted: dict[bytes, bytes], failure: exceptions.ZFSError, harmless: type[exceptions.ZFSError]
 ) -> dict[bytes, bytes]:
-    """What is left to do when all that stood in the way is there already; else raises the failure."""
-    there = {error.name for error in failure.errors if isinstance(error, harmless)}
-    if len(there) != len(failure.errors) or not there & set(wanted):
+    """What is left to do beside what is there already. Raises the failure where anything but that, or what is gone,
+
+    stood in the way.
+    """
+    if not all(isinstance(error, harmless) or _is_gone(error) for error in failure.errors):
         raise failure
+    there = {error.name for error in failure.errors if isinstance(error, harmless)}
     return {name: value for name, value in wanted.items() if name not in there}
+
+
+def _is_gone(error: exceptions.ZFSError) -> bool:
+    return bool(error.errno == errno.ENOENT)
 
 
 def _text(name: object) -> str:

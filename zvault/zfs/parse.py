@@ -51,6 +51,11 @@ def only_gone(complaints: str) -> bool:
     return bool(lines) and all("does not exist" in line for line in lines)
 
 
+def gone(complaints: str) -> set[str]:
+    """What ``zfs list`` says of that it does not exist."""
+    return set(re.findall(r"^cannot open '(.+)': .*does not exist", complaints, re.MULTILINE))
+
+
 def filled(lines: list[str], asked: Sequence[str], columns: Sequence[str]) -> list[str]:
     """The lines of a listing of ``asked`` columns, with ``-`` for those of ``columns`` that are not among them."""
     if len(asked) == len(columns):

@@ -17,6 +17,7 @@ from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.state.environment import Clock, Environment
 from zvault.system.process.runner import HostRunner
+from zvault.zfs.changes import NamesGone
 
 HOUR = 3600
 START = 1_795_000_000
@@ -115,6 +116,12 @@ class Host:
     marks: dict[str, Snapshot] = field(default_factory=dict)
     vault: list[Snapshot] | None = None
     name: str = "tank"
+    gone: bool = False
+    renamed: str = ""
+
+    async def no_holds(self, _: Sequence[str]) -> dict[str, set[str]]:
+        """Of the vault's snapshots none is held."""
+        return {}
 
     def change(self, what: str) -> None:
         self.changes += 1
@@ -125,13 +132,22 @@ class Host:
     def named(self, name: str) -> Snapshot:
         return next(snap for snap in self.snapshots if snap.name == name)
 
+    @property
+    def names(self) -> set[str]:
+        return {snap.name for snap in self.snapshots}
+
+    def _lament(self, names: Iterable[str]) -> None:
+        if gone := set(names) - self.names:
+            raise NamesGone("cannot do it", "gone", gone)
+
     # As Lzc does it.
 
     async def hold(self, names: Sequence[str], hold: str) -> None:
         self.change(f"hold {' '.join(name.split('@')[1] for name in names)}")
         for name in names:
-            self.named(name)
-            self.holds[name].add(hold)
+            if name in self.names:
+                self.holds[name].add(hold)
+        self._lament(names)
 
     async def release(self, names: Sequence[str], hold: str) -> None:
         self.change(f"release {' '.join(name.split('@')[1] for name in names)}")
@@ -139,10 +155,12 @@ class Host:
             self.holds[name].discard(hold)
 
     async def bookmark(self, marks: Mapping[str, str]) -> None:
-        marked = {mark: self.marks[name] if "#" in name else self.named(name) for mark, name in marks.items()}
+        there = {mark: name for mark, name in marks.items() if name in self.marks or name in self.names}
+        marked = {mark: self.marks.get(name) or self.named(name) for mark, name in there.items()}
         self.change(f"bookmark {' '.join(one.snapname for one in marked.values())}")
         for mark, one in marked.items():
             self.marks.setdefault(mark, one)
+        self._lament(name for mark, name in marks.items() if mark not in there)
 
     async def destroy_bookmarks(self, names: Sequence[str]) -> None:
         self.change(f"destroy {len(names)} bookmarks")

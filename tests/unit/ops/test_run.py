@@ -12,6 +12,7 @@ from zvault.core.errors import (
     Conflict,
     DeviceGone,
     HostUnreachable,
+    PoolSuspended,
     Refused,
     Stalled,
     VaultFull,
@@ -96,6 +97,30 @@ async def test_a_host_that_comes_back_is_no_failure() -> None:
     assert retries(run) == [1, 2]
     assert [round(wait / 10) for wait in run.waits] == [1, 2]
     assert [fields["error"]["what"] for event, fields in run.said if event == "retry"] == ["filer1", "nbd0"]
+
+
+def sent_and_lost(error: ZvaultError) -> Try:
+    """All of it is on the vault; then something happens."""
+
+    def one(run: Run) -> None:
+        run.results.begin_try()
+        run.all_sent = True
+        raise error
+
+    return one
+
+
+async def test_a_vault_that_goes_away_after_all_was_sent_undoes_nothing_of_it() -> None:
+    run = await play(sent_and_lost(DeviceGone("nbd0")), lost(PoolSuspended("cold")), retries=1)
+    assert (run.outcome.result, run.outcome.error, retries(run)) == ("ok", None, [1])
+    (warning,) = [fields["text"] for event, fields in run.said if event == "warning"]
+    assert "all of it was sent" in warning
+    assert "cold" in warning
+
+
+async def test_what_else_fails_after_all_was_sent_fails_the_run() -> None:
+    run = await play(sent_and_lost(Refused("no")))
+    assert (run.outcome.result, str(run.outcome.error)) == ("failed", "no")
 
 
 async def test_in_the_end_the_last_trouble_is_told() -> None:

@@ -153,6 +153,72 @@ async def test_a_tree_of_which_a_part_goes_while_it_is_listed_is_not_taken_for_a
     assert lists == 2
 
 
+class Busy:
+    """Three datasets; between the two listings of each look somebody does the next of these."""
+
+    def __init__(self, *moves: Callable[[dict[str, int]], object]) -> None:
+        self.there = {"tank": 1, "tank/a": 2, "tank/b": 3}
+        self.moves = list(moves)
+        self.changed = 5
+
+    def __call__(self, argv: list[str]) -> Answer:
+        if "filesystem,volume" in argv and "-d0" not in argv:
+            rows = "".join(
+                f"{name}\tfilesystem\t{guid}\t0\t0\t-\toff\t-\t-\t-\t-\t{self.changed}\n"
+                for name, guid in self.there.items()
+            )
+            if self.moves:
+                self.moves.pop(0)(self.there)
+            return 0, rows, ""
+        asked = argv[argv.index("-o") + 2 :]
+        gone = "".join(
+            f"cannot open '{one}': dataset does not exist\n" for one in asked if one not in self.there
+        )
+        names = self.there if "-r" in argv else [one for one in asked if one in self.there]
+        if "-d0" in argv:
+            return int(bool(gone)), "".join(f"{name}\n" for name in names), gone
+        rows = "".join(
+            f"{name}@zvault_1970-01-01T00:00:01Z\t{100 + self.there[name]}\t1\n"
+            for name in names
+            if name != "tank"
+        )
+        return int(bool(gone)), rows, gone
+
+
+def destroyed(there: dict[str, int]) -> None:
+    there.pop("tank/b", None)
+
+
+def renamed(there: dict[str, int]) -> None:
+    old, new = ("tank/b", "tank/c") if "tank/b" in there else ("tank/c", "tank/b")
+    there[new] = there.pop(old)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("moves", "names"),
+    [
+        ([destroyed], {"tank/a": 2}),
+        ([renamed], {"tank/a": 2, "tank/c": 3}),
+        ([renamed, renamed], {"tank/a": 2, "tank/b": 3}),
+        ([renamed] * 3, {"tank/a": 2}),
+    ],
+)
+async def test_a_dataset_is_never_seen_without_its_snapshots_because_it_moved(
+    moves: list[Callable[[dict[str, int]], object]], names: dict[str, int], known: bool
+) -> None:
+    busy = Busy()
+    client, _ = zfs(busy)
+    if known:
+        await client.tree("tank")
+        busy.changed = 9
+    busy.moves = list(moves)
+    seen = await client.tree("tank")
+    assert {
+        name: one.snapshots[0].guid - 100 for name, one in seen.datasets.items() if name != "tank"
+    } == names
+
+
 @pytest.mark.parametrize(
     ("words", "kind"),
     [("pool I/O is currently suspended", PoolSuspended), ("permission denied", ToolFailed)],

@@ -10,6 +10,7 @@ import pytest
 
 from zvault.core.errors import NotFound, ToolFailed, ToolMissing
 from zvault.system.process import json_child
+from zvault.zfs.changes import NamesGone
 from zvault.zfs.lzc import Lzc, LzcFailure
 
 ROOT = Path(__file__).parents[3]
@@ -37,10 +38,16 @@ def lzc_snapshot(names, props):
 
 def lzc_hold(holds):
     state = _state()
-    held = [e.HoldExists(n) for n in holds if n.decode() in state["held"]]
-    if held:
-        raise e.HoldFailure(held, 0)
-    gone = [n for n in holds if n.decode() not in state["snaps"]]
+    # The first that is held ends it; those that are gone are told of until then, by their dataset.
+    gone = []
+    for n in sorted(holds):
+        if n.decode() not in state["snaps"]:
+            gone.append(n)
+        elif n.decode() in state["held"]:
+            lost = [e.FilesystemNotFound(one.partition(b"@")[0]) for one in gone]
+            raise e.HoldFailure([*lost, e.HoldExists(n)], 0)
+    if len(gone) == len(holds):
+        raise e.HoldFailure([e.FilesystemNotFound(one.partition(b"@")[0]) for one in gone], 0)
     state["held"] += [n.decode() for n in holds if n not in gone]
     _keep(state)
     return gone
@@ -110,6 +117,7 @@ class ZFSGenericError(ZFSError):
 
 _single("SnapshotExists", errno.EEXIST, "Snapshot already exists")
 _single("SnapshotNotFound", errno.ENOENT, "Snapshot not found")
+_single("FilesystemNotFound", errno.ENOENT, "Filesystem not found")
 _single("SnapshotIsHeld", errno.EBUSY, "Snapshot is held")
 _single("HoldExists", errno.EEXIST, "Hold with a given tag already exists on snapshot")
 _single("BookmarkExists", errno.EEXIST, "Bookmark already exists")
@@ -167,6 +175,30 @@ async def test_a_snapshot_that_is_gone_cannot_be_held_and_that_is_told(lzc: Lzc,
         await lzc.hold(["tank@s1", "tank@gone"], "zvault:1f")
     assert "tank@gone" in str(failure.value)
     assert pool.read("held") == ["tank@s1"]
+
+
+async def test_one_that_is_held_beside_some_that_are_gone_is_no_error_and_the_rest_is_held(
+    lzc: Lzc, pool: Pool
+) -> None:
+    await lzc.snapshot(["tank@s2", "tank@s4", "tank@s5"], {})
+    await lzc.hold(["tank@s4"], "zvault:1f")
+    with pytest.raises(NamesGone) as failure:
+        await lzc.hold(["tank@s1", "tank@s2", "tank@s3", "tank@s4", "tank@s5"], "zvault:1f")
+    assert failure.value.names == {"tank@s1", "tank@s3"}
+    assert failure.value.retryable
+    assert sorted(pool.read("held")) == ["tank@s2", "tank@s4", "tank@s5"]
+    with pytest.raises(NamesGone) as failure:
+        await lzc.hold(["tank@s1", "tank@s4", "tank/x@s1"], "zvault:1f")
+    assert failure.value.names == {"tank@s1", "tank/x@s1"}
+
+
+async def test_a_bookmark_of_what_is_gone_keeps_no_other_from_being_made(lzc: Lzc, pool: Pool) -> None:
+    await lzc.snapshot(["tank@s1", "tank@s2"], {})
+    await lzc.bookmark({"tank#a": "tank@s1"})
+    with pytest.raises(NamesGone) as failure:
+        await lzc.bookmark({"tank#a": "tank@s1", "tank#b": "tank@s2", "tank#c": "tank@gone"})
+    assert failure.value.names == {"tank@gone"}
+    assert pool.read("marks") == ["tank#a", "tank#b"]
 
 
 async def test_a_bookmark_that_is_there_already_does_not_keep_the_others_from_being_made(

@@ -107,7 +107,8 @@ def _told(value: bytes | None) -> str:
 @dataclass
 class RestoreComparison:
     """What a comparison found so far. ``unread`` are datasets whose content could not be compared, with the reason;
-    ``commands`` are those that put the rest back.
+    ``failed`` are those of them where that was not for want of a key: nothing is shown of these, and it should be.
+    ``commands`` put the rest back.
     """
 
     datasets: int = 0
@@ -116,6 +117,7 @@ class RestoreComparison:
     differences: list[Mismatch] = field(default_factory=list)
     more: int = 0
     unread: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     commands: list[str] = field(default_factory=list)
 
     def add(self, found: Sequence[Mismatch]) -> list[Mismatch]:
@@ -129,6 +131,20 @@ class RestoreComparison:
     def result(self) -> Literal["same", "differs"]:
         """``same`` or ``differs``."""
         return "differs" if self.differences or self.more else "same"
+
+
+def uncompared(to: str, compared: RestoreComparison) -> ZvaultError:
+    """The error for a restore of which some could not be compared, though no key is wanting."""
+    names = sorted(compared.failed)
+    more = f"; and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    count = f"{len(names)} {'dataset' if len(names) == 1 else 'datasets'}"
+    error = ZvaultError(
+        f"restored to {to}, but the content of {count} could not be compared with the snapshot",
+        "; ".join(f"{name}: {compared.unread[name]}" for name in names[:NAMED]) + more,
+        "see what kept it from being read, and restore again, or compare by hand; the vault's snapshot is unchanged",
+    )
+    error.reason = "not-compared"
+    return error
 
 
 def incomplete(to: str, compared: RestoreComparison) -> ZvaultError:

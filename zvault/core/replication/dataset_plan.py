@@ -222,12 +222,11 @@ class _Decision:
         target = self.case.target
         place = vault.snapshots.index(on_vault)
         kept, lost = vault.snapshots[: place + 1], vault.snapshots[place + 1 :]
+        rollback = Rollback(target, on_vault.snapname, tuple(snap.snapname for snap in lost), vault.written)
         if self.policy.on_conflict == "rollback":
             obstacle = self._obstacle(lost)
             if not obstacle:
-                self.changes += (
-                    Rollback(target, on_vault.snapname, tuple(snap.snapname for snap in lost), vault.written),
-                )
+                self.changes += (rollback,)
                 return self._unless_taken(self._incremental(base, missing), kept)
             problem += f"; it is not rolled back: {obstacle}"
         elif self.policy.on_conflict == "new-dataset":
@@ -237,8 +236,8 @@ class _Decision:
             return self._set_aside(problem, on_vault, made)
         return self._conflict(
             problem,
-            f"'zfs rollback -r {target}@{on_vault.snapname}' gives up what came after the base; "
-            f"'zfs rename {target} …' keeps all of it, and the next run sends in full",
+            f"'zfs rename {target} …' keeps all of it, and the next run sends in full; or, without sending again, "
+            f"'zfs rollback -r {target}@{on_vault.snapname}', which destroys {rollback.loss} for good",
             base,
             len(missing),
         )

@@ -43,10 +43,15 @@ class Rollback:
     lost: tuple[str, ...]
     written: int
 
-    def __str__(self) -> str:
+    @property
+    def loss(self) -> str:
+        """What goes, in words."""
         loss = [f"@{snapname}" for snapname in self.lost]
         loss += [f"{format_size(self.written)} written since"] if self.written else []
-        return f"roll {self.dataset} back to @{self.snapname}, giving up {' and '.join(loss)}"
+        return " and ".join(loss)
+
+    def __str__(self) -> str:
+        return f"roll {self.dataset} back to @{self.snapname}, giving up {self.loss}"
 
 
 @dataclass(frozen=True, slots=True)

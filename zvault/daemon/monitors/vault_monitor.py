@@ -96,6 +96,8 @@ class VaultMonitor:
             known["error"] = vault.error.as_dict()
         if age < STALE:
             return known
+        if (leaving := vault.on_its_way_out()) is not None:
+            return {**known, "state": "gone", "error": leaving.as_dict()}
         silent = DeviceGone(
             f"vault '{vault.name}' cannot be looked at",
             f"the kernel has not answered for {age:.0f} s",

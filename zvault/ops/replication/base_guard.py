@@ -31,6 +31,7 @@ from zvault.core.replication.base_names import (
     unsent_mark_name,
 )
 from zvault.ops.replication.batched_changes import Protects
+from zvault.zfs.changes import NamesGone
 
 
 def perhaps_held(dataset: Dataset, vault_guid: int) -> Sequence[Snapshot]:
@@ -73,22 +74,51 @@ class BaseGuard:
         )
 
     async def cover(self, *snapshots: Snapshot) -> None:
-        """Hold snapshots that are about to be sent: each may be the base when the stream breaks off."""
+        """Hold snapshots that are about to be sent: each may be the base when the stream breaks off.
+
+        Raises NamesGone when some of them are gone; perhaps none is held then.
+        """
         if new := self._not_held(snapshots):
             await self._reach(new)
-            await self.lzc.hold(sorted(new), hold_tag(self.vault_guid))
+            try:
+                await self.lzc.hold(sorted(new), hold_tag(self.vault_guid))
+            except NamesGone as error:
+                self._note_held(new, error)
+                raise
             self.held |= new
+
+    def _note_held(self, asked: Mapping[str, Snapshot], error: NamesGone) -> None:
+        """Those that are still there are held now, and are to be released in their time."""
+        gone = error.among(asked)
+        self.held |= {name: snap for name, snap in asked.items() if name not in gone}
 
     @staticmethod
     async def cover_all(wanted: Sequence[tuple[BaseGuard, Sequence[Snapshot]]]) -> None:
-        """The same for many datasets of one pool and one vault, in one call."""
-        new = {guard.dataset: guard._not_held(snaps) for guard, snaps in wanted}
-        if names := sorted(name for found in new.values() for name in found):
-            first = wanted[0][0]
-            await asyncio.gather(*(guard._reach(new[guard.dataset]) for guard, _ in wanted))
-            await first.lzc.hold(names, hold_tag(first.vault_guid))
-            for guard, _ in wanted:
-                guard.held |= new[guard.dataset]
+        """The same for many datasets of one pool and one vault, in one call.
+
+        What is gone of one keeps no other from being held; nothing is raised of it.
+        """
+        guards = [guard for guard, _ in wanted]
+        new = [guard._not_held(snaps) for guard, snaps in wanted]
+        reached = await asyncio.gather(
+            *(guard._reach(found) for guard, found in zip(guards, new, strict=True)), return_exceptions=True
+        )
+        for error in reached:
+            if error is not None and not isinstance(error, NamesGone):
+                raise error
+        able = [
+            (guard, found)
+            for guard, found, error in zip(guards, new, reached, strict=True)
+            if error is None and found
+        ]
+        if names := sorted(name for _, found in able for name in found):
+            gone = NamesGone("", "", ())
+            try:
+                await guards[0].lzc.hold(names, hold_tag(guards[0].vault_guid))
+            except NamesGone as error:
+                gone = error
+            for guard, found in able:
+                guard._note_held(found, gone)
 
     def _not_held(self, snapshots: Sequence[Snapshot]) -> dict[str, Snapshot]:
         return {snap.name: snap for snap in snapshots if snap.name not in self.held}

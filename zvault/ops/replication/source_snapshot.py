@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
 from zvault.core.errors import Refused
@@ -12,13 +14,19 @@ from zvault.core.model import Tree
 from zvault.core.names import make_snapname
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.environment import Clock
-from zvault.zfs.changes import Changes, LzcFailure
+from zvault.zfs.changes import Changes, LzcFailure, NamesGone
 
 A_MOMENT = 5.0
 """Seconds a listing of the source is good for within a run that has changed nothing yet."""
 
 TRIES = 5
 """Names hold whole seconds: a run started by hand right after another may find its name taken."""
+
+RELISTINGS = 3
+"""How often the source is listed again because a dataset vanished; after that those that are gone are left out."""
+
+NAMED = 5
+"""Datasets named in one warning."""
 
 
 class RecentSource:
@@ -40,20 +48,71 @@ class RecentSource:
         return self._seen[1]
 
 
-async def snapshot_all(lzc: Changes, backup: Backup, datasets: Sequence[str], clock: Clock) -> str:
-    """Snapshot datasets at one moment, by one call: all or none. Returns the snapname. Raises Refused, LzcFailure."""
-    for _ in range(TRIES):
-        snapname = make_snapname(backup.snapshot.prefix, clock.now())
-        try:
-            await lzc.snapshot([f"{name}@{snapname}" for name in datasets], {})
-        except LzcFailure as failure:
-            if not all(kind == "SnapshotExists" for _, kind, _ in failure.errors):
-                raise
-            await asyncio.sleep(1.0)
-        else:
-            return snapname
-    raise Refused(
-        f"cannot name a snapshot of '{backup.source}'",
-        f"'{snapname}' and its predecessors exist already",
-        "check that the clock runs",
-    )
+@dataclass
+class SourceSnapshot:
+    """A run's snapshot of all its datasets at one moment, by one call: all or none.
+
+    ``listed`` lists their names anew: one that was renamed or destroyed since the last listing fails the call for all.
+    ``left_out`` are those that were there whenever one looked, and never when the snapshot was made.
+    """
+
+    lzc: Changes
+    backup: Backup
+    listed: Callable[[], Awaitable[Sequence[str]]]
+    clock: Clock
+    left_out: list[str] = field(default_factory=list)
+
+    async def make(self) -> str:
+        """Make it. Returns the snapname; none where no dataset is to have it. Raises Refused, NotFound, LzcFailure."""
+        names = list(await self.listed())
+        taken = relisted = 0
+        while names:
+            snapname = make_snapname(self.backup.snapshot.prefix, self.clock.now())
+            try:
+                await self.lzc.snapshot([f"{name}@{snapname}" for name in names], {})
+            except NamesGone as error:
+                if relisted < RELISTINGS:
+                    relisted += 1
+                    names = list(await self.listed())
+                else:
+                    names = self._without(names, error, snapname)
+            except LzcFailure as failure:
+                taken += 1
+                if not _is_taken(failure):
+                    raise
+                if taken == TRIES:
+                    raise Refused(
+                        f"cannot name a snapshot of '{self.backup.source}'",
+                        f"'{snapname}' and its predecessors exist already",
+                        "check that the clock runs",
+                    ) from None
+                await asyncio.sleep(1.0)
+            else:
+                return snapname
+        return ""
+
+    def _without(self, names: Sequence[str], error: NamesGone, snapname: str) -> list[str]:
+        """The names without those that are gone. Raises the error where none is, or none is left."""
+        gone = error.among(f"{name}@{snapname}" for name in names)
+        left = [name for name in names if f"{name}@{snapname}" not in gone]
+        if not gone or not left:
+            raise error
+        self.left_out += [name for name in names if f"{name}@{snapname}" in gone]
+        return left
+
+    @property
+    def warning(self) -> str:
+        """What was left out, in words; empty where nothing was."""
+        if not self.left_out:
+            return ""
+        named = ", ".join(self.left_out[:NAMED])
+        more = f" and {len(self.left_out) - NAMED} more" if len(self.left_out) > NAMED else ""
+        return (
+            f"left out of this run's snapshot: {named}{more}: listed, but gone when the snapshot was made,"
+            f" {RELISTINGS + 1} times"
+        )
+
+
+def _is_taken(failure: LzcFailure) -> bool:
+    """Whether nothing but a snapshot of that name, or a dataset that is gone besides, stands in the way."""
+    return all(kind == "SnapshotExists" or code == errno.ENOENT for _, kind, code in failure.errors)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, ResumeRefused
-from zvault.core.model import Dataset, Snapshot
+from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
 from zvault.core.replication.progress import RunMeter
@@ -24,6 +24,7 @@ from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import look, plan_all
 from zvault.ops.stream.route import Route
 from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream
+from zvault.zfs.changes import NamesGone
 from zvault.zfs.stream import receive_argv, send_argv
 
 BUSY_PATIENCE = 60.0
@@ -94,6 +95,8 @@ class Transfers:
             await self._send(plan, dataset, guard)
         except ResumeRefused as refused:
             await self._do_without(plan, refused)
+        except NamesGone as error:
+            await self._without_gone(plan, dataset, error)
         finally:
             self.meter.drop(plan.dataset)
             opened.source.forget(plan.dataset)
@@ -112,6 +115,35 @@ class Transfers:
             raise refused
         await replace(self, plan=replace(self.plan, sides=sides)).carry_out(again)
 
+    async def _without_gone(self, plan: TransferPlan, dataset: Dataset, error: NamesGone) -> None:
+        """Snapshots that were to be sent, or sent from, vanished: plan anew without them. What is left is held by now.
+
+        Raises the error where nothing of it is known to be gone, or the dataset has another name by now.
+        """
+        opened, gone = self.opened, error.among(snap.name for snap in dataset.snapshots)
+        if not gone:
+            raise error
+        if not await opened.source.exists(dataset.name):
+            await self._is_gone(dataset, error)
+            return
+        opened.emit("warning", text=f"gone from the source, and left out: {', '.join(sorted(gone))}")
+        left = replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in gone))
+        source = Tree({**self.plan.sides.source.datasets, dataset.name: left})
+        sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source)
+        plans = await plan_all(opened.context, opened.backup, sides)
+        again = next(one for one in plans if one.dataset == plan.dataset)
+        await replace(self, plan=replace(self.plan, sides=sides)).carry_out(again)
+
+    async def _is_gone(self, dataset: Dataset, error: NamesGone) -> None:
+        """A dataset vanished: that is no failure, unless it was only renamed. Raises the error, to be tried again."""
+        now = await self.opened.source.tree(self.opened.backup.source.dataset)
+        renamed = next((one.name for one in now if one.guid == dataset.guid), None)
+        if renamed is not None:
+            raise NamesGone(
+                f"{dataset.name} was renamed while this ran", f"it is {renamed} now", error.names
+            ) from None
+        self.opened.emit("warning", text=f"gone from the source, and left out: {dataset.name}")
+
     def _advance(self, plan: TransferPlan, dataset: Dataset, guard: BaseGuard) -> None:
         """Nothing to send: see to it that the base is protected, and nothing else."""
         there = self.plan.sides.counterparts.get(plan.dataset)
@@ -128,11 +160,23 @@ class Transfers:
         if plan.borrowed is not None:
             steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
         for step in steps:
-            await guard.cover(*sent_by(step, dataset.snapshots))
+            await self._cover(step, dataset, guard)
             await self._once_free(step, plan, dataset)
             if step is not steps[-1]:
                 await guard.advance(step.to)
         self.plan.bases.advance_later(guard, steps[-1].to)
+
+    async def _cover(self, step: Step, dataset: Dataset, guard: BaseGuard) -> None:
+        """Hold what a step sends. What vanished between its ends is no more sent; raises NamesGone of the last one."""
+        sent = sent_by(step, dataset.snapshots)
+        while True:
+            try:
+                return await guard.cover(*sent)
+            except NamesGone as error:
+                gone = error.among(snap.name for snap in sent)
+                if not gone or step.to.name in gone:
+                    raise
+                sent = [snap for snap in sent if snap.name not in gone]
 
     async def _once_free(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
         """Send one step, when the vault's dataset is free for it: a receive that was killed ends in its own time."""

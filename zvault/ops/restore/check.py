@@ -11,13 +11,13 @@ from typing import Any
 from zvault.api.emit import Emit
 from zvault.api.restore import DifferenceDocument
 from zvault.core.errors import ZvaultError
-from zvault.core.integrity.restored import Mismatch, RestoreComparison, incomplete
+from zvault.core.integrity.restored import Mismatch, RestoreComparison, incomplete, uncompared
 from zvault.core.integrity.verification import Findings
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.ops.context import Context
 from zvault.ops.restore.compare import Comparison
-from zvault.ops.restore.snapshot_reader import OpenSnapshot, reading
+from zvault.ops.restore.snapshot_reader import KeyNotLoaded, OpenSnapshot, reading
 from zvault.system import compare_trees
 from zvault.zfs.client import Zfs
 
@@ -73,8 +73,11 @@ class Check:
                 here = await both.enter_async_context(reading(self.context, vault, *its))
                 there = await both.enter_async_context(reading(self.context, target, *back, theirs=True))
                 await self._contents(name, its[1].guid, here, there)
+        except KeyNotLoaded as error:
+            self.compared.unread[name] = error.why
         except ZvaultError as error:
             self.compared.unread[name] = error.why or str(error)
+            self.compared.failed.add(name)
         else:
             self.compared.datasets += 1
 
@@ -125,7 +128,10 @@ class Check:
             )
 
     def finish(self) -> ZvaultError | None:
-        """Tell what came of it; returns the error for what is not as in the snapshot, None if all is."""
+        """Tell what came of it; returns the error for what is not, or may not be, as in the snapshot; None if all is.
+
+        What has no key here is told only: its GUIDs are the same, and nobody can read it.
+        """
         self._flush()
         compared = self.compared
         self.emit(
@@ -138,7 +144,9 @@ class Check:
             unread=compared.unread,
             commands=compared.commands,
         )
-        return incomplete(self.to, compared) if compared.result == "differs" else None
+        if compared.result == "differs":
+            return incomplete(self.to, compared)
+        return uncompared(self.to, compared) if compared.failed else None
 
 
 def _document(one: Mismatch) -> DifferenceDocument:

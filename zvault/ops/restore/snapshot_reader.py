@@ -42,6 +42,10 @@ OWN = "zvault-look-"
 """What the names of clones begin with."""
 
 
+class KeyNotLoaded(Refused):
+    """An encrypted snapshot whose key is not loaded where it is to be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenSnapshot:
     """An open snapshot. ``root`` is a folder, or a volume's device with its ``size`` in bytes."""
@@ -56,10 +60,10 @@ async def reading(
     context: Context, zfs: Zfs, dataset: Dataset, snapshot: Snapshot, *, theirs: bool = False
 ) -> AsyncIterator[OpenSnapshot]:
     """Have a snapshot open for a block. ``theirs``: it belongs to a source, so where it is on another host nothing is
-    mounted. Raises what keeps it from being read; Refused where its key is not loaded.
+    mounted. Raises what keeps it from being read; KeyNotLoaded where its key is not loaded.
     """
     if dataset.encrypted and (await zfs.get(dataset.name, "keystatus"))["keystatus"] != "available":
-        raise Refused(
+        raise KeyNotLoaded(
             f"{snapshot.name} cannot be read",
             "it is encrypted, and its key is not loaded there",
             "its GUIDs and a scrub of its pool prove it as far as can be; a drill with the key proves the rest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zvault.config.profile import Stream
 from zvault.config.schema import Backup, Vault
 from zvault.core.address import Address
-from zvault.core.errors import HostUnreachable
+from zvault.core.errors import HostUnreachable, PoolSuspended
 from zvault.ops.state.environment import Environment
 from zvault.ops.stream.route import Route
 from zvault.zfs.client import Zfs
@@ -54,10 +54,13 @@ class Clients:
         return self.zpool if host is None else Zpool(host)
 
     async def pool_is_up(self, vault: Vault) -> bool:
-        """Whether a vault's pool can be looked at now: not while its host cannot be reached or it is on its way out."""
+        """Whether a vault's pool can be looked at now.
+
+        It cannot while its host is out of reach, or the pool is on its way out or answers nothing.
+        """
         try:
             return await self.zpool_of(vault).state(vault.pool) is not None
-        except (HostUnreachable, Exporting):
+        except (HostUnreachable, Exporting, PoolSuspended):
             return False
 
     def other_host(self, address: Address | None) -> SshHost | None:

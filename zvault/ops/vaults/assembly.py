@@ -286,7 +286,8 @@ class Assembly:
 
     async def trouble(self) -> ZvaultError | None:
         """Why the vault cannot be used at this moment, or None; quick, also when its pool hangs."""
-        if (lost := await self._device_trouble()) is not None:
+        # First what never waits: a pool that hangs is to be told within seconds.
+        if (lost := await self._storage_trouble()) is not None:
             return lost
         state = await self.zpool.state(self.pool)
         if state is None:

@@ -76,6 +76,10 @@ class Lifecycle:
         """The state of each device; never blocks."""
         return await self.assembly().devices()
 
+    def on_its_way_out(self) -> ZvaultError | None:
+        """The error for a pool whose export has begun and not ended; None where there is none. Never waits."""
+        return self.assembly().zpool.on_its_way_out(self.config.pool)
+
     async def imported(self) -> PoolState | None:
         """The vault's pool, if it is imported."""
         return await self.assembly().imported()

@@ -70,11 +70,18 @@ class ManagedVault(Lifecycle):
 
     @asynccontextmanager
     async def use(
-        self, user: str, say: Say, *, writes: bool = True, create: bool = False
+        self,
+        user: str,
+        say: Say,
+        *,
+        warn: Say | None = None,
+        writes: bool = True,
+        create: bool = False,
     ) -> AsyncIterator[OpenVault]:
         """Have the vault up for as long as the block runs, under an inhibitor if it ``writes`` to it.
 
-        With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made.
+        With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made. What keeps
+        the vault from going down afterwards is its own state, and no failure of the block: ``warn`` (or ``say``) is told.
         """
         async with AsyncExitStack() as held:
             if writes:
@@ -89,7 +96,7 @@ class ManagedVault(Lifecycle):
                 async with watched(self.trouble):
                     yield opened
             finally:
-                await to_its_end(self._leave(user, say))
+                await to_its_end(self._leave(user, say, warn or say))
 
     @property
     def _shared(self) -> OpenVault | None:
@@ -102,7 +109,7 @@ class ManagedVault(Lifecycle):
         zfs = self.context.clients.vault_zfs(self.config)
         return OpenVault(self.name, self.config.pool, state.guid, zfs, assembly.profile(), self)
 
-    async def _leave(self, user: str, say: Say) -> None:
+    async def _leave(self, user: str, say: Say, warn: Say) -> None:
         async with self._lock:
             self.users[user] -= 1
             if not self.users[user]:
@@ -117,7 +124,7 @@ class ManagedVault(Lifecycle):
                 try:
                     await self._go_down(say)
                 except ZvaultError as error:
-                    say(f"vault {self.name} could not be taken down: {error}")
+                    warn(f"vault {self.name} could not be taken down: {error}")
 
     async def _look(self) -> None:
         """See how its pool is before it goes: nobody may have looked while it was up."""

@@ -9,12 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from zvault.core.errors import Busy, DeviceGone, NotFound, PoolSuspended, Refused, ToolFailed, ZvaultError
+from zvault.core.errors import (
+    Busy,
+    DeadlineExceeded,
+    DeviceGone,
+    NotFound,
+    PoolSuspended,
+    Refused,
+    ToolFailed,
+    ZvaultError,
+)
+from zvault.core.units import format_duration
 from zvault.system.process.runner import Result, ToolRunner
+from zvault.system.procfs import running_for
 from zvault.zfs.pool import hostid
 
 LOOK_DEADLINE = 30.0
 """Seconds: what a pool's health is asked with; a suspended pool answers at once, a hung one never."""
+
+SUSPENDED_DEADLINE = 10.0
+"""The same of a pool that the kernel calls suspended: where no answer comes at once, mostly none will."""
+
+EXPORT_PATIENCE = 10.0
+"""Seconds for which a pool that is being exported is asked all the same: mostly it is gone by then."""
 
 CHANGE_DEADLINE = 600.0
 """Seconds for create, import and export: each waits for several txg syncs on a slow device."""
@@ -91,20 +108,26 @@ class Zpool:
         """A pool's state, None when it is not imported. Raises Exporting while it is kept on its way out.
 
         On this host the kernel is asked first, for two reasons seen with 2.3.9: ``zpool list`` calls a suspended pool
-        ONLINE while there is something to resilver, and it waits for an export that waits for a lost device.
+        ONLINE while there is something to resilver, and it waits for an export that waits for a lost device. Raises
+        PoolSuspended where the kernel calls it so and nothing else answers.
         """
         kernel = None
         if self.proc is not None:
             kernel = await self.kernel_state(pool)
             if kernel is None:
                 return None
-            if kernel != "ONLINE" and (process := exporting(pool, self.proc)) is not None:
-                raise _on_its_way_out(pool, process)
-        result = await self.runner.run(
-            ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health", pool],
-            deadline=LOOK_DEADLINE,
-            check=False,
-        )
+            leaving = self.on_its_way_out(pool, 0.0 if kernel != "ONLINE" else EXPORT_PATIENCE)
+            if leaving is not None:
+                raise leaving
+        argv = ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health", pool]
+        try:
+            result = await self._run(
+                argv, pool, SUSPENDED_DEADLINE if kernel == "SUSPENDED" else LOOK_DEADLINE
+            )
+        except DeadlineExceeded:
+            if kernel == "SUSPENDED":
+                raise suspended(pool) from None
+            raise
         if result.returncode != 0:
             if "no such pool" in result.complaint() or "cannot open" in result.complaint():
                 return None
@@ -115,6 +138,21 @@ class Zpool:
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
         return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
 
+    def on_its_way_out(self, pool: str, seconds: float = 0.0) -> Exporting | None:
+        """The error for a pool that has been in an export for so long, whoever began it; None where it is in none."""
+        process = exporting(pool, self.proc) if self.proc is not None else None
+        if process is None or self.proc is None:
+            return None
+        age = running_for(process, self.proc)
+        return None if age is not None and age < seconds else _on_its_way_out(pool, process, age)
+
+    async def _run(self, argv: Sequence[str], pool: str, deadline: float) -> Result:
+        """Run a command that asks for a pool. Raises Exporting where it did not end because of an export."""
+        try:
+            return await self.runner.run(argv, deadline=deadline, check=False)
+        except DeadlineExceeded as error:
+            raise self.on_its_way_out(pool) or error from None
+
     async def kernel_state(self, pool: str) -> str | None:
         """What the kernel's statistics call it, which never waits for a pool; None where there is none of that name."""
         file = f"{self.proc or PROC}/spl/kstat/zfs/{pool}/state"
@@ -123,7 +161,7 @@ class Zpool:
 
     async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Have the pool write out all it has, without a lock that others need. Raises PoolSuspended, ToolFailed."""
-        result = await self.runner.run(["zpool", "sync", pool], deadline=deadline, check=False)
+        result = await self._run(["zpool", "sync", pool], pool, deadline)
         if "suspended" in result.stderr:
             raise suspended(pool)
         if result.returncode != 0:
@@ -131,9 +169,7 @@ class Zpool:
 
     async def devices(self, pool: str) -> list[str]:
         """The device paths of an imported pool's leaf vdevs, as ``zpool list -vHPL`` prints them."""
-        result = await self.runner.run(
-            ["zpool", "list", "-vHPL", "-o", "name", pool], deadline=LOOK_DEADLINE, check=False
-        )
+        result = await self._run(["zpool", "list", "-vHPL", "-o", "name", pool], pool, LOOK_DEADLINE)
         words = [line.strip().split("\t")[0] for line in result.stdout.splitlines()]
         return [word for word in words if word.startswith("/")]
 
@@ -173,7 +209,7 @@ class Zpool:
         """
         give_up = time.monotonic() + BUSY_PATIENCE
         while True:
-            result = await self.runner.run(["zpool", "export", pool], deadline=deadline, check=False)
+            result = await self._run(["zpool", "export", pool], pool, deadline)
             if result.returncode == 0 or "no such pool" in result.stderr:
                 return
             if "busy" not in result.stderr or time.monotonic() > give_up:
@@ -218,12 +254,14 @@ def exporting(pool: str, proc: Path) -> int | None:
     return None
 
 
-def _on_its_way_out(pool: str, process: int) -> Exporting:
+def _on_its_way_out(pool: str, process: int, age: float | None) -> Exporting:
+    since = "has" if age is None else f"began {format_duration(age)} ago and has"
     return Exporting(
         f"the pool '{pool}' is being exported",
-        f"process {process} has not come to an end yet",
-        "if its storage is lost it waits for that in the kernel, and so does every other command that asks for the"
-        " pool: bring the storage back; where that does not help, only a reboot does",
+        f"process {process} {since} not come to an end yet",
+        "if its storage is lost or stands still, it waits for that in the kernel, and so does every other command that"
+        " asks for the pool: bring the storage back; where it has not ended a few minutes after that, only a reboot"
+        " helps (known of OpenZFS up to 2.3: its issues 1857 and 6649)",
     )
 
 

@@ -9,6 +9,7 @@ from zvault.core.integrity.restored import (
     RestoreComparison,
     differing_traits,
     incomplete,
+    uncompared,
 )
 
 PLAIN = FileTraits(stat.S_IFREG | 0o4755, 0, 10, 5, 1_500_000_000_000_000_001, xattrs={"user.a": b"x"})
@@ -56,3 +57,14 @@ def test_no_more_are_kept_than_can_be_told() -> None:
     assert error.why.endswith(f"; and {KEPT + 2} more")
     compared.commands += [f"zfs mount {name}" for name in "abcd"]
     assert incomplete("/r", compared).next == "'zfs mount a'; 'zfs mount b'; 'zfs mount c'; and 1 more"
+
+
+def test_what_could_not_be_compared_is_told_by_name_and_reason() -> None:
+    compared = RestoreComparison(
+        unread={"tank/a": "I/O error", "tank/b": "its key is not loaded"}, failed={"tank/a"}
+    )
+    error = uncompared("tank/check", compared)
+    assert "1 dataset could not be compared" in error.what
+    assert error.why == "tank/a: I/O error"
+    assert error.next
+    assert error.reason == "not-compared"

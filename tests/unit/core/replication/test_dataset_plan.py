@@ -430,6 +430,13 @@ def test_a_conflict_says_why_and_what_to_do(there: Dataset, reason: str) -> None
     assert made.steps == ()
 
 
+def test_the_advice_for_a_conflict_begins_with_what_loses_nothing() -> None:
+    made = plan_transfer(DatasetCase(source(snap(1), snap(2)), "cold/a", vault(1, 77, written=8192)), ours)
+    rename, rollback = made.next.index("zfs rename cold/a"), made.next.index("zfs rollback -r cold/a@was1")
+    assert rename < rollback
+    assert "destroys @was77 and 8K written since for good" in made.next
+
+
 def test_an_interrupted_receive_is_resumed_and_the_rest_follows() -> None:
     there = vault(1, token="t")
     case = DatasetCase(

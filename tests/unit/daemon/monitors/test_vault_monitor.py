@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zvault.core.errors import DeviceGone
+from zvault.core.errors import Busy, DeviceGone
 from zvault.daemon.monitors import vault_monitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor, trouble
 
@@ -49,6 +49,10 @@ class Vault:
         self.looks = 0
         self.repaired = 0
         self.broken = False
+        self.leaving: Busy | None = None
+
+    def on_its_way_out(self) -> Busy | None:
+        return self.leaving
 
     async def repair(self, say: object) -> None:
         self.repaired += 1
@@ -89,6 +93,9 @@ async def test_a_look_that_hangs_keeps_nobody_waiting(
         (told,) = await it.documents()
     assert told["state"] == "gone"
     assert "cannot be looked at" in told["error"]["what"]
+    vault.leaving = Busy("the pool 'cold' is being exported", "", "only a reboot helps")
+    (told,) = await it.documents()
+    assert (told["state"], told["error"]["next"]) == ("gone", "only a reboot helps")
     assert vault.looks == 2, "no second look behind one that hangs"
     vault.hangs = False
     await asyncio.sleep(0.05)

@@ -1,5 +1,7 @@
 """The last base is sacred: what is held and bookmarked when the power fails between any two changes."""
 
+from __future__ import annotations
+
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +13,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.ops.ops_world import Crash, Host, context, dataset, snap, snapname, with_source
+from tests.unit.ops.ops_world import (
+    Crash,
+    Host,
+    context,
+    dataset,
+    snap,
+    snapname,
+    tree,
+    with_source,
+    with_vault,
+)
 from zvault.core.errors import Conflict
-from zvault.core.model import Bookmark, Dataset, Snapshot
+from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import (
     hold_tag,
@@ -30,6 +42,7 @@ from zvault.ops.replication.bases import Bases
 from zvault.ops.replication.run_plan import Estimates, OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import ours_of
 from zvault.ops.replication.transfer import Transfers
+from zvault.zfs.changes import NamesGone
 
 COLD, CLOUD = 0x1F, 0x2E
 
@@ -37,23 +50,58 @@ CORRECTED = 2
 """Changes after which a run has corrected the bookmarks of what the vault does not have any more."""
 
 
+class NoAsides:
+    async def run(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(stdout="", stderr="", returncode=0)
+
+
+async def unwritten(_: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "0")
+
+
+@dataclass
 class Faked(Transfers):
     """The real order of a transfer; only the stream is made of thin air."""
 
-    def __init__(self, host: Host) -> None:
+    host: Host = field(default_factory=Host)
+    said: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, host: Host) -> Faked:
         async def nothing(_: str) -> None:
             pass
 
         where = context()
-        with_source(where, SimpleNamespace(lzc=host, held=host.held, forget=lambda _: None))
-        zfs = SimpleNamespace(make_parents=nothing, abort_receive=nothing)
+
+        async def exists(_: str) -> bool:
+            return not host.gone
+
+        async def source(_: str) -> Tree:
+            found = replace(host.source(), name=DatasetName(host.renamed))
+            return tree(found) if host.renamed else tree()
+
+        async def there(_: str) -> Tree:
+            return host.sides().vault
+
+        with_source(
+            where,
+            SimpleNamespace(lzc=host, held=host.held, forget=lambda _: None, exists=exists, tree=source),
+        )
+        zfs = SimpleNamespace(
+            make_parents=nothing, abort_receive=nothing, tree_or_none=there, host=NoAsides(), get=unwritten
+        )
+        with_vault(where, SimpleNamespace(holds=host.no_holds, get=unwritten))
         vault: Any = SimpleNamespace(guid=COLD, zfs=zfs)
-        opened = OpenBackup(where, where.env.backup("b"), vault, lambda *_, **__: None)
+        said: list[str] = []
+
+        def note(_: str, **fields: Any) -> None:
+            said.append(str(fields.get("text", "")))
+
+        opened = OpenBackup(where, where.env.backup("b"), vault, note)
         sides = host.sides()
         plans = plan_tree(sides.pairing, sides.vault, wanted=ours_of(opened.backup))
         plan = RunPlan(sides, plans, Bases(opened.source, COLD), Estimates(opened), {}, {})
-        super().__init__(opened, plan, RunMeter())
-        self.host = host
+        return cls(opened, plan, RunMeter(), host=host, said=said)
 
     async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
         """The snapshots arrive one by one: each is a change after which the power may fail."""
@@ -67,9 +115,19 @@ class Faked(Transfers):
 
 async def run(host: Host) -> None:
     """One run's transfer, planned on what a listing shows."""
-    faked = Faked(host)
+    await carried_out(await planned(host))
+
+
+async def planned(host: Host) -> Faked:
+    faked = Faked.of(host)
+    await faked.plan.bases.learn(
+        [faked.plan.sides.source.datasets[plan.dataset] for plan in faked.plan.plans]
+    )
+    return faked
+
+
+async def carried_out(faked: Faked) -> None:
     (plan,), bases = faked.plan.plans, faked.plan.bases
-    await bases.learn([faked.plan.sides.source.datasets[plan.dataset]])
     await faked.cover()
     await faked.carry_out(plan)
     for error in (await bases.wait_advanced()).values():
@@ -245,6 +303,71 @@ async def test_all_that_one_stream_brings_is_held_in_one_call() -> None:
     host.vault = list(host.snapshots)
     await guard.advance(host.snapshots[-1])
     assert_nothing_leaked(host)
+
+
+def vanish(host: Host, *numbers: int) -> None:
+    host.snapshots = [one for one in host.snapshots if one.guid - 100 not in numbers]
+
+
+@pytest.mark.parametrize("gone", [(1,), (2,), (1, 2)])
+async def test_what_vanished_before_it_was_held_is_sent_no_more(gone: tuple[int, ...]) -> None:
+    host = fresh()
+    faked = await planned(host)
+    vanish(host, *gone)
+    await carried_out(faked)
+    assert [s.guid - 100 for s in host.vault or ()] == [n for n in (1, 2, 3) if n not in gone]
+    assert_nothing_leaked(host)
+
+
+async def test_where_the_newest_vanished_the_one_before_it_is_the_base() -> None:
+    host = await advanced()
+    faked = await planned(host)
+    vanish(host, 5, 2)
+    await carried_out(faked)
+    assert [s.guid - 100 for s in host.vault or ()] == [1, 3]
+    held = [name for name, tags in host.holds.items() if hold_tag(COLD) in tags]
+    assert held == [snap(3).name]
+
+
+async def test_a_base_that_vanished_is_replaced_by_its_bookmark() -> None:
+    host = await advanced()
+    host.holds.clear()
+    faked = await planned(host)
+    vanish(host, 1)
+    await carried_out(faked)
+    assert [s.guid - 100 for s in host.vault or ()] == [1, 2, 3, 5]
+    assert_nothing_leaked(host)
+
+
+async def test_a_dataset_that_vanished_is_told_and_one_that_was_renamed_tried_again() -> None:
+    host = fresh()
+    faked = await planned(host)
+    vanish(host, 1, 2, 3)
+    host.gone = True
+    await carried_out(faked)
+    assert faked.said == ["gone from the source, and left out: tank"]
+    host = fresh()
+    faked = await planned(host)
+    vanish(host, 1, 2, 3)
+    host.gone, host.renamed = True, "tank/b"
+    with pytest.raises(NamesGone, match="was renamed") as failure:
+        await carried_out(faked)
+    assert failure.value.retryable
+
+
+async def test_what_one_has_lost_keeps_no_other_from_being_held_in_the_same_call() -> None:
+    host = fresh()
+    mine, other = (BaseGuard(host, COLD, DatasetName(name)) for name in ("tank", "tank/a"))  # type: ignore[arg-type]
+    lost = snap(9, "tank/a")
+    await BaseGuard.cover_all([(other, [lost]), (mine, host.snapshots)])
+    assert mine.held.keys() == {one.name for one in host.snapshots}
+    assert not other.held
+    host.marks[f"tank/a#{mark_name(COLD, 101)}"] = snap(1)
+    other.marks = {f"tank/a#{mark_name(COLD, 101)}": 1}
+    mine.held.clear()
+    await BaseGuard.cover_all([(other, [lost]), (mine, host.snapshots)])
+    assert mine.held.keys() == {one.name for one in host.snapshots}
+    assert not other.held
 
 
 async def test_a_guard_knows_from_a_listing_what_is_its_own() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import START, StoppedClock, context, dataset, tree, with_source
-from zvault.core.errors import Refused
+from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.ops.replication import source_snapshot
-from zvault.ops.replication.source_snapshot import TRIES, RecentSource, snapshot_all
-from zvault.zfs.changes import LzcFailure
+from zvault.ops.replication.source_snapshot import RELISTINGS, TRIES, RecentSource, SourceSnapshot
+from zvault.zfs.changes import LzcFailure, NamesGone
 
 TAKEN = LzcFailure("snapshot", "", [("tank@x", "SnapshotExists", 17)])
 FULL = LzcFailure("snapshot", "", [("tank@x", "SnapshotExists", 17), ("tank/a@x", "NoSpace", 28)])
@@ -20,7 +20,8 @@ FULL = LzcFailure("snapshot", "", [("tank@x", "SnapshotExists", 17), ("tank/a@x"
 class Source:
     """Refuses as often as told; each try is a second later."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *refusals: LzcFailure) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *refusals: ZvaultError) -> None:
+        self.lists = 0
         self.clock = StoppedClock(START)
         self.refusals = list(refusals)
         self.tried: list[list[str]] = []
@@ -36,14 +37,19 @@ class Source:
 
     async def make(self) -> str:
         lzc: Any = self
-        return await snapshot_all(lzc, context().env.backup("b"), ["tank", "tank/a"], self.clock)
+        self.snapshot_ = SourceSnapshot(lzc, context().env.backup("b"), self.listed, self.clock)
+        return await self.snapshot_.make()
+
+    async def listed(self) -> list[str]:
+        self.lists += 1
+        return ["tank", "tank/a", f"tank/{self.lists}"]
 
 
 async def test_a_name_that_is_taken_is_tried_again_a_second_later(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source(monkeypatch, TAKEN)
     made = await source.make()
     first, second = source.tried
-    assert second == [f"tank@{made}", f"tank/a@{made}"]
+    assert second == [f"tank@{made}", f"tank/a@{made}", f"tank/1@{made}"]
     assert not set(first) & set(second)
 
 
@@ -59,6 +65,54 @@ async def test_a_clock_that_stands_still_ends_it(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(Refused, match="cannot name a snapshot"):
         await source.make()
     assert len(source.tried) == TRIES
+
+
+class Busy(Source):
+    """Its listings name datasets that are gone when the snapshot is made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *vanishing: str) -> None:
+        super().__init__(monkeypatch)
+        self.vanishing = vanishing
+
+    async def snapshot(self, names: list[str], _: object) -> None:
+        self.tried.append(names)
+        if gone := [name for name in names if name.partition("@")[0] in self.vanishing]:
+            # Over ssh zfs names the first dataset only, here libzfs_core all snapshots.
+            raise NamesGone("cannot snapshot", "gone", [gone[0].partition("@")[0]])
+
+
+async def test_a_dataset_that_vanished_since_the_listing_has_it_listed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Busy(monkeypatch, "tank/1", "tank/2")
+    made = await source.make()
+    assert source.tried[-1] == [f"tank@{made}", f"tank/a@{made}", f"tank/3@{made}"]
+    assert source.snapshot_.warning == ""
+
+
+async def test_one_that_vanishes_whenever_it_was_listed_is_left_out_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Busy(monkeypatch, "tank/a", *(f"tank/{number}" for number in range(1, 20)))
+    made = await source.make()
+    assert source.lists == RELISTINGS + 1
+    assert source.tried[-1] == [f"tank@{made}"]
+    assert source.snapshot_.left_out == ["tank/a", f"tank/{RELISTINGS + 1}"]
+    assert "tank/a, tank/4" in source.snapshot_.warning
+
+
+async def test_where_nothing_is_left_that_is_told_and_may_go_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Busy(monkeypatch, "tank", "tank/a", *(f"tank/{number}" for number in range(1, 20)))
+    with pytest.raises(NotFound) as failure:
+        await source.make()
+    assert failure.value.retryable
+
+
+async def test_a_name_that_is_taken_beside_a_dataset_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = LzcFailure("snapshot", "", [("tank@x", "SnapshotExists", 17), ("tank/1", "FilesystemNotFound", 2)])
+    source = Source(monkeypatch, both, NamesGone("snapshot", "", ["tank/1"]))
+    made = await source.make()
+    assert source.tried[-1][-1] == f"tank/2@{made}"
 
 
 async def test_a_listing_is_good_for_a_moment_unless_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

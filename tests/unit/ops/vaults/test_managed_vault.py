@@ -68,8 +68,10 @@ async def test_one_that_nobody_needs_after_a_restart_is_not_held_down(world: Wor
 
 async def test_what_could_not_be_taken_down_goes_once_it_can(world: World):
     world.refuses = True
-    async with world.vault.use("run", world.said.append):
+    warned: list[str] = []
+    async with world.vault.use("run", world.said.append, warn=warned.append):
         pass
+    assert len([text for text in warned if "could not be taken down" in text]) == 1
     assert world.vault.life is Life.HALF_DOWN
     assert isinstance(world.vault.error, Busy)
     world.refuses = False

@@ -1,10 +1,12 @@
 """The command that makes a pool, and how the state of one is found out."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from zvault.core.errors import DeadlineExceeded, PoolSuspended
 from zvault.system.process.runner import Result
 from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool, exporting
 
@@ -72,6 +74,61 @@ async def test_a_pool_that_is_kept_on_its_way_out_is_not_asked_for(tmp_path: Pat
     (tmp_path / "12" / "cmdline").write_text("zpool\0export\0cold\0")
     with pytest.raises(Exporting, match="process 12"):
         await Zpool(Host(cat=said("SUSPENDED\n")), tmp_path).state("cold")
+
+
+def exports(proc: Path, *, seconds: float) -> None:
+    """Process 12 has been exporting the pool for so long."""
+    (proc / "12").mkdir()
+    (proc / "12" / "cmdline").write_text("zpool\0export\0cold\0")
+    ticks = round((1000 - seconds) * os.sysconf("SC_CLK_TCK"))
+    (proc / "12" / "stat").write_text(f"12 (zpool export) D {' '.join(['0'] * 18)} {ticks} 0 0\n")
+    (proc / "uptime").write_text("1000.00 4.2\n")
+
+
+async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online(tmp_path: Path):
+    listed = said("cold\t7\t100\t60\t40\tONLINE\n")
+    exports(tmp_path, seconds=240)
+    zpool = Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path)
+    with pytest.raises(Exporting, match="is being exported") as failure:
+        await zpool.state("cold")
+    assert "began 4m ago" in failure.value.why
+    assert "only a reboot helps" in failure.value.next
+
+
+async def test_a_short_one_is_waited_for(tmp_path: Path):
+    listed = said("cold\t7\t100\t60\t40\tONLINE\n")
+    exports(tmp_path, seconds=2)
+    state = await Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path).state("cold")
+    assert state is not None
+    assert state.health == "ONLINE"
+
+
+class Hung(Host):
+    """``zpool`` never answers."""
+
+    async def run(self, argv: Sequence[str], **more: object) -> Result:
+        if argv[0] == "zpool":
+            raise DeadlineExceeded(f"{argv[1]} did not end", "it hangs", "look")
+        return await super().run(argv, **more)
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [("SUSPENDED", PoolSuspended), ("ONLINE", DeadlineExceeded)])
+async def test_a_suspended_pool_that_answers_nothing_is_told_as_one(tmp_path: Path, kernel: str, kind: type):
+    with pytest.raises(kind):
+        await Zpool(Hung(cat=said(f"{kernel}\n")), tmp_path).state("cold")
+
+
+async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
+    exports(tmp_path, seconds=1)
+    zpool = Zpool(Hung(cat=said("ONLINE\n")), tmp_path)
+    for waiting in (
+        zpool.state("cold"),
+        zpool.sync("cold"),
+        zpool.devices("cold"),
+        zpool.export("cold", 1.0),
+    ):
+        with pytest.raises(Exporting, match="is being exported"):
+            await waiting
 
 
 async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
