@@ -25,7 +25,8 @@ create table if not exists run (
     sent integer not null default 0,
     pruned integer not null default 0,
     error text,
-    warning text
+    warning text,
+    held_back text
 );
 create index if not exists run_in_order on run (backup);
 """
@@ -119,11 +120,15 @@ class History:
         figures: Mapping[str, int],
         error: ErrorDocument | None,
         warning: str | None = None,
+        held_back: Mapping[str, int] | None = None,
     ) -> None:
-        """Write down how a run ended. ``figures``: bytes, datasets, sent, pruned."""
+        """Write down how a run ended. ``figures``: bytes, datasets, sent, pruned.
+
+        ``held_back`` counts by side the datasets of which prune_limit held something back; None where it did not prune.
+        """
         self._do(
-            "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=?, warning=?"
-            " where id=?",
+            "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=?, warning=?,"
+            " held_back=? where id=?",
             (
                 ended,
                 result,
@@ -133,6 +138,7 @@ class History:
                 figures["pruned"],
                 json.dumps(error) if error else None,
                 warning,
+                json.dumps(held_back) if held_back is not None else None,
                 run,
             ),
         )
@@ -163,6 +169,18 @@ class History:
         )
         return _document(rows[0]) if rows else None
 
+    def held_back(self) -> dict[tuple[str, str], int]:
+        """By backup and side, of how many datasets prune_limit held something back when it was last pruned."""
+        rows = self._do(
+            "select backup, held_back from run where rowid in"
+            " (select max(rowid) from run where held_back is not null group by backup)"
+        )
+        found: dict[tuple[str, str], int] = {}
+        for row in rows:
+            with contextlib.suppress(ValueError, AttributeError):
+                found |= {(row["backup"], side): int(n) for side, n in json.loads(row["held_back"]).items()}
+        return found
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
@@ -182,8 +200,10 @@ def _opened(file: Path | str) -> sqlite3.Connection:
 
 def _add_what_came_later(connection: sqlite3.Connection) -> None:
     """A file that an older version made lacks columns."""
-    if "warning" not in {row["name"] for row in connection.execute("pragma table_info(run)")}:
-        connection.execute("alter table run add column warning text")
+    there = {row["name"] for row in connection.execute("pragma table_info(run)")}
+    for column in ("warning", "held_back"):
+        if column not in there:
+            connection.execute(f"alter table run add column {column} text")
 
 
 def _code(error: sqlite3.Error) -> int:

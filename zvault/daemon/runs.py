@@ -49,7 +49,7 @@ class Runs:
         self.current: dict[str, ActiveRun] = {}
         self.lags: dict[str, dict[str, DatasetLag]] = {}
         self.proofs: dict[str, Mapping[Level, Proof]] = {}
-        self.counters = RunCounters()
+        self.counters = RunCounters(over_limit=history.held_back())
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
         self._reaping = asyncio.Lock()
@@ -226,8 +226,10 @@ class Runs:
         self, run: str, backup: str, trigger: str, outcome: Outcome, started: float, ended: float
     ) -> None:
         current = self.current.pop(run)
+        held_back: dict[str, int] | None = None
         if (trigger == "prune" or trigger not in ASIDE) and outcome.result in {"ok", "partial"}:
-            self.counters.over_limit |= {(backup, side): current.over_limit.get(side, 0) for side in SIDES}
+            held_back = {side: current.over_limit.get(side, 0) for side in SIDES}
+            self.counters.over_limit |= {(backup, side): count for side, count in held_back.items()}
         error = outcome.error.as_dict() if outcome.error else None
         figures = {
             "bytes": outcome.bytes,
@@ -236,7 +238,7 @@ class Runs:
             "pruned": outcome.pruned,
         }
         with contextlib.suppress(Exception):
-            self.history.end(run, ended, outcome.result, figures, error, current.drift)
+            self.history.end(run, ended, outcome.result, figures, error, current.drift, held_back)
         if trigger not in ASIDE:
             self.counters.runs[backup, outcome.result] += 1
             if outcome.error is not None:

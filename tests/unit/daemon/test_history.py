@@ -67,6 +67,21 @@ def test_a_warning_is_kept_also_in_a_file_of_an_older_version(file: Path, histor
     assert run["warning"] == "its requests are small"
 
 
+def test_what_prune_limit_holds_back_is_that_of_the_last_pruning(file: Path, history: History) -> None:
+    for run, backup, held_back in (
+        ("r1", "b", {"source": 0, "vault": 2}),
+        ("r2", "b", {"source": 1, "vault": 0}),
+        ("r3", "b", None),  # it failed before it could prune
+        ("r4", "c", {"source": 0, "vault": 0}),
+    ):
+        history.begin(run, backup, "hand", 10.0)
+        history.end(run, 15.0, "ok", FIGURES, None, None, held_back)
+    history.close()
+    anew = History(file)
+    assert anew.held_back() == {("b", "source"): 1, ("b", "vault"): 0, ("c", "source"): 0, ("c", "vault"): 0}
+    anew.close()
+
+
 def test_a_run_in_progress_has_no_end(history: History) -> None:
     history.begin("r1", "b", "schedule", 10.0)
     (run,) = history.runs("b", 1)

@@ -7,8 +7,7 @@ follow the invariants that the tests try to break:
 - deciding again at the same moment over what was kept keeps all of it, so pruning may be repeated at will;
 - another rule, or a larger number, never prunes more. (No rule at all keeps everything.)
 
-How much of that one run may do is limited apart from it: ``excess``. A rule made shorter by mistake, or a clock
-that is years ahead, selects most of a history for pruning at once; to prune it is for a person to say.
+How much of that one run may do is limited apart from it: see prune_limit.py.
 
 Calendar periods are those of the wall clock in the given time zone; the hour that comes twice in autumn is
 two hours. "Newest" is by transaction group, the order of the dataset's own history: a clock that was wrong
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime, tzinfo
 from fnmatch import fnmatchcase
 
@@ -101,45 +100,6 @@ def decide(
             KeepDecision(snap, reason is not None, "no rule keeps it" if reason is None else reason)
         )
     return verdicts
-
-
-FEW = 3
-"""So many of a dataset's snapshots may always go in one run: what a few failed runs leave is no surprise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """More to prune in one dataset than one run may: ``selected`` of its ``count``, not ``allowed``."""
-
-    dataset: str
-    selected: int
-    count: int
-    allowed: int
-
-    def __str__(self) -> str:
-        return f"{self.selected} of {self.count} snapshots would go, one run may prune {self.allowed}"
-
-
-def excess(verdicts: Sequence[KeepDecision], share: float, ours: Callable[[Snapshot], bool]) -> Excess | None:
-    """Whether the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of it.
-
-    What is not ours does not count. A few may always go; a share of 1 allows whatever the rules select.
-    """
-    selected = [verdict.snapshot for verdict in verdicts if not verdict.keep]
-    if len(selected) <= FEW:
-        return None
-    count = sum(1 for verdict in verdicts if ours(verdict.snapshot))
-    # In floats 0.29 * 100 is a little less than 29.
-    allowed = max(FEW, math.floor(share * count + 1e-6))
-    if len(selected) <= allowed:
-        return None
-    return Excess(selected[0].dataset, len(selected), count, allowed)
-
-
-def spare(verdicts: Sequence[KeepDecision], over: Excess) -> list[KeepDecision]:
-    """The same verdicts with nothing selected, each of those spared saying why."""
-    reason = f"over prune_limit: {over}"
-    return [verdict if verdict.keep else replace(verdict, keep=True, reason=reason) for verdict in verdicts]
 
 
 _Placed = tuple[int, Snapshot]  # a snapshot with its place in the list that was given

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import FEW, KeepDecision, KeepRules, decide, excess, spare
+from zvault.core.policy.retention import KeepDecision, KeepRules, decide
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = (
@@ -327,56 +327,6 @@ def test_a_pattern_alone_prunes_nothing() -> None:
     """Whoever writes only what to keep for ever has not said that all else may go."""
     snapshots = [snap(1, 0), snap(2, 10), snap(3, 20)]
     assert kept(run(snapshots, KeepRules(matching=("z1",)))) == snapshots
-
-
-# The limit
-
-
-@given(cases(), st.floats(0.01, 1.0))
-def test_no_more_than_the_limit_ever_goes(case: Case, share: float) -> None:
-    verdicts = judge(case)
-    over = excess(verdicts, share, ours)
-    if over is not None:
-        assert over.selected > max(FEW, share * over.count - 1)
-        verdicts = spare(verdicts, over)
-        assert kept(verdicts) == case[0], "all or nothing of one dataset"
-    gone = len(verdicts) - len(kept(verdicts))
-    count = sum(map(ours, case[0]))
-    assert gone <= max(FEW, share * count + 1e-6)
-    assert gone < count or not count, "never everything"
-    assert excess(verdicts, share, ours) is None
-
-
-@given(cases())
-def test_a_whole_share_is_no_limit(case: Case) -> None:
-    assert excess(judge(case), 1.0, ours) is None
-
-
-@pytest.mark.parametrize(
-    ("count", "last", "share", "allowed"),
-    [
-        (10, 5, 0.5, None),
-        (10, 4, 0.5, 5),
-        (4, 1, 0.01, None),  # three may always go: what a few failed runs leave
-        (5, 1, 0.5, 3),
-        (100, 71, 0.29, None),  # 0.29 * 100 is 28.999999999999996
-        (100, 70, 0.29, 29),
-    ],
-)
-def test_the_limit_to_the_snapshot(count: int, last: int, share: float, allowed: int | None) -> None:
-    snapshots = [snap(number, number) for number in range(count)]
-    over = excess(run(snapshots, KeepRules(last=last)), share, ours)
-    assert (over and over.allowed) == allowed
-
-
-def test_what_is_not_ours_does_not_raise_the_limit() -> None:
-    foreign = [snap(number, number, snapname="by-hand-") for number in range(100, 200)]
-    snapshots = [snap(number, number) for number in range(10)]
-    verdicts = run([*snapshots, *foreign], KeepRules(last=2))
-    over = excess(verdicts, 0.5, ours)
-    assert over is not None
-    assert str(over) == "8 of 10 snapshots would go, one run may prune 5"
-    assert {verdict.reason for verdict in spare(verdicts, over)[:8]} == {f"over prune_limit: {over}"}
 
 
 # The calendar, where it is odd
