@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import KeepDecision
+from zvault.core.policy.retention import KeepDecision, in_order
 
 FEW = 3
 """So many of a dataset's snapshots may always go in one run: what a few failed runs leave is no surprise."""
@@ -81,10 +81,4 @@ def within_limit(
 
 def _limited(verdicts: Sequence[KeepDecision], arrived: Container[int]) -> list[Snapshot]:
     """The selected snapshots to which the limit applies, in the order in which they are to go."""
-    chosen = [one for one in verdicts if not one.keep and one.snapshot.guid not in arrived]
-    return [one.snapshot for one in sorted(chosen, key=_age)]
-
-
-def _age(verdict: KeepDecision) -> tuple[int, int, int]:
-    snap = verdict.snapshot
-    return snap.createtxg, snap.creation, snap.guid
+    return [one.snapshot for one in in_order(verdicts) if one.snapshot.guid not in arrived]

@@ -12,7 +12,7 @@ from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.policy.prune_limit import Excess, excess, within_limit
-from zvault.core.policy.retention import KeepDecision, KeepRules, decide
+from zvault.core.policy.retention import KeepDecision, KeepRules, decide, in_order
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
@@ -55,8 +55,9 @@ class PrunePlan:
 
     @property
     def selected(self) -> list[Snapshot]:
-        """The snapshots selected for pruning."""
-        return [verdict.snapshot for verdict in self.verdicts if not verdict.keep]
+        """The snapshots selected for pruning, those of a dataset in the order in which they are to go."""
+        limited = (within_limit(verdicts, over, self.arrived) for verdicts, over in self._by_dataset)
+        return [verdict.snapshot for verdicts in limited for verdict in in_order(verdicts)]
 
     @property
     def unwanted(self) -> list[Snapshot]:

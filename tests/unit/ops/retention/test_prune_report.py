@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.ops.ops_world import START, context, dataset, sides, snap, with_source, with_vault
+from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap, with_source, with_vault
 from zvault.core.errors import DeadlineExceeded, NotFound
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
@@ -99,7 +99,7 @@ def many(count: int, name: str = "tank") -> list[Any]:
 
 
 async def test_the_document_says_what_is_held_back_and_frees_only_what_goes() -> None:
-    where = context(START, **KEEP_ONE)
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     source, vault = many(10), many(10, "cold/host/tank")
     both = sides(dataset("tank", *source), dataset("cold/host/tank", *vault))
     with_source(where, FakeZfs(Blocks([s.name for s in source], [(0, 4, 7), (5, 6, 1)])))
@@ -120,7 +120,7 @@ async def test_the_document_says_what_is_held_back_and_frees_only_what_goes() ->
 
 def test_each_dataset_has_a_limit_of_its_own() -> None:
     """One that lags far behind must not keep the others from being pruned."""
-    where = context(START, **KEEP_ONE)
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     pairs = sides(dataset("tank", *many(10)), dataset("cold/host/tank", *many(3, "cold/host/tank")))
     on_source, on_vault = plan_prune(where.env, where.env.backup("b"), pairs)
     assert (len(on_source.selected), on_source.over) == (2, ())
@@ -128,7 +128,7 @@ def test_each_dataset_has_a_limit_of_its_own() -> None:
 
 
 async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> None:
-    where = context(START, **KEEP_ONE)
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     both = sides(dataset("tank", *many(10)), dataset("cold/host/tank", *many(10, "cold/host/tank")))
     told: list[str] = []
 
@@ -153,7 +153,7 @@ async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> Non
 
 async def test_what_somebody_holds_does_not_count_for_the_limit() -> None:
     # 9 of 10 are unwanted, 5 may go; 4 are held, and would not go anyway.
-    where = context(START, **KEEP_ONE)
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     points = many(10)
     on_source, _ = plan_prune(
         where.env,
