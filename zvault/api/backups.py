@@ -83,7 +83,7 @@ class VerdictDocument(TypedDict):
 
 
 class ExcessDocument(TypedDict):
-    """A dataset of which prune_limit prunes nothing: ``selected`` of so many, where ``allowed`` may go."""
+    """A dataset of which prune_limit holds something back: ``selected`` of so many, where ``allowed`` may go."""
 
     side: Side
     dataset: str

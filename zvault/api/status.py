@@ -27,7 +27,10 @@ class ProofDocument(TypedDict):
 
 
 class BackupDocument(TypedDict):
-    """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way; ``proofs`` are by level."""
+    """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way; ``proofs`` are by level.
+
+    ``held_back`` counts the datasets, on either side, of which prune_limit held something back at the last pruning.
+    """
 
     name: str
     source: str
@@ -47,6 +50,7 @@ class BackupDocument(TypedDict):
     datasets: int | None
     proofs: dict[str, ProofDocument]
     pending: int | None
+    held_back: int | None
     bytes_done: int
     bytes_total: int | None
 

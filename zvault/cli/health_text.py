@@ -8,7 +8,8 @@ from zvault.cli.event_text import plural
 
 
 def backup_health(backup: BackupDocument) -> str:
-    """``ok``, ``new`` (never ran), or what is wrong: ``differs``, ``late``, ``failed``, ``partial``, ``interrupted``.
+    """``ok``, ``new`` (never ran), or what is wrong: ``differs``, ``late``, ``failed``, ``partial``, ``interrupted``,
+    ``held-back`` (prune_limit lets not all go that no rule keeps).
 
     A failed run outranks lateness: it says why, and lag stands in its own column. What a verification found not to be
     the same on both sides outranks all but that.
@@ -22,7 +23,7 @@ def backup_health(backup: BackupDocument) -> str:
         return "late"
     if result is None:
         return "new"
-    return result
+    return "held-back" if result == "ok" and backup["held_back"] else result
 
 
 def proven(backup: BackupDocument) -> float | None:

@@ -23,7 +23,9 @@ RED, YELLOW = "31", "33"
 _COLOURS = {
     **dict.fromkeys(("failed", "gone", "damaged", "differs", "conflict"), RED),
     **dict.fromkeys(("FAULTED", "SUSPENDED", "UNAVAIL", "REMOVED"), RED),
-    **dict.fromkeys(("late", "partial", "interrupted", "troubled", "DEGRADED", "OFFLINE"), YELLOW),
+    **dict.fromkeys(
+        ("late", "partial", "interrupted", "held-back", "troubled", "DEGRADED", "OFFLINE"), YELLOW
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from zvault.api.events import Event
 @dataclass
 class ActiveRun:
     """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
-    prune_limit let nothing be pruned; ``drift`` is what was told of the vault's writes.
+    prune_limit held something back; ``drift`` is what was told of the vault's writes.
 
     ``waiting`` is when it tries again what failed, in seconds since the epoch. While it waits another run of its
     backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that was due earlier.

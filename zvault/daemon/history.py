@@ -26,7 +26,8 @@ create table if not exists run (
     pruned integer not null default 0,
     error text,
     warning text,
-    way text
+    way text,
+    held_back text
 );
 create index if not exists run_in_order on run (backup);
 """
@@ -123,17 +124,22 @@ class History:
         figures: Mapping[str, int],
         error: ErrorDocument | None,
         warning: str | None = None,
+        held_back: Mapping[str, int] | None = None,
     ) -> None:
-        """Write down how a run ended. ``figures``: bytes, datasets, sent, pruned."""
+        """Write down how a run ended. ``figures``: bytes, datasets, sent, pruned.
+
+        ``held_back`` counts by side the datasets of which prune_limit held something back; None where it did not prune.
+        """
         self._do(
-            "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=?, warning=?"
-            " where id=?",
+            "update run set ended=?, result=?, bytes=?, datasets=?, sent=?, pruned=?, error=?, warning=?,"
+            " held_back=? where id=?",
             (
                 ended,
                 result,
                 *(min(figures[key], MOST) for key in ("bytes", "datasets", "sent", "pruned")),
                 json.dumps(error) if error else None,
                 warning,
+                json.dumps(held_back) if held_back is not None else None,
                 run,
             ),
         )
@@ -170,6 +176,18 @@ class History:
         )
         return _document(rows[0]) if rows else None
 
+    def held_back(self) -> dict[tuple[str, str], int]:
+        """By backup and side, of how many datasets prune_limit held something back when it was last pruned."""
+        rows = self._do(
+            "select backup, held_back from run where rowid in"
+            " (select max(rowid) from run where held_back is not null group by backup)"
+        )
+        found: dict[tuple[str, str], int] = {}
+        for row in rows:
+            with contextlib.suppress(ValueError, AttributeError):
+                found |= {(row["backup"], side): int(n) for side, n in json.loads(row["held_back"]).items()}
+        return found
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
@@ -190,8 +208,9 @@ def _opened(file: Path | str) -> sqlite3.Connection:
 def _add_what_came_later(connection: sqlite3.Connection) -> None:
     """A file that an older version made lacks columns."""
     columns = {row["name"] for row in connection.execute("pragma table_info(run)")}
-    for later in {"warning", "way"} - columns:
-        connection.execute(f"alter table run add column {later} text")
+    for later in ("warning", "way", "held_back"):
+        if later not in columns:
+            connection.execute(f"alter table run add column {later} text")
 
 
 def _code(error: sqlite3.Error) -> int:

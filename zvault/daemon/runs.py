@@ -68,7 +68,7 @@ class Runs:
         self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
         self.proofs: Learned[Mapping[Level, Proof]] = Learned(context.env)
         self._read: Learned[Reading] = Learned(context.env)
-        self.counters = RunCounters()
+        self.counters = RunCounters(over_limit=history.held_back())
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
         self._reaping = asyncio.Lock()
@@ -249,8 +249,10 @@ class Runs:
         self, run: str, backup: str, trigger: str, outcome: Outcome, started: float, ended: float
     ) -> None:
         current = self.current.pop(run)
+        held_back: dict[str, int] | None = None
         if (trigger == "prune" or trigger not in ASIDE) and outcome.result in {"ok", "partial"}:
-            self.counters.over_limit |= {(backup, side): current.over_limit.get(side, 0) for side in SIDES}
+            held_back = {side: current.over_limit.get(side, 0) for side in SIDES}
+            self.counters.over_limit |= {(backup, side): count for side, count in held_back.items()}
         error = outcome.error.as_dict() if outcome.error else None
         figures = {
             "bytes": outcome.bytes,
@@ -259,7 +261,7 @@ class Runs:
             "pruned": outcome.pruned,
         }
         try:
-            self.history.end(run, ended, outcome.result, figures, error, current.drift)
+            self.history.end(run, ended, outcome.result, figures, error, current.drift, held_back)
         except Exception:
             log.exception("%s: the end of run %s is missing in the history", backup, run)
         if trigger not in ASIDE:

@@ -82,9 +82,15 @@ class Status:
                 backup.verify, self.runs.proofs.get(name, {}), self.context.env.clock.time()
             ),
             "pending": pending(lags.values()) if lags is not None else None,
+            "held_back": self._held_back(name),
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,
         }
+
+    def _held_back(self, name: str) -> int | None:
+        """Of how many datasets, on either side, prune_limit held something back; None before it was first pruned."""
+        counts = [count for (backup, _), count in self.runs.counters.over_limit.items() if backup == name]
+        return sum(counts) if counts else None
 
     def lag(self, name: str) -> float | None:
         """A backup's lag now: its worst dataset's; None while any is unknown."""

@@ -25,6 +25,7 @@ from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
+from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.vaults.vault import OpenVault, Vaults
@@ -81,6 +82,7 @@ class Run:
         self.last_try = True
         self.all_sent = False
         self._source = RecentSource(self.context.clients)
+        self._first: Sides | None = None  # both sides as they were before anything was sent
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault)
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
 
@@ -213,6 +215,7 @@ class Run:
         seen = None if self.snapshot else await self._source.tree(self.backup)
         began = time.monotonic()
         sides = await look(self.context, self.backup, vault.zfs, source=seen)
+        self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:
             self.emit("snapshot", snapname=made, datasets=len(sides.pairs))
@@ -271,5 +274,6 @@ class Run:
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Prune both sides; how many snapshots went."""
-        plans = plan_prune(self.context.env, self.backup, sides)
+        arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
+        plans = plan_prune(self.context.env, self.backup, sides, arrived=arrived)
         return await prune(opened.source, opened.vault.zfs, plans, self.emit)

@@ -85,6 +85,21 @@ def test_figures_beyond_what_the_file_keeps_do_not_lose_the_end_of_a_run(history
     assert (run["ended"], run["result"], run["bytes"]) == (2.0, "ok", 2**63 - 1)
 
 
+def test_what_prune_limit_holds_back_is_that_of_the_last_pruning(file: Path, history: History) -> None:
+    for run, backup, held_back in (
+        ("r1", "b", {"source": 0, "vault": 2}),
+        ("r2", "b", {"source": 1, "vault": 0}),
+        ("r3", "b", None),  # it failed before it could prune
+        ("r4", "c", {"source": 0, "vault": 0}),
+    ):
+        history.begin(run, backup, "hand", 10.0)
+        history.end(run, 15.0, "ok", FIGURES, None, None, held_back)
+    history.close()
+    anew = History(file)
+    assert anew.held_back() == {("b", "source"): 1, ("b", "vault"): 0, ("c", "source"): 0, ("c", "vault"): 0}
+    anew.close()
+
+
 def test_a_run_in_progress_has_no_end(history: History) -> None:
     history.begin("r1", "b", "schedule", 10.0)
     (run,) = history.runs("b", 1)

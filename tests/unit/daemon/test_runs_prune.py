@@ -32,14 +32,17 @@ class Stage:
         self.log: list[str] = []
         self.go = {"prune": asyncio.Event(), "backup": asyncio.Event(), "reap": asyncio.Event()}
         self.pruned = (2, 2)
+        self.held_back = 0
 
     async def play(self, what: str) -> None:
         self.log.append(f"{what} begins")
         await self.go[what].wait()
         self.log.append(f"{what} ends")
 
-    async def prune(self, *_: Any, over_limit: bool) -> tuple[int, int]:
+    async def prune(self, *given: Any, over_limit: bool) -> tuple[int, int]:
         await self.play("prune")
+        if self.held_back:
+            given[-1]("warning", text="held back", side="vault", over_limit=self.held_back)
         self.log.append(f"over_limit={over_limit}")
         return self.pruned
 
@@ -101,6 +104,21 @@ async def test_what_could_not_go_leaves_it_partial(runs: Runs, stage: Stage) -> 
     runs.prune("b", over_limit=False)
     await done(runs)
     assert runs.history.runs("b", 5)[0]["result"] == "partial"
+
+
+async def test_what_prune_limit_holds_back_is_known_also_after_a_restart(
+    runs: Runs, stage: Stage, tmp_path: Path
+) -> None:
+    stage.go["prune"].set()
+    stage.held_back = 3
+    runs.prune("b", over_limit=False)
+    await done(runs)
+    anew = Runs(runs.context, runs.vaults, History(tmp_path / "history.sqlite"), Events())
+    assert anew.counters.over_limit == {("b", "source"): 0, ("b", "vault"): 3}
+    stage.held_back = 0
+    runs.prune("b", over_limit=False)
+    await done(runs)
+    assert runs.counters.over_limit == {("b", "source"): 0, ("b", "vault"): 0}
 
 
 async def test_a_backup_that_is_due_waits_for_a_prune_and_is_not_refused(runs: Runs, stage: Stage) -> None:

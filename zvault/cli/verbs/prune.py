@@ -89,7 +89,7 @@ def to_prune(found: PruneDocument, verbose: bool, form: TableForm) -> Iterator[s
         yield f"to keep: {plural(len(kept), 'snapshot')} (-v shows them with the reasons)"
     if found["over_limit"]:
         yield ""
-        yield "held back by prune_limit (--over-limit prunes them):"
+        yield "prune_limit holds some back for the next runs (--over-limit prunes all):"
         for over in found["over_limit"]:
             yield (
                 f"  {over['side']}  {over['dataset']}: {over['selected']} of {over['snapshots']} snapshots "

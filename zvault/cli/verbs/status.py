@@ -12,6 +12,7 @@ from zvault.api import routes
 from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import VaultDocument
 from zvault.cli.client import read
+from zvault.cli.event_text import plural
 from zvault.cli.health_text import (
     all_well,
     backup_health,
@@ -194,6 +195,7 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
             ("last success", _when(backup["last_success"], "never")),
             ("last run", _last_run(backup)),
             ("proof", _proof(backup)),
+            ("pruning", _held_back(backup)),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else _advice(backup)),
@@ -213,7 +215,17 @@ def _advice(backup: BackupDocument) -> str:
     """What to do about a backup that needs attention though no error is known."""
     if backup["state"] != "idle":
         return f"watch it with 'zvaultctl follow {backup['name']}'"
+    if backup_health(backup) == "held-back":
+        name = backup["name"]
+        return f"'zvaultctl prune {name} -n --over-limit' shows what is to go; if it is too much, make 'keep' longer"
     return f"start it with 'zvaultctl run {backup['name']}'; see 'zvaultctl history {backup['name']}'"
+
+
+def _held_back(backup: BackupDocument) -> str:
+    """That prune_limit holds something back, and until when."""
+    if not (count := backup["held_back"]):
+        return ""
+    return f"prune_limit holds snapshots of {plural(count, 'dataset')} back; the next runs prune them, oldest first"
 
 
 def _last_run(backup: BackupDocument) -> str:

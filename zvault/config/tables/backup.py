@@ -149,9 +149,10 @@ class Backup(NamedTable):
     keep: Keep = Field(default_factory=Keep, description="What is kept on either side.")
     prune_limit: Share = Field(
         default=written("50%"),
-        description="The most of zvault's snapshots of one dataset that one run may prune on one side; three may "
-        "always go. Where `keep` selects more, the run prunes nothing of that dataset on that side and says so; "
-        "`zvaultctl prune --over-limit` shows what that is, and prunes it. `100%` sets no limit.",
+        description="The most of zvault's snapshots of one dataset that one run may prune on one side, of those that "
+        "were there before it; three may always go. Where `keep` selects more, the run prunes so many, the oldest "
+        "first, and says so, and the next runs prune the rest; `zvaultctl status` warns meanwhile. "
+        "`zvaultctl prune --over-limit` shows what is to go, and prunes all of it. `100%` sets no limit.",
         examples=["50%", "100%"],
     )
     send: Send = Field(default_factory=Send, description="How datasets are sent.")

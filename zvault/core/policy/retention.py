@@ -6,9 +6,13 @@ follow the invariants that the tests try to break:
 - what is protected, what zvault did not make, and the newest that it made are never pruned;
 - deciding again at the same moment over what was kept keeps all of it, so pruning may be repeated at will;
 - another rule, or a larger number, never prunes more. (No rule at all keeps everything.)
+- a snapshot whose date cannot be believed displaces none that is better dated.
 
-How much of that one run may do is limited apart from it: ``excess``. A rule made shorter by mistake, or a clock
-that is years ahead, selects most of a history for pruning at once; to prune it is for a person to say.
+That last one keeps a source from having its history pruned by made-up names. Rules count for a snapshot only those
+of its own rank and below (dates.py). As long as one of a higher rank stays, so does its witness: without it the
+snapshot would take a lower rank, and displace what it must not. So those of a high rank go first.
+
+How much of that one run may do is limited apart from it: see prune_limit.py.
 
 Calendar periods are those of the wall clock in the given time zone; the hour that comes twice in autumn is
 two hours. "Newest" is by transaction group, the order of the dataset's own history: a clock that was wrong
@@ -19,11 +23,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime, tzinfo
 from fnmatch import fnmatchcase
 
 from zvault.core.model import Snapshot
+from zvault.core.policy.dates import Dated, ranked
 from zvault.core.units import format_duration
 
 
@@ -64,11 +69,12 @@ class KeepRules:
 
 @dataclass(frozen=True, slots=True)
 class KeepDecision:
-    """What becomes of one snapshot, and why, in words."""
+    """What becomes of one snapshot, and why, in words. ``rank`` tells how far its date can be believed (dates.py)."""
 
     snapshot: Snapshot
     keep: bool
     reason: str
+    rank: int = 0
 
 
 def decide(
@@ -93,53 +99,44 @@ def decide(
     votes = dict.fromkeys(range(len(snapshots)), "not made by zvault")
     for place, _ in mine:
         del votes[place]
-    votes |= _vote(mine, rules, now, zone)
-    verdicts = []
-    for place, snap in enumerate(snapshots):
-        reason = protected.get(snap.guid, votes.get(place))
-        verdicts.append(
-            KeepDecision(snap, reason is not None, "no rule keeps it" if reason is None else reason)
-        )
-    return verdicts
+    dated = ranked(mine[::-1], now)
+    for rank in sorted({one.rank for one in dated.values()}):
+        among = [placed for placed in mine if dated[placed[0]].rank <= rank]
+        won = _vote(among, rules, now, zone)
+        votes |= {place: reason for place, reason in won.items() if dated[place].rank == rank}
+    votes |= {place: protected[snap.guid] for place, snap in enumerate(snapshots) if snap.guid in protected}
+    _keep_witnesses(snapshots, dated, votes)
+    return [
+        KeepDecision(snap, place in votes, votes.get(place, "no rule keeps it"), _rank(dated, place))
+        for place, snap in enumerate(snapshots)
+    ]
 
 
-FEW = 3
-"""So many of a dataset's snapshots may always go in one run: what a few failed runs leave is no surprise."""
+def _rank(dated: Mapping[int, Dated], place: int) -> int:
+    return dated[place].rank if place in dated else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """More to prune in one dataset than one run may: ``selected`` of its ``count``, not ``allowed``."""
-
-    dataset: str
-    selected: int
-    count: int
-    allowed: int
-
-    def __str__(self) -> str:
-        return f"{self.selected} of {self.count} snapshots would go, one run may prune {self.allowed}"
+def _keep_witnesses(snapshots: Sequence[Snapshot], dated: Mapping[int, Dated], votes: dict[int, str]) -> None:
+    """Of each snapshot that stays keep what shows its rank; a witness may need one itself."""
+    for place in sorted(dated, key=lambda place: -dated[place].rank):
+        witness = dated[place].witness
+        if place in votes and witness is not None:
+            votes.setdefault(
+                witness, f"shows that @{snapshots[place].snapname} is dated wrongly, as it came later"
+            )
 
 
-def excess(verdicts: Sequence[KeepDecision], share: float, ours: Callable[[Snapshot], bool]) -> Excess | None:
-    """Whether the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of it.
+def in_order(verdicts: Sequence[KeepDecision]) -> list[KeepDecision]:
+    """The verdicts that select, in the order in which they are to go: the worst dated first, then the oldest.
 
-    What is not ours does not count. A few may always go; a share of 1 allows whatever the rules select.
+    Pruning may end after any of them.
     """
-    selected = [verdict.snapshot for verdict in verdicts if not verdict.keep]
-    if len(selected) <= FEW:
-        return None
-    count = sum(1 for verdict in verdicts if ours(verdict.snapshot))
-    # In floats 0.29 * 100 is a little less than 29.
-    allowed = max(FEW, math.floor(share * count + 1e-6))
-    if len(selected) <= allowed:
-        return None
-    return Excess(selected[0].dataset, len(selected), count, allowed)
+    return sorted((verdict for verdict in verdicts if not verdict.keep), key=_turn)
 
 
-def spare(verdicts: Sequence[KeepDecision], over: Excess) -> list[KeepDecision]:
-    """The same verdicts with nothing selected, each of those spared saying why."""
-    reason = f"over prune_limit: {over}"
-    return [verdict if verdict.keep else replace(verdict, keep=True, reason=reason) for verdict in verdicts]
+def _turn(verdict: KeepDecision) -> tuple[int, int, int, int]:
+    snap = verdict.snapshot
+    return -verdict.rank, snap.createtxg, snap.creation, snap.guid
 
 
 _Placed = tuple[int, Snapshot]  # a snapshot with its place in the list that was given

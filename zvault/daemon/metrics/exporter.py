@@ -163,7 +163,7 @@ class Metrics(Collector):
         )
         yield _gauge(
             "zvault_prune_over_limit_datasets",
-            "Datasets of which the last pruning pruned nothing because prune_limit held it back.",
+            "Datasets of which prune_limit held something back at the last pruning.",
             ("backup", "side"),
             [(labels, count) for labels, count in counters.over_limit.items() if labels[0] in names],
         )

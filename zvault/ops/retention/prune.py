@@ -94,8 +94,9 @@ def _held_back(plan: PrunePlan) -> str:
     told = "; ".join(f"{over.dataset}: {over}" for over in plan.over[:3])
     more = f"; and {len(plan.over) - 3} datasets more" if len(plan.over) > 3 else ""
     return (
-        f"prune_limit holds back pruning on the {plan.side}: {told}{more}. If 'keep' is meant so, "
-        f"'zvaultctl prune {plan.backup} -n --over-limit' shows them and '--yes --over-limit' prunes them"
+        f"prune_limit holds back pruning on the {plan.side}: {told}{more}. The next runs prune the rest, oldest "
+        f"first: 'zvaultctl prune {plan.backup} -n --over-limit' shows them. If that is too much, make 'keep' longer "
+        "before the next run; '--yes --over-limit' prunes them now"
     )
 
 

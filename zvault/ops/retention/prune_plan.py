@@ -1,8 +1,8 @@
-"""Plan the pruning of both sides of a backup: what the rules keep, what is protected, what prune_limit spares."""
+"""Plan the pruning of both sides of a backup: what the rules keep, what is protected, what prune_limit holds back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -11,9 +11,11 @@ from zvault.api.backups import Side
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.policy.retention import Excess, KeepDecision, KeepRules, decide, excess, spare
+from zvault.core.policy.prune_limit import Excess, excess, within_limit
+from zvault.core.policy.retention import KeepDecision, KeepRules, decide, in_order
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
+from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
 from zvault.ops.state.environment import Environment
 
 
@@ -21,7 +23,8 @@ from zvault.ops.state.environment import Environment
 class PrunePlan:
     """What to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within prune_limit.
 
-    ``share`` of the snapshots that are ``ours`` may go of each dataset in one run; of one with more nothing does.
+    Of each dataset a ``share`` of the snapshots that are ``ours`` may go in one run, the oldest first. What ``arrived``
+    in this run (GUIDs) does not count.
     """
 
     side: Side
@@ -29,30 +32,32 @@ class PrunePlan:
     share: float = 1.0
     ours: Ours = lambda _: True
     backup: str = "BACKUP"
+    arrived: Set[int] = frozenset()
 
     @cached_property
     def _by_dataset(self) -> list[tuple[list[KeepDecision], Excess | None]]:
         found = []
         for _, group in groupby(self.judged, key=lambda verdict: verdict.snapshot.dataset):
             verdicts = list(group)
-            found.append((verdicts, excess(verdicts, self.share, self.ours)))
+            found.append((verdicts, excess(verdicts, self.share, self.ours, self.arrived)))
         return found
 
     @cached_property
     def verdicts(self) -> tuple[KeepDecision, ...]:
         """Every snapshot with its reason."""
-        spared = (spare(verdicts, over) if over else verdicts for verdicts, over in self._by_dataset)
-        return tuple(verdict for verdicts in spared for verdict in verdicts)
+        limited = (within_limit(verdicts, over, self.arrived) for verdicts, over in self._by_dataset)
+        return tuple(verdict for verdicts in limited for verdict in verdicts)
 
     @property
     def over(self) -> tuple[Excess, ...]:
-        """The datasets of which nothing is pruned because it would be more than prune_limit allows at once."""
+        """The datasets of which prune_limit holds something back."""
         return tuple(over for _, over in self._by_dataset if over is not None)
 
     @property
     def selected(self) -> list[Snapshot]:
-        """The snapshots selected for pruning."""
-        return [verdict.snapshot for verdict in self.verdicts if not verdict.keep]
+        """The snapshots selected for pruning, those of a dataset in the order in which they are to go."""
+        limited = (within_limit(verdicts, over, self.arrived) for verdicts, over in self._by_dataset)
+        return [verdict.snapshot for verdicts in limited for verdict in in_order(verdicts)]
 
     @property
     def unwanted(self) -> list[Snapshot]:
@@ -61,11 +66,17 @@ class PrunePlan:
 
 
 def plan_prune(
-    env: Environment, backup: Backup, sides: Sides, *, over_limit: bool = False
+    env: Environment,
+    backup: Backup,
+    sides: Sides,
+    *,
+    over_limit: bool = False,
+    arrived: Arrivals = NOTHING_ARRIVED,
 ) -> list[PrunePlan]:
     """Plan the pruning of both sides. Bases, snapshots that have clones and those not sent yet are protected.
 
-    What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back.
+    What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
+    for it does not count what ``arrived`` in the run that prunes.
     """
     share = 1.0 if over_limit else backup.prune_limit
     source, vault = _Judge(env, backup, share), _Judge(env, backup, share)
@@ -81,7 +92,7 @@ def plan_prune(
             vault.judge(there, backup.keep.vault, kept | _origins(there, clones))
     for there in sides.pairing.gone:
         vault.judge(there, backup.keep.gone, _origins(there, clones))
-    return [source.plan("source"), vault.plan("vault")]
+    return [source.plan("source", arrived.source), vault.plan("vault", arrived.vault)]
 
 
 _BASE = "the base of the next incremental"
@@ -100,8 +111,8 @@ class _Judge:
             dataset.snapshots, rules, now=self.now, zone=self.zone, protected=protected, ours=self.ours
         )
 
-    def plan(self, side: Side) -> PrunePlan:
-        return PrunePlan(side, tuple(self.verdicts), self.share, self.ours, self.backup)
+    def plan(self, side: Side, arrived: Set[int]) -> PrunePlan:
+        return PrunePlan(side, tuple(self.verdicts), self.share, self.ours, self.backup, arrived)
 
 
 def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:

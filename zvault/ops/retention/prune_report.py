@@ -9,7 +9,8 @@ from zvault.api.backups import ExcessDocument, PruneDocument, Side, VerdictDocum
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import Excess, KeepDecision
+from zvault.core.policy.prune_limit import Excess
+from zvault.core.policy.retention import KeepDecision
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look
 from zvault.ops.retention.prune import without_stuck
@@ -81,7 +82,7 @@ def verdict_document(side: Side, verdict: KeepDecision, size: int | None) -> Ver
 
 
 def excess_document(side: Side, over: Excess) -> ExcessDocument:
-    """A dataset of which prune_limit prunes nothing."""
+    """A dataset of which prune_limit holds something back."""
     return {
         "side": side,
         "dataset": over.dataset,

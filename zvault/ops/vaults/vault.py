@@ -80,8 +80,9 @@ class ManagedVault(Lifecycle):
     ) -> AsyncIterator[OpenVault]:
         """Have the vault up for as long as the block runs, under an inhibitor if it ``writes`` to it.
 
-        With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made. What keeps
-        the vault from going down afterwards is its own state, and no failure of the block: ``warn`` (or ``say``) is told.
+        With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made. What
+        keeps the vault from going down afterwards is its own state, and no failure of the block: ``warn`` (or ``say``)
+        is told.
         """
         async with AsyncExitStack() as held:
             if writes:

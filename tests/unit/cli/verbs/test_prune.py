@@ -7,7 +7,8 @@ import pytest
 from tests.unit.cli.api_documents import event, finished
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import Excess, KeepDecision
+from zvault.core.policy.prune_limit import Excess
+from zvault.core.policy.retention import KeepDecision
 from zvault.ops.retention.prune_report import excess_document, verdict_document
 
 HELD_BACK = excess_document("vault", Excess("cold/home", 40, 60, 30))
@@ -109,7 +110,7 @@ def test_what_is_held_back_is_told_and_leaves_1(planned, ctl, flags):
     planned.documents["GET /v1/prune/home"] |= {"over_limit": [HELD_BACK]}
     said = ctl("prune", "home", *flags)
     assert said.code == 1
-    assert "held back by prune_limit (--over-limit prunes them):" in said.lines
+    assert "prune_limit holds some back for the next runs (--over-limit prunes all):" in said.lines
     assert "  vault  cold/home: 40 of 60 snapshots would go, one run may prune 30" in said.lines
 
 

@@ -55,6 +55,19 @@ def test_status_tells_what_is_wrong_why_and_what_next(daemon, ctl):
     assert any("cold-0 gone (nbdkit:file /srv/cold.img): unplugged" in line for line in said.lines)
 
 
+def test_status_warns_while_prune_limit_holds_anything_back(daemon, ctl):
+    daemon.documents["GET /v1/status"] = status(backup(held_back=2))
+    said = ctl("status")
+    assert said.code == 1
+    assert said.lines[0] == "1 of 1 backup needs attention: home held-back"
+    told = " ".join(line.strip() for line in said.lines)
+    assert (
+        "pruning: prune_limit holds snapshots of 2 datasets back; the next runs prune them, oldest first"
+        in told
+    )
+    assert "next: 'zvaultctl prune home -n --over-limit' shows what is to go; if it is too much, make" in told
+
+
 @pytest.mark.parametrize(
     ("found", "code"),
     [
@@ -64,6 +77,8 @@ def test_status_tells_what_is_wrong_why_and_what_next(daemon, ctl):
         (status(backup(last_result="failed")), 1),
         (status(backup(last_result="partial")), 1),
         (status(backup(last_result="interrupted")), 1),
+        (status(backup(held_back=0)), 0),
+        (status(backup(held_back=2)), 1),
         (status(backup(), warnings=["no logind"]), 1),
         (status(vaults=[vault(state="down", health=None, size=None, allocated=None, free=None)]), 0),
         (status(vaults=[vault(state="partial")]), 1),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.policy.retention import FEW, KeepDecision, KeepRules, decide, excess, spare
+from zvault.core.policy.dates import AHEAD_OF_TIME, DEEPEST, TOLERANCE
+from zvault.core.policy.retention import KeepDecision, KeepRules, decide, in_order
 
 BERLIN = ZoneInfo("Europe/Berlin")
 ZONES = (
@@ -25,6 +26,7 @@ ZONES = (
     ZoneInfo("Asia/Kathmandu"),
     timezone(timedelta(hours=-9, minutes=-30)),
 )
+WITNESS = "shows that "
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC).timestamp()
 
 
@@ -72,6 +74,16 @@ PERIODS: dict[str, Callable[[datetime], str]] = {
 }
 
 
+def brute_ranks(among: list[Snapshot], now: float) -> dict[Snapshot, int]:
+    """The length of the longest chain of snapshots, each older by txg and dated later than the next, that ends here."""
+    found: dict[Snapshot, int] = {}
+    for one in sorted(filter(ours, among), key=lambda one: one.createtxg):
+        above = [rank for other, rank in found.items() if other.creation > one.creation]
+        chain = max((rank + 1 for rank in above if rank <= DEEPEST), default=0)
+        found[one] = AHEAD_OF_TIME if one.creation > now + TOLERANCE else min(DEEPEST, chain)
+    return found
+
+
 def brute_keeps(
     one: Snapshot,
     among: list[Snapshot],
@@ -80,6 +92,10 @@ def brute_keeps(
     zone: tzinfo,
     protected: dict[int, str],
 ) -> bool:
+    """Whether a rule keeps it; what stays only as a witness does not count."""
+    if ours(one):
+        ranks = brute_ranks(among, now)
+        among = [other for other, rank in ranks.items() if rank <= ranks[one]]
     if not ours(one) or one.guid in protected or replace(rules, matching=()) == KeepRules():
         return True
     if any(fnmatchcase(one.snapname, pattern) for pattern in rules.matching):
@@ -165,7 +181,10 @@ def test_it_agrees_with_the_brute_force(case: Case) -> None:
     expected = [brute_keeps(one, snapshots, rules, now, zone, protected) for one in snapshots]
     verdicts = judge(case)
     assert [verdict.snapshot for verdict in verdicts] == snapshots
-    assert [verdict.keep for verdict in verdicts] == expected
+    by_rule = [verdict.keep and not verdict.reason.startswith(WITNESS) for verdict in verdicts]
+    assert by_rule == expected
+    ranks = brute_ranks(snapshots, now)
+    assert [verdict.rank for verdict in verdicts] == [ranks.get(one, 0) for one in snapshots]
     assert all(verdict.reason for verdict in verdicts)
 
 
@@ -174,7 +193,7 @@ def test_what_is_protected_is_never_pruned_and_says_why(case: Case) -> None:
     protected = case[-1]
     for verdict in judge(case):
         if verdict.snapshot.guid in protected:
-            assert verdict == KeepDecision(verdict.snapshot, True, protected[verdict.snapshot.guid])
+            assert (verdict.keep, verdict.reason) == (True, protected[verdict.snapshot.guid])
 
 
 @given(cases())
@@ -192,8 +211,10 @@ def test_the_newest_of_ours_is_never_pruned(case: Case) -> None:
 def test_pruning_may_be_cut_short_and_repeated(case: Case, chance: random.Random) -> None:
     snapshots, *rest = case
     final = kept(judge(case))
-    # Some of what was to go is gone, the rest is still there.
-    left = [one for one in snapshots if one in final or chance.random() < 0.5]
+    # Some of what was to go is gone, in the order in which it goes, the rest is still there.
+    to_go = [verdict.snapshot for verdict in in_order(judge(case))]
+    gone = to_go[: chance.randint(0, len(to_go))]
+    left = [one for one in snapshots if one not in gone]
     assert kept(judge((left, *rest))) == final
     assert kept(judge((final, *rest))) == final
 
@@ -211,7 +232,7 @@ def test_more_rules_never_prune_more(case: Case, rule: str, more: int) -> None:
 @given(cases())
 def test_pruning_after_every_snapshot_comes_to_the_same_as_pruning_once(case: Case) -> None:
     snapshots, rules, now, zone, protected = case
-    if rules.empty:
+    if rules.empty or any(verdict.rank for verdict in judge(case)):
         return
     rules = replace(rules, within=0.0)  # the moment of each decision is the same for all else
     left: list[Snapshot] = []
@@ -327,56 +348,6 @@ def test_a_pattern_alone_prunes_nothing() -> None:
     """Whoever writes only what to keep for ever has not said that all else may go."""
     snapshots = [snap(1, 0), snap(2, 10), snap(3, 20)]
     assert kept(run(snapshots, KeepRules(matching=("z1",)))) == snapshots
-
-
-# The limit
-
-
-@given(cases(), st.floats(0.01, 1.0))
-def test_no_more_than_the_limit_ever_goes(case: Case, share: float) -> None:
-    verdicts = judge(case)
-    over = excess(verdicts, share, ours)
-    if over is not None:
-        assert over.selected > max(FEW, share * over.count - 1)
-        verdicts = spare(verdicts, over)
-        assert kept(verdicts) == case[0], "all or nothing of one dataset"
-    gone = len(verdicts) - len(kept(verdicts))
-    count = sum(map(ours, case[0]))
-    assert gone <= max(FEW, share * count + 1e-6)
-    assert gone < count or not count, "never everything"
-    assert excess(verdicts, share, ours) is None
-
-
-@given(cases())
-def test_a_whole_share_is_no_limit(case: Case) -> None:
-    assert excess(judge(case), 1.0, ours) is None
-
-
-@pytest.mark.parametrize(
-    ("count", "last", "share", "allowed"),
-    [
-        (10, 5, 0.5, None),
-        (10, 4, 0.5, 5),
-        (4, 1, 0.01, None),  # three may always go: what a few failed runs leave
-        (5, 1, 0.5, 3),
-        (100, 71, 0.29, None),  # 0.29 * 100 is 28.999999999999996
-        (100, 70, 0.29, 29),
-    ],
-)
-def test_the_limit_to_the_snapshot(count: int, last: int, share: float, allowed: int | None) -> None:
-    snapshots = [snap(number, number) for number in range(count)]
-    over = excess(run(snapshots, KeepRules(last=last)), share, ours)
-    assert (over and over.allowed) == allowed
-
-
-def test_what_is_not_ours_does_not_raise_the_limit() -> None:
-    foreign = [snap(number, number, snapname="by-hand-") for number in range(100, 200)]
-    snapshots = [snap(number, number) for number in range(10)]
-    verdicts = run([*snapshots, *foreign], KeepRules(last=2))
-    over = excess(verdicts, 0.5, ours)
-    assert over is not None
-    assert str(over) == "8 of 10 snapshots would go, one run may prune 5"
-    assert {verdict.reason for verdict in spare(verdicts, over)[:8]} == {f"over prune_limit: {over}"}
 
 
 # The calendar, where it is odd

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.ops.ops_world import START, context, dataset, sides, snap, with_source, with_vault
+from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap, with_source, with_vault
 from zvault.core.errors import DeadlineExceeded, NotFound
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepDecision
@@ -98,28 +98,29 @@ def many(count: int, name: str = "tank") -> list[Any]:
     return [snap(number, name) for number in range(count)]
 
 
-async def test_the_document_says_what_is_held_back_and_frees_nothing_of_it() -> None:
-    where = context(START, **KEEP_ONE)
+async def test_the_document_says_what_is_held_back_and_frees_only_what_goes() -> None:
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     source, vault = many(10), many(10, "cold/host/tank")
     both = sides(dataset("tank", *source), dataset("cold/host/tank", *vault))
-    with_source(where, FakeZfs(Blocks([s.name for s in source], [(0, 4, 7)])))
-    with_vault(where, FakeZfs(Blocks([s.name for s in vault], [(0, 8, 5)])))
+    with_source(where, FakeZfs(Blocks([s.name for s in source], [(0, 4, 7), (5, 6, 1)])))
+    with_vault(where, FakeZfs(Blocks([s.name for s in vault], [(0, 8, 5), (2, 3, 2)])))
     document = await prune_part(where, where.env.backup("b"), both)
     assert document["over_limit"] == [
         {"side": "source", "dataset": "tank", "selected": 9, "snapshots": 10, "allowed": 5},
         {"side": "vault", "dataset": "cold/host/tank", "selected": 9, "snapshots": 10, "allowed": 5},
     ]
-    assert all(row["keep"] for row in document["prune"])
-    assert document["freed"] == {"source": 0, "vault": 0}
+    gone = [row["snapshot"] for row in document["prune"] if not row["keep"]]
+    assert gone == [one.name for one in (*source[:5], *vault[:5])]
+    assert document["freed"] == {"source": 7, "vault": 2}
     document = await prune_part(where, where.env.backup("b"), both, over_limit=True)
     assert document["over_limit"] == []
-    assert document["freed"] == {"source": 7, "vault": 5}
+    assert document["freed"] == {"source": 8, "vault": 7}
     assert sum(not row["keep"] for row in document["prune"]) == 18
 
 
 def test_each_dataset_has_a_limit_of_its_own() -> None:
     """One that lags far behind must not keep the others from being pruned."""
-    where = context(START, **KEEP_ONE)
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     pairs = sides(dataset("tank", *many(10)), dataset("cold/host/tank", *many(3, "cold/host/tank")))
     on_source, on_vault = plan_prune(where.env, where.env.backup("b"), pairs)
     assert (len(on_source.selected), on_source.over) == (2, ())
@@ -127,33 +128,39 @@ def test_each_dataset_has_a_limit_of_its_own() -> None:
 
 
 async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> None:
-    where = context(START, **KEEP_ONE)
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     both = sides(dataset("tank", *many(10)), dataset("cold/host/tank", *many(10, "cold/host/tank")))
     told: list[str] = []
 
     def emit(event: str, **fields: Any) -> None:
-        told.append(f"{event}: {fields['text']}")
+        told.extend([f"{event}: {fields['text']}"] if event == "warning" else [])
 
-    side: Any = FakeZfs(None)
-    assert await prune(side, side, plan_prune(where.env, where.env.backup("b"), both), emit) == 0
+    class Destroyer:
+        async def destroy(self, names: Sequence[str]) -> None:
+            destroyed.extend(names)
+
+    destroyed: list[str] = []
+    side: Any = FakeZfs(Destroyer())
+    assert await prune(side, side, plan_prune(where.env, where.env.backup("b"), both), emit) == 10
+    assert destroyed == [point.name for point in (*many(10)[:5], *many(10, "cold/host/tank")[:5])]
     assert told == [
         f"warning: prune_limit holds back pruning on the {side}: {name}: 9 of 10 snapshots would go, one run may "
-        "prune 5. If 'keep' is meant so, 'zvaultctl prune b -n --over-limit' shows them and '--yes --over-limit' "
-        "prunes them"
+        "prune 5. The next runs prune the rest, oldest first: 'zvaultctl prune b -n --over-limit' shows them. If that "
+        "is too much, make 'keep' longer before the next run; '--yes --over-limit' prunes them now"
         for side, name in (("source", "tank"), ("vault", "cold/host/tank"))
     ]
 
 
 async def test_what_somebody_holds_does_not_count_for_the_limit() -> None:
     # 9 of 10 are unwanted, 5 may go; 4 are held, and would not go anyway.
-    where = context(START, **KEEP_ONE)
+    where = context(START + 100 * HOUR, **KEEP_ONE)
     points = many(10)
     on_source, _ = plan_prune(
         where.env,
         where.env.backup("b"),
         sides(dataset("tank", *points), dataset("cold/host/tank", points[9])),
     )
-    assert (len(on_source.over), on_source.selected) == (1, [])
+    assert (len(on_source.over), on_source.selected) == (1, points[:5])
     zfs = FakeZfs(None)
     zfs.held = {point.name: {"mine"} for point in points[:4]}
     found = await without_stuck(zfs, on_source)  # type: ignore[arg-type]

@@ -1,0 +1,84 @@
+"""How much of what retention selects one run may prune of one dataset.
+
+A rule made shorter by mistake, or a clock that is years ahead, selects most of a history for pruning at once. The
+limit spreads that over several runs, so that somebody sees it while most of the history is still there:
+
+- of the snapshots that were there before the run, a share may go, the oldest of those selected first;
+- what arrived in the run itself neither raises that share nor counts for it: no run lost it yet, and whoever sends
+  more snapshots must not be able to have more of the old ones pruned;
+- what is left goes in the next runs, so pruning always ends with exactly what the rules keep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+
+from zvault.core.model import Snapshot
+from zvault.core.policy.retention import KeepDecision, in_order
+
+FEW = 3
+"""So many of a dataset's snapshots may always go in one run: what a few failed runs leave is no surprise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """More to prune in one dataset than one run may: ``selected`` of its ``count``, not ``allowed``.
+
+    Counted are the snapshots that were there before the run.
+    """
+
+    dataset: str
+    selected: int
+    count: int
+    allowed: int
+
+    @property
+    def held_back(self) -> int:
+        """How many of the selected snapshots stay for now."""
+        return self.selected - self.allowed
+
+    def __str__(self) -> str:
+        return f"{self.selected} of {self.count} snapshots would go, one run may prune {self.allowed}"
+
+
+def excess(
+    verdicts: Sequence[KeepDecision],
+    share: float,
+    ours: Callable[[Snapshot], bool],
+    arrived: Container[int] = (),
+) -> Excess | None:
+    """Whether the verdicts on one dataset select more than a ``share`` (0 to 1) of zvault's snapshots of it.
+
+    What is not ours does not count, nor does what ``arrived`` in this run (GUIDs). A few may always go; a share of 1
+    allows whatever the rules select.
+    """
+    selected = _limited(verdicts, arrived)
+    if len(selected) <= FEW:
+        return None
+    count = sum(1 for one in verdicts if ours(one.snapshot) and one.snapshot.guid not in arrived)
+    # In floats 0.29 * 100 is a little less than 29.
+    allowed = max(FEW, math.floor(share * count + 1e-6))
+    if len(selected) <= allowed:
+        return None
+    return Excess(selected[0].dataset, len(selected), count, allowed)
+
+
+def within_limit(
+    verdicts: Sequence[KeepDecision], over: Excess | None, arrived: Container[int] = ()
+) -> list[KeepDecision]:
+    """The same verdicts with only so many selected as are allowed, each of those held back saying why."""
+    if over is None:
+        return list(verdicts)
+    held_back = {snap.guid for snap in _limited(verdicts, arrived)[over.allowed :]}
+    reason = f"over prune_limit: {over}"
+    return [
+        replace(one, keep=True, reason=reason) if not one.keep and one.snapshot.guid in held_back else one
+        for one in verdicts
+    ]
+
+
+def _limited(verdicts: Sequence[KeepDecision], arrived: Container[int]) -> list[Snapshot]:
+    """The selected snapshots to which the limit applies, in the order in which they are to go."""
+    return [one.snapshot for one in in_order(verdicts) if one.snapshot.guid not in arrived]

@@ -1,0 +1,41 @@
+"""Which snapshots a run brought, so that prune_limit counts only what was there before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zvault.ops.replication.sides_and_plan import Sides
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """The GUIDs of what a run brought: what came to the ``vault``, and on the ``source`` what was made since the
+    base that the run began with.
+
+    A dataset of which the vault had no base when the run began has no arrivals on the source: what is there may be
+    the history of years, which a new vault is no reason to prune at once.
+    """
+
+    source: frozenset[int] = frozenset()
+    vault: frozenset[int] = frozenset()
+
+
+NOTHING_ARRIVED = Arrivals()
+
+
+def arrivals(before: Sides, after: Sides) -> Arrivals:
+    """What came between two looks at both sides."""
+    return Arrivals(frozenset(_since_base(before, after)), frozenset(_guids(after) - _guids(before)))
+
+
+def _guids(sides: Sides) -> set[int]:
+    return {snap.guid for dataset in sides.vault for snap in dataset.snapshots}
+
+
+def _since_base(before: Sides, after: Sides) -> Iterator[int]:
+    bases = {pair.source.name: pair.base[0] for pair in before.pairing.pairs if pair.base is not None}
+    for pair in after.pairing.pairs:
+        base = bases.get(pair.source.name)
+        if base is not None:
+            yield from (snap.guid for snap in pair.source.snapshots if snap.createtxg > base.createtxg)
