@@ -20,7 +20,8 @@ from zvault.daemon.api.server import Api
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.exporter import Metrics, MetricsServer
+from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.metrics.server import MetricsServer
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import AGAIN, StallMonitor
