@@ -32,7 +32,7 @@ def tank():
 
 
 def descriptors() -> int:
-    return len(os.listdir(f"/proc/{world.main_pid()}/fd"))
+    return len(list(Path(f"/proc/{world.main_pid()}/fd").iterdir()))
 
 
 def idle_connections(count: int) -> list[socket.socket]:
@@ -61,12 +61,14 @@ def test_idle_connections_stop_no_backup_and_the_metrics_come_back(tank):
         ok("run", "tank")
         assert len(snapshots("tank/home")) == 1
         # They are still there, and whoever asks is answered.
-        assert eventually("a scrape", lambda: world.metrics().get("zvault_vault_up{vault=\"cold\"}") is not None)
+        assert eventually(
+            "a scrape", lambda: world.metrics().get('zvault_vault_up{vault="cold"}') is not None
+        )
     finally:
         for one in idle:
             one.close()
     eventually("all descriptors are free again", lambda: descriptors() <= before + 5)
-    assert world.metrics()["zvault_backup_runs_total{backup=\"tank\",result=\"ok\"}"] == 1
+    assert world.metrics()['zvault_backup_runs_total{backup="tank",result="ok"}'] == 1
 
 
 def test_a_member_of_the_group_cannot_keep_root_out(tank):
@@ -116,7 +118,9 @@ def test_no_user_sees_the_state(tank):
     tank.start()
     ok("run", "tank")
     assert Path("/var/lib/zvault").stat().st_mode & 0o077 == 0
-    assert all(path.stat().st_mode & 0o077 == 0 for path in Path("/var/lib/zvault").iterdir() if path.is_file())
+    assert all(
+        path.stat().st_mode & 0o077 == 0 for path in Path("/var/lib/zvault").iterdir() if path.is_file()
+    )
 
 
 def test_a_restore_into_a_users_folder_never_leaves_it(tank):
@@ -147,7 +151,7 @@ def test_a_restore_into_a_users_folder_never_leaves_it(tank):
     thread.start()
     try:
         for _ in range(5):
-            world.ctl("restore", "tank", "tank/home", "docs", "--to", str(folder), "--overwrite", "--yes")
+            world.ctl("restore", "tank", "tank/home", str(folder), "--file", "docs", "--overwrite")
     finally:
         stop.set()
         thread.join()
@@ -163,6 +167,6 @@ def test_a_link_in_the_snapshot_does_not_lead_to_the_hosts_own_file(tank):
     folder = Path("/srv/restored")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    done = world.ctl("restore", "tank", "tank/home", "way/secret", "--to", str(folder), "--yes")
+    done = world.ctl("restore", "tank", "tank/home", str(folder), "--file", "way/secret")
     assert done.code != 0
     assert list(folder.iterdir()) == []

@@ -1,8 +1,8 @@
 """Bounds what clients may hold of the daemon: how many connections, for how long, and how many bytes of a request.
 
-aiohttp bounds a request's head and body, but neither the number of connections nor the time until a head has arrived. So
-its protocol stands behind one that counts. Nothing is queued: a connection too many takes the place of the one that has
-been idle longest, and is refused where none is idle.
+aiohttp bounds a request's head and body, but neither the number of connections nor the time until a head has arrived.
+So its protocol stands behind one that counts. Nothing is queued: a connection too many takes the place of the one that
+has been idle longest, and is refused where none is idle.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Serve = Callable[[], asyncio.Protocol]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """``total`` connections at a time, of which ``user`` for each user but root, and ``users`` for all of these together.
+    """``total`` connections at a time, of which ``user`` for each user but root, ``users`` for all of these together.
 
-    ``idle`` seconds may pass without a request that is answered. ``answer`` seconds may pass from a request's head until
-    its answer is sent; None for as long as it takes.
+    ``idle`` seconds may pass without a request that is answered. ``answer`` seconds may pass from a request's head
+    until its answer is sent; None for as long as it takes.
     """
 
     total: int

@@ -74,7 +74,9 @@ async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[Me
         assert await ended == b""
 
 
-@pytest.mark.parametrize("name", ["evil.example", "evil.example:9712", "localhost.evil.example", "127.0.0.1.evil.example"])
+@pytest.mark.parametrize(
+    "name", ["evil.example", "evil.example:9712", "localhost.evil.example", "127.0.0.1.evil.example"]
+)
 async def test_a_foreign_name_is_refused(server: tuple[MetricsServer, int], name: str):
     _, port = server
     answer = await ask(port, f"Host: {name}\r\n".encode())
@@ -93,7 +95,9 @@ def test_names_that_a_server_on_an_address_answers_to():
     assert answers_to("filer1.lan:9712", "0.0.0.0")
 
 
-async def test_a_full_server_refuses_and_each_user_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_full_server_refuses_and_each_user_has_a_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     go, users = asyncio.Event(), iter([7, 7, 7, 8, 0, 0, 0])
     monkeypatch.setattr(module, "peer_uid", lambda _: next(users))
     connections = Connections(ConnectionLimits(total=4, idle=5, user=2, users=3))

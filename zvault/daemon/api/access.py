@@ -65,7 +65,9 @@ async def json_object(request: web.Request) -> Mapping[str, object]:
             body = await request.json()
     except TimeoutError:
         raise Refused(
-            "the request did not arrive", f"its body was not there within {BODY_SECONDS:g} s", "send it at once"
+            "the request did not arrive",
+            f"its body was not there within {BODY_SECONDS:g} s",
+            "send it at once",
         ) from None
     except (UnicodeError, LookupError, RecursionError) as error:
         raise Refused("the request is no JSON", str(error), "see the API's reference") from None

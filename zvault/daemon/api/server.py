@@ -69,9 +69,7 @@ class Api:
 
     def application(self) -> web.Application:
         """All routes."""
-        app = web.Application(
-            middlewares=[self.connections.middleware, guard], client_max_size=REQUEST_BYTES
-        )
+        app = web.Application(middlewares=[self.connections.middleware, guard], client_max_size=REQUEST_BYTES)
         for handler in self.handlers():
             app.router.add_route(handler.route.method, handler.route.path, handler.serve)
         return app

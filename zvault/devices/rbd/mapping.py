@@ -13,7 +13,7 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolMissing
 from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
 from zvault.devices.rbd.holder import in_use, owners
-from zvault.devices.rbd.image import CALL_DEADLINE, LOCKED, call, command, failure
+from zvault.devices.rbd.image import LOCKED, call, command, failure
 from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import ToolRunner
 
