@@ -164,9 +164,11 @@ class Daemon:
     async def _adopt(self, vault: ManagedVault, *, needed: bool) -> None:
         try:
             await vault.adopt(journald.about(vault.name), needed=needed)
-        except ZvaultError as error:
-            vault.error = error
-            log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})
+        except Exception as error:
+            # Whatever is wrong with one vault, a lease of it that nobody can read too: the others are served.
+            told = error if isinstance(error, ZvaultError) else unexpected(error)
+            vault.error = told
+            log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})
 
     def _wake(self, stopped: set[str]) -> None:
         self._resume(stopped)

@@ -1,13 +1,23 @@
-"""Who on this host uses a snapshot: mounts and processes, as /proc shows them."""
+"""Who on this host uses a snapshot: mounts and processes, as /proc shows them.
+
+To ask a process for its command line may wait for that process, which may hang in the kernel with its pool: so it is
+asked by a program of its own, with a deadline. This file is that program too, and imports the standard library only.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def users_argv(name: str) -> list[str]:
+    """The program that prints what ``snapshot_users`` finds, a line each."""
+    return [sys.executable, "-I", "-S", __file__, name]
 
 
 def snapshot_users(name: str, proc: Path = PROC) -> list[str]:
@@ -42,3 +52,8 @@ def _processes(name: str, proc: Path) -> Iterator[str]:
             continue  # it has ended
         if argv[:1] and Path(argv[0]).name == "zfs" and name in argv[1:]:
             yield f"'zfs {argv[1]}' reads it (process {folder.name})"
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+    sys.stdout.writelines(f"{line}\n" for line in snapshot_users(sys.argv[1]))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from zvault.core.errors import NotFound, ZvaultError
+from zvault.core.errors import NotFound
 from zvault.zfs.changes import LzcFailure
 
 NAMES = 1000
@@ -40,7 +40,7 @@ class Protects(Protocol):
 class _Request(Generic[Item]):
     item: Item
     granted: bool = False
-    error: ZvaultError | None = None
+    error: Exception | None = None
 
 
 class BatchedCall(Generic[Item]):
@@ -84,7 +84,8 @@ class BatchedCall(Generic[Item]):
                     await self._carry_out([request])
                 return
             batch[0].error = error
-        except ZvaultError as error:
+        except Exception as error:
+            # Also what nobody foresaw: to say that it was done could release a base that nothing protects.
             for request in batch:
                 request.error = error
         for request in batch:

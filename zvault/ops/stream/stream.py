@@ -153,7 +153,8 @@ async def stream(
         _judge(await asyncio.shield(ends))
     finally:
         watching.cancel()
-        if not ends.done():
+        # Also where one who reads what a stage says has failed: its pipe would fill, and nobody would see it stall.
+        if not ends.done() or ends.cancelled() or ends.exception() is not None:
             await to_its_end(_give_up(pipeline, ends, trouble))
     progress.note()
     report(progress)

@@ -117,7 +117,10 @@ class HostRunner:
             stdout=asyncio.subprocess.PIPE,
         )
         try:
-            out, err = await asyncio.wait_for(_communicate(process, stdin), deadline)
+            # Not wait_for(): until CPython 3.12 it swallows a cancellation that comes as the program ends, and with that
+            # every timeout of whoever called.
+            async with asyncio.timeout(deadline):
+                out, err = await _communicate(process, stdin)
         except TimeoutError:
             await put_down(process)
             raise DeadlineExceeded(
@@ -130,7 +133,8 @@ class HostRunner:
             raise ToolFailed(
                 f"'{' '.join(argv[:2])}' prints too much",
                 f"more than {output.LONGEST_OUTPUT >> 20} MiB; it was ended",
-                "run it by hand to see what it prints" + (", here or on the other host" if argv[0] == "ssh" else ""),
+                "run it by hand to see what it prints"
+                + (", here or on the other host" if argv[0] == "ssh" else ""),
             ) from None
         except asyncio.CancelledError:
             await put_down(process)
