@@ -20,7 +20,8 @@ from zvault.daemon.api.server import Api
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.exporter import Metrics, MetricsServer
+from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.metrics.server import MetricsServer
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import AGAIN, StallMonitor
@@ -163,9 +164,11 @@ class Daemon:
     async def _adopt(self, vault: ManagedVault, *, needed: bool) -> None:
         try:
             await vault.adopt(journald.about(vault.name), needed=needed)
-        except ZvaultError as error:
-            vault.error = error
-            log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})
+        except Exception as error:
+            # Whatever is wrong with one vault, a lease of it that nobody can read too: the others are served.
+            told = error if isinstance(error, ZvaultError) else unexpected(error)
+            vault.error = told
+            log.error("vault %s: %s", vault.name, told, extra={"VAULT": vault.name})
 
     def _wake(self, stopped: set[str]) -> None:
         self._resume(stopped)

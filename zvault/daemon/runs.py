@@ -107,7 +107,8 @@ class Runs:
             elif current.missed is not None:
                 self._take_over(current, current.missed)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(current.superseded.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await current.superseded.wait()
         finally:
             current.waiting = None
         return not current.superseded.is_set()
@@ -190,7 +191,16 @@ class Runs:
         run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         task = asyncio.create_task(self._conduct(run, backup, trigger, work), name=f"run {run}")
         self.current[run] = ActiveRun(run, backup, trigger, task)
+        task.add_done_callback(lambda _: self._never_began(run, backup, trigger))
         return run
+
+    def _never_began(self, run: str, backup: str, trigger: str) -> None:
+        """Write down a run that was cancelled before its first step: nothing in its task ever ran, no finally either."""
+        if run in self.current:
+            now, outcome = self.context.env.clock.time(), Outcome(result="interrupted")
+            outcome.blame(self._stopped())
+            self._begin(run, backup, trigger, now)
+            self._finish(run, backup, trigger, outcome, now, now)
 
     async def _back_up(self, run: str, backup: str, outcome: Outcome, *, snapshot: bool) -> None:
         if (pruning := self._pruning(backup)) is not None:
@@ -215,14 +225,9 @@ class Runs:
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
-        emit = self.emitter(run, backup)
         started = self.context.env.clock.time()
         outcome = Outcome()
-        try:
-            self.history.begin(run, backup, trigger, started, self.lags.way(backup))
-        except Exception:
-            log.exception("%s: the beginning of run %s is missing in the history", backup, run)
-        emit("run-started", trigger=trigger)
+        self._begin(run, backup, trigger, started)
         try:
             await work(run, backup, outcome)
         except ZvaultError as error:
@@ -230,13 +235,7 @@ class Runs:
             outcome.blame(error)
         except asyncio.CancelledError:
             outcome.result = "interrupted"
-            outcome.blame(
-                Refused(
-                    "the run was stopped",
-                    self.closed or "it was told to",
-                    "the next run resumes where it stopped",
-                )
-            )
+            outcome.blame(self._stopped())
         except Exception as error:
             outcome.result = "failed"
             outcome.blame(unexpected(error))
@@ -244,6 +243,18 @@ class Runs:
         finally:
             ended = self.context.env.clock.time()
             self._finish(run, backup, trigger, outcome, started, ended)
+
+    def _stopped(self) -> ZvaultError:
+        return Refused(
+            "the run was stopped", self.closed or "it was told to", "the next run resumes where it stopped"
+        )
+
+    def _begin(self, run: str, backup: str, trigger: str, started: float) -> None:
+        try:
+            self.history.begin(run, backup, trigger, started, self.lags.way(backup))
+        except Exception:
+            log.exception("%s: the beginning of run %s is missing in the history", backup, run)
+        self.emitter(run, backup)("run-started", trigger=trigger)
 
     def _finish(
         self, run: str, backup: str, trigger: str, outcome: Outcome, started: float, ended: float

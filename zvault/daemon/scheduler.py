@@ -53,6 +53,7 @@ class Scheduler:
         self.due = due
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
         """Schedule every backup; one whose time passed while the daemon was down is due at once."""
@@ -61,11 +62,15 @@ class Scheduler:
         await self.reschedule()
 
     async def reschedule(self) -> None:
-        """Take over the schedules of the present configuration."""
-        self._scheduler.remove_all_jobs()
+        """Take over the schedules of the present configuration. Until it is known when each ran last, the old ones hold."""
+        async with self._turn:
+            await self._reschedule()
+
+    async def _reschedule(self) -> None:
         timed = {name: b for name, b in self.context.env.config.backup.items() if b.every or b.schedule}
         # All at once: each may be on a host that does not answer for a while.
         lasts = await asyncio.gather(*(self._last_snapshot(backup) for backup in timed.values()))
+        self._scheduler.remove_all_jobs()
         for (name, backup), last in zip(timed.items(), lasts, strict=True):
             trigger = self._trigger(backup, last)
             if trigger is None:

@@ -203,7 +203,7 @@ class _Pending:
 
 def cut_off(store: LeaseStore) -> set[str]:
     """The backups whose last run was cut off before its hooks after the run."""
-    return {name.split("/")[2] for name in store.names("hooks/run/")}
+    return {name.split("/")[2] for name in store.names("hooks/run/") if name.count("/") >= 2}
 
 
 async def recover(
@@ -226,6 +226,11 @@ async def recover(
             pending = _Pending(store, about, scope, [Hook.model_construct(**hook) for hook in data["hooks"]])
         except ZvaultError as error:
             wrong.append(error)
+            continue
+        except (KeyError, TypeError, ValueError) as error:
+            wrong.append(
+                ZvaultError(f"the hooks in {name} cannot be run", f"the lease is malformed: {error!r}")
+            )
             continue
         patience(sum(hook.timeout + GRACE for hook in pending.hooks))
         emit = emitter(about.run, about.backup)

@@ -2,7 +2,8 @@
 
 Its standard input is one line, ``{"names": [...]}``: paths in base64. Those trees are compared with what of them is in
 FOLDER, under their own last names; what else is there does not count. With null for names all of ROOT and FOLDER must
-be the same. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7).
+be the same. Reading can block in the kernel for long, so it must not happen in the daemon (invariant 7). FOLDER may be
+a user's, who changes it meanwhile: no link leads out of it (beneath.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.integrity.restored import KEPT, FileTraits, differing_traits
 from zvault.core.integrity.verification import shown
+from zvault.system.beneath import ANY, FOLDER, by_descriptor, names_in, open_beneath, open_folder, opened
 
 BLOCK = 1 << 20
 """Bytes read at a time."""
@@ -31,11 +33,11 @@ HIDDEN = b".zfs"
 CANNOT_READ = "cannot be read"
 
 
-def traits(path: bytes) -> FileTraits:
-    """A file's traits. Raises OSError."""
-    seen = os.lstat(path)
+def traits(fd: int) -> FileTraits:
+    """The traits of an open file. Raises OSError."""
+    seen, path = os.fstat(fd), by_descriptor(fd)
     try:
-        names = os.listxattr(path, follow_symlinks=False)
+        names = os.listxattr(path)
     except OSError as error:
         if error.errno != errno.ENOTSUP:
             raise
@@ -47,15 +49,20 @@ def traits(path: bytes) -> FileTraits:
         seen.st_size,
         seen.st_mtime_ns,
         seen.st_rdev,
-        os.readlink(path) if stat.S_ISLNK(seen.st_mode) else b"",  # noqa: PTH115 - of bytes
-        {name: os.getxattr(path, name, follow_symlinks=False) for name in names},
+        os.readlink(b"", dir_fd=fd) if stat.S_ISLNK(seen.st_mode) else b"",
+        {name: os.getxattr(path, name) for name in names},
     )
 
 
 @dataclass
 class Trees:
-    """Two trees that are compared. ``both``: what only the second one has is a difference too."""
+    """Two trees that are compared, by paths below two open folders.
 
+    ``both``: what only the second one has is a difference too.
+    """
+
+    root: int
+    folder: int
     both: bool
     files: int = 0
     read: int = 0
@@ -91,12 +98,14 @@ class Trees:
     def _traits(self, wanted: bytes, found: bytes, name: bytes) -> tuple[FileTraits, FileTraits] | None:
         """The traits of both; None, and told, where they cannot be read."""
         try:
-            mine = traits(wanted)
+            with opened(open_beneath(self.root, wanted, ANY)) as fd:
+                mine = traits(fd)
         except OSError as error:
             self.tell(name, "traits", "", f"{CANNOT_READ} in the snapshot: {error.strerror}")
             return None
         try:
-            return mine, traits(found)
+            with opened(open_beneath(self.folder, found, ANY)) as fd:
+                return mine, traits(fd)
         except FileNotFoundError:
             self.tell(name, "missing", self._of_all(wanted, mine), "")
         except OSError as error:
@@ -106,27 +115,37 @@ class Trees:
     def _below(self, wanted: bytes, found: bytes, name: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
         prefix = name + b"/" if name else b""
         try:
-            names = {entry for entry in os.listdir(wanted) if name or entry != HIDDEN}  # noqa: PTH208 - of bytes
-            there = set(os.listdir(found)) - ({HIDDEN} if not name else set()) if self.both else set()  # noqa: PTH208
+            hidden = set() if name else {HIDDEN}
+            with opened(open_beneath(self.root, wanted, FOLDER)) as fd:
+                names = set(names_in(fd)) - hidden
+            with opened(open_beneath(self.folder, found, FOLDER)) as fd:
+                there = set(names_in(fd)) - hidden if self.both else set()
         except OSError as error:
             self.tell(name, "entries", "", f"{CANNOT_READ}: {error.strerror}")
             return
         for extra in sorted(there - names):
             self.tell(prefix + extra, "not in the snapshot", "", "")
         for entry in sorted(names):
-            yield os.path.join(wanted, entry), os.path.join(found, entry), prefix + entry  # noqa: PTH118 - of bytes
+            yield wanted + b"/" + entry, found + b"/" + entry, prefix + entry
 
-    @staticmethod
-    def _of_all(path: bytes, mine: FileTraits) -> str:
+    def _of_all(self, path: bytes, mine: FileTraits) -> str:
         """What is missing, in words; of a directory also how much is below it."""
         if not stat.S_ISDIR(mine.mode):
             return mine.type
-        count = sum(len(folders) + len(files) for _, folders, files in os.walk(path))
+        with opened(open_beneath(self.root, path, FOLDER)) as fd:
+            count = sum(len(folders) + len(files) for _, folders, files in os.walk(by_descriptor(fd)))
         return f"{mine.type} with {count} below it" if count else mine.type
 
     def _seen_before(self, wanted: bytes, found: bytes, name: bytes) -> bool:
         """Whether this is another name of a file that was compared already; tells where it is no link any more."""
-        mine, its = os.lstat(wanted), os.lstat(found)
+        try:
+            with (
+                opened(open_beneath(self.root, wanted, ANY)) as one,
+                opened(open_beneath(self.folder, found, ANY)) as other,
+            ):
+                mine, its = os.fstat(one), os.fstat(other)
+        except OSError:
+            return False  # reading its content tells why
         if mine.st_nlink < 2:
             return False
         number = its.st_dev, its.st_ino
@@ -142,9 +161,9 @@ class Trees:
         how = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         mine, its = bytearray(BLOCK), bytearray(BLOCK)
         try:
-            with open(os.open(wanted, how), "rb", 0) as one:  # noqa: PTH123 - of a descriptor
+            with open(open_beneath(self.root, wanted, how), "rb", 0) as one:  # noqa: PTH123 - of a descriptor
                 side = ""
-                with open(os.open(found, how), "rb", 0) as other:  # noqa: PTH123
+                with open(open_beneath(self.folder, found, how), "rb", 0) as other:  # noqa: PTH123
                     while True:
                         side = " in the snapshot"
                         count = one.readinto(mine)
@@ -179,14 +198,25 @@ def _say(answer: dict[str, object]) -> None:
 
 def main() -> None:
     """Compare, and end."""
-    root, folder = (os.fsencode(word) for word in sys.argv[1:])
+    root, folder = sys.argv[1:]
     names = json.loads(sys.stdin.readline())["names"]
-    trees = Trees(both=names is None)
+    try:
+        with opened(os.open(root, FOLDER)) as wanted, opened(_folder(folder, ours=names is None)) as found:
+            _compare(Trees(wanted, found, both=names is None), names)
+    except OSError as error:
+        sys.exit(f"{error.filename or folder}: {error.strerror}")
+
+
+def _folder(path: str, *, ours: bool) -> int:
+    return os.open(path, FOLDER) if ours else open_folder(os.fsencode(path))
+
+
+def _compare(trees: Trees, names: list[str] | None) -> None:
     if names is None:
-        trees.tree(root, folder, b"")
+        trees.tree(b".", b".", b"")
     for top in map(b64decode, names or []):
         last = top.rpartition(b"/")[2]
-        trees.tree(os.path.join(root, top), os.path.join(folder, last), last)  # noqa: PTH118 - of bytes
+        trees.tree(top, last, last)
     _say({"done": True, "files": trees.files, "bytes": trees.read, "more": max(0, trees.told - KEPT)})
 
 

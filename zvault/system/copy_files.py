@@ -1,86 +1,102 @@
-"""argv that copies files as they are: owners, modes, times, links, ACLs, extended attributes, holes (cp(1)).
-
-Names are given on standard input, each ended by a zero, so that they may hold any other byte and be of any number.
-"""
+"""Copies files as they are out of a snapshot into a folder: starts the process that does it (copy_files_child.py)."""
 
 from __future__ import annotations
 
-import shlex
-from base64 import b64decode
-from collections.abc import Sequence
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-DEADLINE = 7 * 86400.0
-"""Seconds: a copy of a large tree from a slow vault takes days; it can be stopped."""
+from zvault.core.errors import NotFound, ToolFailed
+from zvault.system.process.json_child import JsonChild
 
-LIST_DEADLINE = 4 * 3600.0
+ANSWER_DEADLINE = 3600.0
+"""Seconds without a word: a block or a directory of a slow vault takes long."""
 
-CALL_BYTES = 1_500_000
-"""Bytes of names in one call of cp, of the 2 MiB that the kernel takes (execve(2)): only files of one call that are
-linked with each other stay so."""
-
-
-def ended(names: Sequence[bytes]) -> bytes:
-    """Names as these commands read them."""
-    return b"".join(name + b"\0" for name in names)
+KEPT = 1000
+"""Complaints kept of one copy; the others are counted."""
 
 
-def tops_argv(root: str) -> list[str]:
-    """Print what stands right below a snapshot's root, in base64; without the folder in which ZFS shows snapshots."""
-    return _script(
-        f"cd {shlex.quote(root)} || exit 1", "find . -mindepth 1 -maxdepth 1 ! -name .zfs -print0 | base64"
-    )
+@dataclass(slots=True)
+class CopyPlan:
+    """What there is to copy: so many ``files`` and ``bytes``; ``there`` are the paths that the folder has already."""
+
+    tops: list[bytes] = field(default_factory=list)
+    there: list[bytes] = field(default_factory=list)
+    files: int = 0
+    bytes: int = 0
 
 
-def list_argv(root: str) -> list[str]:
-    """Print, in base64, the size and path of all that is not a folder in the trees named on standard input.
+@dataclass(slots=True)
+class Copied:
+    """What could not be copied as it was: the first of it in words, and how much there was of it."""
 
-    Paths begin with the tree's own last name: so they are below the folder that it is copied into.
-    """
-    each = (
-        "for top; do case $top in */*) folder=${top%/*};; *) folder=.;; esac;"
-        ' (cd -- "$folder" && find "./${top##*/}" -xdev ! -type d -printf "%s\\0%p\\0") || exit 255; done'
-    )
-    return _script(f"cd {shlex.quote(root)} || exit 1", f"xargs -0 -r sh -c {shlex.quote(each)} sh | base64")
+    failed: list[str] = field(default_factory=list)
+    failures: int = 0
 
 
-def parse_list(text: str) -> list[tuple[bytes, int]]:
-    """Path and size in bytes of each, from what ``list_argv`` printed."""
-    fields = b64decode(text).split(b"\0")[:-1]
-    return [(path, int(size)) for size, path in zip(fields[::2], fields[1::2], strict=True)]
+async def check_folder(folder: str) -> None:
+    """See that there is a folder to copy into. Raises NotFound."""
+    async with aclosing(_ask("check", "/", folder, None)) as said:
+        async for answer in said:
+            if "error" in answer:
+                raise NotFound(
+                    f"there is no folder '{folder}'", str(answer["error"]), f"'mkdir -p {folder}' first"
+                )
 
 
-def there_argv(folder: str) -> list[str]:
-    """Print, in base64, which of the paths named on standard input are below a folder already."""
-    look = 'for name; do if [ -e "$name" ] || [ -L "$name" ]; then printf "%s\\0" "$name"; fi; done'
-    return _script(
-        f"cd {shlex.quote(folder)} || exit 1", f"xargs -0 -r sh -c {shlex.quote(look)} sh | base64"
-    )
+async def plan(root: str, folder: str, names: Sequence[bytes] | None) -> CopyPlan:
+    """Find out what copying ``names`` would do; None is all. Raises NotFound for the first that is not there."""
+    found = CopyPlan()
+    async with aclosing(_ask("plan", root, folder, names)) as said:
+        async for answer in said:
+            if "missing" in answer:
+                raise NotFound(f"there is no '{answer['missing']}'", str(answer["why"]))
+            if "error" in answer:
+                raise ToolFailed("the files cannot be listed", str(answer["error"]))
+            found.tops += map(b64decode, answer.get("tops", ()))
+            found.there += map(b64decode, answer.get("there", ()))
+            if "done" in answer:
+                found.files, found.bytes = int(answer["files"]), int(answer["bytes"])
+    return found
 
 
-def parse_names(text: str) -> list[bytes]:
-    """The names that ``tops_argv`` and ``there_argv`` printed."""
-    return b64decode(text).split(b"\0")[:-1]
+async def copy(root: str, folder: str, names: Sequence[bytes], *, overwrite: bool) -> Copied:
+    """Copy the trees named. Without ``overwrite`` what is there stays as it is. Raises ToolFailed, DeadlineExceeded."""
+    found = Copied()
+    async with aclosing(_ask("copy", root, folder, names, overwrite=overwrite)) as said:
+        async for answer in said:
+            if "missing" in answer or "error" in answer:
+                why = answer.get("error") or f"{answer['missing']}: {answer['why']}"
+                raise ToolFailed(f"cannot copy to {folder}", str(why))
+            if "failed" in answer:
+                found.failures += 1
+                found.failed += [str(answer["failed"])] if len(found.failed) < KEPT else []
+    return found
 
 
-def copy_argv(root: str, folder: str, *, overwrite: bool) -> list[str]:
-    """Copy the trees named on standard input into a folder. Without ``overwrite`` what is there stays as it is."""
-    how = "--remove-destination" if overwrite else "--no-clobber"
-    copy = f"xargs -0 -r -s {CALL_BYTES} cp -a --sparse=auto {how} -t {shlex.quote(folder)} --"
-    return _script(f"cd {shlex.quote(root)} || exit 1", copy)
-
-
-def complaints(stderr: str) -> list[str]:
-    """What cp could not copy as it was, a line each."""
-    return [line.removeprefix("cp: ") for line in stderr.splitlines() if line.startswith(("cp:", "xargs:"))]
-
-
-def folder_argv(folder: str) -> list[str]:
-    """Fail unless a folder is there that can be written to."""
-    return _script(
-        f"cd {shlex.quote(folder)} || exit 1",
-        '[ -w . ] || { echo "it cannot be written to" >&2; exit 1; }',
-    )
-
-
-def _script(*lines: str) -> list[str]:
-    return ["sh", "-c", "\n".join(lines)]
+async def _ask(
+    act: Literal["check", "plan", "copy"],
+    root: str,
+    folder: str,
+    names: Sequence[bytes] | None,
+    *,
+    overwrite: bool = False,
+) -> AsyncGenerator[dict[str, Any], None]:
+    """What the child says, to its end."""
+    child = await JsonChild.start([sys.executable, "-m", "zvault.system.copy_files_child", root, folder])
+    task = {
+        "act": act,
+        "overwrite": overwrite,
+        "names": None if names is None else [b64encode(name).decode() for name in names],
+    }
+    try:
+        answer = await child.ask(task, ANSWER_DEADLINE)
+        while not answer.keys() & {"done", "error", "missing"}:
+            yield answer
+            answer = await child.read(ANSWER_DEADLINE)
+        yield answer
+    finally:
+        await child.close()

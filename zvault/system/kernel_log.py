@@ -77,7 +77,8 @@ async def follow(log: KernelLog, hear: Callable[[KernelRecord], None], quiet: Ca
                 for record in log.read():
                     hear(record)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(readable.wait(), QUIET)
+                    async with asyncio.timeout(QUIET):
+                        await readable.wait()
             quiet()
     finally:
         loop.remove_reader(log.fd)

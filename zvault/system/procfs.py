@@ -1,14 +1,24 @@
-"""What /proc shows: who on this host uses a snapshot or a pool, and for how long a process has been running."""
+"""What /proc shows: who on this host uses a snapshot or a pool, and for how long a process has been running.
+
+To ask a process for its command line may wait for that process, which may hang in the kernel with its pool: so it is
+asked by a program of its own, with a deadline. This file is that program too, and imports the standard library only.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def users_argv(name: str) -> list[str]:
+    """The program that prints what ``snapshot_users`` finds, a line each."""
+    return [sys.executable, "-I", "-S", __file__, name]
 
 
 def snapshot_users(name: str, proc: Path = PROC) -> list[str]:
@@ -55,3 +65,8 @@ def running_for(process: int, proc: Path = PROC) -> float | None:
     except (OSError, ValueError, IndexError):
         return None
     return max(0.0, uptime - ticks / os.sysconf("SC_CLK_TCK"))
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+    sys.stdout.writelines(f"{line}\n" for line in snapshot_users(sys.argv[1]))

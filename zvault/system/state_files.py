@@ -72,10 +72,10 @@ class LeaseStore:
         path = self._path(name)
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
-            boot_id, written, data = str(raw["boot_id"]), float(raw["time"]), dict(raw["data"])
+            boot_id, written, data = str(raw["boot_id"]), float(raw["time"]), dict(raw["data"].items())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ZvaultError(
                 f"the lease {path} cannot be read",
                 str(error),

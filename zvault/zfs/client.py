@@ -172,13 +172,14 @@ class Zfs:
         return made
 
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:
-        """The hold tags of each snapshot named that has any."""
+        """The hold tags of each snapshot named that has any. Raises ToolFailed where they cannot be told."""
         held: dict[str, set[str]] = defaultdict(set)
         for start in range(0, len(snapshots), NAMES_IN_ARGV):
             names = snapshots[start : start + NAMES_IN_ARGV]
             result = await self.host.run(["zfs", "holds", "-H", *names], deadline=LIST_DEADLINE, check=False)
+            _refuse_unknown(result, "the holds of snapshots cannot be told")
             for line in result.stdout.splitlines():
-                name, tag, *_ = line.split("\t")
+                name, tag, *_ = [*line.split("\t"), ""]
                 held[name].add(tag)
         return dict(held)
 
@@ -208,7 +209,10 @@ class Zfs:
         return found
 
     async def clones(self, snapshots: Sequence[str]) -> dict[str, list[DatasetName]]:
-        """The clones of each snapshot named that has any. A receive that waits to be resumed is one too."""
+        """The clones of each snapshot named that has any. A receive that waits to be resumed is one too.
+
+        Raises ToolFailed where they cannot be told.
+        """
         found: dict[str, list[DatasetName]] = {}
         for start in range(0, len(snapshots), NAMES_IN_ARGV):
             names = snapshots[start : start + NAMES_IN_ARGV]
@@ -217,6 +221,7 @@ class Zfs:
                 deadline=LIST_DEADLINE,
                 check=False,
             )
+            _refuse_unknown(result, "the clones of snapshots cannot be told")
             for line in result.stdout.splitlines():
                 name, _, clones = line.partition("\t")
                 if clones not in {"", "-"}:
@@ -348,3 +353,10 @@ def _list_failure(name: str, result: Result) -> Exception:
     if "invalid dataset name" in complaint:
         return NotFound(f"'{name}' is no dataset name", complaint)
     return ToolFailed(f"cannot list '{name}'", complaint)
+
+
+def _refuse_unknown(result: Result, what: str) -> None:
+    """Raise ToolFailed for a command that failed, unless only because some of its snapshots are gone: those have nothing."""
+    told = [line for line in result.stderr.splitlines() if line.startswith(("cannot ", "internal error"))]
+    if result.returncode != 0 and not (told and all(line.endswith("does not exist") for line in told)):
+        raise ToolFailed(what, result.complaint(), "nothing that depends on it was changed; run it again")

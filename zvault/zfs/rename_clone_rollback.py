@@ -42,7 +42,10 @@ async def promote(host: Host, dataset: str) -> None:
 
 
 async def beside(host: Host, dataset: DatasetName, ending: str) -> list[DatasetName]:
-    """The datasets beside one whose names are its own, going on with ``ending``; they need not exist, nor it."""
+    """The datasets beside one whose names are its own, going on with ``ending``; they need not exist, nor it.
+
+    Raises ToolFailed.
+    """
     if dataset.parent is None:
         return []
     result = await host.run(
@@ -50,6 +53,8 @@ async def beside(host: Host, dataset: DatasetName, ending: str) -> list[DatasetN
         deadline=DEADLINE,
         check=False,
     )
+    if result.returncode != 0 and "does not exist" not in result.stderr:
+        raise ToolFailed(f"what is beside '{dataset}' cannot be listed", result.complaint())
     start = dataset.suffixed(ending)
     return [DatasetName(name) for name in result.stdout.splitlines() if name.startswith(start)]
 
@@ -61,7 +66,7 @@ async def _whole(host: Host, snapshot: str) -> None:
     snapshots so, by which zvault heals nothing, but others may have (docs/explanation/damage-and-healing.md).
     """
     argv = ["zfs", "get", "-Hpo", "value", "inconsistent", snapshot]
-    found = await host.run(argv, deadline=DEADLINE, check=False)
+    found = await host.run(argv, deadline=DEADLINE)
     if found.stdout.strip() == "1":
         raise Conflict(
             f"'{snapshot}' cannot be made a filesystem of",

@@ -165,3 +165,12 @@ async def test_nothing_is_reaped_while_anything_runs_and_a_backup_waits_for_reap
     await reaping
     await done(runs)
     assert stage.log == ["reap begins", "reap ends", "backup begins", "backup ends"]
+
+
+async def test_a_run_cancelled_before_its_first_step_is_no_longer_running(runs: Runs) -> None:
+    run = runs.prune("b", over_limit=False)
+    runs.current[run].task.cancel()
+    await asyncio.sleep(0.01)
+    assert runs.current == {}
+    last = runs.history.runs("b", 1)[0]
+    assert (last["id"], last["result"]) == (run, "interrupted")

@@ -289,3 +289,26 @@ async def test_a_stopped_scheduler_starts_nothing_and_can_be_stopped_again(build
     scheduler.stop()
     await asyncio.sleep(0.05)
     assert fired == []
+
+
+async def test_schedules_taken_over_at_the_same_time_lose_no_job(build: Any, fired: Fired) -> None:
+    scheduler = build({name: {"schedule": "hourly"} for name in "abc"})
+    await scheduler.start()
+    await asyncio.gather(*(scheduler.reschedule() for _ in range(4)))
+    assert all(scheduler.next_run(name) is not None for name in "abc")
+
+
+async def test_while_a_source_does_not_answer_the_old_schedule_holds(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = build({"a": {"schedule": "hourly"}})
+    await scheduler.start()
+
+    async def hangs(_: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(scheduler, "_last_snapshot", hangs)
+    task = asyncio.create_task(scheduler.reschedule())
+    await asyncio.sleep(0.01)
+    assert scheduler.next_run("a") is not None
+    task.cancel()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,12 +31,11 @@ def names_in(root: Path) -> list[bytes]:
 
 
 @pytest.fixture
-def copy(root: Path, tmp_path: Path) -> Path:
+async def copy(root: Path, tmp_path: Path) -> Path:
     there = tmp_path / "copy"
     there.mkdir()
-    tops = copy_files.ended(names_in(root))
-    argv = copy_files.copy_argv(str(root), str(there), overwrite=False)
-    subprocess.run(argv, input=tops, check=True, timeout=60)
+    copied = await copy_files.copy(str(root), str(there), names_in(root), overwrite=False)
+    assert copied.failures == 0
     shutil.copystat(root, there)
     return there
 

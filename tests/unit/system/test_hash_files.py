@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zvault.core.integrity.verification import PIECE, ContentRange, KeyRange, KeySpread, pieces
-from zvault.system import copy_files, hash_files
+from zvault.system import hash_files
 
 NAMES = [
     b"plain", b"sp ace", b"new\nline", b"back\\slash\\n", b"\xff\xfebad", b"-dash", b"q'uote\"", b"end\n", b" lead",
@@ -112,27 +112,3 @@ def test_batches_keep_within_one_script_and_never_mix() -> None:
         assert len({one.length for one in batch}) == 1
         assert len(hash_files.hash_argv("/r", batch)[2]) < 100_000
         assert sum(one.size for one in batch) <= hash_files.BATCH
-
-
-def test_files_are_copied_with_what_they_are_and_nothing_is_overwritten_unasked(
-    root: Path, tmp_path: Path
-) -> None:
-    tops = copy_files.parse_names(run(copy_files.tops_argv(str(root))))
-    assert b"./.zfs" not in tops
-    assert len(tops) == len(NAMES) + 1
-    there = copy_files.parse_list(run(copy_files.list_argv(str(root)), copy_files.ended(tops)))
-    assert sorted(path for path, _ in there) == sorted(b"./" + name for name in [*NAMES, b"link"])
-    assert dict(there)[b"./plain"] == len("this is plain")
-    deep = copy_files.parse_list(run(copy_files.list_argv(str(root)), copy_files.ended([b"d/e"])))
-    assert [path for path, _ in deep] == [b"./e/f"]
-    target = tmp_path / "back"
-    target.mkdir()
-    (target / "plain").write_text("mine")
-    paths = copy_files.ended([path for path, _ in there])
-    assert copy_files.parse_names(run(copy_files.there_argv(str(target)), paths)) == [b"./plain"]
-    run(copy_files.copy_argv(str(root), str(target), overwrite=False), copy_files.ended(tops))
-    assert (target / "plain").read_text() == "mine"
-    assert (target / "link").readlink() == Path("to\nwhere")
-    assert sorted(os.listdir(os.fsencode(target / "d" / "e"))) == [b"f"]  # noqa: PTH208
-    run(copy_files.copy_argv(str(root), str(target), overwrite=True), copy_files.ended(tops))
-    assert (target / "plain").read_text() == "this is plain"

@@ -460,3 +460,17 @@ async def test_parents_in_a_pool_that_is_suspended_meanwhile() -> None:
 async def test_properties_may_hold_tabs() -> None:
     client, _ = zfs(lambda _: (0, "mountpoint\t/a\tb\nmounted\tno\n", ""))
     assert await client.get("tank/a", "mountpoint", "mounted") == {"mountpoint": "/a\tb", "mounted": "no"}
+
+
+@pytest.mark.parametrize("ask", ["holds", "clones"])
+async def test_holds_and_clones_that_cannot_be_told_are_not_taken_for_none(ask: str) -> None:
+    def suspended(_: list[str]) -> Answer:
+        return 1, "", "cannot open 'cold/a@1': pool I/O is currently suspended\n"
+
+    with pytest.raises(ToolFailed, match="cannot be told"):
+        await getattr(zfs(suspended)[0], ask)(["cold/a@1"])
+
+    def gone(_: list[str]) -> Answer:
+        return 1, "", "cannot open 'cold/a@1': dataset does not exist\n"
+
+    assert await getattr(zfs(gone)[0], ask)(["cold/a@1"]) == {}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import socket
-import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
@@ -12,10 +11,15 @@ from aiohttp import web
 
 from zvault.api.answers import ErrorAnswer
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
+from zvault.daemon.connections import peer_uid
 from zvault.daemon.journald import log
 from zvault.daemon.runs import unexpected
 
 HTTP_STATUS = {NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
+
+BODY_SECONDS = 15.0
+"""Seconds until the body of a request has arrived."""
+
 Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -56,7 +60,17 @@ def may_act(request: web.Request) -> bool:
 
 async def json_object(request: web.Request) -> Mapping[str, object]:
     """The request's body. Raises Refused for what is no JSON object."""
-    body = await request.json()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await request.json()
+    except TimeoutError:
+        raise Refused(
+            "the request did not arrive",
+            f"its body was not there within {BODY_SECONDS:g} s",
+            "send it at once",
+        ) from None
+    except (UnicodeError, LookupError, RecursionError) as error:
+        raise Refused("the request is no JSON", str(error), "see the API's reference") from None
     if not isinstance(body, dict):
         raise Refused(
             "the request is no JSON object", f"it is {type(body).__name__}", "see the API's reference"
@@ -64,10 +78,5 @@ async def json_object(request: web.Request) -> Mapping[str, object]:
     return body
 
 
-def _peer_uid(request: web.Request) -> int:
-    """Who is at the other end of the unix socket (unix(7), SO_PEERCRED); nobody where it cannot be told."""
-    peer = request.get_extra_info("socket")
-    if peer is None:
-        return -1
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
+def _peer_uid(request: web.Request) -> int | None:
+    return peer_uid(request.transport)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import grp
 import json
@@ -22,6 +23,7 @@ from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.restore_verify import RestoreVerifyApi
 from zvault.daemon.api.scrub_heal import ScrubHealApi
 from zvault.daemon.api.vaults import VaultsApi
+from zvault.daemon.connections import BACKLOG, REQUEST_BYTES, ConnectionLimits, Connections
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
@@ -36,6 +38,9 @@ from zvault.ops.retention.prune_report import prune_document
 from zvault.ops.vaults.vault import Vaults
 
 GROUP = "zvault"
+
+LIMITS = ConnectionLimits(total=256, idle=15.0, user=32, users=128)
+"""Whatever members of group zvault do, root gets in."""
 
 
 class Api:
@@ -58,11 +63,13 @@ class Api:
         self.vaults = vaults
         self.scrub_scheduler = scrub_scheduler
         self.verify_scheduler = verify_scheduler
+        self.connections = Connections(LIMITS)
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
 
     def application(self) -> web.Application:
         """All routes."""
-        app = web.Application(middlewares=[guard])
+        app = web.Application(middlewares=[self.connections.middleware, guard], client_max_size=REQUEST_BYTES)
         for handler in self.handlers():
             app.router.add_route(handler.route.method, handler.route.path, handler.serve)
         return app
@@ -91,9 +98,13 @@ class Api:
         _make_room(path)
         runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=2.0)
         await runner.setup()
+        assert runner.server is not None  # noqa: S101 - made by setup
+        factory = self.connections.guarded(runner.server)
         before = os.umask(0o177)
         try:
-            await web.UnixSite(runner, str(path)).start()
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                factory, str(path), backlog=BACKLOG
+            )
         finally:
             os.umask(before)
         _let_the_group_in(path)
@@ -101,6 +112,8 @@ class Api:
 
     async def close(self) -> None:
         """Stop serving."""
+        if self._server is not None:
+            self._server.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

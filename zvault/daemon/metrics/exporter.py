@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,7 +13,6 @@ import zvault
 from zvault.api.runs import Result
 from zvault.api.vaults import VaultDocument
 from zvault.core.diagnosis.write_drift import Cause
-from zvault.core.errors import Busy
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
 from zvault.daemon.metrics.scrub import scrub_metrics
@@ -262,42 +260,3 @@ def _counter(
     for values, value in samples.items():
         family.add_metric(values, float(value))
     return family
-
-
-class MetricsServer:
-    """Serves ``/metrics`` on the configured address."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self.metrics = metrics
-        self.address: str | None = None
-        self._runner: web.AppRunner | None = None
-
-    async def listen(self, host: str, port: int) -> None:
-        """Serve there from now on. Raises Busy when the port is in use."""
-        app = web.Application()
-        app.router.add_get("/metrics", self._answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise Busy(
-                f"metrics cannot be served on {host}:{port}",
-                error.strerror or str(error),
-                f"'ss -ltnp sport = :{port}' shows who listens there; set 'metrics' in [daemon] to a free port",
-            ) from None
-        self._runner = runner
-        self.address = f"{host}:{port}"
-
-    async def _answer(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
-
-    async def close(self) -> None:
-        """Stop serving."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-            self.address = None

@@ -23,6 +23,7 @@ from zvault.devices.bcache import superblock
 from zvault.devices.bcache import sysfs as files
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd.connection import held
+from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import Runner
 from zvault.system.systemd_units import UnitState
 
@@ -87,11 +88,11 @@ class Bcache:
         """make-bcache, the kernel's bcache, and the cache device."""
         await self.runner.run(["make-bcache", "--help"], deadline=10, check=False)
         if not files.in_kernel():
-            result = await self.runner.run(["modprobe", "bcache"], deadline=30, check=False)
-            if result.returncode != 0:
+            why = await load_module(self.runner, "bcache")
+            if not files.in_kernel():
                 raise ToolMissing(
                     "the kernel has no bcache",
-                    result.complaint(),
+                    why,
                     "install a kernel that has the bcache module",
                 )
         cache = _cache(device)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices.nbd.target import Target
+from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import Result, Runner
 from zvault.system.systemd_units import in_scope
 
@@ -88,11 +89,11 @@ async def check(runner: Runner) -> None:
     await runner.run(["nbd-client", "--help"], deadline=10, check=False)
     if _loaded():
         return
-    result = await runner.run(["modprobe", "nbd"], deadline=30, check=False)
-    if result.returncode != 0:
+    why = await load_module(runner, "nbd")
+    if not _loaded():
         raise ToolMissing(
             "the kernel has no network block devices",
-            result.complaint(),
+            why,
             "install a kernel that has the nbd module",
         )
 

@@ -13,7 +13,8 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.core.errors import Busy, DeadlineExceeded, DeviceGone, ToolMissing
 from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
 from zvault.devices.rbd.holder import in_use, owners
-from zvault.devices.rbd.image import CALL_DEADLINE, LOCKED, call, command, failure
+from zvault.devices.rbd.image import LOCKED, call, command, failure
+from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import ToolRunner
 
 BUS = Path("/sys/bus/rbd/devices")
@@ -68,10 +69,10 @@ async def check_krbd(runner: ToolRunner) -> None:
     """See that the kernel has krbd, and load it. Raises ToolMissing."""
     if _loaded():
         return
-    result = await runner.run(["modprobe", "rbd"], deadline=CALL_DEADLINE, check=False)
-    if result.returncode != 0:
+    why = await load_module(runner, "rbd")
+    if not _loaded():
         advice = 'install a kernel that has the rbd module, or set map = "rbd-nbd"'
-        raise ToolMissing("the kernel has no RBD driver", result.complaint(), advice)
+        raise ToolMissing("the kernel has no RBD driver", why, advice)
 
 
 def _loaded() -> bool:

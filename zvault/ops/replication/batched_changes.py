@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from zvault.core.errors import NotFound, ToolFailed, ZvaultError
+from zvault.core.errors import NotFound, ToolFailed
 
 NAMES = 1000
 """Names in one call."""
@@ -39,7 +39,7 @@ class Protects(Protocol):
 class _Request(Generic[Item]):
     item: Item
     granted: bool = False
-    error: ZvaultError | None = None
+    error: Exception | None = None
 
 
 class BatchedCall(Generic[Item]):
@@ -83,7 +83,8 @@ class BatchedCall(Generic[Item]):
                     await self._carry_out([request])
                 return
             batch[0].error = error
-        except ZvaultError as error:
+        except Exception as error:
+            # Also what nobody foresaw: to say that it was done could release a base that nothing protects.
             for request in batch:
                 request.error = error
         for request in batch:

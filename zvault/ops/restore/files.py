@@ -69,12 +69,12 @@ async def restore_files(context: Context, vaults: Vaults, wanted: FilesRequest, 
     def say(text: str) -> None:
         emit("message", text=text)
 
-    await _check_folder(context, request.to)
+    await copy_files.check_folder(request.to)
     backup = context.env.backup(request.backup)
     async with vaults[backup.vault].use(f"restore to {request.to}", say, create=False) as vault:
         dataset, snapshot = await _chosen(context, vault, request)
         async with reading(context, vault.zfs, dataset, snapshot) as opened:
-            plan = await _plan(context, opened, snapshot, wanted)
+            plan = await _plan(opened, snapshot, wanted)
             row: PlannedTransfer = {
                 "dataset": request.to,
                 "action": "restore",
@@ -88,7 +88,7 @@ async def restore_files(context: Context, vaults: Vaults, wanted: FilesRequest, 
                 say(f"overwriting {shown(path)}")
             if len(plan.there) > NAMED:
                 say(f"overwriting {len(plan.there) - NAMED} files more")
-            await _copy(context, opened, plan, wanted, emit)
+            await _copy(opened, plan, wanted, emit)
             emit(
                 "restored",
                 dataset=request.to,
@@ -104,50 +104,31 @@ async def restore_files(context: Context, vaults: Vaults, wanted: FilesRequest, 
     return FilesRestored(plan, check.finish())
 
 
-async def _copy(
-    context: Context, opened: OpenSnapshot, plan: FilesPlan, wanted: FilesRequest, emit: Emit
-) -> None:
+async def _copy(opened: OpenSnapshot, plan: FilesPlan, wanted: FilesRequest, emit: Emit) -> None:
     """Copy what can be copied; the comparison finds what was not. Without one, raises ToolFailed for the first."""
-    copied = await context.env.runner.run(
-        copy_files.copy_argv(opened.root, wanted.request.to, overwrite=wanted.overwrite),
-        stdin=copy_files.ended(plan.tops),
-        deadline=copy_files.DEADLINE,
-        check=False,
-    )
-    said = copy_files.complaints(copied.stderr)
-    for text in said[:NAMED]:
+    copied = await copy_files.copy(opened.root, wanted.request.to, plan.tops, overwrite=wanted.overwrite)
+    for text in copied.failed[:NAMED]:
         emit("warning", text=f"not copied as it was: {text}")
-    if len(said) > NAMED:
-        emit("warning", text=f"and {len(said) - NAMED} more of these")
-    if copied.returncode != 0 and not wanted.request.compare:
+    if copied.failures > NAMED:
+        emit("warning", text=f"and {copied.failures - NAMED} more of these")
+    if copied.failures and not wanted.request.compare:
         raise ToolFailed(
             f"not all could be copied to {wanted.request.to}",
-            said[0] if said else copied.complaint(),
+            copied.failed[0],
             "repair that, and restore again with --overwrite",
         )
-    if copied.returncode != 0 and not said:
-        raise ToolFailed(f"cannot copy to {wanted.request.to}", copied.complaint())
 
 
 async def files_document(context: Context, vaults: Vaults, wanted: FilesRequest) -> FilesPlanDocument:
     """What it would copy, and what is there already."""
     request = wanted.request
-    await _check_folder(context, request.to)
+    await copy_files.check_folder(request.to)
     backup = context.env.backup(request.backup)
     use = vaults[backup.vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
     async with use as vault:
         dataset, snapshot = await _chosen(context, vault, request)
         async with reading(context, vault.zfs, dataset, snapshot) as opened:
-            return (await _plan(context, opened, snapshot, wanted)).document(wanted)
-
-
-async def _check_folder(context: Context, folder: str) -> None:
-    """Find out whether there is a folder to copy into before any vault is brought up. Raises NotFound."""
-    found = await context.env.runner.run(
-        copy_files.folder_argv(folder), deadline=copy_files.LIST_DEADLINE, check=False
-    )
-    if found.returncode != 0:
-        raise NotFound(f"there is no folder '{folder}'", found.complaint(), f"'mkdir -p {folder}' first")
+            return (await _plan(opened, snapshot, wanted)).document(wanted)
 
 
 def in_the_way(plan: FilesPlan, to: str) -> Refused:
@@ -177,41 +158,29 @@ async def _chosen(context: Context, vault: Any, request: RestoreRequest) -> tupl
     return dataset, snapshot
 
 
-async def _plan(
-    context: Context, opened: OpenSnapshot, snapshot: Snapshot, wanted: FilesRequest
-) -> FilesPlan:
-    runner, to = context.env.runner, wanted.request.to
-    tops = [os.fsencode(path).strip(b"/") for path in wanted.paths]
-    for top in tops:
-        if not top or b".." in top.split(b"/"):
+def tops_of(paths: tuple[str, ...]) -> list[bytes]:
+    """The trees that are named, relative to the dataset's root. Raises Refused for what is no path below it."""
+    tops = []
+    for path in paths:
+        parts = [part for part in os.fsencode(path).split(b"/") if part not in {b"", b"."}]
+        if not parts or b".." in parts or b"\0" in os.fsencode(path):
             raise Refused(
-                f"'{shown(top)}' is no path below the dataset", "it leads out of it", "as in docs/thesis.pdf"
+                f"'{shown(os.fsencode(path))}' is no path below the dataset",
+                "it leads out of it" if b"\0" not in os.fsencode(path) else "a path has no NUL in it",
+                "as in docs/thesis.pdf",
             )
-    if not tops:
-        found = await runner.run(copy_files.tops_argv(opened.root), deadline=copy_files.LIST_DEADLINE)
-        tops = copy_files.parse_names(found.stdout)
-    listed = await runner.run(
-        copy_files.list_argv(opened.root),
-        stdin=copy_files.ended(tops),
-        deadline=copy_files.LIST_DEADLINE,
-        check=False,
-    )
-    if "No such file" in listed.stderr:
+        tops.append(b"/".join(parts))
+    return tops
+
+
+async def _plan(opened: OpenSnapshot, snapshot: Snapshot, wanted: FilesRequest) -> FilesPlan:
+    tops = tops_of(wanted.paths)
+    try:
+        found = await copy_files.plan(opened.root, wanted.request.to, tops or None)
+    except NotFound as error:
         raise NotFound(
             f"{snapshot.name} has not all that was named",
-            listed.stderr.strip().splitlines()[0],
+            f"{error.what}: {error.why}",
             f"'zvaultctl find {wanted.request.backup} NAME' shows in which snapshots it is",
-        )
-    if listed.returncode != 0 or listed.stderr:
-        raise ToolFailed(f"cannot read {snapshot.name}", listed.complaint())
-    files = copy_files.parse_list(listed.stdout)
-    there = await runner.run(
-        copy_files.there_argv(to),
-        stdin=copy_files.ended([path for path, _ in files]),
-        deadline=copy_files.LIST_DEADLINE,
-        check=False,
-    )
-    if there.returncode != 0:
-        raise NotFound(f"there is no folder '{to}' any more", there.complaint(), f"'mkdir -p {to}' first")
-    size = sum(size for _, size in files)
-    return FilesPlan(snapshot, tuple(tops), tuple(copy_files.parse_names(there.stdout)), len(files), size)
+        ) from None
+    return FilesPlan(snapshot, tuple(found.tops), tuple(found.there), found.files, found.bytes)

@@ -158,17 +158,21 @@ async def sweep(context: Context) -> list[str]:
     """Take away what was left open, by an earlier daemon as a rule; returns what cannot be taken away yet, in words."""
     left = []
     for lease in context.records.leases.names(LOOK):
-        if lease in context.activity.readings or (known := context.records.leases.get(lease)) is None:
+        if lease in context.activity.readings:
             continue
-        address = parse_address(known["host"]) if known["host"] else None
-        host = context.clients.source_at(address).host
         try:
+            if (known := context.records.leases.get(lease)) is None:
+                continue
+            address = parse_address(known["host"]) if known["host"] else None
+            host = context.clients.source_at(address).host
             if known["kind"] == "mount":
                 await _unmount(host, known["path"])
             else:
                 await scratch_datasets.destroy(host, known["path"])
         except ZvaultError as error:
             left.append(str(error))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            left.append(f"the lease {lease} tells of nothing that is known: {error!r}")
         else:
             context.records.leases.drop(lease)
     return left

@@ -15,7 +15,7 @@ from zvault.ops.replication.sides_and_plan import look
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.vaults.vault import Vaults
-from zvault.system.procfs import snapshot_users
+from zvault.system.procfs import users_argv
 from zvault.zfs.changes import Changes, LzcFailure
 from zvault.zfs.client import Zfs
 
@@ -123,6 +123,9 @@ async def destroy(
     return []
 
 
+USERS_DEADLINE = 10.0
+"""Seconds until a look at the host's processes is given up: one of them may hang."""
+
 _WHY = {"SnapshotIsHeld": "somebody holds it ('zfs holds' tells who)", "SnapshotIsCloned": "a clone needs it"}
 
 
@@ -141,7 +144,14 @@ class Explainer:
         found = {}
         for name in names:
             causes = [held_by(name, holds.get(name, set())), needed_by(clones.get(name, []))]
-            users = snapshot_users(name) if self.zfs.host.address is None else []
+            users = await self._users(name) if self.zfs.host.address is None else []
             causes += [f"it is {user}" if user.startswith("mounted") else user for user in users]
             found[name] = "; ".join(filter(None, causes))
         return found
+
+    async def _users(self, name: str) -> list[str]:
+        try:
+            told = await self.zfs.host.run(users_argv(name), deadline=USERS_DEADLINE)
+        except ZvaultError:
+            return []
+        return told.stdout.splitlines()

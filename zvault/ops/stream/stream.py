@@ -61,13 +61,15 @@ class Progress:
     stirred: float = field(default_factory=time.monotonic)
     programs: Sequence[tuple[Sequence[str], int]] = ()
     _buffered: bool = False
-    _of_each: dict[str, int] = field(default_factory=dict)
+    _name: str = ""
+    _before: int = 0
+    _of_it: int = 0
     _pace: Rate = field(default_factory=Rate)
 
     @property
     def sent(self) -> int:
         """Bytes the sender wrote; it counts each snapshot of a ``-I`` stream from 0 again."""
-        return sum(self._of_each.values())
+        return self._before + self._of_it
 
     @property
     def done(self) -> int:
@@ -92,8 +94,11 @@ class Progress:
 
     def _take_in(self, line: str) -> None:
         if (sent := bytes_sent(line)) is not None:
+            # One snapshot after the other: what the sender, maybe on another host, calls them is not kept.
             name = line.split("\t", 2)[2]
-            self._of_each[name] = max(self._of_each.get(name, 0), sent)
+            if name != self._name:
+                self._name, self._before, self._of_it = name, self._before + self._of_it, 0
+            self._of_it = max(self._of_it, sent)
         elif (let := bytes_let_pass(line)) is not None and not self._buffered:
             self.passed = max(self.passed or 0, let)
         elif line.startswith(("in @", "summary:")) and (passed := bytes_passed(line)) is not None:
@@ -148,7 +153,8 @@ async def stream(
         _judge(await asyncio.shield(ends))
     finally:
         watching.cancel()
-        if not ends.done():
+        # Also where one who reads what a stage says has failed: its pipe would fill, and nobody would see it stall.
+        if not ends.done() or ends.cancelled() or ends.exception() is not None:
             await to_its_end(_give_up(pipeline, ends, trouble))
     progress.note()
     report(progress)

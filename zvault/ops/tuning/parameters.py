@@ -100,7 +100,7 @@ async def reconcile_tuning(context: Context, say: Say) -> None:
                 context.records.leases.drop(name)
         if context.records.leases.get(HOST) is not None:
             await _settle(context, say)
-    except (ZvaultError, OSError) as error:
+    except (ZvaultError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         say(f"module parameters could not be put back: {error}")
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from zvault.config.load import load_profile
-from zvault.config.profile import Profile
+from zvault.config.profile import Profile, QueueSettings
 from zvault.config.schema import Vault
 from zvault.core.errors import (
     Busy,
+    ConfigError,
     DeviceGone,
     NotFound,
     Refused,
@@ -78,7 +79,11 @@ class Assembly:
         """The vault's devices."""
         making = making or Making(self.new)
         context = self.context
-        queue = self.profile().queue
+        try:
+            queue = self.profile().queue
+        except ConfigError:
+            # A profile that cannot be read keeps a vault from coming up (``up``), but not from going down.
+            queue = QueueSettings()
         return Stack(
             self.name,
             self.config.device,

@@ -1,4 +1,4 @@
-"""The lines that a child process says on a pipe, read as they come."""
+"""What a child process says on a pipe, read as it comes, and never more than there is room for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from collections.abc import Callable, Iterable
 
 LONGEST_LINE = 4096
 """Bytes kept of a line that does not end: its last ones."""
+
+LONGEST_OUTPUT = 128 << 20
+"""Bytes that a program may print when all of it is wanted: a listing of half a million snapshots. Whoever prints more,
+maybe a program on another host, would fill the memory of the daemon."""
+
+LONGEST_COMPLAINT = 1 << 20
+"""Bytes kept of what a program says on stderr: its last ones."""
 
 KEPT = 50
 """Lines that ``last_lines`` keeps."""
@@ -25,6 +32,30 @@ def last_lines() -> deque[str]:
 def last_words(lines: Iterable[str]) -> str:
     """The last line that says something; "" where there is none."""
     return next((line.strip() for line in reversed([*lines]) if line.strip()), "")
+
+
+class OutputTooLong(Exception):
+    """A program printed more than there is room for."""
+
+
+async def read_whole(pipe: asyncio.StreamReader, most: int) -> bytes:
+    """All that comes until the pipe ends. Raises OutputTooLong for more than ``most`` bytes."""
+    found = bytearray()
+    while chunk := await pipe.read(_CHUNK):
+        found += chunk
+        if len(found) > most:
+            raise OutputTooLong
+    return bytes(found)
+
+
+async def read_end(pipe: asyncio.StreamReader, most: int) -> bytes:
+    """The last ``most`` bytes of what comes until the pipe ends."""
+    found = bytearray()
+    while chunk := await pipe.read(_CHUNK):
+        found += chunk
+        if len(found) > 2 * most:
+            del found[:-most]
+    return bytes(found[-most:])
 
 
 async def read_lines(

@@ -19,7 +19,8 @@ from typing import Protocol
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.core.policy.backoff import delays
-from zvault.system.process.output import last_lines, read_lines
+from zvault.system.process import output
+from zvault.system.process.output import OutputTooLong, last_lines, read_lines
 
 KILL_GRACE = 2.0
 """Seconds to wait for a killed process before it counts as hung in the kernel."""
@@ -116,13 +117,24 @@ class HostRunner:
             stdout=asyncio.subprocess.PIPE,
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(stdin), deadline)
+            # Not wait_for(): until CPython 3.12 it swallows a cancellation that comes as the program ends, and with that
+            # every timeout of whoever called.
+            async with asyncio.timeout(deadline):
+                out, err = await _communicate(process, stdin)
         except TimeoutError:
             await put_down(process)
             raise DeadlineExceeded(
                 f"{' '.join(argv[:2])} did not end within {deadline:g} s",
                 "the device or pool it touches may hang",
                 "look at 'zpool status' and the kernel log",
+            ) from None
+        except OutputTooLong:
+            await put_down(process)
+            raise ToolFailed(
+                f"'{' '.join(argv[:2])}' prints too much",
+                f"more than {output.LONGEST_OUTPUT >> 20} MiB; it was ended",
+                "run it by hand to see what it prints"
+                + (", here or on the other host" if argv[0] == "ssh" else ""),
             ) from None
         except asyncio.CancelledError:
             await put_down(process)
@@ -141,6 +153,32 @@ class HostRunner:
     async def pipeline(self, stages: Sequence[Sequence[str]], hear: Hear | None = None) -> Pipeline:
         """See Runner.pipeline."""
         return await Pipeline.start(stages, hear)
+
+
+async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytes, bytes]:
+    """Give a process its input, and what it says on stdout and stderr until it ends. Raises OutputTooLong."""
+    assert process.stdout is not None  # noqa: S101 - started with pipes
+    assert process.stderr is not None  # noqa: S101
+    says = asyncio.ensure_future(output.read_whole(process.stdout, output.LONGEST_OUTPUT))
+    complains = asyncio.ensure_future(output.read_end(process.stderr, output.LONGEST_COMPLAINT))
+    feeding = asyncio.ensure_future(_feed(process.stdin, given))
+    try:
+        out, err, _ = await asyncio.gather(says, complains, feeding)
+        await process.wait()
+    finally:
+        for task in (says, complains, feeding):
+            task.cancel()
+    return out, err
+
+
+async def _feed(stdin: asyncio.StreamWriter | None, given: bytes | None) -> None:
+    if stdin is None:
+        return
+    # It need not read all of it.
+    with contextlib.suppress(ConnectionError):
+        stdin.write(given or b"")
+        await stdin.drain()
+    stdin.close()
 
 
 async def spawn(

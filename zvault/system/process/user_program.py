@@ -36,7 +36,7 @@ async def attend(
     except TimeoutError:
         await _end_group(process, listening)
         raise DeadlineExceeded(f"{argv[0]} did not end within {deadline:g} s", "it was killed") from None
-    except asyncio.CancelledError:
+    except BaseException:
         await _end_group(process, listening)
         raise
     finally:
@@ -51,6 +51,7 @@ async def _ended(process: asyncio.subprocess.Process, listening: asyncio.Future[
     """Wait until a program has ended. Process.wait() would also wait for what it left behind with its pipe."""
     while process.returncode is None:
         if listening.done():
+            listening.result()  # one who hears its lines may fail: then nobody reads them any more
             await asyncio.sleep(LOOK_EVERY / 5)
         else:
             await asyncio.wait({listening}, timeout=LOOK_EVERY)

@@ -18,7 +18,8 @@ from zvault.core.errors import Busy
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
-from zvault.daemon.metrics.exporter import Metrics, MetricsServer
+from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.metrics.server import MetricsServer
 from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.status import Status
 from zvault.ops.context import Context
@@ -277,8 +278,8 @@ def test_a_scrape_is_the_same_twice(metrics: Metrics) -> None:
 async def test_it_is_served_where_it_was_told(metrics: Metrics) -> None:
     server = MetricsServer(metrics)
     await server.listen("127.0.0.1", 0)
-    assert server._runner is not None
-    port = server._runner.addresses[0][1]
+    assert server._server is not None
+    port = server._server.sockets[0].getsockname()[1]
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
         assert answer.status == 200
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")

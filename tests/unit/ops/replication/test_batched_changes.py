@@ -113,3 +113,19 @@ async def test_two_vaults_holds_are_kept_apart_and_a_thousand_names_are_one_call
     assert changes.calls[:2] == [("hold", ["tank@first"], "zvault:1"), ("bookmark", {"tank#a": "tank@s"})]
     rest = [(len(call[1]), call[2]) for call in changes.calls[2:]]  # type: ignore[arg-type]
     assert rest == [(1000, "zvault:1"), (1, "zvault:1"), (1, "zvault:2")]
+
+
+async def test_what_nobody_foresaw_is_told_to_every_asker_as_not_done() -> None:
+    started = asyncio.Event()
+
+    async def broken(items: Sequence[str]) -> None:
+        started.set()
+        await asyncio.sleep(0)
+        if items != ["first"]:
+            raise RuntimeError("a bug")
+
+    joined = BatchedCall(broken)
+    results = await asyncio.gather(
+        *(joined.ask(name) for name in ("first", "b", "c")), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [type(None), RuntimeError, RuntimeError]

@@ -18,7 +18,7 @@ from zvault.ops.retention.prune import Explainer, prune, without_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.retention.prune_report import prune_part
 from zvault.system.process.runner import HostRunner
-from zvault.system.procfs import snapshot_users
+from zvault.system.procfs import snapshot_users, users_argv
 from zvault.zfs.host import LocalHost
 
 KEEP_ONE = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}
@@ -187,7 +187,10 @@ async def test_what_is_held_or_cloned_by_now_is_not_selected() -> None:
 
 
 async def test_everyone_in_the_way_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zvault.ops.retention.prune.snapshot_users", lambda _: ["mounted at /mnt"])
+    async def users(*_: object) -> list[str]:
+        return ["mounted at /mnt"]
+
+    monkeypatch.setattr(Explainer, "_users", users)
     zfs = FakeZfs(None, {"a@1": ["a/x", "a/y", "b/%recv"]})
     zfs.held = {"a@1": {"mine"}, "a@2": set()}
     assert await Explainer(zfs)(["a@1", "a@2"]) == {  # type: ignore[arg-type]
@@ -204,7 +207,10 @@ async def test_an_explanation_that_fails_ends_nothing(monkeypatch: pytest.Monkey
         async def holds(self, _: Any) -> None:
             raise DeadlineExceeded("hangs")
 
-    monkeypatch.setattr("zvault.ops.retention.prune.snapshot_users", lambda _: [])
+    async def users(*_: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(Explainer, "_users", users)
     assert await Explainer(Hung())(["a@1"]) == {"a@1": ""}  # type: ignore[arg-type]
 
 
@@ -236,3 +242,8 @@ def test_mounts_and_senders_are_found_in_proc(tmp_path: Path) -> None:
     ]
     assert snapshot_users("tank@s1", tmp_path) == ["mounted at /mnt/c"]
     assert snapshot_users("tank@s2", tmp_path) == []
+
+
+async def test_the_processes_of_this_host_are_asked_by_a_program_of_its_own() -> None:
+    told = await HostRunner().run(users_argv("no/such@snapshot"), deadline=30)
+    assert told.stdout == ""

@@ -486,3 +486,24 @@ async def test_a_receiver_that_refuses_gives_the_reason(tmp_path: Path) -> None:
     (tmp_path / "zfs").chmod(0o755)
     with pytest.raises(Conflict, match="has been modified"):
         await run([str(tmp_path / "zfs"), "send"], [str(tmp_path / "zfs"), "receive"])
+
+
+async def test_where_its_progress_cannot_be_read_a_stream_is_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(_: Progress, line: str) -> None:
+        raise ValueError(line)
+
+    monkeypatch.setattr(Progress, "hear", broken)
+    pids = tmp_path / "pids"
+    stages = [["sh", "-c", f"echo $$ >> {pids}; echo said >&2; exec sleep 600"]] * 2
+    with pytest.raises(ValueError, match="said"):
+        await asyncio.wait_for(stream(HostRunner(), stages, total=None, report=lambda _: None), 60)
+    for pid in pids.read_text().split():
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_names_that_a_sender_makes_up_fill_no_memory() -> None:
+    progress = heard(*(f"12:04:46\t10\ttank@{number}" for number in range(1000)))
+    assert progress.sent == 10_000
+    assert not any(isinstance(value, dict) for value in vars(progress).values())

@@ -408,3 +408,16 @@ async def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch: pytes
 async def test_a_missing_child_is_named() -> None:
     with pytest.raises(ToolMissing, match="nowhere"):
         await JsonChild.start(["nowhere"])
+
+
+async def test_a_program_that_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(output, "LONGEST_OUTPUT", 8 << 20)
+    with pytest.raises(ToolFailed, match="'yes x' prints too much") as caught:
+        await HostRunner().run(["yes", "x"], deadline=30)
+    assert "8 MiB" in caught.value.why
+
+
+async def test_of_endless_complaints_the_last_are_kept():
+    done = await HostRunner().run(["sh", "-c", "yes complaint | head -c 9000000 >&2; echo last >&2"])
+    assert done.complaint() == "last"
+    assert len(done.stderr) <= output.LONGEST_COMPLAINT

@@ -1,0 +1,166 @@
+"""No client can take more than its share of the daemon's connections, hold one for nothing, or fill its memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from zvault.daemon import connections as module
+from zvault.daemon.connections import ConnectionLimits, Connections
+from zvault.daemon.metrics import server as metrics_module
+from zvault.daemon.metrics.server import MetricsServer, answers_to
+
+
+class Text:
+    """What there is to scrape."""
+
+    def text(self) -> bytes:
+        return b"zvault_up 1\n"
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[MetricsServer, int]]:
+    monkeypatch.setattr(metrics_module, "LIMITS", ConnectionLimits(total=4, idle=0.6, answer=0.6))
+    metrics: Any = Text()
+    it = MetricsServer(metrics)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    await it.listen("127.0.0.1", port)
+    yield it, port
+    await it.close()
+
+
+async def ask(port: int, head: bytes = b"Host: localhost\r\n") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metrics HTTP/1.1\r\n" + head + b"\r\n")
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.close()
+
+
+async def test_idle_connections_do_not_keep_others_out_and_are_closed(server: tuple[MetricsServer, int]):
+    it, port = server
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+    assert b"zvault_up 1" in await ask(port)
+    assert len(it.connections) <= 4
+    for reader, writer in idle:
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 3) == b""
+        writer.close()
+    assert len(it.connections) == 0
+
+
+async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[MetricsServer, int]):
+    _, port = server
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    ended = asyncio.ensure_future(reader.read())
+    for byte in b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40:
+        if ended.done():
+            break
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.1)
+    assert ended.done()
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        assert await ended == b""
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "evil.example:9712", "localhost.evil.example", "127.0.0.1.evil.example"]
+)
+async def test_a_foreign_name_is_refused(server: tuple[MetricsServer, int], name: str):
+    _, port = server
+    answer = await ask(port, f"Host: {name}\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert b"zvault_up" not in answer
+
+
+def test_names_that_a_server_on_an_address_answers_to():
+    for name in ("127.0.0.1:9712", "LOCALHOST", "localhost:1", "[::1]:9712", "127.0.0.1"):
+        assert answers_to(name, "127.0.0.1")
+        assert answers_to(name, "::1")
+    assert not answers_to("", "127.0.0.1")
+    assert not answers_to("[evil]", "localhost")
+    assert not answers_to("10.0.0.1", "127.0.0.1")
+    # Who has it served to the network knows names for it that zvault does not.
+    assert answers_to("filer1.lan:9712", "0.0.0.0")
+
+
+async def test_a_full_server_refuses_and_each_user_has_a_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    go, users = asyncio.Event(), iter([7, 7, 7, 8, 0, 0, 0])
+    monkeypatch.setattr(module, "peer_uid", lambda _: next(users))
+    connections = Connections(ConnectionLimits(total=4, idle=5, user=2, users=3))
+
+    async def slow(_: web.Request) -> web.Response:
+        await go.wait()
+        return web.Response(text="done")
+
+    app = web.Application(middlewares=[connections.middleware])
+    app.router.add_get("/", slow)
+    runner = web.AppRunner(app, shutdown_timeout=1.0)
+    await runner.setup()
+    assert runner.server is not None
+    path = str(tmp_path / "s")
+    listening = await asyncio.get_running_loop().create_unix_server(connections.guarded(runner.server), path)
+
+    async def one() -> bytes:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"GET / HTTP/1.0\r\nHost: x\r\n\r\n")
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+
+    async def begin() -> asyncio.Future[bytes]:
+        task = asyncio.ensure_future(one())
+        await asyncio.sleep(0.1)
+        return task
+
+    tasks = [await begin() for _ in range(7)]
+    go.set()
+    answers = [answer.split(b" ")[1] for answer in await asyncio.gather(*tasks)]
+    # The third of user 7 is one too many; root has the fourth and last place.
+    assert answers == [b"200", b"200", b"503", b"200", b"200", b"503", b"503"]
+    listening.close()
+    await runner.cleanup()
+
+
+async def test_requests_that_nobody_reads_the_answers_of_do_not_fill_the_memory(tmp_path: Path):
+    connections, go = Connections(ConnectionLimits(total=4, idle=5)), asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        await go.wait()
+        return web.Response(text="done")
+
+    app = web.Application(middlewares=[connections.middleware])
+    app.router.add_get("/", slow)
+    runner = web.AppRunner(app, shutdown_timeout=1.0)
+    await runner.setup()
+    assert runner.server is not None
+    path = str(tmp_path / "s")
+    listening = await asyncio.get_running_loop().create_unix_server(connections.guarded(runner.server), path)
+    _, writer = await asyncio.open_unix_connection(path)
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 1000
+    sent = 0
+    # It closes the connection, or reads no more.
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        while sent < 20 * module.CONNECTION_BYTES:
+            writer.write(request)
+            await asyncio.wait_for(writer.drain(), 2)
+            sent += len(request)
+    assert sent < 2 * module.CONNECTION_BYTES
+    go.set()
+    writer.close()
+    listening.close()
+    await runner.cleanup()

@@ -1,0 +1,102 @@
+"""Opens files below a folder such that no symbolic link, and nobody who changes one meanwhile, leads out of it.
+
+It imports nothing but the standard library. Python has no call for openat2(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator
+
+_OPENAT2 = 437
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+
+LINKS = 40
+"""Symbolic links followed on the way to a folder, as the kernel does (path_resolution(7))."""
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How a folder is opened to list it and to make things in it."""
+
+ANY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+"""How anything is opened to ask for its traits, a symbolic link too."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(root: int, path: bytes, flags: int) -> int:
+    """Open a path below the folder ``root``, none of whose parts may be a symbolic link but the last with O_NOFOLLOW.
+
+    Raises OSError: ELOOP for such a link, EXDEV for a way out of ``root``.
+    """
+    if b"\0" in path:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    number = ctypes.c_long(_OPENAT2)
+    while True:
+        found: int = _libc.syscall(
+            number, ctypes.c_int(root), ctypes.c_char_p(path), ctypes.byref(how), ctypes.c_size_t(24)
+        )
+        if found >= 0:
+            return found
+        code = ctypes.get_errno()
+        # Something was renamed meanwhile: the kernel could not tell whether the path stays below.
+        if code not in {errno.EAGAIN, errno.EINTR}:
+            raise OSError(code, os.strerror(code))
+
+
+def open_folder(path: bytes) -> int:
+    """Open a folder by the path that root gave. Raises OSError: ELOOP where a link of another user is on the way."""
+    at, links = os.open("/", FOLDER), 0
+    pending = path.split(b"/")[::-1]
+    if not path.startswith(b"/"):
+        raise OSError(errno.EINVAL, "no absolute path")
+    try:
+        while pending:
+            part = pending.pop()
+            if part in {b"", b"."}:
+                continue
+            found = os.open(part, ANY, dir_fd=at)
+            seen = os.fstat(found)
+            if not stat.S_ISLNK(seen.st_mode):
+                os.close(at)
+                at = found
+                continue
+            target = os.readlink("", dir_fd=found)
+            os.close(found)
+            links += 1
+            if links > LINKS or seen.st_uid not in {0, os.geteuid()}:
+                raise OSError(errno.ELOOP, f"{os.fsdecode(part)} is a link that user {seen.st_uid} made")
+            pending += os.fsencode(target).split(b"/")[::-1]
+            if target.startswith("/"):
+                os.close(at)
+                at = os.open("/", FOLDER)
+        return os.open(".", FOLDER, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def by_descriptor(fd: int) -> str:
+    """A path that leads to what a descriptor has open, also to a symbolic link itself."""
+    return f"/proc/self/fd/{fd}"
+
+
+@contextlib.contextmanager
+def opened(fd: int) -> Iterator[int]:
+    """Have a descriptor for a block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def names_in(folder: int) -> list[bytes]:
+    """The names in an open folder, in order."""
+    return sorted(os.fsencode(name) for name in os.listdir(folder))
