@@ -89,7 +89,7 @@ def test_whose_storage_it_is_that_stands_still(vault: World):
     assert re.search(r"vault cold: a request to nbd\d has not come back", warnings)
     for kind, words in {
         "hung_task": rf"vault cold: zfs \(process {waits.pid}\) has hung in OpenZFS",
-        "txg_sync": "has been on its way to storage for",
+        "txg_sync": "has been syncing for",
         "deadman": r"a request to nbd\d has not come back",
         "delay": r"a request to nbd\d took",
     }.items():
