@@ -267,7 +267,7 @@ def test_dirty_data_stays_within_memory_and_unknown_names_are_told(it: World):
     assert now("zfs_dirty_data_max") == {"zfs_dirty_data_max": BEFORE[LOADED]}
     found = rows()
     assert "the most that this host's memory allows" in found["zfs_dirty_data_max"]["why"]
-    assert "it comes with 2.5" in found["zfs_recv_defer_batch_size"]["why"]
+    assert "2.5 introduced it" in found["zfs_recv_defer_batch_size"]["why"]
     assert "is zfs_txg_timeout meant?" in found["zfs_txg_timeuot"]["why"]
     assert ctl("tune", "show").code == 0, "what this OpenZFS lacks is no trouble"
     assert status()["daemon"]["warnings"] == []
@@ -282,7 +282,7 @@ def test_a_device_that_says_it_rotates_has_the_other_limit(it: World):
     assert rotational.read_text().strip() == "1"
     assert now(FLASH, DISKS) == {FLASH: BEFORE[FLASH], DISKS: "4194304"}
     found = rows()
-    assert "its device says that it rotates" in found[DISKS]["why"]
+    assert "its device is rotational" in found[DISKS]["why"]
     assert found[FLASH]["state"] == "unused"
     ok("vault", "down", "cold")
     # Linux 7.2 never takes it back, also for a server that does not say so.

@@ -251,7 +251,9 @@ def test_another_host_that_is_read_and_the_network_to_it_are_told_apart():
 
     idle = diagnose(vault(flows=(pull(way=replace(FULL_WAY, unsent=0.1)),)))
     assert idle.bound == "source"
-    assert "filer delivers 4.77M/s, and 90% of the time its TCP has no bytes waiting to be sent" in idle.sentence
+    assert (
+        "filer delivers 4.77M/s, and 90% of the time its TCP has no bytes waiting to be sent" in idle.sentence
+    )
     assert idle.knob is not None
     assert idle.knob.name == "schedule"
 
