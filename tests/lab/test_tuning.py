@@ -105,7 +105,7 @@ def test_set_while_the_vault_is_up_and_put_back_when_it_goes_down(it: World):
         "next": "",
     }
     assert f"{DEPTH} {BEFORE[DEPTH]} to 4" in words()
-    assert "hold for every pool of this host, also for tank" in words()
+    assert "apply to every pool of this host, also to tank" in words()
     assert status()["daemon"]["warnings"] == []
     ok("vault", "down", "cold")
     assert now(*BEFORE) == BEFORE
@@ -240,10 +240,10 @@ def test_what_somebody_else_changes_is_left_to_them(it: World):
     sh("systemctl", "restart", "zvaultd")
     assert now(DEPTH) == {DEPTH: "7"}, "also when the vault is adopted"
     (warning,) = status()["daemon"]["warnings"]
-    assert f"{DEPTH} is 7: somebody else set that after zvault had made it 4" in warning
+    assert f"{DEPTH} is 7: somebody else set it after zvault had set 4" in warning
     ok("vault", "down", "cold")
     assert now(FLASH, DEPTH) == {FLASH: BEFORE[FLASH], DEPTH: "7"}
-    assert f"{DEPTH} is left at 7" in words()
+    assert f"{DEPTH} stays at 7" in words()
     assert status()["daemon"]["warnings"] == []
     nothing_left()
     put(DEPTH, BEFORE[DEPTH])
@@ -255,7 +255,7 @@ def test_what_the_kernel_refuses_is_told_and_the_rest_is_set(it: World):
     ok("vault", "up", "cold")
     assert now("zfs_txg_timeout", DEPTH) == {"zfs_txg_timeout": BEFORE["zfs_txg_timeout"], DEPTH: "4"}
     (warning,) = status()["daemon"]["warnings"]
-    assert "zfs_txg_timeout is 5 and not soon: the kernel did not take it" in warning
+    assert "zfs_txg_timeout is 5 and not soon: the kernel refused it" in warning
     assert rows()["zfs_txg_timeout"]["state"] == "not set"
     ok("vault", "down", "cold")
 
