@@ -313,7 +313,7 @@ def test_a_pool_that_is_suspended(it: Sick):
         )
         print(found.out)
         assert found.code == 1
-        assert "'zpool clear cold' goes on" in found.out
+        assert "'zpool clear cold' resumes I/O" in found.out
     finally:
         sh("systemctl", "unmask", "--runtime", unit)
     RATE.write_text("100G")
