@@ -1,4 +1,4 @@
-"""Pools: make, import, look at, export. argv of ``zpool`` is built here."""
+"""Pools: create, import, examine, export. argv of ``zpool`` is built here."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from zvault.system.process.runner import Result, ToolRunner
 from zvault.zfs.pool import hostid
 
 LOOK_DEADLINE = 30.0
-"""Seconds: what a pool's health is asked with; a suspended pool answers at once, a hung one never."""
+"""Seconds for a query of a pool's health; a suspended pool answers at once, a hung one never."""
 
 CHANGE_DEADLINE = 600.0
 """Seconds for create, import and export: each waits for several txg syncs on a slow device."""
 
 
 BUSY_PATIENCE = 30.0
-"""Seconds to try an export again for while the pool is busy."""
+"""Seconds for which to retry an export while the pool is busy."""
 
 PROC = Path("/proc")
 
@@ -39,29 +39,29 @@ class PoolState:
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing can be written to it before its devices are back and ``zpool clear`` is told so."""
+        """Whether it accepts no writes until its devices are back and ``zpool clear`` has run."""
         return self.health in {"SUSPENDED", "UNAVAIL", "FAULTED"}
 
 
 class Exporting(Busy):
-    """A pool is on its way out, and whoever asks the kernel for it waits until it is."""
+    """The pool is being exported, and every query of it in the kernel waits for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vdev:
-    """A top-level vdev to be; several devices mirror each other."""
+    """A top-level vdev to create; several devices form a mirror."""
 
     kind: Literal["data", "special"]
     devices: tuple[str, ...]
 
     def words(self) -> list[str]:
-        """As zpool-create(8) wants it, after the word for its kind."""
+        """Its arguments for zpool-create(8)."""
         return ["mirror", *self.devices] if len(self.devices) > 1 else list(self.devices)
 
 
 @dataclass(frozen=True, slots=True)
 class NewPool:
-    """A pool to be made: its vdevs, its own properties and its root dataset's."""
+    """A pool to create: its vdevs, its properties, and those of its root dataset."""
 
     name: str
     vdevs: Sequence[Vdev]
@@ -69,7 +69,7 @@ class NewPool:
     dataset: Mapping[str, str]
 
     def argv(self) -> list[str]:
-        """The command that makes it."""
+        """The command that creates it."""
         argv = ["zpool", "create", "-o", "cachefile=none"]
         for key, value in self.properties.items():
             argv += ["-o", f"{key}={value}"]
@@ -81,17 +81,18 @@ class NewPool:
 
 
 class Zpool:
-    """The pools of one host, on which ``runner`` runs programs. ``proc`` is its procfs; None: it is another host."""
+    """The pools of the host on which ``runner`` runs programs. ``proc``: its procfs; None for another host."""
 
     def __init__(self, runner: ToolRunner, proc: Path | None = None) -> None:
         self.runner = runner
         self.proc = proc
 
     async def state(self, pool: str) -> PoolState | None:
-        """A pool's state, None when it is not imported. Raises Exporting while it is kept on its way out.
+        """A pool's state; None if it is not imported. Raises Exporting while an export of it hangs.
 
-        On this host the kernel is asked first, for two reasons seen with 2.3.9: ``zpool list`` calls a suspended pool
-        ONLINE while there is something to resilver, and it waits for an export that waits for a lost device.
+        On this host this checks the kernel's statistics first, for two reasons seen with 2.3.9: ``zpool list`` shows a
+        suspended pool as ONLINE while there is something to resilver, and it hangs behind an export that waits for a
+        lost device.
         """
         kernel = None
         if self.proc is not None:
@@ -108,21 +109,21 @@ class Zpool:
         if result.returncode != 0:
             if "no such pool" in result.complaint() or "cannot open" in result.complaint():
                 return None
-            raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
+            raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
         name, guid, size, allocated, free, health = result.stdout.rstrip("\n").split("\t")
         if not guid.isdigit():
-            return None  # "-": it was being exported, and is gone
+            return None  # "-": it was being exported, and is gone now
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
         return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
 
     async def kernel_state(self, pool: str) -> str | None:
-        """What the kernel's statistics call it, which never waits for a pool; None where there is none of that name."""
+        """The state in the kernel's statistics, which never wait for a pool; None if there is no such pool."""
         file = f"{self.proc or PROC}/spl/kstat/zfs/{pool}/state"
         result = await self.runner.run(["cat", file], deadline=LOOK_DEADLINE, check=False)
         return result.stdout.strip() if result.returncode == 0 else None
 
     async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Have the pool write out all it has, without a lock that others need. Raises PoolSuspended, ToolFailed."""
+        """Sync the pool, without taking a lock that others need. Raises PoolSuspended, ToolFailed."""
         result = await self.runner.run(["zpool", "sync", pool], deadline=deadline, check=False)
         if "suspended" in result.stderr:
             raise suspended(pool)
@@ -138,10 +139,10 @@ class Zpool:
         return [word for word in words if word.startswith("/")]
 
     async def import_(self, pool: str, devices: Sequence[str], *, force: bool = False) -> bool:
-        """Import a pool from these devices, unmounted and unremembered; False when it is not on them.
+        """Import a pool from these devices, without mounts and cachefile; False if it is not on them.
 
-        A pool that another host used last is refused with that host's name, unless by ``force``: only for one whose
-        last host is known to be shut out.
+        Refuses a pool that another host used last and names that host. ``force`` overrides this; use it only if the
+        last host is known to be fenced.
         """
         search = [word for device in devices for word in ("-d", device)]
         result = await self.runner.run(
@@ -156,20 +157,20 @@ class Zpool:
         raise _import_failure(pool, result)
 
     async def create(self, new: NewPool) -> None:
-        """Make a pool. Never forced: zpool itself refuses a device that holds a filesystem or pool."""
+        """Create a pool. Never forced, so zpool refuses a device that holds a filesystem or pool."""
         result = await self.runner.run(new.argv(), deadline=CHANGE_DEADLINE, check=False)
         if result.returncode != 0:
             raise Refused(
                 f"cannot create the pool '{new.name}' on {', '.join(d for v in new.vdevs for d in v.devices)}",
                 _last_words(result),
-                "check the vault's profile and that the device is big enough and holds nothing",
+                "check the vault's profile, and that the device is big enough and blank",
             )
 
     async def export(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Export a pool; nothing when it is not imported. Raises Busy or PoolSuspended; never forced.
+        """Export a pool, never forced; does nothing if it is not imported. Raises Busy or PoolSuspended.
 
-        A pool that is busy is tried again for a while: a receive that was stopped still saves what it has, and
-        udev still looks at a volume that just appeared.
+        Retries for a while if the pool is busy: a stopped receive may still be saving its state, and udev may still be
+        probing a volume that just appeared.
         """
         give_up = time.monotonic() + BUSY_PATIENCE
         while True:
@@ -184,11 +185,11 @@ class Zpool:
         raise Busy(
             f"cannot export the pool '{pool}'",
             _last_words(result),
-            f"'zfs mount' and 'lsof' show what uses it; then 'zpool export {pool}'",
+            f"'zfs mount' and 'lsof' show what uses it; end that, then 'zpool export {pool}'",
         )
 
     async def clear(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Open a pool's devices again and resume it. Raises ToolFailed, with the lost ones closed, if it cannot."""
+        """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed."""
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
 
 
@@ -207,7 +208,7 @@ def suspended(pool: str) -> PoolSuspended:
 
 
 def exporting(pool: str, proc: Path) -> int | None:
-    """The process that exports a pool at this moment, whoever started it; None: nobody does."""
+    """The id of the process that is exporting a pool, whoever started it; None if there is none."""
     for file in proc.glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().split(b"\0")[:-1]
@@ -221,9 +222,9 @@ def exporting(pool: str, proc: Path) -> int | None:
 def _on_its_way_out(pool: str, process: int) -> Exporting:
     return Exporting(
         f"the pool '{pool}' is being exported",
-        f"process {process} has not come to an end yet",
-        "if its storage is lost it waits for that in the kernel, and so does every other command that asks for the"
-        " pool: bring the storage back; where that does not help, only a reboot does",
+        f"process {process} has not finished the export yet",
+        "if its storage is lost, the export waits for it in the kernel, and so does every other command on the pool:"
+        " bring the storage back; if that does not help, only a reboot does",
     )
 
 
@@ -243,6 +244,6 @@ def _import_failure(pool: str, result: Result) -> ZvaultError:
         return NotFound(f"another pool named '{pool}' is imported", said, "rename one of the two")
     if "one or more devices is currently unavailable" in said or "I/O error" in said:
         return DeviceGone(
-            f"the pool '{pool}' cannot be imported", said, "look at the device and the kernel log"
+            f"the pool '{pool}' cannot be imported", said, "check the device and the kernel's log"
         )
-    return ToolFailed(f"cannot import the pool '{pool}'", said, "'zpool import' shows the pool's own words")
+    return ToolFailed(f"cannot import the pool '{pool}'", said, "run 'zpool import' to see the details")
