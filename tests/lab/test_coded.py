@@ -55,7 +55,7 @@ def test_a_vault_on_coded_data_and_what_fit_says_of_what_is_below(world: Coded):
     assert before["devices"][0]["unit"] == STRIPE, "known before the image was there"
     twice = [one for one in found["advice"] if one["what"].startswith("move the OSDs")]
     assert [one["about"] for one in twice] == [["rbd:rbd_meta/cold"]]
-    assert "its OSDs lie on ZFS" in ctl("fit", "tank").out
+    assert "its OSDs are on ZFS volumes" in ctl("fit", "tank").out
 
     newest = snapshots("cold/lab/tank/home")[-1]
     for name in ("home", "big"):

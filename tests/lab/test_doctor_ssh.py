@@ -105,7 +105,7 @@ def test_a_source_on_another_host(far: None) -> None:
     assert verdict["knob"]["where"] == "[host.peer]"
 
     peer("echo 32M >/run/far.rate; tc qdisc del dev vec0 root")
-    verdict = told("cold", "reading the source bounds vault cold: peer gives")
+    verdict = told("cold", "reading the source bounds vault cold: peer delivers")
     assert verdict["bound"] == "source"
     assert verdict["knob"]["name"] == "schedule"
 

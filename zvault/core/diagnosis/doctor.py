@@ -1,9 +1,9 @@
-"""What bounds a vault now, from what was counted (observations.py): one verdict, its arithmetic, one knob. Pure.
+"""Finds a vault's bottleneck in the counters (observations.py): one verdict, its arithmetic, one setting. Pure.
 
-A stream is as fast as the stage that holds it up: the last one whose input is full, since what comes after it waits
-for bytes. Where that is ``zfs receive``, the vault is slow, and Little's law says by what:
-in flight / latency x size = bandwidth. Then the cheapest of the three is named that can still grow: size before
-depth, since only what waits can be merged (docs/explanation/tuning.md).
+The slowest stage limits a stream. It is the last stage whose input pipe is full; all later stages wait for bytes. If
+it is ``zfs receive``, the vault is slow, and Little's law applies: in flight / latency x size = bandwidth. The verdict
+names the cheapest of the three that can still grow: size before depth, because OpenZFS merges only requests that wait
+in its queue (docs/explanation/tuning.md).
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from zvault.core.diagnosis.observations import Observations, Stage, StreamFlow, 
 from zvault.core.units import format_duration, format_rate, format_size
 
 FULL = 0.5
-"""A pipe that is this full on average is waited for by who writes into it."""
+"""A pipe that is this full on average blocks its writer."""
 
 BY_TURNS = (0.2, 0.8)
-"""How full the receiver's pipe is on average, where now the source and now the vault holds it up."""
+"""How full the receiver's pipe is on average while source and vault take turns at being the slower side."""
 
 MARKS = (10, 90)
-"""Percent of mbuffer: one that was as empty and as full within seconds is too small."""
+"""Percent full: an mbuffer that reached both values within seconds is too small."""
 
 
 def diagnose(seen: Observations) -> Bottleneck:
-    """The one verdict."""
+    """Return the one verdict."""
     if seen.health == "SUSPENDED":
         return Bottleneck(
             "suspended",
-            f"the pool of vault {seen.vault} is suspended: nothing moves until its device is back",
-            why=f"'zpool status {seen.pool}' names the device; 'zpool clear {seen.pool}' goes on once it is back",
+            f"the pool of vault {seen.vault} is suspended: all I/O waits until its device is back",
+            why=f"'zpool status {seen.pool}' names the device; once it is back, 'zpool clear {seen.pool}' resumes I/O",
         )
     if not seen.flows:
         return at_the_vault(seen, None) if _written(seen) else _nothing(seen)
@@ -44,7 +44,7 @@ def diagnose(seen: Observations) -> Bottleneck:
 
 
 def holding_up(flow: StreamFlow) -> Stage:
-    """The stage that the others wait for: the last one whose input is full, else the first, unless it has ended."""
+    """The slowest stage: the last one whose input is full, else the first. If the first has ended, the last."""
     full = [stage for stage in flow.stages[1:] if stage.full is not None and stage.full >= FULL]
     if full:
         return full[-1]
@@ -56,11 +56,11 @@ def _written(seen: Observations) -> bool:
 
 
 def _nothing(seen: Observations) -> Bottleneck:
-    text = f"nothing is under way on vault {seen.vault}"
+    text = f"no stream writes to vault {seen.vault}"
     if seen.down:
-        text = f"vault {seen.vault} is down: nothing is under way"
+        text = f"vault {seen.vault} is down: no stream writes to it"
     if seen.last is None:
-        return Bottleneck("nothing", text, why="ask while a run is under way, or begin one: 'zvaultctl run'")
+        return Bottleneck("nothing", text, why="ask again during a run; 'zvaultctl run' starts one")
     last = seen.last
     rate = f" ({format_rate(last.moved / last.seconds)})" if last.moved and last.seconds > 0 else ""
     moved = f"{format_size(last.moved)} in {format_duration(last.seconds)}{rate}"
@@ -73,7 +73,7 @@ def _nothing(seen: Observations) -> Bottleneck:
 
 
 def _too_small(flow: StreamFlow) -> bool:
-    """Whether its buffer runs full and empty by turns, and with it the receiver."""
+    """Whether mbuffer and the receiver's pipe alternate between full and empty."""
     fed = flow.stages[-1].full
     if flow.marks is None or fed is None or not BY_TURNS[0] < fed < BY_TURNS[1]:
         return False
@@ -85,27 +85,27 @@ def _buffer(seen: Observations, flow: StreamFlow) -> Bottleneck:
     return Bottleneck(
         "buffer",
         f"mbuffer bounds vault {seen.vault}: within seconds it was {low}% and {high}% full, so source and vault wait"
-        f" for each other, at {format_rate(flow.rate)}",
+        f" for each other; the stream runs at {format_rate(flow.rate)}",
         Knob(
             "buffer",
             f"[stream] of profile {seen.profile}",
             written_size(seen.buffer),
             f'"{format_size(4 * seen.buffer)}"' if seen.buffer else "four times as much",
         ),
-        "with room for what one side does while the other pauses, both go on",
+        "a larger buffer lets one side go on while the other pauses",
     )
 
 
 def _limit(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     if stage.cpu is not None and stage.cpu >= CPU_BOUND:
-        return _program(seen, flow, stage)  # it waits for no leave, it works
+        return _program(seen, flow, stage)  # busy with work of its own, not waiting for the limit
     allowed = f" of {format_rate(flow.limit)} allowed" if flow.limit else ""
     return Bottleneck(
         "limit",
-        f"the limit of backup {flow.backup} bounds vault {seen.vault}: {format_rate(flow.rate)} pass{allowed}, and"
-        f" {percent(stage.full)} of the pipe before it is full",
+        f"the limit of backup {flow.backup} bounds vault {seen.vault}: it lets {format_rate(flow.rate)}{allowed}"
+        f" through, and the pipe before it is {percent(stage.full)} full",
         Knob("limit", f"[backup.{flow.backup}]", written_size(flow.limit), "more, or none at some hours"),
-        "everything before it waits for leave, and everything after it for bytes",
+        "all stages before the limit wait for it, and all stages after it wait for bytes",
     )
 
 
@@ -116,17 +116,18 @@ def _source(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
             "source",
             f"zfs send bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for {rate}",
             Knob("send", f"[backup.{flow.backup}]", None, "{ compressed = true, large_blocks = true }"),
-            "what goes as it lies on the disk needs not be unpacked, and large records are fewer",
+            "blocks sent as they are on disk need no decompression, and large records mean fewer of them",
         )
     if (found := out_of_processors(seen, rate)) is not None:
         return found
     disk = max(seen.source_disks, key=lambda one: one.busy, default=None)
-    how = f"; its {disk.name} is busy {percent(disk.busy)} of the time: {reads(disk)}" if disk else ""
+    how = f"; its disk {disk.name} is busy {percent(disk.busy)} of the time: {reads(disk)}" if disk else ""
     return Bottleneck(
         "source",
-        f"reading the source bounds vault {seen.vault}: zfs send gives {rate}, and all after it wait for bytes{how}",
-        Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source has less to do"),
-        "nothing about the vault makes it faster: look at 'zpool iostat -lq' of the source's pool",
+        f"reading the source bounds vault {seen.vault}: zfs send delivers {rate}, and all later stages wait for"
+        f" bytes{how}",
+        Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source is less busy"),
+        "no change to the vault helps: look at 'zpool iostat -lq' of the source's pool",
     )
 
 
@@ -137,7 +138,7 @@ def _ssh(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
             f"ssh bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for"
             f" {format_rate(flow.rate)}",
             Knob("Ciphers", "ssh_config(5) of root", None, "aes128-gcm@openssh.com"),
-            "one connection encrypts on one processor; several datasets at once ('transfers') have one each",
+            "one connection encrypts on one processor; with more 'transfers' each dataset has its own connection",
         )
     if stage.way is not None and stage.way.unsent >= FULL and stage.way.closed < FULL:
         return _network(seen, flow, stage, stage.way)
@@ -147,66 +148,66 @@ def _ssh(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
 def _network(seen: Observations, flow: StreamFlow, stage: Stage, way: TcpPath) -> Bottleneck:
     end = "from" if stage is flow.stages[0] else "to"
     text = (
-        f"the network {end} {stage.host} bounds vault {seen.vault}: {packets(way)}, while {percent(way.unsent)} of the"
-        " time more wait to be sent"
+        f"the network {end} {stage.host} bounds vault {seen.vault}: {packets(way)}, and {percent(way.unsent)} of the"
+        " time more bytes wait to be sent"
     )
     if all(one.kind != "codec" for one in flow.stages):
         knob = Knob("compression", f"[host.{stage.host}]", None, '"zstd"')
-        why = "what is smaller is sooner there; blocks that are sent compressed as they are get no smaller"
+        why = "fewer bytes take less time; blocks that are sent compressed do not shrink further"
         return Bottleneck("ssh", text, knob, why)
     now = seen.transfers
     knob = Knob("transfers", f"[vault.{seen.vault}]", str(now) if now else None, str((now or 1) + 1))
     return Bottleneck(
-        "ssh", text, knob, "several connections lose less by a packet lost than one has it alone"
+        "ssh", text, knob, "a lost packet slows down one connection only; the others keep their rate"
     )
 
 
 def _far_source(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
-    """What is read on another host: the network has time, as far as that is known."""
+    """The source on another host is slow; as far as is known, the network is not."""
     host, rate = stage.host, format_rate(flow.rate)
     if stage.way is None:
         return Bottleneck(
             "source",
-            f"what {host} sends bounds vault {seen.vault}: {rate} come, ssh takes only {percent(stage.cpu)} of one"
-            " processor, and all after it wait for bytes",
+            f"{host} or the network from it bounds vault {seen.vault}: {rate} arrive, ssh takes only"
+            f" {percent(stage.cpu)} of one processor, and all later stages wait for bytes",
             None,
-            f"look on {host}: 'zpool iostat -lq' if its disks are busy, 'ss -ti' if the network is",
+            f"look on {host}: 'zpool iostat -lq' shows whether its disks are busy, 'ss -ti' whether the network is",
         )
     return Bottleneck(
         "source",
-        f"reading the source bounds vault {seen.vault}: {host} gives {rate}, and {percent(1 - stage.way.unsent)} of"
-        f" the time its TCP has sent all that it was given: {packets(stage.way)}",
-        Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source has less to do"),
-        f"nothing about the network or the vault makes it faster: look at 'zpool iostat -lq' on {host}",
+        f"reading the source bounds vault {seen.vault}: {host} delivers {rate}, and {percent(1 - stage.way.unsent)} of"
+        f" the time its TCP has no bytes waiting to be sent: {packets(stage.way)}",
+        Knob("schedule", f"[backup.{flow.backup}]", None, "an hour at which the source is less busy"),
+        f"no change to the network or the vault helps: look at 'zpool iostat -lq' on {host}",
     )
 
 
 def _far_vault(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
-    """What is written on another host: ssh is fed, and gets rid of no more."""
+    """The vault on another host is slow: ssh has bytes to send and cannot send them faster."""
     fed = (
-        f"ssh takes {format_rate(flow.rate)} at {percent(stage.cpu)} of one processor, and {percent(stage.full)} of the"
-        " pipe before it is full"
+        f"ssh takes {format_rate(flow.rate)} at {percent(stage.cpu)} of one processor, and the pipe before it is"
+        f" {percent(stage.full)} full"
     )
     if stage.way is None:
         return Bottleneck(
             "ssh",
-            f"the way to {stage.host} bounds vault {seen.vault}: {fed}",
+            f"the network to {stage.host} or that host bounds vault {seen.vault}: {fed}",
             None,
-            f"run 'zvaultctl doctor' on {stage.host}: its network or its pool takes no more",
+            f"run 'zvaultctl doctor' on {stage.host}: either the network or its pool takes no more",
         )
     return Bottleneck(
         "device",
         f"the vault's own host bounds vault {seen.vault}: {fed}, while {_no_more(stage.way)}",
         None,
-        f"run 'zvaultctl doctor' on {stage.host}: only there its devices can be looked at",
+        f"run 'zvaultctl doctor' on {stage.host}: its devices can be examined only there",
     )
 
 
 def _no_more(way: TcpPath) -> str:
-    """How it is seen that the network is not what takes no more."""
+    """The evidence that the receiving host is the limit, not the network."""
     if way.closed >= FULL:
-        return f"{percent(way.closed)} of the time it leaves TCP no room for more"
-    return f"{percent(1 - way.unsent)} of the time TCP has sent all that it was given"
+        return f"{percent(way.closed)} of the time its TCP receive window is full"
+    return f"{percent(1 - way.unsent)} of the time TCP has no bytes waiting to be sent"
 
 
 def _program(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
@@ -214,8 +215,8 @@ def _program(seen: Observations, flow: StreamFlow, stage: Stage) -> Bottleneck:
     knob = Knob("compression", "[host.…]", None, '"off"') if stage.kind == "codec" else None
     return Bottleneck(
         "processor",
-        f"{name} bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor for"
+        f"{name} bounds vault {seen.vault}: it takes {percent(stage.cpu)} of one processor at"
         f" {format_rate(flow.rate)}, and its input is {percent(stage.full)} full",
         knob,
-        f"all before {name} wait for it, and all after it for bytes",
+        f"all stages before {name} wait for it, and all stages after it wait for bytes",
     )

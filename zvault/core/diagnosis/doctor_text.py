@@ -1,4 +1,4 @@
-"""How a verdict on a vault is put: Little's law, shares and times in words, and the knob to turn. Pure."""
+"""Words for the doctor's verdicts: Little's law, shares, times, and the setting to change. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Bound = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """The one thing to change: its name, where it stands, what it is now and what to try, as they are written."""
+    """The one setting to change: its name, its place in the configuration, its value now and the value to try."""
 
     name: str
     where: str
@@ -39,7 +39,7 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """What bounds a vault: ``sentence`` says it with its arithmetic, ``knob`` what to turn, ``why`` that helps."""
+    """A vault's bottleneck: ``sentence`` has the arithmetic, ``knob`` is the setting to change, ``why`` it helps."""
 
     bound: Bound
     sentence: str
@@ -93,7 +93,7 @@ def written_size(value: int | None) -> str | None:
 def packets(way: TcpPath) -> str:
     """Little's law of a connection's packets."""
     if not way.segment or way.rtt <= 0:
-        return "its packets are not told of"
+        return "figures about its packets are missing"
     flying = way.flying / way.segment
     return f"{little(flying, way.rtt, way.segment)} = {format_rate(way.flying / way.rtt)}"
 
@@ -101,7 +101,7 @@ def packets(way: TcpPath) -> str:
 def reads(disk: Disk) -> str:
     """Little's law of a device's reads."""
     if not disk.reads or disk.seconds <= 0:
-        return "it is not read"
+        return "nothing was read from it"
     size, took = disk.read / disk.reads, disk.read_time / disk.reads
     flying = disk.read_time / disk.seconds
     return f"{little(flying, took, size)} = {format_rate(disk.read / disk.seconds)}"

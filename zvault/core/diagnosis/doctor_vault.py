@@ -1,5 +1,5 @@
-"""What bounds a vault that takes no more: its processors, its transaction groups, or its device, and then which of
-size, depth and the device itself. Pure; see core/doctor.py.
+"""Finds the bottleneck of a saturated vault: processors, transaction groups, or the device. For a device it says
+whether request size, queue depth or the device itself is the limit. Pure; see doctor.py.
 """
 
 from __future__ import annotations
@@ -10,43 +10,43 @@ from zvault.core.tuning.tuning import AGGREGATION, DIRTY, DIRTY_SHARE
 from zvault.core.units import format_rate, format_size
 
 CPU_BOUND = 0.8
-"""Of one processor: what a thread takes that has hardly a pause."""
+"""Share of one processor: a thread at this load hardly pauses."""
 
 IDLE = 0.08
-"""Of all processors: less is none to spare."""
+"""Share of all processors: with less idle time than this, the host has none to spare."""
 
 AT_WORK = 0.5
-"""Of the time: a device with requests less often than this is not what is waited for."""
+"""Share of the time: a device busy for less than this is not the bottleneck."""
 
 ROUNDS = 0.4
-"""Of the time: when as much goes into the small writes at the end of transaction groups, these are too small."""
+"""Share of the time: transaction groups are too small if the small writes at their end take this much."""
 
 WORTH = 1 << 20
-"""Bytes: requests of this size cost any network storage little more than their bytes."""
+"""Bytes: for requests this large, the fixed cost of a request hardly counts on any network storage."""
 
 SLOW = 0.001
-"""Seconds a request takes from which on its size counts. Disks of this host answer faster, or seek."""
+"""Seconds a request takes: from this latency on its size matters. Local disks are faster, or spend it on seeks."""
 
 SMALL = 0.75
-"""Of WORTH: a request of less is small."""
+"""Share of WORTH: a smaller request is small."""
 
 LONG = 0.01
-"""Seconds a request takes from which on it should be as large as storage takes it."""
+"""Seconds a request takes: from this latency on it should be as large as the storage accepts."""
 
 NEARLY = 0.8
-"""Of what may be under way at once."""
+"""Share of the configured maximum that counts as having reached it."""
 
 FEW = 2.5
-"""Writes in flight: so few that storage behind a network can do more, whatever the profile says."""
+"""Writes in flight: storage behind a network can handle more than this, whatever the profile says."""
 
 NEAR = 0.75
-"""Of what a device was measured to take: with transaction groups and metadata there is not much more to have."""
+"""Share of a device's measured bandwidth. Transaction groups and metadata take most of the rest."""
 
 PACKERS = "z_wr_iss"
-"""OpenZFS's threads that compress and checksum what is written: their name."""
+"""Name of the OpenZFS threads that compress and checksum writes."""
 
 PACKING = 0.25
-"""Of one processor: what the busiest of these takes where they are what takes the time (0.3 to 0.8 in the lab)."""
+"""Share of one processor: the busiest of these threads takes more where they are the limit (0.3 to 0.8 in the lab)."""
 
 MIN_ACTIVE, MAX_ACTIVE = "zfs_vdev_async_write_min_active", "zfs_vdev_async_write_max_active"
 THROTTLE = "zio_dva_throttle_enabled"
@@ -54,19 +54,20 @@ TIMEOUT = "zfs_txg_timeout"
 SHARE = "zfs_dirty_data_sync_percent"
 
 NO_SPACE = "dmu_tx_quota"
-"""Counts writers for whom there was not enough space left, were their data to grow 24-fold (spa_asize_inflation): then
-the group is ended, whatever its size (dsl_dir_tempreserve_impl, OpenZFS #1914, #10373).
+"""Counter of writers that found too little free space. OpenZFS reserves 24 times the size of a write
+(spa_asize_inflation); if that much is not free, it closes the transaction group, whatever the group's size
+(dsl_dir_tempreserve_impl, OpenZFS #1914, #10373).
 """
 
 
 def at_the_vault(seen: Observations, flow: StreamFlow | None) -> Bottleneck:
-    """What bounds a vault of which it is known that it takes no more."""
+    """The bottleneck of a vault that is known to be saturated."""
     disk = max(seen.disks, key=lambda one: one.write_time + one.read_time, default=None)
     return _receiver(seen, flow) or (_out_of_sight(seen, flow) if disk is None else _below(seen, disk))
 
 
 def _below(seen: Observations, disk: Disk) -> Bottleneck:
-    """What bounds a vault whose processors have time: transaction groups, or the device and what it is given."""
+    """The bottleneck of a vault whose processors have time to spare: transaction groups, or the device's requests."""
     if seen.measured is not None and disk.rate >= NEAR * seen.measured:
         return _device(seen, disk)
     if disk.busy < AT_WORK:
@@ -82,32 +83,32 @@ def _below(seen: Observations, disk: Disk) -> Bottleneck:
 def _out_of_sight(seen: Observations, flow: StreamFlow | None) -> Bottleneck:
     return Bottleneck(
         "device",
-        f"the vault bounds what it receives: {format_rate(flow.rate if flow else 0)} go into vault {seen.vault}",
+        f"vault {seen.vault} is the bottleneck: it takes {format_rate(flow.rate if flow else 0)}",
         None,
-        "its devices cannot be looked at from here",
+        "its devices cannot be examined from here",
     )
 
 
 def _receiver(seen: Observations, flow: StreamFlow | None) -> Bottleneck | None:
-    """The processors: the one thread that writes, or all of them."""
+    """Whether processors are the limit: the one thread that writes, or all of them."""
     own = flow.stages[-1].cpu if flow is not None else None
     now = seen.transfers
     thread = max(own or 0.0, seen.threads.get("receive_writer", 0.0))
-    rate = format_rate(flow.rate) if flow is not None else "what comes"
+    rate = format_rate(flow.rate) if flow is not None else "an unknown rate"
     if flow is not None and thread >= CPU_BOUND:
         return Bottleneck(
             "receive",
-            f"one thread of zfs receive bounds vault {seen.vault}: it takes {percent(thread)} of one processor for"
+            f"one thread of zfs receive bounds vault {seen.vault}: it takes {percent(thread)} of one processor at"
             f" {rate}",
             Knob("transfers", f"[vault.{seen.vault}]", str(now) if now else None, str((now or 1) + 1)),
-            "a dataset is received by one thread; only several datasets at once use more",
+            "one thread receives a dataset; only several datasets at once use more processors",
         )
-    # A device may look busy where its own server gets no processor.
+    # A device can look busy because its server process gets no processor time.
     return out_of_processors(seen, rate, besides=not any(one.busy >= AT_WORK for one in seen.disks))
 
 
 def out_of_processors(seen: Observations, rate: str, *, besides: bool = False) -> Bottleneck | None:
-    """Whether no time is left on any processor, and OpenZFS is what takes it; ``besides``: or anything else."""
+    """Whether all processors are busy, and OpenZFS is the cause; with ``besides`` whatever the cause is."""
     packing = seen.threads.get(PACKERS, 0.0)
     if seen.idle is None or seen.idle >= IDLE or (packing < PACKING and not besides):
         return None
@@ -130,21 +131,23 @@ def _sync(seen: Observations, disk: Disk) -> Bottleneck:
     each = sum(one.written for one in groups) // len(groups) if groups else 0
     mean = sum(one.sync for one in groups) / len(groups) if groups else None
     short = (
-        "; space is short for them: OpenZFS reserves 24 times their bytes" if seen.waits.get(NO_SPACE) else ""
+        "; free space is short: OpenZFS reserves 24 times the bytes of each write"
+        if seen.waits.get(NO_SPACE)
+        else ""
     )
     of = f" of {format_size(each)} that take {seconds(mean)} to write" if groups else ""
     return Bottleneck(
         "txg-sync",
         f"the end of each transaction group bounds vault {seen.vault}: {percent(disk.rounds)} of the time {disk.name}"
-        f" gets small writes one after another, or none, between groups{of}: {law(disk)}",
+        f" gets only small serial writes, or none, between groups{of}: {law(disk)}",
         _longer(seen),
-        "each group ends with rounds that wait for the device, whatever its size: larger groups are fewer"
-        + short,
+        "each group ends with small writes that wait for each other, whatever its size; with larger groups this"
+        " happens less often" + short,
     )
 
 
 def _longer(seen: Observations) -> Knob:
-    """What makes groups larger, by what ends them: the clock, space that is short, or their size."""
+    """The setting for larger groups; it depends on what closes them: the timeout, too little space, or their size."""
     opened = max((one.opened for one in seen.groups), default=0.0)
     timeout = seen.parameters.get(TIMEOUT, 5)
     if opened >= NEARLY * timeout:
@@ -162,15 +165,15 @@ def _longer(seen: Observations) -> Knob:
 def _metadata(seen: Observations, disk: Disk) -> Bottleneck:
     return Bottleneck(
         "reads",
-        f"reads of metadata bound vault {seen.vault}: {percent(disk.read_share)} of the time of {disk.name} goes to"
+        f"reads of metadata bound vault {seen.vault}: {disk.name} spends {percent(disk.read_share)} of its time on"
         f" them: {reads(disk)}",
         Knob("cache or a special device", f"[[vault.{seen.vault}.device]]", None, 'vdev = "special"'),
-        "what zfs receive has to read first is then on a device that answers at once",
+        "zfs receive then reads that metadata from a fast device",
     )
 
 
 def _small(seen: Observations, disk: Disk) -> float | None:
-    """The size of a request, where it is small and each takes so long that this counts."""
+    """The size of a request in bytes if it is small and slow enough for this to matter, else None."""
     size, latency = seen.request or disk.size, disk.latency
     if size is None or latency is None or latency < SLOW or size > SMALL * WORTH:
         return None
@@ -186,40 +189,42 @@ def _cut(seen: Observations, disk: Disk) -> Bottleneck | None:
     merge, largest = seen.parameters.get(limit), seen.largest
     if merge is not None and merge < WORTH and merge <= 2 * size:
         better = max(seen.wanted.get(limit, 0), (4 if (disk.latency or 0) >= LONG else 1) * WORTH)
-        why = f"no more than {format_size(merge)} is merged into one"
+        why = f"OpenZFS merges at most {format_size(merge)} into one request"
         return _too_small(seen, disk, module(seen, limit, better), why)
     if largest is not None and largest < WORTH and largest <= 2 * size:
         where, kib = f"[queue] of profile {seen.profile}", 32 << 10
         knob = Knob("max_sectors_kb", where, str(largest >> 10), str(kib))
         return _too_small(seen, disk, knob, f"the kernel cuts them at {format_size(largest)}")
     if seen.parameters.get(THROTTLE) == 1:
-        why = "the throttle keeps from the queue what could be merged there"
+        why = "the allocation throttle keeps writes out of the queue in which they could be merged"
         return _too_small(seen, disk, module(seen, THROTTLE, 0), why)
     return None
 
 
 def _unmerged(seen: Observations, disk: Disk) -> Bottleneck | None:
-    """Whether requests are small though they could be larger."""
+    """Whether requests are small although settings allow larger ones."""
     if _small(seen, disk) is None:
         return None
     queue = seen.queue
     if queue is not None and queue.active > FEW and queue.pending < queue.active:
         knob = module(seen, MAX_ACTIVE, max(2, round(queue.active / 4)))
-        return _too_small(seen, disk, knob, "all go to the device at once, and only what waits is merged")
+        return _too_small(
+            seen, disk, knob, "all go to the device at once, and OpenZFS merges only those that wait"
+        )
     knob = Knob("recordsize", "the source's datasets", None, "1M")
-    why = "what comes is small and cannot be merged: 'zvaultctl fit' tells of the records"
+    why = "the blocks are small and cannot be merged: 'zvaultctl fit' shows the records"
     return _too_small(seen, disk, knob, why)
 
 
 def _too_small(seen: Observations, disk: Disk, knob: Knob, why: str) -> Bottleneck:
     text = f"the size of its requests bounds vault {seen.vault}: {law(disk)}; {why}"
     return Bottleneck(
-        "request-size", text, knob, "a request costs the storage its latency, whatever it carries"
+        "request-size", text, knob, "each request costs the storage's latency, whatever its size"
     )
 
 
 def _depth(seen: Observations, disk: Disk) -> Bottleneck | None:
-    """Whether the device could be given more at once: writes wait, and as many are out as may be, but few."""
+    """Whether a deeper queue would help: writes wait, and the few in flight are all that the settings allow."""
     queue, latency = seen.queue, disk.latency
     least, most = seen.parameters.get(MIN_ACTIVE), seen.parameters.get(MAX_ACTIVE)
     if queue is None or latency is None or latency < SLOW or queue.pending < queue.active:
@@ -234,11 +239,11 @@ def _depth(seen: Observations, disk: Disk) -> Bottleneck | None:
     may = now if now is not None else round(queue.active)
     return Bottleneck(
         "queue-depth",
-        f"the depth of its queue bounds vault {seen.vault}: {law(disk)}, while {queue.pending:.0f} more wait and only"
-        f" {may} may go at once",
+        f"the depth of its queue bounds vault {seen.vault}: {law(disk)}; {queue.pending:.0f} more writes wait, and"
+        f" only {may} may be in flight",
         module(seen, name, max(4, wanted, round(2 * queue.active))),
-        "storage behind a network does several at a time; set minimum and maximum alike, and stop when it no longer"
-        " gains",
+        "storage behind a network handles several requests at a time; set minimum and maximum alike, and stop when"
+        " it no longer gets faster",
     )
 
 
@@ -251,8 +256,8 @@ def _device(seen: Observations, disk: Disk) -> Bottleneck:
     )
     return Bottleneck(
         "object-store" if seen.store else "device",
-        f"the {kind} bounds vault {seen.vault}: {disk.name} gives no more than {law(disk)}{best}{waiting}, and is busy"
-        f" {percent(disk.busy)} of the time",
+        f"the {kind} bounds vault {seen.vault}: {disk.name} delivers no more than {law(disk)}{best}{waiting}, and is"
+        f" busy {percent(disk.busy)} of the time",
         knob,
-        "requests are large and enough are under way: what is left to find is the pair of both that suits it best",
+        "requests are large, and enough are in flight; only a better combination of size and depth could still help",
     )

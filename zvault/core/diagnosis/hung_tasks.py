@@ -1,7 +1,8 @@
-"""The kernel's log, as far as it tells of storage that stands still. Pure.
+"""Finds signs of hung storage in the kernel's log. Pure.
 
-A report of a hung task (Linux, kernel/hung_task.c) is many lines: the first names the task, and of what follows, its
-stack, only that counts which says where it hangs. Which lines end it cannot be seen: the next report does, or silence.
+A report of a hung task (Linux, kernel/hung_task.c) spans many lines: the first names the task, the others print its
+stack. Of the stack only the lines that show where the task hangs are used. A report has no end marker: it ends when
+the next report begins, or when the log is silent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from zvault.core.diagnosis.stalls import StallSign
 from zvault.core.units import format_duration
 
 LONGEST = 200
-"""Lines of one report that are looked at."""
+"""Maximum number of lines read of one report."""
 
 _HUNG = re.compile(
     r"INFO: task (?P<name>.+):(?P<pid>\d+) blocked (?:in I/O wait )?for more than (?P<s>\d+) seconds"
@@ -43,7 +44,7 @@ class _Report:
     lines: int = 0
 
     def look_at(self, line: str) -> None:
-        """Take in what a line says of where the task hangs."""
+        """Look in one line for the place where the task hangs."""
         self.lines += 1
         self.zfs = self.zfs or _MODULE.search(line) is not None
         if found := _LAYER.search(line):
@@ -51,7 +52,7 @@ class _Report:
         self.devices += [device for device in _DEVICE.findall(line) if device not in self.devices]
 
     def sign(self) -> StallSign | None:
-        """None where the task has nothing to do with storage of zvault's kind."""
+        """The sign; None if the task hangs in neither OpenZFS nor a device that zvault uses."""
         if not (self.zfs or self.layer or self.devices):
             return None
         where = "OpenZFS" if self.zfs else self.layer or self.devices[0]
@@ -61,12 +62,12 @@ class _Report:
 
 @dataclass
 class LogReader:
-    """Takes the kernel's lines one by one, and gives the signs in them."""
+    """Reads the kernel's log line by line and yields the signs in it."""
 
     _report: _Report | None = None
 
     def feed(self, line: str) -> Iterator[StallSign]:
-        """Take in a line. The sign of a hung task comes only when its report is over."""
+        """Read one line. The sign of a hung task comes only at the end of its report."""
         if found := _HUNG.search(line):
             yield from self.flush()
             name = found["name"]
@@ -84,7 +85,7 @@ class LogReader:
                 yield from self.flush()
 
     def flush(self) -> Iterator[StallSign]:
-        """End the report at hand: nothing has been said for a while."""
+        """End the current report, because the log has been silent for a while."""
         report, self._report = self._report, None
         if report is not None and (sign := report.sign()) is not None:
             yield sign

@@ -1,6 +1,6 @@
-"""What was counted of a vault over a short time: its streams, devices, queue, transaction groups and processors. Pure.
+"""Counters of a vault over a short time: its streams, devices, queue, transaction groups and processors. Pure.
 
-``core/doctor.py`` says what bounds the vault from it. None means "not known", never zero.
+doctor.py finds the bottleneck in them. None means "not known", never zero.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ SECTOR = 512
 """Bytes: the unit of /sys/block/*/stat, whatever the device's own sectors are."""
 
 SMALL = 8
-"""Requests of less than this part of the usual size belong to a transaction group's end, not to its data."""
+"""Requests smaller than 1/SMALL of the usual size belong to the end of a transaction group, not to its data."""
 
 Kind = Literal["source", "limit", "ssh", "codec", "buffer", "receive"]
 
 
 @dataclass(frozen=True, slots=True)
 class TcpPath:
-    """The TCP connection that a stream takes from one host to another, seen by the host that sends.
+    """The TCP connection that carries a stream between two hosts, as the sending host sees it.
 
-    ``unsent`` is the share of the looks at which that had bytes that it could not send yet, ``flying`` the bytes sent
-    and not yet confirmed, on average, ``segment`` those of a packet, ``rtt`` the seconds until one is confirmed, and
-    ``closed`` the share of the time in which who receives had no room for more.
+    ``unsent``: share of the samples in which bytes waited to be sent. ``flying``: bytes sent and not yet acknowledged,
+    on average. ``segment``: bytes in a packet. ``rtt``: seconds until a packet is acknowledged. ``closed``: share of
+    the time in which the receiver's window was full.
     """
 
     unsent: float
@@ -37,9 +37,10 @@ class TcpPath:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One program of a stream. ``cpu`` is how much of one processor it takes, ``full`` how full the pipe is that it
-    reads from, on average: both 0 to 1 and more. The first stage reads from none. ``host`` is the other host that
-    ssh leads to, and ``way`` how it gets there.
+    """One program of a stream.
+
+    ``cpu``: its share of one processor. ``full``: how full its input pipe is on average; the first stage has none.
+    Both are 0 to 1 and more. ``host``: the other host, for ssh; ``way``: the TCP connection to it.
     """
 
     kind: Kind
@@ -66,9 +67,10 @@ class StreamFlow:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A block device: what it ended in ``seconds``. ``write_time`` and ``read_time`` are the seconds that all its
-    requests took together, ``busy`` the share of the time with any under way, ``rounds`` the share with small ones
-    only, or with none.
+    """The requests that a block device completed in ``seconds``.
+
+    ``write_time`` and ``read_time``: seconds, summed over all requests. ``busy``: share of the time with any request
+    in flight. ``rounds``: share of the time with only small writes in flight, or none.
     """
 
     name: str
@@ -84,7 +86,7 @@ class Disk:
 
     @property
     def in_flight(self) -> float:
-        """Writes under way at once, on average."""
+        """Writes in flight, on average."""
         return self.write_time / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -104,16 +106,16 @@ class Disk:
 
     @property
     def read_share(self) -> float:
-        """How much of the time spent on requests went to reads."""
+        """The share of the device's time that reads took."""
         spent = self.read_time + self.write_time
         return self.read_time / spent if spent > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """OpenZFS's queue of asynchronous writes above one device, on average: how many wait and how many it has sent.
+    """OpenZFS's queue of asynchronous writes to one device, on average: ``pending`` wait, ``active`` are in flight.
 
-    ``wait`` are the seconds a write takes, with the time in this queue, ``disk_wait`` without.
+    ``wait``: seconds a write takes including the time in this queue; ``disk_wait``: seconds without it.
     """
 
     pending: float
@@ -124,7 +126,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A transaction group that was written out: bytes, and seconds that it was open and that its sync took."""
+    """A synced transaction group: bytes written, seconds it was open, and seconds its sync took."""
 
     written: int
     opened: float
@@ -143,14 +145,14 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """All that was counted in ``seconds``.
+    """All counters of ``seconds``.
 
-    ``request`` is the size of the write request that a byte comes in, on average, in bytes; ``largest`` what a request
-    can be (max_sectors_kb). ``waits`` are how often writers had to wait for what (kstat dmu_tx). ``threads`` are
-    OpenZFS's, by kind: how much of one processor the busiest takes. ``idle`` is the share of all processors without
-    work. ``parameters`` are OpenZFS's now, ``wanted`` those of the profile. ``store``: the device keeps its bytes in an
-    object store. ``measured`` is what the device alone was measured to take at best, in bytes a second. ``buffer``
-    (bytes of mbuffer) and ``transfers`` are as configured. ``down``: it is known that nothing of the vault is up.
+    ``request``: size of a write request in bytes, averaged over the bytes written; ``largest``: the device's maximum
+    (max_sectors_kb). ``waits``: how often writers waited, by reason (kstat dmu_tx). ``threads``: share of one processor
+    that the busiest OpenZFS thread of each kind takes. ``idle``: idle share of all processors. ``parameters``:
+    OpenZFS's module parameters now; ``wanted``: those of the profile. ``store``: the device is in an object store.
+    ``measured``: the best bandwidth measured on the device alone, in bytes a second. ``buffer`` (bytes of mbuffer) and
+    ``transfers``: as configured. ``down``: nothing of the vault is up.
     """
 
     vault: str
@@ -180,18 +182,18 @@ class Observations:
     down: bool = False
 
 
-# From many looks (system/sampler.py) to what they come to
+# From samples (system/sampler.py) to averages
 
 Looks = Sequence[Mapping[str, Any]]
 
 
 def span(looks: Looks) -> float:
-    """Seconds from the first look to the last."""
+    """Seconds from the first sample to the last."""
     return float(looks[-1]["at"] - looks[0]["at"]) if looks else 0.0
 
 
 def cpu(looks: Looks, hz: int, pid: str) -> float | None:
-    """How much of one processor a process took, as far as it was there."""
+    """The share of one processor that a process took while it ran."""
     seen = [(look["at"], look["cpu"][pid]) for look in looks if pid in look["cpu"]]
     if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
         return None
@@ -199,7 +201,7 @@ def cpu(looks: Looks, hz: int, pid: str) -> float | None:
 
 
 def fullness(looks: Looks, pid: str) -> float | None:
-    """How full the pipe is that a process reads from, on average."""
+    """How full a process's input pipe is, on average."""
     seen = [look["full"][pid] for look in looks if pid in look["full"]]
     return sum(seen) / len(seen) if seen else None
 
@@ -213,7 +215,7 @@ def idle(looks: Looks) -> float | None:
 
 
 def disk(looks: Looks, name: str) -> Disk | None:
-    """A device over the time of the looks; None where it was not there."""
+    """A device over the time of the samples; None if it was absent."""
     seen = [(look["at"], look["disks"][name]) for look in looks if name in look["disks"]]
     if len(seen) < 2 or seen[-1][0] <= seen[0][0]:
         return None
@@ -234,9 +236,9 @@ def disk(looks: Looks, name: str) -> Disk | None:
 
 
 def _rounds(seen: Sequence[tuple[float, Sequence[int]]]) -> float:
-    """The share of the time that went into small writes, or in which nothing was under way.
+    """The share of the time with only small writes in flight, or none.
 
-    Time in which no write ended though some were under way belongs to those that end next.
+    If no write completed in an interval although some were in flight, its time counts for the next completed ones.
     """
     slices = []
     waited = 0.0

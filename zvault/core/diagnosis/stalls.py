@@ -1,6 +1,6 @@
-"""Signs that storage stands still or gives errors: whose they are, how often they came, and what to tell. Pure.
+"""Signs that storage hangs or returns errors: which vault they belong to, how often they came, what to report. Pure.
 
-Signs come from the kernel's log (core/hung.py), from OpenZFS's events (zfs/events.py) and from its transaction groups.
+Signs come from the kernel's log (hung_tasks.py), OpenZFS's events (zfs/pool/events.py) and its transaction groups.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ Kind = Literal[
     "checksum",
     "data",
 ]
-"""The kernel's hung tasks and stuck requests; a transaction group that does not get out; then OpenZFS's events by
-their own names (zpool-events(8)), but for io_failure, which is a pool that was suspended.
+"""The kernel's hung tasks and stuck requests; a transaction group whose sync hangs; then OpenZFS's events by their own
+names (zpool-events(8)), except io_failure, which is called "suspended" here: the pool was suspended.
 """
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 WAITS: Collection[Kind] = ("hung_task", "stuck_request", "txg_sync", "deadman", "delay")
-"""Signs that something waits. All others show in the state of the vault, its pool and what is damaged as well."""
+"""Signs that something waits. All others also show in the state of the vault or its pool, or as damage."""
 
 PATIENCE = 120.0
-"""Seconds that may pass before a wait counts as a stall where the kernel has no opinion (hung_task_timeout_secs)."""
+"""Seconds after which a wait counts as a stall if the kernel sets no limit (hung_task_timeout_secs)."""
 
 SPELL = 600.0
-"""Seconds without another sign after which a stall counts as over."""
+"""Seconds without a new sign after which a stall counts as over."""
 
 TOLD_EVERY = 300.0
-"""Seconds between two lines in the journal of the same kind: a dead device gives many signs a second."""
+"""Seconds between two journal lines of the same kind: a dead device can give many signs a second."""
 
 _POOL = re.compile(r"[A-Za-z][\w.: -]*")
 
 
 @dataclass(frozen=True, slots=True)
 class StallSign:
-    """One sign. It belongs to a ``pool``, to one of ``devices`` (kernel names: nbd0), or to a process.
+    """One sign. It names a ``pool``, ``devices`` (kernel names: nbd0) or a process.
 
-    ``pid`` is that process, ``zfs`` whether it hangs in OpenZFS: then it may wait for any pool.
+    ``pid``: that process. ``zfs``: it hangs in OpenZFS, so it may wait for any pool.
     """
 
     kind: Kind
@@ -76,11 +76,11 @@ def owner(
     words: Sequence[str] = (),
     waiting: Mapping[str, float] | None = None,
 ) -> str | None:
-    """The vault that a sign belongs to; None if to none, or to one that cannot be told.
+    """The vault that a sign belongs to; None if it belongs to no vault, or the vault is unknown.
 
-    ``words`` are the command line of a hung process: ``zfs receive cold/tank`` names its pool. ``waiting`` are the
-    seconds that each vault's oldest transaction group has been on its way: what hangs in OpenZFS and names no pool,
-    as txg_sync itself, waits for the one that has waited longest.
+    ``words``: command line of the hung process, which may name the pool (``zfs receive cold/tank``). ``waiting``:
+    seconds since each vault's oldest transaction group began to sync. A thread such as txg_sync hangs in OpenZFS and
+    names no pool; its sign is assigned to the vault with the longest wait.
     """
     for place in places:
         if sign.pool == place.pool or set(sign.devices) & set(place.devices):
@@ -104,23 +104,23 @@ def _pool_of(word: str) -> str | None:
 
 @dataclass
 class Groups:
-    """Transaction groups on their way to storage: of each pool the one told of last, and what it had taken by then."""
+    """Slow transaction groups: by pool, the number of the group last reported and its sync time then, in seconds."""
 
     told: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def note(self, pool: str, number: int, seconds: float, limit: float) -> StallSign | None:
-        """A sign each time that a group has taken another ``limit`` seconds, as long as it goes on."""
+        """A sign whenever a group's sync has taken another ``limit`` seconds."""
         before, at = self.told.get(pool, (number, 0.0))
         if seconds - (at if before == number else 0.0) < limit:
             return None
         self.told[pool] = number, seconds
-        text = f"transaction group {number} has been on its way to storage for {format_duration(seconds)}"
+        text = f"transaction group {number} has been syncing for {format_duration(seconds)}"
         return StallSign("txg_sync", text, pool=pool)
 
 
 @dataclass
 class StallPeriod:
-    """A stall of one kind as long as its signs keep coming: seconds since the epoch, and how many."""
+    """A stall of one kind while its signs keep coming. Times are seconds since the epoch; ``count`` counts signs."""
 
     text: str
     began: float
@@ -132,13 +132,13 @@ class StallPeriod:
 
 @dataclass
 class Stalls:
-    """What was seen since the daemon began: ``counts`` by vault (empty: it cannot be told) and kind."""
+    """All signs since the daemon started: ``counts`` by vault (empty: unknown) and kind."""
 
     counts: Counter[tuple[str, Kind]] = field(default_factory=Counter)
     spells: dict[tuple[str, Kind], StallPeriod] = field(default_factory=dict)
 
     def note(self, vault: str | None, sign: StallSign, now: float) -> str | None:
-        """Count a sign; what the journal is to say of it, or None where that was said a moment ago."""
+        """Count a sign. Returns the line for the journal; None within TOLD_EVERY seconds of the last one."""
         key = vault or "", sign.kind
         self.counts[key] += 1
         spell = self.spells.get(key)
@@ -152,7 +152,7 @@ class Stalls:
         return f"{_whose(vault)}{sign.text}" + (f" (and {more} such signs before)" if more > 0 else "")
 
     def warnings(self, now: float) -> Iterator[str]:
-        """A sentence for each wait that is not over."""
+        """A sentence for each stall that is not over."""
         for (vault, kind), spell in self.spells.items():
             if kind in WAITS and now - spell.last <= SPELL:
                 times = f"{spell.count} times, the last " if spell.count > 1 else ""
@@ -161,4 +161,4 @@ class Stalls:
 
 
 def _whose(vault: str | None) -> str:
-    return f"vault {vault}: " if vault else "storage that cannot be told: "
+    return f"vault {vault}: " if vault else "unknown vault: "

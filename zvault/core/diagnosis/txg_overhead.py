@@ -1,7 +1,7 @@
-"""What a pool asks of its storage for itself: the metadata and labels that each transaction group ends with. Pure.
+"""The overhead of a transaction group: the metadata and labels that it writes at its end. Pure.
 
-It comes to the same for a group of a gigabyte and for one that only changes a property. So what a small backup costs
-is the number of its groups, and what each of them writes.
+The overhead is the same for a group of a gigabyte and for one that only changes a property. So a small backup costs
+the number of its groups times this overhead.
 
 The figures were counted in the lab (OpenZFS 2.3.9, sectors of 4 KiB, zvault's runs of one dataset): kstat ``txgs``.
 """
@@ -15,34 +15,34 @@ from zvault.core.tuning.alignment import Advice, Layout, StorageGeometry, units
 from zvault.core.units import format_size
 
 LABELS = 4
-"""Labels of a disk that the uberblock goes to, a sector each: at both ends (vdev_uberblock_sync)."""
+"""Labels of a disk, at both of its ends. Each gets the uberblock, one sector (vdev_uberblock_sync)."""
 
 BLOCKS = 74
-"""Blocks of metadata in a group that has little else, with their copies: three of the pool's, two of a dataset's."""
+"""Metadata blocks in a nearly empty group, with copies: three of each of the pool's blocks, two of a dataset's."""
 
 METADATA = 300 << 10
-"""Bytes of these."""
+"""Bytes of these blocks."""
 
 MERGED, ALONE = 16, 3
-"""Writes that they go in: those that were merged, and for each that may go at once those that did not wait for it.
-Counted with 2, 4, 8, 16 and 32 at once: 23, 28, 42, 60 and 74."""
+"""Writes that carry these blocks: MERGED merged ones, plus ALONE unmerged ones for each write that may be in flight.
+Counted with 2, 4, 8, 16 and 32 in flight: 23, 28, 42, 60 and 74."""
 
 WAITING = 4
-"""Writes at once that still leave most of the others waiting."""
+"""Writes in flight at which most other writes still wait in the queue and so can be merged."""
 
 FIRST, LATER = 12, 6
-"""Groups of a run of one dataset: that makes it on the vault, and that brings it something new."""
+"""Transaction groups in a run of one dataset: its first run, which creates it on the vault, and a later incremental."""
 
 GOOD_UNIT = 128 << 10
-"""Bytes in an object for metadata: a merged write mostly lies in one, and little else is moved with it."""
+"""Good object size for metadata, in bytes: most merged writes fit in one object, and little else is rewritten."""
 
 COARSE = 4 * GOOD_UNIT
-"""Bytes in an object from which on metadata in it moves much else."""
+"""Object size in bytes from which on a metadata write rewrites much unrelated data."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTotals:
-    """Requests that write and that read, bytes that the storage moves, and what it costs in the prices' currency."""
+    """Write requests, read requests, bytes that the storage moves, and their cost in the currency of the prices."""
 
     puts: float
     gets: float
@@ -50,13 +50,13 @@ class RequestTotals:
     cost: float | None
 
     def times(self, count: float) -> RequestTotals:
-        """So many of them."""
+        """The totals of ``count`` such sets of requests."""
         cost = None if self.cost is None else self.cost * count
         return RequestTotals(self.puts * count, self.gets * count, self.moved * count, cost)
 
 
 def group(layout: Layout) -> RequestTotals:
-    """What one transaction group asks besides its data."""
+    """The requests of one transaction group besides its data."""
     stores = [layout.data] if layout.special is None else [layout.data, layout.special]
     count = writes(layout.depth)
     size = METADATA / count
@@ -72,7 +72,7 @@ def group(layout: Layout) -> RequestTotals:
 
 
 def writes(depth: int) -> int:
-    """The writes a group's metadata goes in, where ``depth`` of them go to the device at once."""
+    """How many writes carry a group's metadata if ``depth`` writes may be in flight."""
     return min(BLOCKS, MERGED + ALONE * depth)
 
 
@@ -80,7 +80,7 @@ def _asked(store: StorageGeometry, size: int, sector: int, count: float) -> Requ
     touched, partly = units(size, store.unit, sector)
     puts, gets = count * touched, count * partly
     if store.gathers is not None:
-        puts = max(1.0, count * size / store.gathers)  # a flush follows, and what was gathered goes
+        puts = max(1.0, count * size / store.gathers)  # a flush follows and writes the collected data out
     moved = count * size if store.unit is None else (puts + gets) * store.unit
     prices = store.prices
     return RequestTotals(
@@ -89,7 +89,7 @@ def _asked(store: StorageGeometry, size: int, sector: int, count: float) -> Requ
 
 
 def advise_on_groups(layout: Layout) -> Iterator[Advice]:
-    """What would make groups ask less of a store that keeps whole objects."""
+    """Changes that would save requests per transaction group in a store that rewrites whole objects."""
     store = layout.special or layout.data
     if store.unit is None or store.kind != "object":
         return
@@ -100,8 +100,8 @@ def advise_on_groups(layout: Layout) -> Iterator[Advice]:
             (store.name,),
             f"set zfs_vdev_async_write_min_active = {WAITING} in the profile's [module], if requests matter more than"
             " speed",
-            f"{layout.depth} writes go at once, so small ones do not wait to be merged: each transaction group asks"
-            f" {_requests(now)} for its metadata, and with {WAITING} at once {_requests(then)}",
+            f"{layout.depth} writes may be in flight, so small ones do not wait to be merged: the metadata of each"
+            f" transaction group takes {_requests(now)}; with {WAITING} in flight it takes {_requests(then)}",
         )
     better = replace(store, name="", unit=GOOD_UNIT)
     then = group(replace(layout, special=better))
@@ -109,16 +109,16 @@ def advise_on_groups(layout: Layout) -> Iterator[Advice]:
         yield Advice(
             (store.name,),
             f'give metadata a device of its own (vdev = "special") in objects of {format_size(GOOD_UNIT)}',
-            f"each transaction group writes its metadata in small pieces: in objects of {format_size(store.unit)} the"
-            f" storage moves {format_size(int(now.moved))} for it, and so {format_size(int(then.moved))}, in"
-            f" {_requests(then)} instead of {_requests(now)}",
+            f"each transaction group writes its metadata in small pieces: with objects of {format_size(store.unit)} the"
+            f" storage moves {format_size(int(now.moved))} in {_requests(now)}; with"
+            f" {format_size(GOOD_UNIT)} it moves {format_size(int(then.moved))} in {_requests(then)}",
         )
     elif layout.special is not None and layout.sector < store.unit < GOOD_UNIT // 2:
         yield Advice(
             (store.name,),
             f"make its objects {format_size(GOOD_UNIT)}",
-            f"metadata is written in pieces that lie in several objects of {format_size(store.unit)}: each"
-            f" transaction group asks {_requests(now)}, and so {_requests(then)}",
+            f"one metadata write spans several objects of {format_size(store.unit)}: each transaction group takes"
+            f" {_requests(now)}; with {format_size(GOOD_UNIT)} it takes {_requests(then)}",
         )
 
 

@@ -1,6 +1,7 @@
-"""Whether a vault's writes are as its profile would have them, or drift from that while streams go in. Pure.
+"""Detects when a vault's writes drift from what its profile expects during a run. Pure.
 
-A sample is taken now and then while a run goes on (ops/drift.py). What two samples in a row say is told, once a run.
+ops/diagnosis/write_watch.py takes samples during a run. If two samples in a row show the same drift, it is reported,
+once in a run.
 """
 
 from __future__ import annotations
@@ -14,31 +15,33 @@ from zvault.core.units import format_size
 Cause = Literal["request-size", "latency", "txg-sync", "queue"]
 
 SMALLER = 4
-"""Requests of less than this part of what the profile lets be merged are not what it is for."""
+"""Requests count as too small if they have less than 1/SMALLER of the size that the profile lets ZFS merge."""
 
 ENOUGH = 4
-"""Requests of the expected size that must have been written at least: little data makes small requests anywhere."""
+"""The data written must fill this many requests of the expected size: little data always makes small requests."""
 
 SLOWER = 4
-"""Times what requests took when they took least in this run."""
+"""Requests count as slow from this many times the lowest latency seen in the run."""
 
 NOTICED = 0.01
-"""Seconds: what a request has to take at least before it counts as slow."""
+"""Seconds: a faster request never counts as slow."""
 
 LATE = 12
-"""Times zfs_txg_timeout that writing out one transaction group may take: a narrow uplink needs a while."""
+"""How many times zfs_txg_timeout the sync of one transaction group may take; a slow uplink needs this much."""
 
 LONG = 120.0
-"""Seconds that a write may wait in all."""
+"""Seconds that a write may take, queue included."""
 
 IN_A_ROW = 2
-"""Samples that have to say the same."""
+"""Samples in a row that must show the same drift."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Writes since the sample before: bytes, the size of the request that one came in on average, the seconds a write
-    takes with the queue and on the device alone, and the longest sync of a transaction group.
+    """Writes since the previous sample.
+
+    ``written``: bytes. ``request``: average request size in bytes, averaged over the bytes. ``wait`` and ``disk_wait``:
+    seconds a write takes with the queue, and on the device alone. ``sync``: seconds of the longest txg sync.
     """
 
     written: int
@@ -50,8 +53,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedWrites:
-    """What a vault's profile has in mind: up to how many bytes are merged (None: it does not care), and
-    zfs_txg_timeout in seconds.
+    """What a vault's profile expects: the largest merged request in bytes (None: no expectation), and zfs_txg_timeout
+    in seconds.
     """
 
     merged: int | None
@@ -60,7 +63,7 @@ class ExpectedWrites:
 
 @dataclass
 class DriftWatch:
-    """The samples of one run, as far as they matter for the next."""
+    """What is kept of the samples of one run in order to judge the next one."""
 
     vault: str
     expected: ExpectedWrites
@@ -69,7 +72,7 @@ class DriftWatch:
     _before: list[Cause] = field(default_factory=list)
 
     def note(self, sample: Sample) -> tuple[Cause, str] | None:
-        """Take in a sample; what is to be told of it, and why, once in a run."""
+        """Judge a sample. Returns cause and warning, at most once in a run, else None."""
         found = self._drift(sample)
         self._remember(sample)
         self._before = [*self._before[-IN_A_ROW + 1 :], found[0]] if found is not None else []
@@ -77,10 +80,10 @@ class DriftWatch:
             return None
         self.told = True
         cause, text = found
-        return cause, f"vault {self.vault}: {text}; 'zvaultctl doctor {self.vault}' tells what bounds it"
+        return cause, f"vault {self.vault}: {text}; 'zvaultctl doctor {self.vault}' names the bottleneck"
 
     def _remember(self, sample: Sample) -> None:
-        """Keep the sample in which requests took least."""
+        """Keep the sample with the lowest latency."""
         least = self._least.disk_wait if self._least is not None else None
         if sample.disk_wait is not None and (least is None or sample.disk_wait < least):
             self._least = sample
@@ -89,20 +92,20 @@ class DriftWatch:
         merged, request, took = self.expected.merged, now.request, now.disk_wait
         if merged is not None and request is not None and request * SMALLER < merged:
             if now.written >= ENOUGH * merged:
-                told = f"its requests have {format_size(int(request))} on average, where up to {format_size(merged)}"
-                return "request-size", f"{told} were to be merged"
+                text = f"its requests have {format_size(int(request))} on average, although up to {format_size(merged)}"
+                return "request-size", f"{text} may be merged"
         elif self._is_slower(now) and took is not None and self._least is not None:
             least = seconds(self._least.disk_wait)
-            return "latency", f"a request takes {seconds(took)}, and took {least} earlier in this run"
+            return "latency", f"a request takes {seconds(took)}; earlier in this run it took {least}"
         if now.sync is not None and now.sync > LATE * self.expected.timeout > 0:
-            told = f"it took {seconds(now.sync)} to write out one transaction group"
-            return "txg-sync", f"{told}, where one is begun every {seconds(self.expected.timeout)}"
+            text = f"the sync of one transaction group took {seconds(now.sync)}"
+            return "txg-sync", f"{text}, although a new one starts every {seconds(self.expected.timeout)}"
         if now.wait is not None and now.wait > LONG:
             return "queue", f"a write takes {seconds(now.wait)}, {seconds(took)} of them on the device"
         return None
 
     def _is_slower(self, now: Sample) -> bool:
-        """Whether a request of about the same size takes much longer than it could."""
+        """Whether a request of about the same size takes much longer than earlier in the run."""
         least = self._least
         if least is None or least.disk_wait is None or least.request is None:
             return False

@@ -1,16 +1,16 @@
-"""When a backup runs: ``schedule`` (a calendar word or cron) and ``every`` (a fixed interval), and when next.
+"""Schedules of a backup: ``schedule`` (a calendar word or cron), ``every`` (a fixed interval), and the next run time.
 
-The words are those of systemd.time(7), where a week begins on Monday. Cron is crontab(5)'s five fields. Both
-become the fields of APScheduler's CronTrigger, which counts weekdays from Monday where cron counts from
-Sunday, so weekdays are written as names. Parsers raise ValueError saying what to write instead.
+The words are those of systemd.time(7), where a week begins on Monday. Cron means the five fields of crontab(5). Both
+become fields of APScheduler's CronTrigger. It counts weekdays from Monday and cron counts from Sunday, so weekdays are
+written as names. Parsers raise ValueError with a hint what to write instead.
 
-APScheduler's CronTrigger does not compute the next time: where the clock is put forward it leaves out the next
-midnight (3.11.3; issues 529 and 606 there), and with it a whole day, week or month of backups.
+zvault computes the next time itself. When the clock is put forward, APScheduler's CronTrigger skips the next midnight
+(3.11.3; its issues 529 and 606), and with it a whole day, week or month of backups.
 
-cronsim (2.6) differs where the clock changes: in Europe/Berlin "*/30 2 * * *" does not run at all on the day on which
-it is put forward, "30 2 * * *" runs at 03:00 and not an hour later, and on the day on which it is put back the next
-time after the second 02:10 is a 02:30 that has passed. It also reads what crontab(5) does not have ("L", "MON#2") and
-takes both days at once, so the parser here would stay beside it.
+cronsim (2.6) also differs when the clock changes. In Europe/Berlin, on the day the clock is put forward,
+"*/30 2 * * *" does not run at all and "30 2 * * *" runs at 03:00 instead of 03:30. On the day the clock is put back,
+the next time after the second 02:10 is a 02:30 that has passed. cronsim also accepts syntax that crontab(5) does not
+have ("L", "MON#2") and restrictions on both days at once, so this parser would still be needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "o
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """At a fixed interval of ``seconds``. ``text`` is what the configuration says."""
+    """A fixed interval of ``seconds``. ``text`` is the text in the configuration."""
 
     seconds: float
     text: str = field(default="", compare=False)
@@ -53,9 +53,9 @@ class CalendarFields:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """At the wall clock's times that match every field, each in APScheduler's syntax.
+    """Wall clock times that match every field; fields are in APScheduler's syntax.
 
-    ``text`` is what the configuration says.
+    ``text`` is the text in the configuration.
     """
 
     minute: str
@@ -66,7 +66,7 @@ class Cron:
     text: str = field(default="", compare=False)
 
     def times(self) -> CalendarFields:
-        """The values that the fields stand for."""
+        """The numbers that the fields match."""
         return CalendarFields(
             frozenset(_parse_field("minute", self.minute, _MINUTES)),
             frozenset(_parse_field("hour", self.hour, _HOURS)),
@@ -101,7 +101,7 @@ _SYNONYMS = {"annually": "yearly", "semi-annually": "semiannually"}
 
 
 def parse_every(text: str) -> Interval:
-    """An interval such as ``15m``: at least a second, for snapshots are named by the second."""
+    """An interval such as ``15m``: at least a second, because snapshot names have a resolution of a second."""
     seconds = parse_duration(text)
     if not 1 <= seconds <= _LONGEST_EVERY:
         raise ValueError(f"every = {text!r} is out of range: at least 1s and at most ten years")
@@ -111,8 +111,8 @@ def parse_every(text: str) -> Interval:
 def parse_schedule(text: str) -> Cron:
     """A calendar word (``hourly``) or five cron fields (``30 2 * * mon-fri``).
 
-    Cron runs when the day of the month *or* that of the week matches, if both are given; almost nobody means
-    that, and CronTrigger wants both to match, so giving both is refused.
+    If both days are restricted, cron runs when the day of the month *or* the day of the week matches, and
+    CronTrigger only when both match. Hardly anybody wants cron's rule, so zvault refuses restrictions on both.
     """
     words = text.split()
     if len(words) == 1:
@@ -157,7 +157,7 @@ _ITEM = re.compile(r"(?:(\*)|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]+))?")
 
 
 def _parse_field(what: str, text: str, span: range, names: tuple[str, ...] = ()) -> set[int]:
-    """The values a cron field stands for: ``*``, ``a``, ``a-b``, ``*/n``, ``a-b/n`` and lists of them."""
+    """The values that a cron field matches: ``*``, ``a``, ``a-b``, ``*/n``, ``a-b/n`` and lists of them."""
     values: set[int] = set()
     for item in text.split(","):
         match = _ITEM.fullmatch(item)
@@ -194,8 +194,8 @@ def _parse_value(what: str, text: str, span: range, names: tuple[str, ...]) -> i
 
 
 def _parse_weekdays(text: str) -> set[int]:
-    """Weekdays counted from Monday, out of cron's, where Sunday is both 0 and 7."""
-    # A range that ends on Sunday ends on cron's 7: "fri-sun" is what people write.
+    """Cron's weekdays, in which Sunday is 0 and 7, converted to weekdays counted from Monday."""
+    # "fri-sun" is common: a range that ends on Sunday ends at cron's 7.
     cron = re.sub(r"(?<!sun)-sun\b", "-7", text.lower())
     from_sunday = _parse_field("day of the week", cron, range(8), _CRON_WEEKDAYS)
     return {(day - 1) % 7 for day in from_sunday}
@@ -205,7 +205,7 @@ _CRON_WEEKDAYS = ("sun", *WEEKDAY_NAMES[:6])
 
 
 def _write(values: set[int], span: range) -> str:
-    """The shortest of APScheduler's forms for a set: ``*``, ``*/n``, ``a-b``, ``a-b/n`` or a list."""
+    """The shortest APScheduler syntax for a set: ``*``, ``*/n``, ``a-b``, ``a-b/n`` or a list."""
     ordered = sorted(values)
     if len(ordered) == len(span):
         return "*"
@@ -222,7 +222,7 @@ def _write(values: set[int], span: range) -> str:
 
 def _write_weekdays(values: set[int]) -> str:
     text = _write(values, _WEEKDAYS)
-    if text == "*" or "/" in text:  # APScheduler knows no step after names
+    if text == "*" or "/" in text:  # APScheduler allows no step after weekday names
         return "*" if text == "*" else ",".join(WEEKDAY_NAMES[day] for day in sorted(values))
     return re.sub("[0-9]", lambda day: WEEKDAY_NAMES[int(day.group())], text)
 
@@ -263,7 +263,7 @@ def _describe_time(cron: Cron) -> str:
 
 
 def _even_step(text: str, span: range) -> int:
-    """The step of ``*/n`` if it is the same across the end of the span, 1 for ``*``, else 0."""
+    """The step of ``*/n`` if it divides the span evenly, 1 for ``*``, else 0."""
     step = 1 if text == "*" else int(text[2:]) if text.startswith("*/") else 0
     return step if step and len(span) % step == 0 else 0
 
@@ -291,19 +291,21 @@ _FARTHEST = 8 * 366 + 2  # days from one 29 February to the next, across a year 
 
 
 def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
-    """The first time later than ``after`` (aware) at which ``cron`` is due, in ``zone``.
+    """The first time after ``after`` (aware) at which ``cron`` is due, in ``zone``.
 
-    No time is lost to a clock that is put forward: 02:30 comes an hour later then, at 03:30. Where the clock is
-    put back, a schedule for every hour runs in both hours, and any other at the first 02:30 only.
+    When the clock is put forward, no run is lost: 02:30 runs an hour later, at 03:30. When the clock is put back,
+    a schedule for every hour runs in both hours, any other only at the first 02:30.
     """
     times = cron.times()
     since = after.astimezone(UTC)
     best: datetime | None = None
-    # A time that was left out yesterday may come today.
+    # A time that the clock change skipped yesterday may fall on today.
     day = after.astimezone(zone).date() - _DAY
     for _ in range(_FARTHEST):
         found = min((instant for instant in _instants(times, day, zone) if instant > since), default=None)
-        if best is not None:  # the day after counts too: a clock put back at midnight makes them overlap
+        if (
+            best is not None
+        ):  # check the following day too: a clock put back at midnight makes the days overlap
             return min(best, found or best).astimezone(zone)
         best = found
         day += _DAY
@@ -311,7 +313,7 @@ def next_time(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
 
 
 def _instants(times: CalendarFields, day: date, zone: tzinfo) -> Iterator[datetime]:
-    """The instants (UTC) at which one day's times come."""
+    """The instants (UTC) of one day's times."""
     if day.month not in times.months or day.day not in times.days or day.weekday() not in times.weekdays:
         return
     every_hour = len(times.hours) == 24

@@ -1,4 +1,4 @@
-"""Scrubs: how far one is, and when one starts, pauses and goes on. Pure."""
+"""Scrubs: their progress, and when they start, pause and resume. Pure."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from zvault.core.units import format_duration
 ScanState = Literal["none", "scanning", "paused", "finished", "canceled"]
 
 AHEAD = 120.0
-"""Seconds before a backup is due from which on no scrub runs: it shall have the device from its first byte on."""
+"""Seconds before a backup is due at which a scrub pauses, so that the backup has the device to itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The newest scrub of a pool, as ``zpool status`` tells it (zpool-status(8)).
+    """The newest scrub of a pool, as ``zpool status`` shows it (zpool-status(8)).
 
-    Times are seconds since the epoch, amounts bytes. ``rate`` is bytes a second since the scrub last went on, where it
-    is going. ``resilver`` tells that a device is being rebuilt instead: then nothing is to be done.
+    Times are seconds since the epoch, amounts bytes. ``rate``: bytes a second since the scrub last resumed, while it
+    runs. ``resilver``: a resilver runs instead, and zvault does nothing.
     """
 
     state: ScanState = "none"
@@ -36,19 +36,19 @@ class Scan:
 
     @property
     def open(self) -> bool:
-        """Whether it has begun and has not ended."""
+        """Whether it has started and not ended."""
         return self.state in {"scanning", "paused"}
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, from 0 to 1."""
+        """The share that is done, from 0 to 1."""
         if self.state == "finished":
             return 1.0
         return min(self.done / self.total, 1.0) if self.open and self.total else None
 
     @property
     def left(self) -> float | None:
-        """Seconds it will still take, while it goes; None where that cannot be told."""
+        """Seconds left while it runs; None if unknown."""
         if self.state != "scanning" or not self.rate:
             return None
         return max(0.0, self.total - self.done) / self.rate
@@ -56,9 +56,9 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """When a vault is scrubbed: when the last one is ``every`` seconds old, or at a calendar's times; or by hand only.
+    """When a vault is scrubbed: ``every`` so many seconds after the last one, by calendar, or only on request.
 
-    ``windows`` are the times of day in which it may run; none: any.
+    ``windows``: times of day at which a scrub may run; without any, at all times.
     """
 
     every: float | None = None
@@ -66,15 +66,15 @@ class Policy:
     windows: tuple[RateWindow, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether any scrub is due at any time."""
+        """Whether the policy ever starts a scrub."""
         return self.every is not None or self.schedule is not None
 
     def open_at(self, local: datetime) -> bool:
-        """Whether a moment, in the time zone that counts, lies in a window."""
+        """Whether ``local``, in the configured time zone, lies in a window."""
         return not self.windows or any(window.covers(local) for window in self.windows)
 
     def due(self, last: float | None, zone: tzinfo) -> float:
-        """When the next scrub is due after one that ended at ``last``: 0, long ago, where there never was one."""
+        """When the next scrub is due after one that ended at ``last``; 0 (overdue) if the pool was never scrubbed."""
         if last is None:
             return 0.0
         found = [last + self.every] if self.every is not None else []
@@ -85,7 +85,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What wants a vault besides a scrub. ``running`` names what runs; ``next_due`` when the next backup begins."""
+    """Other work on a vault: names of ``running`` work, and when the next backup is due (``next_due``, epoch)."""
 
     running: Sequence[str] = ()
     next_due: float | None = None
@@ -95,9 +95,9 @@ class Traffic:
 def in_the_way(
     policy: Policy, traffic: Traffic, now: float, zone: tzinfo, *, by_hand: bool = False
 ) -> str | None:
-    """Why no scrub may run at this moment, or None. One that somebody asked for minds no windows."""
+    """Why no scrub may run now, or None. A requested scrub (``by_hand``) ignores the windows."""
     if traffic.running:
-        return f"{' and '.join(traffic.running)} runs"
+        return f"{' and '.join(traffic.running)} {'runs' if len(traffic.running) == 1 else 'run'}"
     if traffic.next_due is not None and traffic.next_due - now <= AHEAD:
         wait = format_duration(max(0.0, traffic.next_due - now))
         return f"backup {traffic.next_name} is due in {wait}"
@@ -107,12 +107,12 @@ def in_the_way(
 
 
 def wanted(policy: Policy, scan: Scan | None, last: float | None, now: float, zone: tzinfo) -> str | None:
-    """Why a scrub is to be started or gone on with now, or None.
+    """Why a scrub should start or resume now, or None.
 
-    ``last`` is when the last whole one ended, ``scan`` None where the pool cannot be looked at now.
+    ``last``: when the last complete one ended. ``scan``: None if the pool cannot be examined now.
     """
     if scan is not None and scan.open and not scan.resilver:
-        return "one has begun and not ended"
+        return "one was started and has not ended"
     if not policy or (scan is not None and scan.resilver):
         return None
     if policy.due(last, zone) > now:

@@ -1,20 +1,20 @@
-"""What fits into the seconds between the announcement of a sleep and the sleep."""
+"""Decides whether an export fits into the seconds between the announcement of a sleep and the sleep."""
 
 from __future__ import annotations
 
 MARGIN = 0.5
-"""Seconds before logind's patience ends by which all shall be done."""
+"""Seconds of reserve: all work must end this long before logind's InhibitDelayMaxSec expires."""
 
 SHORTEST = 2.0
-"""Seconds an export takes with nothing to write, and some: it stops the pool's threads and closes its devices."""
+"""Seconds that an export takes with nothing to write, plus reserve: it stops the pool's threads and closes devices."""
 
 SLOWER = 4.0
-"""How much longer than the sync before it an export may take: it syncs again, three times, the last labels included."""
+"""An export may take this many times as long as the sync before it: it syncs three more times, labels included."""
 
 
 def time_to_export(left: float, synced_in: float) -> bool:
-    """Whether an export is sure to end within ``left`` seconds, where a sync took ``synced_in``.
+    """Whether an export is certain to end within ``left`` seconds if a sync took ``synced_in`` seconds.
 
-    One that sleep comes into was seen to hang for 661 s in a host that was half asleep.
+    If the host falls asleep during an export, the export hangs: for 661 s on a host that was half asleep.
     """
     return left >= max(SHORTEST, SLOWER * synced_in)

@@ -1,8 +1,8 @@
-"""In what order layers give up a request that is not answered: the lower one first. Pure.
+"""The timeouts of a request, layer by layer: a lower layer must give up before the one above it. Pure.
 
-A request that its device fails has OpenZFS suspend the pool, which can be seen, told and repaired. One that is still
-out when OpenZFS's deadman looks is worse: it cannot be failed any more, and with ``zfs_deadman_failmode=panic`` the
-host goes down for it.
+If the device fails a request, OpenZFS suspends the pool; zvault can see, report and repair that. If a request is still
+in flight when OpenZFS's deadman checks, nothing can fail it any more, and with ``zfs_deadman_failmode=panic`` the host
+panics.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import math
 from collections.abc import Mapping
 
 DEADMEN = {"zfs_deadman_ziotime_ms": 300.0, "zfs_deadman_synctime_ms": 600.0}
-"""Seconds a request may be out before OpenZFS complains, by the parameter that says so, if nobody set it: zfs(4).
+"""Default seconds that a request may be in flight before OpenZFS's deadman acts, by module parameter: zfs(4).
 
-The second is for a sync of the whole pool, and then it is the requests that are out as long that are looked at
+The second one applies to a sync of the whole pool; then OpenZFS checks the requests that have been in flight that long
 (vdev_deadman in vdev.c).
 """
 
 SHARE = 0.9
-"""The part of it that devices may take: the block layer looks at its own timeouts only now and then."""
+"""Share of the deadman's time that devices may use: the block layer checks its own timeouts only at intervals."""
 
 
 def deadman(values: Mapping[str, str]) -> tuple[float, str]:
-    """Seconds until OpenZFS's deadman looks, and the parameter that says so; ``values`` are those that are set."""
+    """Seconds until OpenZFS's deadman checks, and the parameter that sets this; ``values``: parameters that are set."""
     known = {name: value for name, value in values.items() if value.isdecimal()}
     return min(
         (int(known[name]) / 1000 if name in known else default, name) for name, default in DEADMEN.items()
@@ -30,15 +30,17 @@ def deadman(values: Mapping[str, str]) -> tuple[float, str]:
 
 
 def longest(timeout: float, connections: int) -> float:
-    """Seconds until a request fails for certain.
+    """Seconds after which a request has certainly failed.
 
-    The kernel hands one that timed out to the next connection that lives (nbd_xmit_timeout in drivers/block/nbd.c).
+    After a timeout the kernel retries it on the next live connection (nbd_xmit_timeout in drivers/block/nbd.c).
     """
     return timeout * connections
 
 
 def fitted(timeout: float, connections: int, deadman: float) -> float:
-    """The timeout in whole seconds with which every request has failed in time; ``timeout`` itself if it will do."""
+    """The timeout with which every request fails before the deadman checks: ``timeout`` if it is short enough, else a
+    shorter one in whole seconds.
+    """
     if longest(timeout, connections) <= SHARE * deadman:
         return timeout
     return float(max(1, math.floor(SHARE * deadman / connections)))

@@ -1,7 +1,7 @@
-"""A vault's life on this host: its states, what moves it from one to another, and what follows from where it is.
+"""The states of a vault on this host, the events that move it between them, and the decisions that depend on its state.
 
-The table below is the whole of it. ops/vaults carries it out and fires no event that the table does not have;
-docs/explanation/vaults.md draws it, and a test compares the two.
+The table below is complete. ops/vaults fires only events that the table has. docs/explanation/vaults.md draws it, and
+a test compares the two.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from enum import Enum
 
 
 class Life(Enum):
-    """Where a vault is in its life. A member has a ``label`` and a ``meaning``."""
+    """The state of a vault. A member has a ``label`` and a ``meaning``."""
 
-    UNKNOWN = "unknown", "zvaultd has started and has not dealt with what an earlier zvaultd left of it"
+    UNKNOWN = "unknown", "zvaultd has started and has not yet adopted or cleared what an earlier zvaultd left"
     DOWN = "down", "its pool is exported and its devices are disconnected"
     HELD_DOWN = "held down", "down because somebody took it down: only a request or a run brings it up"
     COMING_UP = "coming up", "its devices are being connected and its pool imported"
     FAILED = "failed", "it did not come up; some of its devices may be up"
     UP = "up", "its devices are up and its pool was imported"
-    COMING_BACK = "coming back", "it has been up: what is missing of it is being brought up again"
+    COMING_BACK = "coming back", "it has been up; its missing layers are being brought up again"
     LOST = "lost", "it has been up and could not be brought up again, or may not be up any more"
     GOING_DOWN = "going down", "its pool is being exported and its devices disconnected"
     HALF_DOWN = "half down", "it could not be taken down completely"
@@ -38,7 +38,7 @@ class Life(Enum):
 
 
 class Event(Enum):
-    """What moves a vault from one state to another. The value is what the drawing calls it."""
+    """An event that moves a vault from one state to another. The value is its name in the drawing."""
 
     NOTHING_LEFT = "nothing left"
     LEASE_EXPORTED = "lease: exported"
@@ -55,7 +55,7 @@ class Event(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of the table: what an event makes of a vault in any of some states, and what that means."""
+    """One row of the table: an event takes a vault from any of the ``sources`` to the ``target``."""
 
     event: Event
     sources: tuple[Life, ...]
@@ -64,35 +64,35 @@ class Transition:
 
 
 ANEW = (Life.UNKNOWN, Life.DOWN, Life.HELD_DOWN, Life.FAILED, Life.EXPORTED)
-"""States from which it comes up anew: where that fails, zvault tries again."""
+"""States from which it comes up anew; if that fails, zvault tries again."""
 
 BEEN_UP = (Life.UP, Life.LOST, Life.HALF_DOWN, Life.EXPORTED_BY_HAND)
-"""States in which its pool may be imported: where it does not come back, somebody may have exported that."""
+"""States in which its pool may be imported; if it does not come back, somebody may have exported the pool."""
 
 TRANSITIONS = (
     Transition(
         Event.NOTHING_LEFT,
         (Life.UNKNOWN,),
         Life.DOWN,
-        "no lease tells of it, or only one from before a reboot",
+        "there is no lease for it, or only one from before a reboot",
     ),
     Transition(
         Event.LEASE_EXPORTED,
         (Life.UNKNOWN,),
         Life.LOST,
-        "its lease says that an earlier zvaultd found it exported by hand; it is looked at before anything else",
+        "its lease says that an earlier zvaultd found it exported by hand; zvault checks it before anything else",
     ),
     Transition(
         Event.BRING_UP,
         ANEW,
         Life.COMING_UP,
-        'a run, a request, `up = "always"`, the end of a sleep or of a repair needs it up',
+        'a run, a request, `up = "always"`, or the end of a sleep or repair requires it to be up',
     ),
     Transition(
         Event.BRING_UP,
         BEEN_UP,
         Life.COMING_BACK,
-        "somebody begins to use it, asks for it, or its storage was lost; what is up already is used as it is",
+        "somebody starts to use it or requests it, or its storage was lost; layers that are up already are kept",
     ),
     Transition(
         Event.CAME_UP, (Life.COMING_UP, Life.COMING_BACK), Life.UP, "its pool is imported and answers"
@@ -101,47 +101,47 @@ TRANSITIONS = (
         Event.FAIL,
         (Life.COMING_UP,),
         Life.FAILED,
-        "the error is in its status; if it is to be up, zvault tries again",
+        "its status shows the error; if it should be up, zvault tries again",
     ),
     Transition(
         Event.FAIL,
         (Life.COMING_BACK,),
         Life.LOST,
-        "the same; but if its pool is found exported while its devices are well, it is left so",
+        "as above; but if its pool turns out to be exported while its devices are well, zvault leaves it exported",
     ),
     Transition(
         Event.FAIL,
         (Life.GOING_DOWN,),
         Life.HALF_DOWN,
-        "the error says what is left; zvault tries again, unless it is to be up",
+        "the error says what is still up; zvault tries again, unless it should be up",
     ),
     Transition(
         Event.TAKE_DOWN,
         (*ANEW, *BEEN_UP),
         Life.GOING_DOWN,
-        "nobody needs it any more, or somebody asks for it; never while anything uses it",
+        "nothing needs it any more, or somebody requests it; never while anything uses it",
     ),
     Transition(
-        Event.WENT_DOWN, (Life.GOING_DOWN,), Life.DOWN, "nothing of it is up, and its lease is dropped"
+        Event.WENT_DOWN, (Life.GOING_DOWN,), Life.DOWN, "none of its layers is up, and its lease is dropped"
     ),
-    Transition(Event.HOLD_DOWN, (Life.DOWN,), Life.HELD_DOWN, "it went down because somebody asked for it"),
+    Transition(Event.HOLD_DOWN, (Life.DOWN,), Life.HELD_DOWN, "it went down because somebody requested that"),
     Transition(
         Event.EXPORT,
         (Life.UNKNOWN, Life.FAILED, *BEEN_UP),
         Life.EXPORTED,
-        "the host is about to sleep, or damaged blocks are written below the pool",
+        "the host is about to sleep, or zvault is about to repair blocks below the pool",
     ),
     Transition(
         Event.FIND_EXPORTED,
         (Life.UP, Life.LOST, Life.HALF_DOWN),
         Life.EXPORTED_BY_HAND,
-        "it is to be up, and its pool is not imported though all its devices are well",
+        "it should be up, and its pool is not imported although all its devices are well",
     ),
     Transition(
         Event.FIND_IMPORTED,
         (Life.HELD_DOWN, Life.EXPORTED_BY_HAND),
         Life.UP,
-        "it is to be up, and somebody has imported its pool again",
+        "it should be up, and somebody has imported its pool again",
     ),
 )
 
@@ -150,19 +150,19 @@ TABLE: dict[tuple[Life, Event], Life] = {
 }
 
 WITHHELD = frozenset({Life.HELD_DOWN, Life.EXPORTED_BY_HAND})
-"""States that a person chose: only a request or a run brings the vault up."""
+"""States that a person chose: only a request or a run brings the vault up again."""
 
 
 class IllegalTransition(Exception):
-    """An event in a state that the table does not have it for: a fault of zvault's own."""
+    """An event that the table does not allow in this state: a bug in zvault."""
 
 
 @dataclass(frozen=True, slots=True)
 class VaultFacts:
-    """What holds of a vault beside its state.
+    """Facts about a vault besides its state.
 
-    ``users``: whether anything uses it; ``pinned``: somebody asked for it to stay up; ``always``: its configuration
-    says so; ``asleep``: the host is about to sleep, or does.
+    ``users``: something uses it. ``pinned``: somebody requested that it stays up. ``always``: its configuration says
+    so. ``asleep``: the host is about to sleep or asleep.
     """
 
     users: bool = False
@@ -172,17 +172,17 @@ class VaultFacts:
 
     @property
     def to_be_up(self) -> bool:
-        """Whether it is to be up also while nothing uses it."""
+        """Whether it should be up even while nothing uses it."""
         return self.pinned or self.always
 
     @property
     def free(self) -> bool:
-        """Whether it may be taken down or repaired: nothing uses it, and no sleep comes into that."""
+        """Whether it may be taken down or repaired: nothing uses it, and no sleep is near."""
         return not (self.users or self.asleep)
 
 
 def may(life: Life, event: Event) -> bool:
-    """Whether the table has this event for a state."""
+    """Whether the table allows this event in this state."""
     return (life, event) in TABLE
 
 
@@ -196,12 +196,12 @@ def after(life: Life, event: Event, facts: VaultFacts) -> Life:
 
 
 def withheld(life: Life, facts: VaultFacts) -> bool:
-    """Whether it would be up, but for somebody who exported its pool or took it down."""
+    """Whether it should be up, but somebody exported its pool or took it down."""
     return facts.to_be_up and life in WITHHELD
 
 
 class IdleNeed(Enum):
-    """What a vault needs that nothing uses at this moment."""
+    """What to do about a vault that nothing uses now."""
 
     NOTHING = "nothing"
     BRING_UP = "bring up"
@@ -211,10 +211,10 @@ class IdleNeed(Enum):
 
 
 def care(life: Life, facts: VaultFacts, *, well: bool, exported: bool, left_over: bool) -> IdleNeed:
-    """What to do about a vault after looking at it.
+    """What to do about a vault after a check.
 
-    ``well``: its devices and pool are up and answer; ``exported``: the pool is not imported though all devices are
-    well; ``left_over``: something failed, and something of it may be up.
+    ``well``: its devices and pool are up and answer. ``exported``: the pool is not imported although all devices are
+    well. ``left_over``: something failed, and some of its layers may be up.
     """
     if not facts.free:
         return IdleNeed.NOTHING
@@ -229,7 +229,7 @@ def care(life: Life, facts: VaultFacts, *, well: bool, exported: bool, left_over
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What the lease of a vault says that an earlier zvaultd left. ``stale``: before a reboot."""
+    """The lease that an earlier zvaultd left for a vault. ``stale``: it is from before a reboot."""
 
     pinned: bool = False
     exported: bool = False
@@ -248,7 +248,7 @@ class Adoption(Enum):
 
 
 def adoption(left: LeftBehind | None, *, always: bool, needed: bool) -> Adoption:
-    """What to do with a vault after a start. ``needed``: an interrupted run goes on with it."""
+    """What to do with a vault after a start. ``needed``: an interrupted run will continue with it."""
     if always:
         return Adoption.BRING_UP
     if left is None or left.stale:

@@ -1,8 +1,8 @@
-"""Whether what a backup sends fits the storage it goes to: expected requests, their cost, and advice. Pure.
+"""Whether a backup's records fit the vault's storage: expected requests, their cost, and advice. Pure.
 
-A record keeps its size on the way (zfs receive never makes records larger, OpenZFS #9347, #11313, #16184), and ZFS
-places it at any multiple of a sector. So it is known before the first byte how many of the storage's objects a write
-touches, and how many of those only in part: a store that keeps whole objects reads and writes these again.
+zfs receive never makes records larger (OpenZFS #9347, #11313, #16184), and ZFS places them at any multiple of a
+sector. So before the first byte is sent zvault can compute how many objects of the storage a write touches, and how
+many of them only in part. A store that keeps whole objects must read and rewrite the partly written ones.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ OLD_RECORD = 128 << 10
 """Bytes: the largest record in a stream without ``-L`` (zfs-send(8))."""
 
 SMALL = 16 << 10
-"""Bytes: records of databases and volumes. They are small for a reason, and no advice is given against them."""
+"""Bytes: record size of databases and volumes. These are small on purpose, so zvault gives no advice about them."""
 
 WELL_MERGED, MOST_MERGED = 4 << 20, 16 << 20
-"""Bytes that ZFS is to merge where storage keeps objects: as it did in the lab, and at most (vdev_queue_aggregate)."""
+"""Bytes that ZFS should merge on object storage: the value that did well in the lab, and the maximum
+(vdev_queue_aggregate)."""
 
 MUCH = 2.0
-"""Times the bytes sent, from which on what the storage moves besides is worth a word."""
+"""Ratio of bytes moved by the storage to bytes sent from which on zvault gives advice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What an object store asks for a thousand requests that write, and that read; in any currency."""
+    """An object store's prices for a thousand write requests and for a thousand read requests, in any currency."""
 
     put: float
     get: float
@@ -38,12 +39,11 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class StorageGeometry:
-    """A device as the storage below it sees it.
+    """How the storage below a device handles writes; sizes in bytes.
 
-    ``unit`` are the bytes that it rewrites as a whole when part of them change: an object, or the stripe of an
-    erasure-coded pool; None where any sector can be written alone. ``largest`` bytes are in a request at most
-    (max_sectors_kb). ``kind`` says in words what a unit is. ``gathers``: it puts so many bytes as one object, of
-    however many writes.
+    ``unit``: the storage rewrites a whole unit when part of it changes: an object, or the stripe of an erasure-coded
+    pool. None if it can write single sectors. ``kind`` is the word for a unit. ``largest``: maximum request size
+    (max_sectors_kb). ``gathers``: the storage collects writes and puts this many bytes as one object.
     """
 
     name: str
@@ -56,9 +56,9 @@ class StorageGeometry:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What matters of a vault's pool: ``sector`` is 2^ashift bytes; requests are merged up to ``merge`` bytes, and
-    ``depth`` writes go at once.
+    """The properties of a vault's pool that matter here.
 
+    ``sector``: 2^ashift bytes. ``merge``: ZFS merges requests up to this many bytes. ``depth``: writes in flight.
     Blocks of up to ``small`` bytes go to the ``special`` device, if there is one (special_small_blocks).
     """
 
@@ -87,11 +87,12 @@ class SentDataset:
 
 @dataclass(frozen=True, slots=True)
 class DatasetFit:
-    """What a dataset's blocks come to. Bytes; per GiB sent; ``cost`` in the prices' currency.
+    """How a dataset's blocks fit the storage; sizes in bytes.
 
-    ``block`` is a full record on the vault's disk, ``request`` what the store gets at a time once blocks are merged.
-    ``touched`` units are concerned by one request, ``partly`` of them are not written whole. ``moved`` is how many
-    bytes the store moves for each one sent. ``puts`` and ``gets`` are requests.
+    ``block``: a full record on the vault's disk. ``request``: a request to the store after merging. ``touched``: units
+    that one request touches; ``partly``: those of them that it writes only in part. ``moved``: bytes that the store
+    moves for each byte sent. ``puts`` and ``gets``: requests per GiB sent; ``cost``: their cost per GiB sent, in the
+    currency of the prices.
     """
 
     dataset: str
@@ -107,7 +108,7 @@ class DatasetFit:
 
 
 def fit(sent: SentDataset, layout: Layout) -> DatasetFit:
-    """What to expect of a dataset's full records, written one after the other as a receive does."""
+    """What to expect of a dataset's full records if they are written one after the other, as zfs receive does."""
     block = on_disk(sent, layout.sector)
     record = record_of(sent)
     special = layout.special if layout.special is not None and record <= layout.small else None
@@ -125,21 +126,21 @@ def fit(sent: SentDataset, layout: Layout) -> DatasetFit:
 
 
 def record_of(sent: SentDataset) -> int:
-    """A dataset's largest record as it arrives, in bytes."""
+    """The size in bytes of a dataset's largest record as it arrives at the vault."""
     return sent.record if sent.large_blocks else min(sent.record, OLD_RECORD)
 
 
 def on_disk(sent: SentDataset, sector: int) -> int:
-    """A record on the vault's disk, in bytes: compressed as on the source, in whole sectors."""
+    """The size in bytes of a record on the vault's disk: compressed as on the source, rounded up to whole sectors."""
     record = record_of(sent)
     packed = record / max(1.0, sent.ratio)
     return min(-(-int(packed) // sector) * sector, -(-record // sector) * sector)
 
 
 def units(request: int, unit: int | None, sector: int) -> tuple[float, float]:
-    """How many units a request touches on average, and how many of those it does not cover.
+    """How many units a request touches on average, and how many of those it covers only in part.
 
-    It begins at any multiple of ``sector`` with the same chance. Where there are no units it is one write.
+    A request begins at any multiple of ``sector`` with equal probability. Without units it is one write.
     """
     if unit is None:
         return 1.0, 0.0
@@ -151,7 +152,7 @@ def units(request: int, unit: int | None, sector: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to change or to know: ``what`` to do, and ``why``. ``about`` names datasets or devices."""
+    """One piece of advice: ``what`` to do and ``why``. ``about`` names datasets or devices."""
 
     about: tuple[str, ...]
     what: str
@@ -159,7 +160,7 @@ class Advice:
 
 
 def advise(sent: Sequence[SentDataset], layout: Layout) -> list[Advice]:
-    """What would make the datasets fit better, most weighty first."""
+    """Changes that would make the datasets fit better, the most important first."""
     return [*_about_the_layout(layout), *_about_records(sent, layout), *_done_twice(sent, layout)]
 
 
@@ -177,7 +178,7 @@ def _about_the_layout(layout: Layout) -> Iterator[Advice]:
         yield Advice(
             (layout.special.name,),
             "set special_small_blocks on the vault's root dataset, such as 32K",
-            "the special device gets metadata only, and small files go to the one that is slow with them",
+            "without it the special device gets only metadata, and small files go to the slow device",
         )
     if layout.merge > layout.data.largest:
         yield Advice(
@@ -203,7 +204,7 @@ def _about_records(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advi
         yield Advice(
             _names(wide),
             f"take larger {layout.data.kind}s for {layout.data.name}, at least four times the record",
-            f"a record of theirs lies in two {layout.data.kind}s of {format_size(unit)} or more, wherever it begins",
+            f"each of their records spans two or more {layout.data.kind}s of {format_size(unit)}",
         )
     if layout.special is not None:
         whole = [one for one in sent if record_of(one) <= layout.small]
@@ -211,7 +212,7 @@ def _about_records(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advi
             yield Advice(
                 _names(whole),
                 f"lower special_small_blocks below {format_size(min(record_of(one) for one in whole))}",
-                f"every block of theirs goes to {layout.special.name}: special_small_blocks is"
+                f"all their blocks go to {layout.special.name}, because special_small_blocks is"
                 f" {format_size(layout.small)}",
             )
     yield from _unmerged(sent, layout)
@@ -219,7 +220,7 @@ def _about_records(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advi
 
 
 def merged_well(layout: Layout) -> Layout:
-    """The same, with ZFS merging so much that a request covers most objects that it touches."""
+    """The same layout, but ZFS merges so much that a request covers most objects that it touches."""
     unit = layout.data.unit
     if unit is None or layout.data.kind != "object":
         return layout
@@ -230,7 +231,7 @@ def merged_well(layout: Layout) -> Layout:
 
 
 def _unmerged(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
-    """Requests that cover hardly any object whole, where larger ones would."""
+    """Advice for requests that cover hardly any object as a whole although larger ones would."""
     well = merged_well(layout)
     pairs = [(one, fit(one, layout), fit(one, well)) for one in sent]
     told = [(one, now, then) for one, now, then in pairs if _asked(now) >= MUCH * _asked(then)]
@@ -245,19 +246,19 @@ def _unmerged(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
             tuple(one.name for one, _, _ in told),
             f'set {AGGREGATION[False]} = "{format_size(well.merge)}" and zio_dva_throttle_enabled = false in the'
             f" profile's [module]{queue}",
-            f"a request of {format_size(now.request)} covers no {layout.data.kind} whole, which is then read and"
-            f" written again: {_asked(now):.0f} requests for each GiB of {one.name}, and {_asked(then):.0f} where what"
-            f" lies side by side is merged up to {format_size(well.merge)}",
+            f"a request of {format_size(now.request)} covers no whole {layout.data.kind}, so the storage must read and"
+            f" rewrite it: {_asked(now):.0f} requests for each GiB of {one.name}; with adjacent writes merged up to"
+            f" {format_size(well.merge)} it is {_asked(then):.0f}",
         )
 
 
 def _asked(found: DatasetFit) -> float:
-    """Requests for each GiB."""
+    """Requests per GiB sent."""
     return found.puts + found.gets
 
 
 def _too_small(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
-    """Records that cost the store much more than their bytes, where larger ones would not."""
+    """Advice for records that make the store move much more than their bytes although larger ones would not."""
     small = []
     for one in sent:
         if one.volume or not SMALL < record_of(one) < (1 << 20):
@@ -269,9 +270,9 @@ def _too_small(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]:
         before, after = fit(small[0], layout), fit(_enlarged(small[0]), layout)
         yield Advice(
             _names(small),
-            "set recordsize=1M at the source, for files that are written from then on",
+            "set recordsize=1M at the source; it applies to files written from then on",
             f"zfs receive never makes records larger; for each byte of {small[0].name} the storage moves"
-            f" {before.moved:.1f}, with records of 1M it would be {after.moved:.1f}",
+            f" {before.moved:.1f} bytes, with records of 1M it would move {after.moved:.1f}",
         )
 
 
@@ -290,7 +291,7 @@ def _done_twice(sent: Sequence[SentDataset], layout: Layout) -> Iterator[Advice]
         yield Advice(
             _names(packed),
             "turn off compression in the storage below the vault",
-            "their blocks arrive compressed; to try it again costs processor time and gains nothing",
+            "their blocks arrive compressed; compressing them again costs processor time and gains nothing",
         )
 
 

@@ -1,7 +1,8 @@
-"""From what was measured of a device to module parameters, each with its arithmetic; and which of them to try out.
+"""Calculates module parameters from the measurement of a device, with the arithmetic, and selects candidates to try.
 
-The model: a request costs a fixed time and its bytes, and the device works on so many side by side (core/measure.py).
-A transaction group ends with small writes that wait for each other, in which no data go.
+The model: a request takes a fixed time plus the time for its bytes, and the device works on several requests in
+parallel (measurement.py). A transaction group ends with small writes that wait for each other; no data is written
+meanwhile.
 """
 
 from __future__ import annotations
@@ -16,43 +17,44 @@ from zvault.core.tuning.tuning import AGGREGATION, DIRTY, Host, default_of, most
 from zvault.core.units import format_rate, format_size
 
 LIMIT = AGGREGATION[False]
-"""core/tuning.py gives it to devices that rotate under its other name."""
+"""For rotating devices tuning.py uses the other aggregation limit instead."""
 MOST, LEAST = "zfs_vdev_async_write_max_active", "zfs_vdev_async_write_min_active"
 THROTTLE = "zio_dva_throttle_enabled"
 TIMEOUT = "zfs_txg_timeout"
 GROUPS = (DIRTY, TIMEOUT)
 
 SERIAL = 20
-"""Writes one after another at the end of a transaction group, about: the levels of its tree, its space maps, the labels
-with their flushes. On a model of slow disks, 35 ms a request, a group's end took 0.9 s."""
+"""Approximate number of serial writes at the end of a transaction group: the levels of its tree, its space maps, the
+labels with their flushes. On a model of slow disks, 35 ms a request, a group's end took 0.9 s."""
 
 LOST = 0.05
-"""The part of the time that may go to them."""
+"""Share of the time that these writes may take."""
 
 LONGEST = 30
-"""Seconds a transaction group may take at most: what a crash costs of a receive is received again."""
+"""Maximum seconds of a transaction group. After a crash, a receive must repeat what the lost groups contained."""
 
 LARGEST_RECORD = 1 << 20
 """Bytes: the largest recordsize to advise. Larger ones were slower again in a published report."""
 
 BETTER = 1.05
-"""What another candidate must have, to be taken for the one that was worked out: less is noise."""
+"""How many times faster another candidate must be to replace the calculated one: less is noise."""
 
 NOISE = 1.2
-"""Two receives with the same settings may differ by so much: the two best are tried again where they are this near."""
+"""Ratio by which two receives with the same settings may differ. If the two best are this close, both run again."""
 
 MORE = "a few more at once"
-"""A request that already waits in the device begins while the answer to another is on its way. On a model of slow disks
-that works on 4 at once, groups of 1.2 GB were written out with 108 to 115 MiB/s by 4, with 136 by 5, with 137 by 6."""
+"""A request that waits in the device can start while the reply to another is in transit. On a model of slow disks that
+works on 4 requests in parallel, groups of 1.2 GB were written at 108 to 115 MiB/s with 4 in flight, 136 with 5, 137
+with 6."""
 
 FAR = 2
-"""How many times as deep or as shallow as was measured a profile may be to be tried. Its neighbours that are tried show
-which way is better; what lies beyond them is slower still."""
+"""A profile is tried only if its depth differs from the measured one by at most this factor. The neighbours that are
+tried show the better direction; anything beyond them is slower still."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterChoice:
-    """A module parameter's value, and the arithmetic it comes from."""
+    """A module parameter's value and the arithmetic behind it."""
 
     name: str
     value: str
@@ -61,7 +63,7 @@ class ParameterChoice:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Settings to try out; none are OpenZFS's defaults. ``what`` says in words how they differ."""
+    """Settings to try out; without any, OpenZFS's defaults. ``what`` says in words how they differ."""
 
     what: str
     choices: tuple[ParameterChoice, ...] = ()
@@ -74,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTrial:
-    """A candidate that was tried out: bytes a second, or, ``stopped``, that it had no more than that."""
+    """The result of a trial: bytes a second; if it was ``stopped`` early, an upper bound."""
 
     candidate: Candidate
     rate: float
@@ -82,36 +84,36 @@ class CandidateTrial:
 
 
 def settings(knee: Knee, host: Host) -> tuple[ParameterChoice, ...]:
-    """The parameters for a device, none of them below what OpenZFS has by itself where more is better."""
+    """The parameters for a device. Where more is better, none is below OpenZFS's default."""
     return (*_requests(knee), *_groups(knee, host))
 
 
 def _requests(knee: Knee) -> list[ParameterChoice]:
     if knee.size <= SMALL:
-        why = f"requests of {format_size(SMALL)} have {format_rate(knee.unmerged.bandwidth)}, and larger ones no more"
+        why = f"requests of {format_size(SMALL)} reach {format_rate(knee.unmerged.bandwidth)}, and larger ones no more"
         return [ParameterChoice(MOST, str(max(knee.depth, _default(MOST))), why)]
     alone, size = knee.alone, format_size(knee.size)
     merged = (
-        f"requests of {size} have {format_rate(knee.bandwidth)}, of {format_size(SMALL)} only"
-        f" {format_rate(knee.unmerged.bandwidth)}: each takes {_time(knee.small.latency)}, however small"
+        f"requests of {size} reach {format_rate(knee.bandwidth)}, those of {format_size(SMALL)} only"
+        f" {format_rate(knee.unmerged.bandwidth)}: even a small one takes {_time(knee.small.latency)}"
     )
     little = (
         f"Little's law: {format_rate(knee.slots * alone.size / alone.latency)} in requests of"
-        f" {format_size(alone.size)} that take {_time(alone.latency)} each are {knee.slots:.1f} at once; what is sent"
-        " beyond that waits in the device, where nothing is merged any more"
+        f" {format_size(alone.size)} that take {_time(alone.latency)} each are {knee.slots:.1f} at once; further"
+        " requests would wait in the device, where ZFS cannot merge them"
     )
     return [
         ParameterChoice(LIMIT, str(knee.size), merged),
         ParameterChoice(MOST, str(knee.depth), little),
-        ParameterChoice(LEAST, str(knee.depth), f"the same as {MOST}, so that it is the depth at any time"),
+        ParameterChoice(LEAST, str(knee.depth), f"the same as {MOST}, so that the depth is constant"),
         ParameterChoice(
-            THROTTLE, "0", "what the throttle holds back is not in the queue, and cannot be merged"
+            THROTTLE, "0", "writes that the throttle holds back are not in the queue and cannot be merged"
         ),
     ]
 
 
 def _groups(knee: Knee, host: Host) -> list[ParameterChoice]:
-    """How much a transaction group holds: enough that its end is a small part of it."""
+    """Parameters for transaction groups so large that their end takes only a small share of the time."""
     end = SERIAL * knee.small.latency
     long = min(end / LOST, LONGEST)
     ends = f"a transaction group ends with about {SERIAL} writes one after another, of {_time(knee.small.latency)} each"
@@ -121,12 +123,16 @@ def _groups(knee: Knee, host: Host) -> list[ParameterChoice]:
     if dirty > default:
         why = (
             f"{ends}: for that to be a {round(1 / LOST)}th of its time it has to last {_time(long)}, at"
-            f" {format_rate(knee.bandwidth)}; while one is written the next one takes its place in memory"
+            f" {format_rate(knee.bandwidth)}; memory must also hold the next group meanwhile"
         )
         found.append(ParameterChoice(DIRTY, str(dirty), why))
     timeout = min(LONGEST, math.ceil(end / LOST))
     if timeout > _default(TIMEOUT):
-        found.append(ParameterChoice(TIMEOUT, str(timeout), f"{ends}: a slow source must not end it sooner"))
+        found.append(
+            ParameterChoice(
+                TIMEOUT, str(timeout), f"{ends}: with a slow source, the timeout must not end it sooner"
+            )
+        )
     return found
 
 
@@ -143,10 +149,10 @@ Profiles = Mapping[str, Mapping[str, str]]
 
 
 def candidates(knee: Knee, host: Host, largest: int, profiles: Profiles) -> list[Candidate]:
-    """What to try out, in this order: what was worked out, its neighbours, profiles in files that are near it, and
-    OpenZFS's defaults last. They differ in their requests: a stream of seconds says nothing about transaction groups.
+    """The candidates in the order to try them: calculated settings, neighbours, similar profiles, OpenZFS's defaults.
+    They differ only in request size and depth, because a stream of a few seconds says nothing about transaction groups.
 
-    ``largest`` is the most bytes in one request of the device.
+    ``largest`` is the device's maximum request size in bytes.
     """
     found = [Candidate("worked out", settings(knee, host))]
     groups = [one for one in found[0].choices if one.name in GROUPS]
@@ -164,7 +170,7 @@ def candidates(knee: Knee, host: Host, largest: int, profiles: Profiles) -> list
         if _near(knee, module, largest) and all(
             _requested(one.module) != _requested(module) for one in found
         ):
-            why = f"that is the profile {name}'s, which was faster than what was worked out"
+            why = f"from profile {name}, which was faster than what was worked out"
             bound = most_dirty(host)
             theirs = [
                 ParameterChoice(
@@ -182,7 +188,7 @@ def _requested(module: Mapping[str, str]) -> tuple[str | None, ...]:
 
 
 def _near(knee: Knee, module: Mapping[str, str], largest: int) -> bool:
-    """Whether a profile is one for a device like this."""
+    """Whether a profile suits a device like this one."""
     try:
         size, depth = int(module[LIMIT]), int(module[MOST])
     except (KeyError, ValueError):
@@ -199,7 +205,7 @@ def _with(
         ParameterChoice(
             one.name,
             str(other[one.name]),
-            f"worked out were {_figure(one.name, was[one.name])}, and this was faster",
+            f"{_figure(one.name, was[one.name])} was worked out, but this was faster",
         )
         if one.name in other and other[one.name] != was[one.name]
         else one
@@ -212,7 +218,7 @@ def _figure(name: str, value: int) -> str:
 
 
 def contested(tries: Sequence[CandidateTrial]) -> list[int]:
-    """The places of the two best where one receive is not enough to tell which is better, the best one last."""
+    """The indexes of the two best trials if they are too close to call; the best one last. Else empty."""
     ended = sorted((one.rate, place) for place, one in enumerate(tries) if not one.stopped)
     two = ended[-2:]
     near = len(two) == 2 and two[1][0] < NOISE * two[0][0]
@@ -220,17 +226,17 @@ def contested(tries: Sequence[CandidateTrial]) -> list[int]:
 
 
 def both(first: CandidateTrial, second: CandidateTrial) -> CandidateTrial:
-    """Two tries of one candidate as one: all bytes by all seconds."""
+    """Combine two trials of one candidate into one: all bytes divided by all seconds."""
     return replace(first, rate=2 / (1 / first.rate + 1 / second.rate))
 
 
 def winner(tries: Sequence[CandidateTrial]) -> CandidateTrial:
-    """The first, unless another that ran to its end was clearly faster. Raises ValueError where none was tried."""
+    """The first trial, unless another that ran to its end was clearly faster. Raises ValueError if there is none."""
     if not tries:
         raise ValueError("nothing was tried")
     best = tries[0]
     for one in tries[1:]:
-        # The defaults need not be better by a margin: whoever changes nothing does no harm.
+        # The defaults win without a margin: changing nothing is the safest choice.
         margin = BETTER if one.candidate.choices else 1.0
         if not one.stopped and (best.stopped or one.rate > margin * best.rate):
             best = one
@@ -238,7 +244,7 @@ def winner(tries: Sequence[CandidateTrial]) -> CandidateTrial:
 
 
 def advice(knee: Knee) -> str:
-    """What the records that are sent should be like, in words; empty where it does not matter."""
+    """Advice on the recordsize of the source, in words; empty if it does not matter."""
     if knee.size <= SMALL:
         return ""
     alone, small = knee.alone, knee.small
@@ -248,7 +254,7 @@ def advice(knee: Knee) -> str:
     if record <= SMALL:
         return ""
     return (
-        f"recordsize={format_size(record)} at the source suits this device, for files that are written from then on:"
-        f" they are read back record by record, and below {format_size(round(half))} a request takes longer for itself"
-        " than for its bytes"
+        f"recordsize={format_size(record)} at the source suits this device; it applies to files written from then on."
+        f" A restore reads record by record, and below {format_size(round(half))} the fixed time of a request"
+        " exceeds the time for its bytes"
     )

@@ -1,8 +1,8 @@
-"""How values that are not ours are borrowed: what to write so that they are as wanted, and later as they were.
+"""Leases of host settings: which values to write so that settings are as wanted, and later as they were.
 
-A value is taken over once, from whoever had set it, and goes back to that when nobody wants another. What somebody
-else has changed in the meantime is theirs. Whoever carries this out writes ``Moves.during`` down first, then the
-values, then ``after``; a crash at any point leaves a note from which the next call goes on.
+zvault records a setting's original value once and restores it when no vault wants another value. If somebody else
+changes the setting meanwhile, zvault leaves it alone. The caller stores ``Moves.during`` first, then writes the values,
+then stores the result of ``after``. After a crash at any point the next call continues from the stored note.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LeasedValue:
-    """A value that was borrowed: what it was ``before``, and the values it may have if only we have touched it.
+    """A leased setting: its value ``before``, and ``ours``: the values it can have if nobody but zvault changed it.
 
-    That is one value at rest; while it is being written two, the old and the new.
+    ``ours`` is one value normally, and two during a write: the old and the new one.
     """
 
     before: str
@@ -24,7 +24,7 @@ class LeasedValue:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What to write, in this order; the note to keep meanwhile; and what somebody ``else`` has put there."""
+    """What to ``write``, in this order; the note to store ``during`` it; values that somebody else set (``others``)."""
 
     write: Mapping[str, str]
     during: Mapping[str, LeasedValue]
@@ -32,9 +32,9 @@ class Moves:
 
 
 def moves(target: Mapping[str, str], held: Mapping[str, LeasedValue], now: Mapping[str, str]) -> Moves:
-    """How to get from what is ``now`` to ``target``, and back to what was before for what is held but not in it.
+    """How to get from the values ``now`` to ``target``. Settings in ``held`` but not in ``target`` get their old value.
 
-    Names that are not in ``now`` do not exist any more, and are forgotten.
+    Names that are missing in ``now`` no longer exist and are dropped.
     """
     write, during, others = {}, {}, {}
     for name in sorted((target.keys() | held.keys()) & now.keys()):
@@ -53,13 +53,13 @@ def moves(target: Mapping[str, str], held: Mapping[str, LeasedValue], now: Mappi
 
 
 def after(done: Moves, target: Mapping[str, str], now: Mapping[str, str]) -> dict[str, LeasedValue]:
-    """The note to keep when all is written; ``now`` is what the values have become."""
+    """The note to store when all is written; ``now`` has the values read back."""
     kept = {}
     for name, one in done.during.items():
         if name in done.others or name not in now:
             kept[name] = one
         elif name in target:
-            # Whatever was made of what we wrote is ours; if it was refused, that is what was before.
+            # The value read back is ours, even if the kernel changed it. After a refusal it is the old value.
             kept[name] = LeasedValue(one.before, (now[name],))
         elif now[name] != one.before:
             kept[name] = one
@@ -67,7 +67,7 @@ def after(done: Moves, target: Mapping[str, str], now: Mapping[str, str]) -> dic
 
 
 def _in_order(write: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """A minimum falls before its maximum does, and rises after it, so that it is never above it."""
+    """Lower a minimum before its maximum, and raise it after, so that it is never above its maximum."""
 
     def turn(name: str) -> tuple[int, str]:
         if not name.endswith("_min_active"):

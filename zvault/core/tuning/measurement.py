@@ -1,7 +1,7 @@
-"""What to measure of a device next, and what the measurement says: how large requests should be, and how many at once.
+"""Decides what to measure of a device next, and finds the best request size and queue depth in the measurements.
 
-The number of requests at once is searched from below, and no further than it gains: a queue that is too deep
-is harmful (docs/explanation/tuning.md), and measuring it only costs time. What follows from it is in settings.py.
+The search for the depth starts at 1 and stops when deeper gains nothing: a queue that is too deep is harmful
+(docs/explanation/tuning.md), and measuring it only costs time. candidates.py turns the result into parameters.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from dataclasses import dataclass
 from typing import Literal
 
 SMALL = 128 << 10
-"""Bytes: what OpenZFS writes where it merges nothing, its default recordsize."""
+"""Bytes: size of an unmerged write, OpenZFS's default recordsize."""
 
 FIRST = 1 << 20
-"""Bytes of a request with which the depth is searched: large enough for most, and soon done."""
+"""Request size in bytes while searching for the depth: large enough for most devices, and quick to measure."""
 
 LARGEST = 16 << 20
-"""Bytes: OpenZFS merges no more, SPA_MAXBLOCKSIZE."""
+"""Bytes: the largest request that OpenZFS merges, SPA_MAXBLOCKSIZE."""
 
 DEEPEST = 128
-"""Requests at once: more are neither tried nor needed by any storage that was seen."""
+"""Maximum depth that is tried; no storage seen so far needed more."""
 
 GAIN = 1.1
-"""Twice the depth has to bring at least so much to be worth it."""
+"""Doubling the depth must multiply the bandwidth by at least this."""
 
 LARGER = 1.25
-"""So much twice the size has to bring: it takes as long again to gather, and others wait behind it."""
+"""Doubling the size must multiply the bandwidth by at least this: collecting the data takes twice as long, and other
+requests wait behind it."""
 
 ENOUGH = 0.9
-"""The smallest request that has this part of the bandwidth of the largest that gained is taken."""
+"""The smallest request size with at least this share of the best bandwidth is chosen."""
 
 LESS = 0.9
-"""What has less than this part of a smaller or shallower one's bandwidth was disturbed, or is harmful."""
+"""With less than this share of a smaller or shallower point's bandwidth, a point was disturbed or is harmful."""
 
 Way = Literal["read", "write"]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPoint:
-    """Requests of ``size`` bytes, ``depth`` at once: ``bandwidth`` in bytes a second, ``latency`` in seconds each."""
+    """Requests of ``size`` bytes, ``depth`` in flight: ``bandwidth`` in bytes a second, ``latency`` in seconds."""
 
     size: int
     depth: int
@@ -50,11 +51,11 @@ class MeasuredPoint:
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Where more brings no more: requests of ``size`` bytes, ``depth`` at once, have ``bandwidth``.
+    """The point beyond which more size or depth gains nothing: ``size`` in bytes, ``depth``, ``bandwidth``.
 
-    ``alone`` is the point of one request of that size at a time, or of the nearest size that was measured so;
-    ``small`` that of SMALL bytes one at a time, and ``unmerged`` the same at ``depth``. ``slots`` is how many requests
-    the device works on side by side, by Little's law.
+    ``alone``: one request of that size at a time, or of the nearest size measured at depth 1. ``small``: requests of
+    SMALL bytes one at a time; ``unmerged``: the same at ``depth``. ``slots``: how many requests the device works on in
+    parallel, by Little's law.
     """
 
     size: int
@@ -77,7 +78,7 @@ def by_place(points: Iterable[MeasuredPoint]) -> dict[tuple[int, int], MeasuredP
 def next_place(points: Points, largest: int = LARGEST) -> tuple[int, int] | None:
     """Size and depth to measure next; None when enough is known.
 
-    ``largest`` is the most bytes that the device takes in a request.
+    ``largest`` is the device's maximum request size in bytes.
     """
     largest = min(largest, LARGEST)
     small, first = min(SMALL, largest), min(FIRST, largest)
@@ -89,9 +90,9 @@ def next_place(points: Points, largest: int = LARGEST) -> tuple[int, int] | None
 
 
 def doubtful(points: Points, place: tuple[int, int]) -> bool:
-    """Whether a point should be measured again, and the better of the two taken: more at once, or larger, had less.
+    """Whether to measure a point again and keep the better result, because it was slower than a smaller one.
 
-    Seldom is that the device's doing. Who else uses it or the processor for a moment would end the search too early.
+    The device is rarely the cause. Other users of the device or the processor could end the search too early.
     """
     size, depth = place
     below = (points.get((size // 2, depth)), points.get((size, depth // 2)))
@@ -99,7 +100,7 @@ def doubtful(points: Points, place: tuple[int, int]) -> bool:
 
 
 def knee(points: Points, largest: int = LARGEST) -> Knee:
-    """What a finished search says. Raises ValueError for one that is not."""
+    """The result of a finished search. Raises ValueError if it is not finished."""
     largest = min(largest, LARGEST)
     if next_place(points, largest) is not None:
         raise ValueError("the measurement is not finished")
@@ -125,7 +126,7 @@ def _deeper_gains(points: Points, size: int, depth: int) -> bool:
 
 
 def _larger_gains(points: Points, size: int, larger: int, depth: int) -> bool:
-    """Whether it gains LARGER with each doubling."""
+    """Whether each doubling of the size multiplies the bandwidth by LARGER."""
     needed = LARGER ** math.log2(larger // size)
     return (larger, depth) in points and points[larger, depth].bandwidth >= needed * points[
         size, depth
@@ -144,7 +145,7 @@ def _depths(points: Points, size: int) -> list[tuple[int, int]]:
 
 
 def _sizes(points: Points, size: int, depth: int, largest: int) -> list[tuple[int, int]]:
-    """Twice the size, and again, until two in a row gain nothing: one may have been disturbed."""
+    """Double the size until two sizes in a row gain nothing: one of them may have been disturbed."""
     found: list[tuple[int, int]] = []
     gained = size
     while 2 * size <= largest and size < 4 * gained and (size, depth) in points:
@@ -156,7 +157,7 @@ def _sizes(points: Points, size: int, depth: int, largest: int) -> list[tuple[in
 
 
 def _gained(points: Points, first: int, sizes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those of the sizes that gained over all before."""
+    """The sizes that gained over all smaller ones."""
     found, best = [], first
     for size, depth in sizes:
         if _larger_gains(points, best, size, depth):
@@ -166,17 +167,17 @@ def _gained(points: Points, first: int, sizes: list[tuple[int, int]]) -> list[tu
 
 
 def _slots(points: Points, size: int) -> float:
-    """Little's law: as many as arrive in a second, times the seconds each takes when it is alone."""
+    """Little's law: requests a second, times the seconds that a single request takes."""
     alone = points[size, 1]
     best = max(points[place].bandwidth for place in _depths(points, size))
     return best / size * alone.latency
 
 
 def _depth(points: Points, size: int) -> int:
-    """As many at once as the device works on side by side, within the depths that gained."""
+    """The number of requests that the device works on in parallel, limited to the depths that gained."""
     gained = 1
     for _, depth in _depths(points, size)[1:]:
         if _deeper_gains(points, size, depth):
             gained = depth
-    # A quarter of a request is what a measurement of seconds may be wrong by.
+    # A measurement of a few seconds may be wrong by a quarter of a request.
     return max(1, gained // 2 + 1 if gained > 1 else 1, min(gained, math.ceil(_slots(points, size) - 0.25)))

@@ -1,8 +1,8 @@
-"""OpenZFS's module parameters that profiles use: what each is, its default, where it is to be found, and what holds
-when two vaults want it differently.
+"""OpenZFS's module parameters that profiles use: meaning, default, versions, and the rule for two vaults that want
+different values.
 
 Defaults are those of the source of OpenZFS 2.1 to 2.4 (module/zfs/vdev_queue.c, zio.c, txg.c, arc.c, dmu_recv.c);
-where zfs(4) differs, the source is right. The rules' reasons were measured, see docs/explanation/tuning.md.
+where zfs(4) differs, the source is right. The reasons for the rules were measured: see docs/explanation/tuning.md.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ NEWEST: Version = (99,)
 
 @dataclass(frozen=True, slots=True)
 class KnownParameter:
-    """One parameter. ``rule`` decides between two vaults, for the reason ``because``; without one neither gets it.
+    """One parameter. ``rule`` decides between two vaults, for the reason ``because``; without a rule it is not set.
 
-    OpenZFS has it from version ``since`` on and before ``gone``; ``lost`` says what follows where it is missing.
+    OpenZFS has it from version ``since`` on, until before ``gone``; ``lost`` says what its absence means.
     """
 
     what: str
@@ -36,11 +36,11 @@ class KnownParameter:
     lost: str = ""
 
 
-_LARGE = "a limit too high costs a fast device little, one too low costs a slow one most of its speed"
-_DEEP = "a queue too deep merges nothing, which costs a slow device most; one too shallow costs a fast one a quarter"
-_READ = "whoever waits for a read waits shorter, and the other vault is not hurt by what it does not read"
-_ROOM = "what one vault needs to fill its requests does not hurt the other"
-_FREE = "a vault that wants no throttle gets nothing merged with it"
+_LARGE = "too high a limit costs a fast device little, too low a limit costs a slow one most of its speed"
+_DEEP = "too deep a queue merges nothing, which hurts a slow device; too shallow a one costs a fast device a quarter"
+_READ = "more reads at once shorten the wait for them, and do not hurt a vault that does not read"
+_ROOM = "the larger value lets one vault fill its requests and does not hurt the other"
+_FREE = "with the throttle, a vault that wants none gets no merged writes"
 
 KNOWN: Mapping[str, KnownParameter] = {
     "zfs_vdev_aggregation_limit": KnownParameter(
@@ -69,10 +69,10 @@ KNOWN: Mapping[str, KnownParameter] = {
         "synchronous writes at a device, at most", "10", rule="smaller", because=_DEEP
     ),
     "zfs_vdev_sync_read_min_active": KnownParameter(
-        "reads somebody waits for at a device, at least", "10", rule="larger", because=_READ
+        "synchronous reads at a device, at least", "10", rule="larger", because=_READ
     ),
     "zfs_vdev_sync_read_max_active": KnownParameter(
-        "reads somebody waits for at a device, at most", "10", rule="larger", because=_READ
+        "synchronous reads at a device, at most", "10", rule="larger", because=_READ
     ),
     "zfs_vdev_async_read_min_active": KnownParameter(
         "reads ahead at a device, at least", "1", rule="larger", because=_READ
@@ -119,22 +119,24 @@ KNOWN: Mapping[str, KnownParameter] = {
         "share of dirty data from which the most writes go to a device at once", "60", "percent"
     ),
     "zfs_txg_timeout": KnownParameter(
-        "longest time until what is dirty is written out", "5", "seconds", "larger", _ROOM
+        "longest time until dirty data is written out", "5", "seconds", "larger", _ROOM
     ),
-    "zfs_dirty_data_max": KnownParameter(
-        "memory for what is not yet written out, of all pools", None, "size", "larger", _ROOM
-    ),
+    "zfs_dirty_data_max": KnownParameter("memory for dirty data of all pools", None, "size", "larger", _ROOM),
     "zfs_dirty_data_sync_percent": KnownParameter(
-        "share of dirty data from which it is written out", "20", "percent", "larger", _ROOM
+        "share of zfs_dirty_data_max at which dirty data is written out", "20", "percent", "larger", _ROOM
     ),
     "zfs_dirty_data_max_max": KnownParameter(
         "bound of zfs_dirty_data_max", None, "size", rule="larger", because=_ROOM
     ),
     "zfs_dirty_data_max_percent": KnownParameter(
-        "share of memory that zfs_dirty_data_max is at first", "10", "percent", "larger", _ROOM
+        "share of memory from which zfs_dirty_data_max is computed at load", "10", "percent", "larger", _ROOM
     ),
     "zfs_dirty_data_max_max_percent": KnownParameter(
-        "share of memory that zfs_dirty_data_max_max is at first", "25", "percent", "larger", _ROOM
+        "share of memory from which zfs_dirty_data_max_max is computed at load",
+        "25",
+        "percent",
+        "larger",
+        _ROOM,
     ),
     "zfs_delay_min_dirty_percent": KnownParameter(
         "share of dirty data from which writers are slowed down", "60", "percent", "larger", _ROOM
@@ -161,13 +163,13 @@ KNOWN: Mapping[str, KnownParameter] = {
         "milliseconds to wait for a device's node at import", "1000", rule="larger", because=_ROOM
     ),
     "zfs_deadman_ziotime_ms": KnownParameter("milliseconds after which a request counts as hung", "300000"),
-    "zfs_deadman_failmode": KnownParameter("what is done about a hung request", "wait", "text"),
+    "zfs_deadman_failmode": KnownParameter("how OpenZFS handles a hung request", "wait", "text"),
     "zfs_dio_enabled": KnownParameter(
         "whether direct requests of programs bypass the ARC",
         None,
         "switch",
         since=(2, 3),
-        lost="there all go through it",
+        lost="without it all requests go through the ARC",
     ),
     "zfs_vdev_disk_classic": KnownParameter(
         "whether disks get their requests the way OpenZFS 2.1 did",
@@ -175,7 +177,7 @@ KNOWN: Mapping[str, KnownParameter] = {
         "switch",
         since=(2, 2),
         gone=(2, 4),
-        lost="there is one way only",
+        lost="it has only one way",
     ),
 }
 

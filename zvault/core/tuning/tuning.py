@@ -1,8 +1,8 @@
-"""Which module parameters to set for the vaults that are up, and why. The host is given; nothing is read or written.
+"""Decides which module parameters to set for the vaults that are up, and why. Pure: the host is an argument.
 
-OpenZFS's parameters hold for every pool of a host. So zvault sets few, for as long as a vault needs them, and two
-vaults that want different values are reconciled by a rule of the parameter's own (``parameters.KNOWN``), never by
-which of them came up first.
+OpenZFS's parameters apply to every pool of a host. So zvault sets few of them, and only while a vault needs them. If
+two vaults want different values, the parameter's rule decides (``parameters.KNOWN``), never the order in which they
+came up.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ AGGREGATION = {
     True: "zfs_vdev_aggregation_limit",
     False: "zfs_vdev_aggregation_limit_non_rotating",
 }
-"""The limit that OpenZFS goes by, by whether a device says that it rotates (vdev_queue_aggregate)."""
+"""The aggregation limit that OpenZFS uses, by whether the device is rotational (vdev_queue_aggregate)."""
 
 DIRTY = "zfs_dirty_data_max"
 DIRTY_BOUND = "zfs_dirty_data_max_max"
 DIRTY_SHARE = 4
-"""Dirty data never takes more than this part of memory, as zfs_dirty_data_max_max by default: arc.c. The kernel itself
-takes any figure (seen with 2.3.9), and a host whose memory is full of dirty data stands still."""
+"""Dirty data gets at most 1/DIRTY_SHARE of memory, like the default of zfs_dirty_data_max_max (arc.c). The kernel
+accepts any value (seen with 2.3.9), and a host whose memory is full of dirty data hangs."""
 
 MODPROBE = "zvaultctl tune modprobe"
 
 Fate = Literal["set", "absent", "unused", "load-time", "conflict"]
-"""``absent`` from this OpenZFS; ``unused`` on the devices that are there; only read at ``load-time``; in ``conflict``
-between vaults."""
+"""``absent``: this OpenZFS does not have it. ``unused``: the vault's devices do not use it. ``load-time``: OpenZFS
+reads it only when it is loaded. ``conflict``: vaults want different values and no rule decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter as this kernel has it; ``writable`` is false for those that only count when OpenZFS is loaded."""
+    """A parameter of the running kernel; ``writable`` is false if OpenZFS reads it only when it is loaded."""
 
     value: str
     writable: bool
@@ -44,7 +44,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a host offers: its OpenZFS, bytes of memory, and every parameter by name."""
+    """A host: its OpenZFS version, bytes of memory, and every parameter by name."""
 
     version: Version
     memory: int
@@ -53,9 +53,9 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class TuningRequest:
-    """What one vault's profile wants, by parameter; and what its devices say of whether they rotate, if known.
+    """The parameters that one vault's profile wants, and whether its devices are rotational, if known.
 
-    ``reasons`` say by parameter why it is that value, where it was worked out for this vault.
+    ``reasons``: by parameter, why it has this value, if the value was measured for this vault.
     """
 
     vault: str
@@ -66,9 +66,9 @@ class TuningRequest:
 
 @dataclass(frozen=True, slots=True)
 class ParameterDecision:
-    """What becomes of one parameter: ``value`` is to be set, None leaves it as it is.
+    """The decision on one parameter: the ``value`` to set; None leaves it unchanged.
 
-    ``wanted`` is who wants what; ``fate`` says why nothing is set where that is so.
+    ``wanted``: the value that each vault wants. ``fate``: why zvault does not set it, else "set".
     """
 
     name: str
@@ -80,13 +80,13 @@ class ParameterDecision:
 
     @property
     def trouble(self) -> bool:
-        """Whether somebody does not get what would help, and a person can do something about it."""
+        """Whether a vault does not get its value, and a person can change that."""
         return self.fate in {"load-time", "conflict"}
 
 
 @dataclass
 class _Wanted:
-    """What is wanted of one parameter, and why it stands for another."""
+    """The values that vaults want for one parameter, and why it replaces another parameter (``instead``)."""
 
     by: dict[str, str] = field(default_factory=dict)
     instead: str = ""
@@ -94,7 +94,7 @@ class _Wanted:
 
 
 def decide(requests: Iterable[TuningRequest], host: Host) -> list[ParameterDecision]:
-    """A verdict on each parameter that any vault wants, by name."""
+    """A decision on each parameter that any vault wants, sorted by name."""
     wanted: dict[str, _Wanted] = {}
     found: dict[str, ParameterDecision] = {}
     for request in sorted(requests, key=lambda request: request.vault):
@@ -114,16 +114,16 @@ def decide(requests: Iterable[TuningRequest], host: Host) -> list[ParameterDecis
     return _in_order(found, host)
 
 
-# What a request means on the devices that are there
+# What a request means for the vault's devices
 
 
 def _limits(request: TuningRequest) -> dict[bool, str]:
-    """The aggregation limits a profile names, by whether they are for devices that rotate."""
+    """The aggregation limits in a profile, by whether they are for rotational devices."""
     return {kind: request.module[name] for kind, name in AGGREGATION.items() if name in request.module}
 
 
 def _meant(request: TuningRequest) -> Iterator[tuple[str, str, str]]:
-    """Name, value, and why it is this name: the aggregation limit is that of the devices that are there."""
+    """Name, value, and why it is this name: zvault sets the aggregation limit that applies to the vault's devices."""
     for name, value in request.module.items():
         if name not in AGGREGATION.values():
             yield name, value, ""
@@ -135,7 +135,7 @@ def _meant(request: TuningRequest) -> Iterator[tuple[str, str, str]]:
 
 
 def _reason(request: TuningRequest, name: str) -> str:
-    """Why a vault wants this value; for an aggregation limit that stands for the other one, that one's."""
+    """Why a vault wants this value. An aggregation limit that replaces the other one has the other one's reason."""
     names = AGGREGATION.values() if name in AGGREGATION.values() else [name]
     return next((request.reasons[one] for one in (name, *names) if one in request.reasons), "")
 
@@ -149,12 +149,12 @@ def _pointless(request: TuningRequest) -> list[str]:
 
 
 def _says(rotates: bool) -> str:
-    return f"its device says that it {'rotates' if rotates else 'does not rotate'}, so this is the limit that counts"
+    return f"its device is {'rotational' if rotates else 'not rotational'}, so this limit applies"
 
 
 def _not_needed(name: str, wanted: Mapping[str, str]) -> ParameterDecision:
     other = next(limit for limit in AGGREGATION.values() if limit != name)
-    return ParameterDecision(name, wanted, None, f"no device goes by it: {other} counts there", "unused")
+    return ParameterDecision(name, wanted, None, f"no device uses it: {other} applies instead", "unused")
 
 
 # One parameter
@@ -166,7 +166,9 @@ def _verdict(name: str, wanted: _Wanted, host: Host) -> ParameterDecision:
         return ParameterDecision(name, wanted.by, None, _missing(name, known, host), "absent")
     value, why = _reconciled(wanted.by, known)
     if value is None:
-        return ParameterDecision(name, wanted.by, None, why, "conflict", "have the profiles agree on it")
+        return ParameterDecision(
+            name, wanted.by, None, why, "conflict", "set the same value in both profiles"
+        )
     chosen = value
     value, bound = _within_memory(name, value, host)
     reasons = (wanted.reasons[vault] for vault in sorted(wanted.reasons) if wanted.by[vault] == chosen)
@@ -183,21 +185,21 @@ def _missing(name: str, known: KnownParameter | None, host: Host) -> str:
         near = difflib.get_close_matches(name, host.parameters, n=1)
         return f"{lacks}, and zvault does not know it" + (f"; is {near[0]} meant?" if near else "")
     if host.version and host.version >= known.gone:
-        return f"{lacks}: it went with {written(known.gone)}; {known.lost}"
+        return f"{lacks}: {written(known.gone)} removed it; {known.lost}"
     if host.version and host.version < known.since:
-        return f"{lacks}: it comes with {written(known.since)}; {known.lost}"
+        return f"{lacks}: {written(known.since)} introduced it; {known.lost}"
     return lacks
 
 
 def _reconciled(wanted: Mapping[str, str], known: KnownParameter | None) -> tuple[str | None, str]:
-    """The value for all who want it, and why; None where nobody can say which."""
+    """The value for all vaults that want the parameter, and why; None if no rule decides."""
     values = sorted(set(wanted.values()), key=lambda text: (_number(text) is None, _number(text), text))
     vaults = ", ".join(sorted(wanted))
     if len(values) == 1:
         return values[0], f"wanted by {vaults}"
     who = ", ".join(f"{vault} wants {value}" for vault, value in sorted(wanted.items()))
     if known is None or known.rule is None or any(_number(value) is None for value in values):
-        return None, f"{who}, and there is no rule which of them it hurts less"
+        return None, f"{who}, and no rule decides between them"
     return values[0 if known.rule == "smaller" else -1], f"{who}; the {known.rule} one: {known.because}"
 
 
@@ -228,7 +230,7 @@ def _number(text: str) -> int | None:
 
 
 def _in_order(verdicts: Mapping[str, ParameterDecision], host: Host) -> list[ParameterDecision]:
-    """By name, with no minimum above its maximum: what OpenZFS does then is not defined (vdev_queue.c)."""
+    """Sorted by name. No minimum is above its maximum: OpenZFS does not define that case (vdev_queue.c)."""
     done = dict(sorted(verdicts.items()))
     for name, verdict in done.items():
         if not name.endswith("_min_active") or verdict.value is None:
@@ -244,14 +246,14 @@ def _in_order(verdicts: Mapping[str, ParameterDecision], host: Host) -> list[Par
 
 
 def default_of(name: str, host: Host) -> str | None:
-    """A parameter's value in an OpenZFS that nobody touched; None where zvault does not know it."""
+    """A parameter's default in OpenZFS; None if zvault does not know it."""
     if name == DIRTY and DIRTY_BOUND in host.parameters:
         return str(min(host.memory // 10, _number(host.parameters[DIRTY_BOUND].value) or 0))
     return KNOWN[name].default if name in KNOWN else None
 
 
 def modprobe(requests: Sequence[TuningRequest], host: Host) -> list[tuple[str, str, str]]:
-    """Load-time parameters to be given to modprobe(8): name, value, and why, as far as vaults agree on it."""
+    """Load-time parameters for modprobe(8): name, value, and why. Parameters on which vaults disagree are left out."""
     lines: list[tuple[str, str, str]] = []
     for request in requests:
         for name in request.module:

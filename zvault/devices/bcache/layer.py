@@ -1,9 +1,9 @@
 """bcache as a layer: a fast local device in front of a slow one (kernel, Documentation/admin-guide/bcache.rst).
 
-The kernel keeps all of it below ``/sys/block/BACKING/bcache`` and ``/sys/fs/bcache/SET``; both devices carry a
-superblock. udev registers whatever has one as soon as it appears, so each step may find itself done. A backing
-device that belongs to a cache does not run without it, and zvault never forces it: what was not yet written back
-is in the cache only. Going down, the cache is written back first; it stays attached, and warm for the next time.
+The kernel's control files are below ``/sys/block/BACKING/bcache`` and ``/sys/fs/bcache/SET``. Both devices have a
+superblock. udev registers a device with a superblock as soon as it appears, so a step may already be done. A backing
+device that belongs to a cache does not run without it, and zvault never forces it to: dirty data is in the cache only.
+On the way down zvault writes the cache back first. The cache stays attached and warm for the next time.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ SECTOR = 512
 STOP_DEADLINE = 60.0
 POLL = 0.1
 FLUSH = 3600.0
-"""Seconds a write-back may take, where the lease does not say."""
+"""Default seconds that a write-back may take, if the lease has no value."""
 FLUSH_POLL = 0.5
 FLUSH_TELL = 10.0
 FLUSH_STALL = 150.0
-"""Seconds without progress after which a write-back is given up; longer than a request may take to fail."""
+"""Seconds without progress after which zvault gives up a write-back; longer than a request takes to fail."""
 
 WRITEBACK = {"writeback_percent": "10", "writeback_delay": "1", "writeback_running": "1"}
-"""The first is the kernel's own. Its delay is 30 s, and a wait that has begun nothing ends: up to 30 s more for every
-teardown (bch_writeback_thread in drivers/md/bcache/writeback.c, and seen in the lab). A pool gains little from it:
-ZFS hardly ever writes to the same place twice."""
+"""writeback_percent has the kernel's default. The kernel's default writeback_delay is 30 s, and nothing interrupts a
+delay that has begun, so every teardown would take up to 30 s more (bch_writeback_thread in
+drivers/md/bcache/writeback.c, and seen in the lab). A pool gains little from the delay: ZFS rarely overwrites."""
 AT_ONCE = {"writeback_percent": "0", "writeback_delay": "0", "writeback_running": "1"}
 
 
 class Bcache:
-    """See layer.Layer. In the lease: both devices, the set, the bcache device, how long a write-back may take."""
+    """See layer.Layer. The lease has both devices, the set, the bcache device, and the write-back's time limit."""
 
     def __init__(self, runner: Runner, hurried: Callable[[], bool] = lambda: False) -> None:
         self.runner = runner
         self.hurried = hurried
 
     def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
-        """It is all in the kernel."""
+        """None: bcache runs in the kernel, without a unit."""
         return None
 
     def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
-        """By the kernel's files."""
+        """Read the state from the kernel's control files."""
         if not data:
             return FoundLayer()
         backing, cache = _backing(data), data.get("cache", "")
@@ -72,20 +72,20 @@ class Bcache:
             return replace(found, state="gone", detail=f"{name} stopped after too many errors")
         if files.read(files.folder(backing) / "state") in files.ATTACHED:
             return found
-        # It runs on without a cache that broke; one that never had its cache is not done, and nobody has it.
+        # After its cache broke, it still runs. Before it first had its cache, it is unfinished and nobody uses it.
         path = found.path if data.get("device") else None
         return replace(found, state="partial", detail=f"{name} runs without its cache {cache}", path=path)
 
     def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
-        """Both superblocks."""
+        """Steps that write both superblocks."""
         backing, cache = superblock.commands(below, _cache(device).bcache)
         return [
-            Step("if it holds nothing, make it a backing device", backing),
-            Step("if it holds nothing and is no cache yet, make it one", cache),
+            Step("make it a backing device, if it is blank", backing),
+            Step("make it a cache, if it is blank and not a cache yet", cache),
         ]
 
     async def check(self, device: Device) -> None:
-        """make-bcache, the kernel's bcache, and the cache device."""
+        """Check for make-bcache, bcache in the kernel, and the cache device."""
         await self.runner.run(["make-bcache", "--help"], deadline=10, check=False)
         if not files.in_kernel():
             why = await load_module(self.runner, "bcache")
@@ -99,16 +99,16 @@ class Bcache:
         if not _is_device(cache.bcache):
             raise DeviceGone(
                 f"the cache device {cache.bcache} is not there",
-                "it may hold what was never written to the slow device, so zvault does not go on without it",
+                "it may hold data that was never written back to the slow device, so zvault stops here",
                 "bring it back, or correct 'cache' in zvault.toml",
             )
 
     async def settle(self, slot: Slot, data: Data) -> bool:
-        """What a crash can leave on its way ends within moments by itself."""
+        """Nothing to do: a kernel operation that a crash left running ends by itself within moments."""
         return False
 
     async def up(self, job: LayerJob) -> str:
-        """Format what is new, register both devices, attach the one to the other, set the mode."""
+        """Format new devices, register both, attach the backing device to the cache, set the mode."""
         cache, backing = _cache(job.device), Path(job.below).name
         data: Data = {"below": job.below, "cache": cache.bcache, "flush": cache.flush}
         job.write(data)
@@ -130,31 +130,31 @@ class Bcache:
         return f"/dev/{files.device(backing)}"
 
     async def adjust(self, job: LayerJob) -> None:
-        """Attach its cache again if it was lost, and set the mode."""
+        """Attach the cache again if it was lost, and set the mode."""
         cache, backing = _cache(job.device), _backing(job.had)
         data = {**job.had, "flush": cache.flush, "device": files.device(backing)}
         try:
             data["cset"] = await self._register_cache(cache.bcache)
             await self._attach(backing, data["cset"])
         except (ToolFailed, DeviceGone, DeadlineExceeded) as error:
-            job.say(f"/dev/{files.device(backing)} goes on without its cache: {error}")
+            job.say(f"/dev/{files.device(backing)} continues without its cache: {error}")
         job.write(data)
         await self._set(backing, cache)
 
     async def cut_off(self, data: Data) -> None:
-        """It ends when who has it open closes it; what is in the cache stays there."""
+        """Stop the device as soon as its user closes it; dirty data stays in the cache."""
         if data and files.folder(_backing(data)).exists():
             with suppress(ToolFailed, DeadlineExceeded):
                 await files.write(self.runner, files.folder(_backing(data)) / "stop", "1")
 
     async def rest(self, data: Data, *, resting: bool) -> None:
-        """What is in the cache can wait there; a request below that sleep comes into could keep the host awake.
+        """Pause or resume write-back. A request below that hangs when the host falls asleep could keep it awake.
 
-        What is collected already (up to 500 extents) is still written: read_dirty in drivers/md/bcache/writeback.c does
-        not look at it.
+        The kernel still writes the extents it has already collected (up to 500): read_dirty in
+        drivers/md/bcache/writeback.c does not check for the pause.
         """
         if data and (file := files.folder(_backing(data)) / "writeback_running").exists():
-            with suppress(ToolFailed):  # it may be on its way down, and vanish
+            with suppress(ToolFailed):  # the device may vanish while it goes down
                 await files.write(self.runner, file, "0" if resting else "1")
 
     async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
@@ -166,33 +166,33 @@ class Bcache:
                 await self._write_back(backing, data, say)
             if files.read(files.folder(backing) / "state") == "dirty":
                 dirty = files.read(files.folder(backing) / "dirty_data")
-                say(f"{dirty} that {backing} lacks stay in the cache {cache}")
+                say(f"{dirty} stay in the cache {cache}: {backing} does not have them yet")
             await files.write(self.runner, files.folder(backing) / "stop", "1")
         await self._released(backing, data.get("device"), lost)
         await self._stop_set(cset, say)
 
     async def _set_on(self, cache: str) -> str | None:
-        """The set of a cache that was about to be registered."""
+        """The set of a cache whose registration a crash interrupted."""
         found = await superblock.read(cache, self.runner) if cache else None
         return found.cset if found is not None else None
 
     def leftover(self, data: Data) -> str | None:
-        """Nothing of it outlives it."""
+        """None: it leaves no device behind."""
         return None
 
     # The kernel
 
     async def _register(self, path: str) -> None:
-        """Have the kernel look at a device; it may know it already."""
+        """Register a device with the kernel; it may be registered already."""
         file = files.SETS / "register_quiet"
         await files.write(self.runner, file, path, deadline=files.REGISTER_DEADLINE)
 
     async def _register_cache(self, path: str) -> str:
-        """Have the kernel know the cache; the result is its set."""
+        """Register the cache with the kernel; returns its set."""
         found = await superblock.read(path, self.runner)
         if found is None:
             raise DeviceGone(
-                f"{path} is no cache any more", "it has no superblock", "see what happened to it"
+                f"{path} is no longer a cache", "it has no superblock", "find out what overwrote it"
             )
         if not (files.SETS / found.cset).exists():
             await self._register(path)
@@ -221,9 +221,9 @@ class Bcache:
                 await files.write(self.runner, files.folder(backing) / name, value)
 
     async def _write_back(self, backing: str, data: Data, say: Say) -> None:
-        """Until the kernel calls it clean: what counts is ``state``, which is in the superblock then.
+        """Write back until ``state`` is clean; the kernel has stored it in the superblock then.
 
-        Not where the host is going down meanwhile: what is left waits in the cache.
+        If the host shuts down meanwhile, the rest stays in the cache.
         """
         folder, name = files.folder(backing), files.device(backing)
         began = moved = told = time.monotonic()
@@ -239,9 +239,9 @@ class Bcache:
                     await files.write(self.runner, folder / setting, value)
                 raise Busy(
                     f"/dev/{name} cannot be taken down: {dirty} are in its cache only",
-                    f"they were not written back to {backing} within {now - began:.0f} s; all of it stays up",
-                    "see that the device below answers, then take the vault down again; 'flush' in its 'cache'"
-                    " says how long that may take",
+                    f"they were not written back to {backing} within {now - began:.0f} s; the device stays up",
+                    "check that the device below answers, then take the vault down again; 'flush' in its 'cache'"
+                    " sets how long that may take",
                 )
             if now - told >= FLUSH_TELL:
                 told = now
@@ -251,7 +251,7 @@ class Bcache:
     async def _released(self, backing: str, name: str | None, lost: bool) -> None:
         """Wait until bcache has closed the device below.
 
-        Its files vanish earlier, while it may still write. It closes the device last of all, after it has logged
+        bcache's control files vanish earlier, while it may still write. It closes the device last, after it has logged
         "bcache_device_free() bcacheN stopped" (cached_dev_free in drivers/md/bcache/super.c).
         """
         give_up = time.monotonic() + STOP_DEADLINE
@@ -262,13 +262,13 @@ class Bcache:
             if time.monotonic() >= give_up:
                 raise DeviceGone(
                     f"bcache does not release /dev/{backing}",
-                    f"it was told to stop {STOP_DEADLINE:g} s ago",
-                    "see the kernel's log, and what has its device open",
+                    f"zvault stopped it {STOP_DEADLINE:g} s ago",
+                    "see the kernel's log, and find out which program has the device open",
                 )
             await asyncio.sleep(POLL)
 
     async def _stop_set(self, cset: str | None, say: Say) -> None:
-        """Release the cache device too, unless it serves others."""
+        """Release the cache device too, unless it has other backing devices."""
         if cset is None or not (files.SETS / cset).exists():
             return
         if any(re.fullmatch(r"(bdev|volume)\d+", path.name) for path in (files.SETS / cset).iterdir()):
@@ -277,7 +277,7 @@ class Bcache:
         try:
             await files.until(lambda: not (files.SETS / cset).exists(), "the cache is not released", "")
         except DeviceGone:
-            say(f"the cache set {cset} takes its time to stop")
+            say(f"the cache set {cset} has not stopped yet")
 
 
 def _cache(device: Device) -> Cache:
@@ -287,7 +287,7 @@ def _cache(device: Device) -> Cache:
 
 
 def _is_device(path: str) -> bool:
-    """By the name only: nothing is asked of the device."""
+    """Decide by the name only, without access to the device."""
     return Path(path).is_block_device()
 
 

@@ -1,4 +1,4 @@
-"""bcache's superblocks: what two devices are, and making them a backing device and its cache where they are blank."""
+"""bcache's superblocks: read those of two devices, and make blank ones a backing device and its cache."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zvault.system.process.runner import Runner
 SECTOR = 512
 
 DATA_OFFSET = 4 << 20
-"""Bytes before the data of a backing device. The default, 8 KiB, would have each aligned request touch two objects
-of a store; all that are up to 4 MiB stay aligned with this."""
+"""Bytes before the data of a backing device. With the default, 8 KiB, each aligned request would touch two objects of
+a store. With this value, requests stay aligned to objects of up to 4 MiB."""
 
 MIN_CACHE = 1 << 30
 """Bytes. The kernel takes 257 MiB (513 buckets of make-bcache's 512 KiB; cache_alloc in drivers/md/bcache/super.c), but
@@ -27,9 +27,9 @@ TOOL_DEADLINE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Super:
-    """A superblock. ``kind`` is ``backing device`` or ``cache device``, ``cset`` the set of caches it belongs to.
+    """A superblock. ``kind``: ``backing device`` or ``cache device``. ``cset``: the cache set it belongs to.
 
-    ``state`` is a backing device's: ``detached``, ``clean``, ``dirty`` or ``inconsistent``.
+    ``state``, of a backing device: ``detached``, ``clean``, ``dirty`` or ``inconsistent``.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Super:
 
 
 def parse(text: str) -> Super | None:
-    """What bcache-super-show(8) prints; None if it is no superblock."""
+    """Parse the output of bcache-super-show(8); None if it shows no superblock."""
     lines = (line.split(None, 1) for line in text.splitlines())
     fields = {words[0]: words[1] for words in lines if len(words) == 2}
     kind, state = (
@@ -56,10 +56,10 @@ async def read(path: str, runner: Runner) -> Super | None:
 
 
 async def format_new(job: LayerJob, cache: Cache, runner: Runner) -> None:
-    """Make superblocks on what is blank, if the vault may be created.
+    """Write superblocks to blank devices, if the vault may be created.
 
-    Raises Refused for what holds something else, NotFound for what is blank and should not be, DeviceGone when
-    they do not belong together.
+    Raises Refused if a device holds other data, NotFound if it is blank although the vault exists, DeviceGone if
+    backing device and cache do not belong together.
     """
     behind, front = await read(job.below, runner), await read(cache.bcache, runner)
     for path, found, kind in ((job.below, behind, "backing device"), (cache.bcache, front, "cache device")):
@@ -83,7 +83,7 @@ async def format_new(job: LayerJob, cache: Cache, runner: Runner) -> None:
 
 
 def commands(backing: str | None, cache: str | None) -> list[list[str]]:
-    """Argvs that make a backing device and a cache, each None where there is one already."""
+    """Argvs that make a backing device and a cache; None stands for a device that is one already."""
     made = [["make-bcache", "-B", "--data-offset", str(DATA_OFFSET // SECTOR), backing]] if backing else []
     return [*made, ["make-bcache", "-C", cache]] if cache else made
 
@@ -97,14 +97,14 @@ async def _refuse_unless_blank(path: str, job: LayerJob, runner: Runner) -> None
             "correct 'cache' in zvault.toml; a cache can be put in front of a new vault only",
         )
     if not job.create:
-        raise job.absence.error(f"{path} is blank where a bcache should be")
+        raise job.absence.error(f"{path} is blank and should be part of a bcache")
 
 
 def _wrong_cache(below: str, cache: str, behind: Super) -> DeviceGone:
-    why = f"it is {behind.state}: without its cache the pool is damaged, so zvault does not force it"
+    why = f"it is {behind.state}: without its cache the pool is damaged, so zvault does not force it to run"
     what_next = "bring back the device that was its cache"
     if behind.state == "clean":
-        why = "it is clean: nothing that was written is in its cache only"
+        why = "it is clean: its cache holds no dirty data"
         what_next = "use that cache again, or detach it by hand: see bcache.rst in the kernel's admin-guide"
     return DeviceGone(
         f"{below} belongs to another cache than {cache}: to the set {behind.cset}", why, what_next

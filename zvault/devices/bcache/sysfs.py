@@ -15,12 +15,12 @@ SYS_BLOCK = Path("/sys/block")
 SETS = Path("/sys/fs/bcache")
 
 ATTACHED = ("clean", "dirty")
-"""What ``state`` is with a cache; without, it is "no cache"."""
+"""Values of ``state`` with a cache; without one it is "no cache"."""
 
 WRITE_DEADLINE = 20.0
 REGISTER_DEADLINE = 600.0
-"""Seconds to register or attach a device: the kernel replays the journal and walks the cache's whole index first, and
-may wait for a free bucket. A cache of 300 MiB that was stopped and started again and again took 30 s in the lab."""
+"""Seconds to register or attach a device: the kernel first replays the journal and walks the cache's whole index, and
+may wait for a free bucket. In the lab a cache of 300 MiB took 30 s after many stops and starts."""
 APPEAR_DEADLINE = 30.0
 POLL = 0.1
 
@@ -42,19 +42,17 @@ def device(backing: str) -> str | None:
 
 
 def set_of(backing: str) -> str | None:
-    """The set of caches that a device is attached to."""
+    """The cache set that a device is attached to."""
     link = folder(backing) / "cache"
     return link.readlink().name if link.is_symlink() else None
 
 
 def stopped(backing: str, name: str | None) -> FoundLayer:
-    """What is left without the control files: they go when it is told to stop, the device once nobody has it open."""
+    """The state once the control files are gone: they vanish at the stop, the device when its last user closes it."""
     if name is None:
         return FoundLayer()
     there = (SYS_BLOCK / name / "slaves" / backing).exists()
-    return FoundLayer(
-        "gone", f"{name} is not there any more", f"/dev/{name}" if there else None, present=there
-    )
+    return FoundLayer("gone", f"{name} is gone", f"/dev/{name}" if there else None, present=there)
 
 
 def read(path: Path) -> str | None:
@@ -66,19 +64,19 @@ def read(path: Path) -> str | None:
 
 
 async def write(runner: Runner, path: Path, value: str, *, deadline: float = WRITE_DEADLINE) -> None:
-    """Write one file; in a child, since it may wait for a device. Raises ToolFailed with the kernel's last word."""
+    """Write one file, in a child process, because it may wait for a device. Raises ToolFailed with the kernel's log."""
     argv = ["tee", "--", str(path)]
     result = await runner.run(argv, stdin=f"{value}\n".encode(), deadline=deadline, check=False)
     if result.returncode == 0:
         return
     log = await runner.run(["dmesg", "--notime"], deadline=10, check=False)
     words = [line for line in log.stdout.splitlines() if line.startswith("bcache: ")]
-    why = f"{result.complaint()}; the kernel's last word: {words[-1] if words else 'none'}"
+    why = f"{result.complaint()}; last line in the kernel's log: {words[-1] if words else 'none'}"
     raise ToolFailed(f"bcache refused {value!r} in {path}", why, "see the kernel's log")
 
 
 async def until(true: Callable[[], bool], what: str, what_next: str) -> None:
-    """Wait for the kernel. Raises DeviceGone with ``what`` when it takes too long."""
+    """Wait for the kernel. Raises DeviceGone with ``what`` if it takes too long."""
     give_up = time.monotonic() + APPEAR_DEADLINE
     while not true():
         if time.monotonic() >= give_up:

@@ -1,4 +1,4 @@
-"""A Ceph cluster: what it is called, what its pools do with bytes, who is shut out of it.
+"""A Ceph cluster: its options for the tools, facts about its pools, and its blocklist.
 
 argv of ``ceph`` is built here.
 """
@@ -13,36 +13,36 @@ from zvault.core.errors import ToolFailed
 from zvault.system.process.runner import ToolRunner
 
 MONITOR_TIMEOUT = 10
-"""Seconds that a tool looks for a monitor; 300 by default (rados's client_mount_timeout)."""
+"""Seconds that a tool waits for a monitor; 300 by default (rados's client_mount_timeout)."""
 DEADLINE = 30.0
 FENCE_SECONDS = 365 * 86400
-"""How long a fenced client stays on the cluster's blocklist.
+"""Seconds that a fenced client stays on the cluster's blocklist.
 
-Ceph's own hour would let in what a client that was only frozen still has to write. It is one client that is named,
-with its nonce: the same host gets in again as another.
+After Ceph's default of an hour a client that was only frozen could still write its pending data. An entry names one
+client by its nonce, so the same host can connect again as a new client.
 """
 
 ZVOL = "zd"
-"""What Linux calls a volume of ZFS (zvol_os.c): an OSD on one lies on ZFS."""
+"""Prefix of a ZFS volume's device name in Linux (zvol_os.c): an OSD on such a device is on ZFS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Which Ceph cluster, and as whom: the paths of its configuration and keyring, and the user without "client."."""
+    """A Ceph cluster and a user: paths of its configuration and keyring, and the user's name without "client."."""
 
     conf: str | None = None
     user: str | None = None
     keyring: str | None = None
 
     def words(self) -> list[str]:
-        """The options that say so."""
+        """The options of the tools that select this cluster and user."""
         pairs = (("--conf", self.conf), ("--id", self.user), ("--keyring", self.keyring))
         return [word for option, value in pairs if value is not None for word in (option, value)]
 
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """``stripe`` is the width of an erasure-coded pool's stripe in bytes, None where it keeps replicas."""
+    """Facts about a pool. ``stripe``: stripe width of an erasure-coded pool in bytes; None if it is replicated."""
 
     name: str
     stripe: int | None
@@ -73,7 +73,7 @@ def command(cluster: Cluster, *words: str) -> list[str]:
 
 
 def blocklist_command(cluster: Cluster, address: str) -> list[str]:
-    """Argv that shuts a client out of the whole cluster: whatever it sends from now on is refused."""
+    """Argv that puts a client on the blocklist: the whole cluster refuses its requests from then on."""
     return command(cluster, "osd", "blocklist", "add", address, str(FENCE_SECONDS))
 
 
@@ -81,5 +81,5 @@ async def _ask(cluster: Cluster, runner: ToolRunner, *words: str) -> Any:
     argv = command(cluster, *words, "--format", "json")
     result = await runner.run(argv, deadline=DEADLINE, check=False)
     if result.returncode != 0:
-        raise ToolFailed("the Ceph cluster cannot be asked", result.complaint(), "see 'ceph -s'")
+        raise ToolFailed("the Ceph cluster cannot be queried", result.complaint(), "see 'ceph -s'")
     return json.loads(result.stdout)

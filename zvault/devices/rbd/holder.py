@@ -1,4 +1,4 @@
-"""Who has an RBD image open or locked, on whatever host, and how a client is shut out of it.
+"""Clients that have an RBD image open or locked, on any host, and how to fence one.
 
 Seen with Ceph 18.2.7 and Linux 7.2.
 """
@@ -19,18 +19,18 @@ from zvault.devices.rbd.image import call, command, failure
 from zvault.system.process.runner import ToolRunner
 
 WATCH_TIMEOUT = 35.0
-"""Seconds after which a client that is gone counts as gone: Ceph's 30 (osd_client_watch_timeout), and a little."""
+"""Seconds after which a client without a sign of life counts as dead: Ceph's 30 (osd_client_watch_timeout) and some."""
 
 NOTE_TIMEOUT = 5.0
-"""Seconds in which a host that has just locked an image writes its name beside the lock."""
+"""Seconds within which a host that has just locked an image stores its name with the image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A client that has an image open: its address (host:port/nonce), its name, and the lock it holds if any.
+    """A client that has an image open: its address (host:port/nonce), its name, and its lock, if any.
 
-    One without a watch is dead, or gone for more than 30 s: mapping the image breaks its lock and fences it. ``host``
-    is the host's name and since when, where zvault left a note of it.
+    A client without a watch is dead or was away for more than 30 s; mapping the image breaks its lock and fences it.
+    ``host``: the host's name and since when it has the image, from zvault's note.
     """
 
     address: str
@@ -40,19 +40,19 @@ class Owner:
     host: str | None = None
 
     def words(self) -> str:
-        """Who it is, for people."""
+        """The client in words."""
         client = f"{self.client} at {self.address}"
         return client if self.host is None else f"{self.host} ({client})"
 
 
 async def owners(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> list[Owner]:
-    """Who has an image open or locked, on whatever host. Raises as find."""
+    """The clients on any host that have an image open or locked. Raises as ``find``."""
     texts = []
     for words in (("status",), ("lock", "ls")):
         argv = command(cluster, *words, "--format", "json", str(image))
         result = await call(argv, image, cluster, runner)
         if result.returncode != 0:
-            raise failure(f"who has the RBD image {image} cannot be told", result, image, cluster)
+            raise failure(f"the clients of the RBD image {image} cannot be listed", result, image, cluster)
         texts.append(result.stdout)
     found = parse_owners(*texts)
     note = await holder_note.read(image, cluster, runner) if found else None
@@ -62,7 +62,7 @@ async def owners(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> list[
 
 
 def parse_owners(status: str, locks: str) -> list[Owner]:
-    """``rbd status`` and ``rbd lock ls``, both as JSON; a watcher's number is that of its lock's client."""
+    """Parse ``rbd status`` and ``rbd lock ls``, both as JSON; watcher and lock have the same client number."""
     found = {
         str(watcher["address"]): Owner(str(watcher["address"]), f"client.{watcher['client']}", None, True)
         for watcher in json.loads(status)["watchers"]
@@ -75,11 +75,11 @@ def parse_owners(status: str, locks: str) -> list[Owner]:
 
 
 async def refuse_if_owned(image: RbdImage, ours: str | None, cluster: Cluster, runner: ToolRunner) -> None:
-    """Raise Busy when a client that lives has an image open; one that is dead does not count.
+    """Raise Busy if a live client has an image open; dead ones do not count.
 
-    This host's own last client, which had the address ``ours`` and could not say good-bye, is waited for; so is
-    one that has no lock. One whose lock is so new that its host's name is not beside it yet is asked about again, so
-    that the error names the host.
+    Waits for this host's own last client, with the address ``ours``, to time out, and for a client without a lock to
+    leave. If a lock is so new that the note with its host's name is still missing, asks again, so that the error
+    names the host.
     """
     began = time.monotonic()
     while found := [owner for owner in await owners(image, cluster, runner) if owner.watches]:
@@ -92,14 +92,14 @@ async def refuse_if_owned(image: RbdImage, ours: str | None, cluster: Cluster, r
 
 
 def in_use(image: RbdImage, found: Sequence[Owner]) -> Busy:
-    """Another client has an image."""
+    """The error for an image that another client has."""
     names = ", ".join(owner.words() for owner in found)
     held = "holds its exclusive lock" if any(owner.lock for owner in found) else "has it open"
     return Busy(
         f"the RBD image {image} is in use elsewhere",
         f"{names} {held}",
-        "take it down there; a host that died is given up by Ceph after 30 s. One that cannot be reached is shut out by"
-        " 'zvaultctl vault take'",
+        "take the vault down there. If that host died, Ceph drops it after 30 s. If it cannot be reached,"
+        " 'zvaultctl vault take' fences it",
     )
 
 
@@ -107,7 +107,7 @@ def in_use(image: RbdImage, found: Sequence[Owner]) -> Busy:
 
 
 def fence_commands(image: RbdImage, owner: Owner, cluster: Cluster) -> list[list[str]]:
-    """Argv that shut a client out of the whole cluster, then take its lock: in this order, or both would write."""
+    """Argvs that fence a client and then take its lock. In the other order both hosts could write."""
     fence = blocklist_command(cluster, owner.address)
     if owner.lock is None:
         return [fence]

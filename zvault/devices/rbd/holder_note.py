@@ -1,10 +1,10 @@
-"""Who has an RBD image, by name: a note that zvault leaves beside the image's lock.
+"""A note with the name of the host that has an RBD image. zvault stores it with the image.
 
-The lock is what keeps others out; it knows an address and a number. The note says which host that is and since when,
-and it counts only as long as its address is the lock's. It is the image's metadatum ``org.zvault.writer`` (``rbd
-image-meta get``), removed with the image. ``rbd image-meta set`` cannot write it: it wants the lock for itself, which
-the mapping keeps. So it is put where librbd keeps metadata (cls_rbd.cc: ``metadata_KEY`` in the header's omap). Seen
-with Ceph 18.2.7. argv of ``rados`` is built here.
+The image's lock keeps other hosts out, but contains only an address and a number. The note says which host that is and
+since when; it is valid only while its address is the lock's. It is the image metadata ``org.zvault.writer`` (``rbd
+image-meta get``) and is removed with the image. ``rbd image-meta set`` cannot write it, because it needs the lock that
+the mapping holds. So zvault writes it where librbd stores metadata (cls_rbd.cc: ``metadata_KEY`` in the header's omap).
+Seen with Ceph 18.2.7. argv of ``rados`` is built here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY = "org.zvault.writer"
 
 @dataclass(frozen=True, slots=True)
 class HolderNote:
-    """``client`` is the address in Ceph's words, ``boot`` the host's boot_id, ``since`` seconds since the epoch."""
+    """``client``: the address as Ceph prints it; ``boot``: the host's boot_id; ``since``: seconds since the epoch."""
 
     host: str
     client: str
@@ -34,25 +34,25 @@ class HolderNote:
     since: float
 
     def words(self) -> str:
-        """For people."""
+        """The note in words."""
         return f"{self.host}, since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(self.since))}"
 
 
 def write_command(image: RbdImage, image_id: str, note: HolderNote, cluster: Cluster) -> list[str]:
-    """Argv that leaves a note."""
+    """Argv that stores a note."""
     space = ["--namespace", image.namespace] if image.namespace else []
     where = [f"rbd_header.{image_id}", f"metadata_{KEY}", json.dumps(asdict(note))]
     return ["rados", *cluster.words(), "--pool", image.pool, *space, "setomapval", *where]
 
 
 async def write(image: RbdImage, image_id: str, client: str, cluster: Cluster, runner: ToolRunner) -> None:
-    """Say that this host has it. Without the note it has it all the same: nothing is raised."""
+    """Store the note for this host. Raises nothing: the lock, not the note, protects the image."""
     note = HolderNote(socket.gethostname(), client, current_boot_id(), time.time())
     await _quietly(write_command(image, image_id, note, cluster), runner)
 
 
 async def read(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> HolderNote | None:
-    """The last note; None where there is none, or it cannot be had."""
+    """The last note; None if there is none or it cannot be read."""
     text = await _quietly(command(cluster, "image-meta", "get", str(image), KEY), runner)
     try:
         return HolderNote(**json.loads(text)) if text else None
@@ -69,11 +69,11 @@ async def _quietly(argv: list[str], runner: ToolRunner) -> str:
 
 
 async def refuse_if_had_since(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> None:
-    """Raise Refused when another host has had an image that a pool of this host's still waits for."""
+    """Raise Refused if another host used an image meanwhile while a suspended pool of this host still waits for it."""
     note = await read(image, cluster, runner)
     if note is not None and note.boot != current_boot_id():
         raise Refused(
-            f"the RBD image {image} was another host's meanwhile",
-            f"{note.words()}; what this host's pool has in memory no longer fits what is there",
-            "the suspended pool can only be given up: reboot this host, then bring the vault up",
+            f"another host used the RBD image {image} meanwhile",
+            f"{note.words()}; this host's pool has data in memory that no longer matches the image",
+            "the suspended pool cannot be resumed: reboot this host, then bring the vault up",
         )

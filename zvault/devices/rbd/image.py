@@ -1,6 +1,6 @@
-"""RBD images: look at one, make one, and know who has it. Mapping them is in rbd_map.py.
+"""RBD images: examine and create them. mapping.py maps them, holder.py knows their clients.
 
-What is said of the tools was seen with Ceph 18.2.7 and Linux 7.2.
+Facts about the tools were seen with Ceph 18.2.7 and Linux 7.2.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
 from zvault.system.process.runner import Result, ToolRunner
 
 CALL_DEADLINE = 30.0
-"""Seconds for one question; with monitors that answer and OSDs that do not it would wait for ever."""
+"""Seconds for one call; if monitors answer and OSDs do not, it would wait forever."""
 
 LOCKED = "(30) Read-only file system"
-"""What krbd and rbd-nbd say when another client has the exclusive lock and keeps it."""
+"""The error of krbd and rbd-nbd when another client holds the exclusive lock and does not release it."""
 _ETIMEDOUT = 110
 
 
@@ -37,7 +37,7 @@ def _shown(size: int | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ImageLayout:
-    """How an image is laid out; sizes in bytes. None: not asked for, so Ceph's own default."""
+    """An image's layout; sizes in bytes. None: not configured, so Ceph's default."""
 
     size: int | None = None
     data_pool: str | None = None
@@ -47,7 +47,7 @@ class ImageLayout:
     features: tuple[str, ...] | None = None
 
     def differences(self, found: ImageLayout) -> list[str]:
-        """What an image does not have of this, in words. Features it has beyond these do no harm."""
+        """How an image differs from this layout, in words. Additional features are harmless."""
         told = [
             f"{name} is {'none' if has is None else has}, not {want}"
             for name, want, has in (
@@ -65,7 +65,7 @@ class ImageLayout:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that exists; ``id`` tells it from one of the same name in another cluster, or made anew."""
+    """An existing image; ``id`` distinguishes it from an image of the same name in another cluster or made later."""
 
     id: str
     shape: ImageLayout
@@ -95,18 +95,18 @@ def create_command(image: RbdImage, shape: ImageLayout, cluster: Cluster) -> lis
     return command(cluster, *words)
 
 
-# Looking
+# Examining
 
 
 async def check(runner: ToolRunner) -> None:
-    """See that rbd is there. Raises ToolMissing."""
+    """Check that ``rbd`` is installed. Raises ToolMissing."""
     await runner.run(["rbd", "--version"], deadline=CALL_DEADLINE)
 
 
 async def find(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> Image | None:
-    """An image, or None where its pool has none of that name.
+    """An image; None if its pool has no image of that name.
 
-    Raises NotFound for a pool or namespace that is not there; DeviceGone when the cluster does not answer.
+    Raises NotFound if the pool or namespace does not exist, DeviceGone if the cluster does not answer.
     """
     result = await call(command(cluster, "info", "--format", "json", str(image)), image, cluster, runner)
     if result.returncode != 0:
@@ -117,7 +117,7 @@ async def find(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> Image |
 
 
 def parse_info(text: str) -> Image:
-    """``rbd info --format json``. An image without striping of its own has stripes of one object."""
+    """Parse ``rbd info --format json``. Without striping settings, a stripe is one object."""
     info = json.loads(text)
     size = int(info["object_size"])
     shape = ImageLayout(
@@ -131,31 +131,31 @@ def parse_info(text: str) -> Image:
     return Image(str(info["id"]), shape)
 
 
-# Making
+# Creating
 
 
 async def create(image: RbdImage, shape: ImageLayout, cluster: Cluster, runner: ToolRunner) -> bool:
-    """Make an image; False if it is there already, as it should be. Raises Refused if it is there and otherwise."""
+    """Create an image; False if it exists with this layout. Raises Refused if it exists with another layout."""
     existing = await find(image, cluster, runner)
     if existing is not None:
         if differences := shape.differences(existing.shape):
             raise Refused(
-                f"the RBD image {image} exists, and is not as the configuration has it",
+                f"the RBD image {image} exists and differs from the configuration",
                 "; ".join(differences),
-                "correct the configuration, or remove the image if nothing on it is needed",
+                "correct the configuration, or remove the image if you do not need its data",
             )
         return False
     result = await call(create_command(image, shape, cluster), image, cluster, runner)
     if result.returncode == 0:
         return True
-    what = f"the RBD image {image} cannot be made"
+    what = f"the RBD image {image} cannot be created"
     if "(2) No such file" in result.stderr and shape.data_pool is not None:
         why = f"there is no pool '{shape.data_pool}'"
-        raise NotFound(what, why, "make it ('ceph osd pool create'), or correct data_pool")
+        raise NotFound(what, why, "create it ('ceph osd pool create'), or correct data_pool")
     raise failure(what, result, image, cluster)
 
 
-# What went wrong
+# Errors
 
 
 async def call(
@@ -165,20 +165,20 @@ async def call(
     runner: ToolRunner,
     deadline: float | None = None,
 ) -> Result:
-    """Run a tool that asks the cluster. Raises DeviceGone when it does not answer within CALL_DEADLINE."""
+    """Run a tool that queries the cluster. Raises DeviceGone if it does not answer within CALL_DEADLINE."""
     deadline = CALL_DEADLINE if deadline is None else deadline
     try:
         return await runner.run(argv, deadline=deadline, check=False)
     except DeadlineExceeded as error:
         raise DeviceGone(
             f"Ceph does not answer for {image}",
-            f"its monitors do, but no answer came within {deadline:g} s: OSDs may be down",
+            f"its monitors answer, but the call had no answer within {deadline:g} s: OSDs may be down",
             _see(cluster),
         ) from error
 
 
 def failure(what: str, result: Result, image: RbdImage, cluster: Cluster) -> ZvaultError:
-    """The error that ``rbd`` or rbd-nbd means."""
+    """Translate an error of ``rbd`` or rbd-nbd."""
     said = result.stderr + result.stdout
     if "unable to open config file" in said:
         return NotFound(what, f"there is no Ceph configuration at {cluster.conf}", "correct ceph.conf there")
@@ -192,7 +192,7 @@ def failure(what: str, result: Result, image: RbdImage, cluster: Cluster) -> Zva
         ),
     ):
         if sign in said:
-            return NotFound(what, f"there is no {missing}", "correct it in the configuration, or make it")
+            return NotFound(what, f"there is no {missing}", "correct it in the configuration, or create it")
     if "feature set mismatch" in said:
         features = said.partition("rbd feature disable ")[2].partition('"')[0]
         why = f"the kernel lacks a feature of it: {' '.join(features.split()[1:])}"
@@ -204,7 +204,7 @@ def _no_cluster(what: str, result: Result, cluster: Cluster) -> DeviceGone:
     if result.returncode == _ETIMEDOUT:
         return DeviceGone(what, f"no monitor of Ceph answered within {MONITOR_TIMEOUT} s", _see(cluster))
     why = f"Ceph does not let client.{cluster.user or 'admin'} in"
-    return DeviceGone(what, why, "see that the user and its keyring are right")
+    return DeviceGone(what, why, "check the user and its keyring")
 
 
 def _see(cluster: Cluster) -> str:
@@ -212,6 +212,6 @@ def _see(cluster: Cluster) -> str:
 
 
 def describe(result: Result) -> str:
-    """What ``rbd`` said last, without its log's time stamps."""
+    """The last message of ``rbd``, without the time stamps of its log."""
     lines = [line for line in result.stderr.splitlines() if line.startswith(("rbd", "librbd"))]
     return lines[-1].removeprefix("rbd: ") if lines else result.complaint()

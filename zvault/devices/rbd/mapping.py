@@ -1,6 +1,6 @@
 """RBD images as block devices of this host: mapped by krbd, or served to the kernel by rbd-nbd.
 
-What is said of the tools was seen with Ceph 18.2.7 and Linux 7.2.
+Facts about the tools were seen with Ceph 18.2.7 and Linux 7.2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUS = Path("/sys/bus/rbd/devices")
 SYS_BLOCK = Path("/sys/block")
 
 LOCK_TIMEOUT = 20
-"""Seconds for krbd to get the exclusive lock; a dead owner's is broken within them."""
+"""Seconds for krbd to get the exclusive lock; within this time it breaks the lock of a dead owner."""
 MAP_DEADLINE = 90.0
 UNMAP_DEADLINE = 90.0
 """Seconds; krbd itself gives up after 60 (mount_timeout, rbd(8))."""
@@ -29,7 +29,7 @@ UNMAP_DEADLINE = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """An image that krbd has mapped on this host. ``client`` is its address in Ceph's words, size in bytes."""
+    """An image that krbd has mapped on this host; ``client``: its address as Ceph prints it."""
 
     number: int
     image: RbdImage
@@ -44,7 +44,7 @@ class Mapping:
 
 
 def map_command(image: RbdImage, cluster: Cluster, *, exclusive: bool, timeout: float) -> list[str]:
-    """Argv that has krbd map an image. Without osd_request_timeout a request would wait for its OSD for ever."""
+    """Argv that maps an image with krbd. Without osd_request_timeout a request would wait for its OSD forever."""
     options = [f"osd_request_timeout={max(1, round(timeout))}"]
     if exclusive:
         options += ["exclusive", f"lock_timeout={LOCK_TIMEOUT}"]
@@ -56,7 +56,7 @@ def serve_command(
 ) -> list[str]:
     """Argv of rbd-nbd in the foreground, on ``/dev/nbd{number}`` or the first free one.
 
-    When it dies nobody attaches another one; the kernel would hold requests back for 30 s in case somebody did.
+    If it dies, nothing reattaches, so the timeout for that is short; by default the kernel holds requests for 30 s.
     """
     argv = ["rbd-nbd", "map", str(image), "--foreground", "--io-timeout", str(max(1, round(timeout)))]
     argv += ["--reattach-timeout", "1"]
@@ -66,7 +66,7 @@ def serve_command(
 
 
 async def check_krbd(runner: ToolRunner) -> None:
-    """See that the kernel has krbd, and load it. Raises ToolMissing."""
+    """Load krbd. Raises ToolMissing if the kernel does not have it."""
     if _loaded():
         return
     why = await load_module(runner, "rbd")
@@ -80,7 +80,7 @@ def _loaded() -> bool:
 
 
 def mapped(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> Mapping | None:
-    """Where krbd has an image mapped on this host; never waits. With ``image_id`` no other image of that name."""
+    """krbd's mapping of an image on this host; never waits. ``image_id`` excludes other images of the same name."""
     for folder in sorted(bus.glob("*")):
         found = _mapping(folder)
         if found is not None and found.image == image and image_id in (None, found.image_id):
@@ -89,7 +89,7 @@ def mapped(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> Map
 
 
 def _mapping(folder: Path) -> Mapping | None:
-    """One mapping (Documentation/ABI/testing/sysfs-bus-rbd); None for a snapshot's, or while it goes."""
+    """One mapping (Documentation/ABI/testing/sysfs-bus-rbd); None if it is of a snapshot or is being removed."""
     try:
         pool, name, snapshot, image_id, client = (
             (folder / file).read_text().strip()
@@ -105,7 +105,7 @@ def _mapping(folder: Path) -> Mapping | None:
 
 
 def served_by(pid: int, sys_block: Path = SYS_BLOCK) -> int | None:
-    """The number of the NBD device that a process, an rbd-nbd, is connected to; None: to none."""
+    """The number of the NBD device that an rbd-nbd process is connected to; None if it is not connected."""
     for path in sys_block.glob("nbd*/pid"):
         try:
             if int(path.read_text()) == pid:
@@ -118,7 +118,7 @@ def served_by(pid: int, sys_block: Path = SYS_BLOCK) -> int | None:
 async def map_krbd(
     image: RbdImage, argv: Sequence[str], cluster: Cluster, runner: ToolRunner, *, exclusive: bool
 ) -> None:
-    """Run what maps an image (``argv`` has map_command's). Raises Busy naming who has it, or why it cannot be."""
+    """Map an image (``argv`` contains map_command's). Raises Busy with the holder's name, or the error of rbd."""
     result = await call(argv, image, cluster, runner, MAP_DEADLINE)
     if result.returncode == 0:
         return
@@ -130,18 +130,18 @@ async def map_krbd(
 
 
 async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
-    """Unmap a device that nobody has open. Raises Busy; DeviceGone when it cannot be done in time."""
+    """Unmap a device that nobody has open. Raises Busy; DeviceGone if it does not end in time."""
     argv = command(cluster, "device", "unmap", mapping.path)
     try:
         result = await runner.run(argv, deadline=UNMAP_DEADLINE, check=False)
     except DeadlineExceeded:
         result = None
     if result is not None and "(16) Device or resource busy" in result.stderr:
-        why, advice = "somebody has it open", "export the pool, or close what else is on it"
+        why, advice = "somebody has it open", "export the pool, or close whatever else uses the device"
         raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
     if mapped(mapping.image, mapping.image_id) is not None:
         raise DeviceGone(
-            f"{mapping.path} ({mapping.image}) is left mapped",
+            f"{mapping.path} ({mapping.image}) stays mapped",
             result.complaint() if result is not None else f"Ceph did not answer for {UNMAP_DEADLINE:g} s",
-            f"when the cluster answers again: rbd device unmap {mapping.path}",
+            f"when the cluster answers again, run 'rbd device unmap {mapping.path}'",
         )

@@ -1,7 +1,7 @@
 """RBD as a source: an image, mapped by the kernel's own client or by rbd-nbd in a systemd unit of its own.
 
-The image itself tells what is up: krbd's mappings are in sysfs with the image's id, and are joined whoever made
-them; a mapping by rbd-nbd is ours when the unit's process has the NBD device.
+krbd's mappings are in sysfs with the image's id; zvault uses an existing one, whoever made it. A mapping by rbd-nbd is
+ours if the unit's process has the NBD device.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from zvault.system.systemd_units import Units, UnitState
 SERVE_DEADLINE = 60.0
 """Seconds for rbd-nbd to open the image, take its lock, and connect."""
 SETTLE_DEADLINE = 15.0
-"""Seconds for one that a crash left on its way; stopped in the middle it would leave a dead device."""
+"""Seconds to let an rbd-nbd finish that was starting when zvault crashed; stopping it now would leave a dead device."""
 POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """What the lease keeps of an image that is mapped, or is about to be.
+    """The lease of an image that is mapped or about to be mapped.
 
-    ``mapped``: it was. ``number`` and ``pid`` are those of rbd-nbd's NBD device and process, ``client`` the address
-    under which the cluster knows who has the lock.
+    ``mapped``: mapping has finished. ``number`` and ``pid``: rbd-nbd's NBD device and process. ``client``: the lock
+    holder's address in the cluster.
     """
 
     image: str
@@ -51,12 +51,12 @@ class ImageRecord:
     client: str | None = None
 
     def as_data(self) -> Data:
-        """As the lease holds it."""
+        """The record as stored in the lease."""
         return asdict(self)
 
     @classmethod
     def of_data(cls, data: Data) -> ImageRecord:
-        """Read back. Keys that another version wrote are left out."""
+        """Read a record from the lease. Ignores keys that another version wrote."""
         return cls(**{item.name: data[item.name] for item in fields(cls) if item.name in data})
 
     @property
@@ -65,7 +65,7 @@ class ImageRecord:
         return parse_rbd(self.image)
 
     def mapping(self) -> rbd_map.Mapping | None:
-        """Where krbd has it."""
+        """krbd's mapping of it."""
         return rbd_map.mapped(self.spec, self.image_id) if self.map == "krbd" else None
 
 
@@ -77,12 +77,12 @@ class RbdSource:
         self.units = units
 
     def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
-        """rbd-nbd's."""
+        """The unit of rbd-nbd; None for krbd."""
         how = data["map"] if data else device.map if device is not None else "krbd"
         return _unit(slot) if how == "rbd-nbd" else None
 
     def look(self, slot: Slot, data: Data | None, unit: UnitState | None) -> FoundLayer:
-        """By sysfs alone. A krbd mapping whose cluster does not answer is seen no different from one that rests."""
+        """Read sysfs only. A krbd mapping looks the same whether its cluster answers or not."""
         if data:
             record = ImageRecord.of_data(data)
             return _krbd(record) if record.map == "krbd" else _served(record, unit)
@@ -94,18 +94,18 @@ class RbdSource:
         return FoundLayer("down", why, path, present=True)
 
     def making(self, slot: Slot, device: Device, below: str) -> list[Step]:
-        """The image."""
+        """The step that creates the image."""
         if device.size is None:
             return []
         return [
             Step(
-                "unless there is one, make it",
+                "create it, unless it exists",
                 rbd.create_command(device.image, shape_of(device), cluster_of(device)),
             )
         ]
 
     async def check(self, device: Device) -> None:
-        """rbd, and krbd or rbd-nbd with the kernel's nbd."""
+        """Check for rbd, and for krbd or for rbd-nbd and nbd in the kernel."""
         await rbd.check(self.runner)
         if device.map == "krbd":
             await rbd_map.check_krbd(self.runner)
@@ -114,7 +114,7 @@ class RbdSource:
             await connection.check(self.runner)
 
     async def settle(self, slot: Slot, data: Data) -> bool:
-        """A crash may have left an ``rbd device map`` on its way, or an rbd-nbd that has not connected yet."""
+        """Deal with an ``rbd device map`` that a crash left running, or an rbd-nbd that has not connected yet."""
         record = ImageRecord.of_data(data)
         if record.map == "rbd-nbd":
             return not record.mapped and await self._awaited(_unit(slot), SETTLE_DEADLINE) is not None
@@ -125,7 +125,7 @@ class RbdSource:
         return True
 
     async def up(self, job: LayerJob) -> str:
-        """Make the image where the vault is to be made, see that nobody else has it, and map it."""
+        """Create the image if the vault may be created, check that nobody else has it, and map it."""
         device, say = job.device, job.say
         image, cluster = device.image, cluster_of(device)
         found = await self._image(job, cluster)
@@ -147,10 +147,10 @@ class RbdSource:
             and device.size is not None
             and await rbd.create(image, shape_of(device), cluster, self.runner)
         ):
-            job.say(f"made the RBD image {image}")
+            job.say(f"created the RBD image {image}")
         found = await rbd.find(image, cluster, self.runner)
         if found is None:
-            where = f"pool '{image.pool}' has none of that name"
+            where = f"pool '{image.pool}' has no image of that name"
             if job.create:
                 raise NotFound(
                     f"there is no RBD image {image}", where, "set this device's size, and it is made"
@@ -178,7 +178,7 @@ class RbdSource:
             connection.forget_owner(job.slot.client_file)
             mapping = record.mapping()
         if mapping is None:
-            why = "rbd says that it mapped it, and the kernel has it not"
+            why = "rbd reported success, but the kernel does not have the mapping"
             raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
         job.write(replace(record, mapped=True, client=mapping.client).as_data())
         await holder_note.write(image, record.image_id, mapping.client, cluster, self.runner)
@@ -211,7 +211,7 @@ class RbdSource:
     async def _started(
         self, unit: str, argv: Sequence[str], image: RbdImage, cluster: Cluster
     ) -> tuple[int, int]:
-        """Start rbd-nbd; the number of the device that it has, and its process."""
+        """Start rbd-nbd; returns the number of its device and its process id."""
         began = time.time()
         await self.units.start(unit)
         if (served := await self._awaited(unit, SERVE_DEADLINE)) is not None:
@@ -223,7 +223,7 @@ class RbdSource:
         raise rbd.failure(what, Result(tuple(argv), 1, "", words, 0.0), image, cluster)
 
     async def _awaited(self, unit: str, patience: float) -> tuple[int, int] | None:
-        """The device and the process of an rbd-nbd once it has connected; None when it ends or takes too long."""
+        """Device number and process id of an rbd-nbd once it has connected; None if it ends or takes too long."""
         give_up = time.monotonic() + patience
         while (state := await self.units.state(unit)).running:
             number = rbd_map.served_by(state.main_pid)
@@ -235,18 +235,18 @@ class RbdSource:
         return None
 
     async def adjust(self, job: LayerJob) -> None:
-        """A mapping's settings are fixed."""
+        """Nothing to do: a mapping's settings are fixed."""
 
     async def cut_off(self, data: Data) -> None:
-        """Disconnect a dead rbd-nbd's device. krbd's requests end by themselves: map_command."""
+        """Disconnect a dead rbd-nbd's device. krbd's requests time out by themselves: see map_command."""
         if (number := data.get("number")) is not None:
             await connection.cut_off(number, self.runner)
 
     async def rest(self, data: Data, *, resting: bool) -> None:
-        """It does nothing of its own accord."""
+        """Nothing to do: it starts no requests by itself."""
 
     async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
-        """Unmap it; with rbd-nbd disconnect it and see its unit end."""
+        """Unmap it; for rbd-nbd, disconnect it and wait for its unit to end."""
         if data and (record := ImageRecord.of_data(data)).map == "krbd":
             if (mapping := record.mapping()) is not None:
                 await rbd_map.unmap(mapping, Cluster(**record.cluster), self.runner)
@@ -255,30 +255,32 @@ class RbdSource:
                 await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
             pid = (await self.units.state(_unit(slot))).main_pid
             await self.units.stop(_unit(slot))
-            if pid and (number := rbd_map.served_by(pid)) is not None:  # it was stopped while it connected
+            if (
+                pid and (number := rbd_map.served_by(pid)) is not None
+            ):  # zvault was stopped while it connected
                 await connection.disconnect(number, self.runner)
             slot.server.script.unlink(missing_ok=True)
         connection.forget_owner(slot.client_file)
 
     def leftover(self, data: Data) -> str | None:
-        """krbd's devices vanish; an NBD device stays, with its queue settings."""
+        """The device that stays: a krbd device vanishes, an NBD device stays and keeps its queue settings."""
         number = data.get("number")
         return f"nbd{number}" if number is not None and connection.status(number).pid is None else None
 
 
 def _unit(slot: Slot) -> str:
-    """Where its rbd-nbd runs."""
+    """The systemd unit of its rbd-nbd."""
     return f"zvault-rbd@{slot.name}.service"
 
 
 def cluster_of(device: Device) -> Cluster:
-    """The cluster a device's image is in."""
+    """The cluster of a device's image."""
     ceph = device.ceph
     return Cluster() if ceph is None else Cluster(ceph.conf, ceph.user, ceph.keyring)
 
 
 def shape_of(device: Device) -> ImageLayout:
-    """How a device's image is to be laid out."""
+    """The configured layout of a device's image."""
     features = None if device.features is None else tuple(device.features)
     return ImageLayout(
         size=device.size,
@@ -302,7 +304,7 @@ def _krbd(record: ImageRecord) -> FoundLayer:
 def _served(record: ImageRecord, unit: UnitState | None) -> FoundLayer:
     running = unit is not None and unit.running
     number, pid = record.number, record.pid
-    if number is None and unit is not None and unit.running:  # zvault stopped before it wrote it down
+    if number is None and unit is not None and unit.running:  # zvault stopped before it recorded the number
         number, pid = rbd_map.served_by(unit.main_pid), unit.main_pid
     status = connection.status(number) if number is not None else None
     if number is not None and status is not None and status.pid is not None and status.pid == pid:

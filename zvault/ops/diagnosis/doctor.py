@@ -1,4 +1,4 @@
-"""What bounds a vault now, as a document: ``GET /v1/doctor/VAULT``, ``zvaultctl doctor``. Changes nothing."""
+"""A vault's bottleneck as a document: ``GET /v1/doctor/VAULT``, ``zvaultctl doctor``. Changes nothing."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ from zvault.ops.diagnosis.observe import examine
 from zvault.ops.vaults.vault import Vaults
 
 SECONDS = 5.0
-"""How long a vault is watched if nobody says."""
+"""Default seconds to watch a vault."""
 
 MOST_SECONDS = 60.0
 
 
 def watched_for(text: str | None) -> float:
-    """How long to watch a vault. Raises Refused for what is no number of seconds from 1 to 60."""
+    """Seconds to watch a vault, from the request. Raises Refused unless it is a number from 1 to 60."""
     try:
         seconds = SECONDS if text is None else float(text)
     except ValueError:
         seconds = math.nan
     if not 1 <= seconds <= MOST_SECONDS:
-        raise Refused(f"'{text}' is no time to watch a vault", "it takes seconds from 1 to 60", "seconds=5")
+        raise Refused(f"seconds={text} is out of range", "it must be a number from 1 to 60", "use seconds=5")
     return seconds
 
 
 async def doctor_document(
     context: Context, vaults: Vaults, vault: Vault, seconds: float, last: LastRun | None = None
 ) -> DoctorDocument:
-    """The verdict on a vault and what it rests on, after watching it for ``seconds``. Raises ToolFailed."""
+    """Watch a vault for ``seconds``; return the verdict and its evidence. Raises ToolFailed."""
     return told(vault.name, await examine(context, vaults, vault, seconds, last))
 
 
 def told(vault: str, seen: Observations) -> DoctorDocument:
-    """The document of what was counted."""
+    """The observations and the verdict on them as a document."""
     return {
         "vault": vault,
         "pool": seen.pool,

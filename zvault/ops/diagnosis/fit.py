@@ -1,4 +1,4 @@
-"""How a backup fits the vault it goes to, as a document: ``GET /v1/fit/BACKUP``, ``zvaultctl fit``. Changes nothing."""
+"""How well a backup fits its vault, as a document: ``GET /v1/fit/BACKUP``, ``zvaultctl fit``. Changes nothing."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from zvault.zfs.record_sizes import Blocks, blocks
 from zvault.zfs.stream import Flags
 
 ASHIFT = 12
-"""What OpenZFS takes for a device that reports sectors of 4 KiB; every profile of zvault's says it."""
+"""OpenZFS's choice for a device that reports sectors of 4 KiB; every profile of zvault sets it."""
 
 MERGED = 128 << 10
 """zfs_vdev_aggregation_limit_non_rotating's default, zfs(4)."""
 
 AT_ONCE, DEPTH = "zfs_vdev_async_write_min_active", 2
-"""How many writes go to a device while little waits, and its default: zfs(4)."""
+"""The parameter for the number of writes in flight while few wait, and its default: zfs(4)."""
 
 SEGMENT = 8 << 20
-"""Bytes that zvault's block store puts as one object (zvault/blockstore/format.py)."""
+"""Bytes in one object of zvault's block store (zvault/blockstore/format.py)."""
 
 REQUEST = 1280 << 10
-"""Bytes in a request where the device is not up to be asked: BLK_DEF_MAX_SECTORS before Linux 6.16."""
+"""Assumed maximum request size in bytes while the device is not up: BLK_DEF_MAX_SECTORS before Linux 6.16."""
 
 
 @dataclass
 class VaultStorage:
-    """What was learned of a vault's storage: its stores by role, what they do besides, and what is not known."""
+    """Facts about a vault's storage: its stores by role, whether they compress or encrypt, and what is unknown."""
 
     stores: dict[str, StorageGeometry] = field(default_factory=dict)
     compression: bool = False
@@ -70,9 +70,9 @@ class VaultStorage:
 
 
 async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitDocument:
-    """Every dataset of a backup with what its blocks come to on the vault, and advice.
+    """How each dataset of a backup fits the vault's storage, with advice.
 
-    Raises NotFound, HostUnreachable. The vault may be down: then its configuration and profile are believed.
+    Raises NotFound, HostUnreachable. While the vault is down, the figures rest on its configuration and profile.
     """
     vault = context.env.vault(backup.vault)
     source = context.clients.source_of(backup)
@@ -86,7 +86,7 @@ async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitD
 def told(
     backup: str, vault: str, below: VaultStorage, layout: Layout, sent: Sequence[SentDataset]
 ) -> FitDocument:
-    """The document of what was found out."""
+    """The findings as a document."""
     advice = [*advise(sent, layout), *advise_on_groups(layout), *map(_stacked, below.on_zfs)]
     return {
         "backup": backup,
@@ -147,7 +147,7 @@ def _sent(backup: Backup, one: Blocks) -> SentDataset:
         one.name,
         one.record,
         one.volume,
-        # Without -c a block is packed anew on the vault: much the same there as here.
+        # Without -c the vault compresses each block again, to about the same size as on the source.
         one.ratio,
         large_blocks=flags.large_blocks or flags.raw,
         compressed=one.compressed,
@@ -178,8 +178,8 @@ async def _layout(context: Context, vault: Vault, below: VaultStorage) -> Layout
 
 
 async def _in_force(context: Context, vault: Vault, profile: Profile) -> dict[str, int]:
-    """Up to how many bytes ZFS merges on devices that do not rotate, and how many writes it sends at least: as the
-    profile wants, or as it is."""
+    """The aggregation limit for non-rotational devices in bytes, and the minimum of writes in flight: from the profile,
+    else as they are now."""
     names = AGGREGATION[False], AT_ONCE
     found = await module_parameters.known(names, context.env.runner) if vault.host is None else {}
     wanted = {name: profile.module[name] for name in names if name in profile.module}
@@ -199,7 +199,7 @@ async def _below(env: Environment, vault: Vault, states: list[DeviceState]) -> V
 
 
 def _largest(profile: Profile, path: str | None) -> int:
-    """Bytes in the largest request that a device takes."""
+    """The maximum request size of a device in bytes."""
     now = queue.read(path.removeprefix("/dev/"), "max_sectors_kb") if path is not None else None
     wanted = profile.queue.max_sectors_kb
     return int(now) << 10 if now is not None else wanted << 10 if wanted is not None else REQUEST
@@ -220,7 +220,7 @@ async def _store(runner: Runner, device: Device, largest: int, found: VaultStora
         found.encryption |= any(word.partition("=")[0] == "encrypt" for word in device.nbd.settings)
         found.compression |= any(word.partition("=")[0] == "compress" for word in device.nbd.settings)
         return replace(store, unit=parse_size(device.nbd.setting("blockSize")))
-    found.unknown.append(f"what {device.spec} keeps its bytes in: its server does not tell")
+    found.unknown.append(f"the object size of {device.spec}: its server does not report it")
     return store
 
 
@@ -235,11 +235,11 @@ def _parameters(server: NbdkitServer) -> dict[str, str]:
 async def _rbd(
     runner: Runner, device: Device, store: StorageGeometry, found: VaultStorage
 ) -> StorageGeometry:
-    """An image rewrites whole stripes where its data is erasure-coded; replicas take any sector by itself."""
+    """The geometry of an RBD image: an erasure-coded pool rewrites whole stripes, a replicated one single sectors."""
     try:
         facts = await pool_facts(cluster_of(device), device.data_pool or device.image.pool, runner)
     except ZvaultError as error:
-        found.unknown.append(f"how {device.spec} is laid out: {error}")
+        found.unknown.append(f"the layout of {device.spec}: {error}")
         return store
     found.compression |= facts.compression
     if facts.on_zfs:
@@ -250,7 +250,7 @@ async def _rbd(
 def _stacked(spec: str) -> Advice:
     return Advice(
         (spec,),
-        "move the OSDs from volumes of ZFS to disks, or turn off what both do",
-        "its OSDs lie on ZFS: everything is checksummed, compressed and copied on write twice, which left"
+        "move the OSDs from ZFS volumes to disks, or turn off on one layer what both layers do",
+        "its OSDs are on ZFS volumes: both layers checksum, compress and copy on write, which left"
         " 6 to 37 % of the speed in a published measurement with PostgreSQL",
     )

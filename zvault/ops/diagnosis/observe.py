@@ -1,6 +1,6 @@
-"""A vault watched for some seconds: what core/doctor.py is to judge. Changes nothing.
+"""Watches a vault for some seconds and collects the counters that core/diagnosis/doctor.py judges. Changes nothing.
 
-Counters are read twice, some seconds apart, by child processes with deadlines: a vault whose pool hangs is told of too.
+Child processes with deadlines read the counters twice, some seconds apart. So this also works while the pool hangs.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from zvault.zfs.pool import module_parameters, statistics
 from zvault.zfs.pool.pool import Zpool
 
 LOOK_DEADLINE = 5.0
-"""Seconds that a look at a pool may take beyond the time that is watched."""
+"""Seconds that a query of a pool may take beyond the time watched."""
 
 SAMPLE_DEADLINE = 30.0
-"""The same of the counters of this host, which ask no pool: it may have no processor left, and is asked for that."""
+"""The same for the counters of this host, which need no pool: they matter most when all processors are busy."""
 
 EVERY = 0.5
-"""Seconds between two looks at OpenZFS's queue, which tells only of that moment."""
+"""Seconds between two samples of OpenZFS's queue; a sample shows only that moment."""
 
 WAY_LOOKS = 8
-"""How often TCP's connections to another host are looked at, at most."""
+"""Maximum number of samples of the TCP connections to another host."""
 
 ENOUGH = 3
-"""Looks at them that tell something, however long they take."""
+"""Minimum number of useful samples of them, however long these take."""
 
 MOMENT = 0.1
 """Seconds to watch a vault that is down: nothing moves, and what else is told needs no watching."""
@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Place:
-    """Where a vault's bytes go: block devices below its pool, and whether that answers."""
+    """A vault's pool: its health, and the block devices below it."""
 
     health: str | None = None
     devices: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class _Place:
 
 @dataclass
 class _Counted:
-    """What OpenZFS counted meanwhile."""
+    """OpenZFS's counters over the time watched."""
 
     queue: Queue | None = None
     request: float | None = None
@@ -139,7 +139,7 @@ async def examine(
 
 
 async def _soon(work: Awaitable[T], patience: float = LOOK_DEADLINE) -> T | None:
-    """What an answer in time gives; None for a late one, and for trouble: a doctor tells what is known."""
+    """The result of ``work``; None if it is late or fails, so that the doctor can judge the rest."""
     try:
         async with asyncio.timeout(patience):
             return await work
@@ -147,7 +147,7 @@ async def _soon(work: Awaitable[T], patience: float = LOOK_DEADLINE) -> T | None
         return None
 
 
-# Where to look
+# Pools and devices
 
 
 async def _place(zpool: Zpool, vaults: Vaults, vault: Vault) -> _Place:
@@ -173,7 +173,7 @@ async def _is_down(vaults: Vaults, vault: Vault) -> bool:
 
 
 async def _source_devices(context: Context, flows: Sequence[ActiveStream]) -> list[str]:
-    """The devices of the pools of this host that streams come from."""
+    """The devices of the source pools on this host."""
     here = [flow for flow in flows if context.env.backup(flow.backup).source.host is None]
     pools = sorted({flow.dataset.pool for flow in here})
     found = [await _soon(context.clients.zpool.devices(pool)) or [] for pool in pools]
@@ -187,13 +187,13 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 
 def _largest(devices: Sequence[str]) -> int | None:
-    """Bytes in the largest request that all of them take."""
+    """The largest request in bytes that all these devices accept."""
     found = [queue.read(device, "max_sectors_kb") for device in devices]
     return min((int(kib) << 10 for kib in found if kib is not None), default=None)
 
 
 def _measured(records: Records, vault: Vault) -> float | None:
-    """What a vault's device was measured to take at best, in bytes a second."""
+    """The best bandwidth measured on a vault's device, in bytes a second."""
     found = measurements.outcome(records, vault)
     if found is None or found.way != "write":
         return None
@@ -208,7 +208,7 @@ def _whole(values: dict[str, str]) -> dict[str, int]:
     return {name: int(value) for name, value in values.items() if value.isascii() and value.isdecimal()}
 
 
-# What is counted
+# Counters
 
 
 async def _sample(
@@ -247,7 +247,7 @@ async def _count(runner: Runner, pool: str | None, seconds: float) -> _Counted:
 
 
 async def _totals(runner: Runner, pool: str) -> tuple[str, str, dict[str, int]]:
-    """Requests since the import, the latest transaction groups, and what writers waited for."""
+    """Requests since the import, the latest transaction groups, and why writers waited."""
     argvs = statistics.requests_argv(pool), statistics.groups_argv(pool), statistics.writers_argv()
     found = [await _soon(runner.run(argv, deadline=LOOK_DEADLINE, check=False)) for argv in argvs]
     requests, groups, writers = (one.stdout if one is not None else "" for one in found)
@@ -255,7 +255,7 @@ async def _totals(runner: Runner, pool: str) -> tuple[str, str, dict[str, int]]:
 
 
 async def _ways(context: Context, flows: Sequence[ActiveStream], seconds: float) -> dict[int, TcpPath]:
-    """How each ssh of a stream gets to the other host, by process id, as far as ss(8) there and here can tell."""
+    """The TCP connection of each ssh process of a stream, by process id, if ss(8) here or there shows it."""
     ends = [
         (pid, there if number == 0 else None)
         for flow in flows
@@ -267,7 +267,7 @@ async def _ways(context: Context, flows: Sequence[ActiveStream], seconds: float)
 
 
 async def _way(context: Context, pid: int, source: Address | None, seconds: float) -> TcpPath | None:
-    """Look at it several times, on the host that sends: ``source``, or this one."""
+    """Sample the connection several times on the sending host: ``source``, or this host."""
     looks: list[list[tcp_info.Connection]] = []
     over = time.monotonic() + seconds
     while len(looks) < ENOUGH or time.monotonic() < over:
@@ -289,7 +289,7 @@ async def _here(runner: Runner, pid: int) -> list[tcp_info.Connection]:
     return tcp_info.parse_of(told.stdout, "ssh", pid)
 
 
-# What it comes to
+# Observations
 
 
 def _flow(
@@ -330,7 +330,7 @@ _KINDS: dict[str, Kind] = {
 
 
 def _named(argv: Sequence[str]) -> tuple[Kind, str]:
-    """What a program of a stream is in it, and its name."""
+    """The kind of stage that a program of a stream is, and its name."""
     program = PurePath(argv[0]).name
     if program == "zfs":
         return ("source" if argv[1] == "send" else "receive"), f"zfs {argv[1]}"

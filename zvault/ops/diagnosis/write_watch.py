@@ -1,7 +1,7 @@
-"""While streams go into a vault: how its writes fare, for the metrics, and a warning where they drift.
+"""Watches a vault's writes during a run, for the metrics, and warns when they drift.
 
-A look costs three short programs, and there are fewer the longer a run takes. None of them holds up a stream, and one
-that hangs with its pool ends the watch.
+A sample runs three short programs; the longer a run takes, the rarer the samples. None of them delays a stream. If one
+hangs with its pool, the watch ends.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from zvault.system.tasks import cancel
 from zvault.zfs.pool import statistics
 
 FIRST, OFTEN, LONGEST = 3.0, 6, 60.0
-"""Seconds until the first look and between the next ones, and how many these are; then the pause doubles with each,
-up to the longest."""
+"""Seconds before each of the first samples (FIRST), and their number (OFTEN); then the pause doubles each time, up to
+LONGEST seconds."""
 
 WATCHED = 2.0
-"""Seconds over which waits are taken."""
+"""Seconds over which a sample averages waits."""
 
 DEADLINE = 10.0
-"""Seconds for each program of a look."""
+"""Seconds for each program of a sample."""
 
 TXG_TIMEOUT = 5.0
 """Seconds: zfs_txg_timeout's default, zfs(4)."""
@@ -40,7 +40,7 @@ TXG_TIMEOUT = 5.0
 
 @contextlib.asynccontextmanager
 async def drift_watched(context: Context, vault: OpenVault, emit: Emit) -> AsyncIterator[None]:
-    """Watch a vault's writes for as long as the block runs, unless another run does so already."""
+    """Watch a vault's writes while the block runs, unless another run watches them already."""
     name, writes = vault.name, context.activity.writes
     if context.env.vault(name).host is not None or name in writes.watched:
         yield
@@ -75,7 +75,7 @@ async def _watch(context: Context, vault: OpenVault, emit: Emit) -> None:
 
 
 async def _expected(context: Context, vault: OpenVault) -> ExpectedWrites:
-    """What the profile has in mind for the devices that are there."""
+    """What the profile expects of the vault's devices."""
     module = profile_of(context, context.env.vault(vault.name), vault.guid).module
     paths = [one.path for one in await vault.managed.devices() if one.path is not None]
     rotates = any(queue.rotational(path) for path in paths)
@@ -91,7 +91,7 @@ async def _expected(context: Context, vault: OpenVault) -> ExpectedWrites:
 
 
 class _Look:
-    """Looks at one pool; each tells of the time since the one before."""
+    """Samples one pool; each sample covers the time since the previous one."""
 
     def __init__(self, runner: Runner, pool: str) -> None:
         self.runner = runner
@@ -100,7 +100,7 @@ class _Look:
         self._newest = 0
 
     async def sample(self) -> Sample:
-        """Raises ZvaultError where the pool does not answer."""
+        """Take a sample. Raises ZvaultError if the pool does not answer."""
         waits = statistics.parse_queue(await self._said(statistics.queue_argv(self.pool, WATCHED, 1)))
         before = self._sizes
         self._sizes = statistics.parse_requests(await self._said(statistics.requests_argv(self.pool)))

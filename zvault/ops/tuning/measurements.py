@@ -1,7 +1,7 @@
-"""What was measured of vaults with ``profile = "auto"``, kept beside the daemon's state, and the profile it makes.
+"""Stored measurements of vaults with ``profile = "auto"``, and the profiles made of them.
 
-No run needs it: a vault of which nothing is known is not tuned, and can be measured again. It is kept with the devices'
-specs and the pool's GUID, so that no other device is given it.
+No run needs them: a vault without a measurement is not tuned, and can be measured again. A measurement is stored with
+the devices' specs and the pool's GUID, so that it never applies to another device.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from zvault.ops.state.records import Records
 from zvault.zfs import trial_dataset
 
 AUTO = "auto"
-"""The profile whose module parameters are measured. What its file sets besides comes first."""
+"""The profile whose module parameters come from a measurement. Parameters in its file take precedence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found for a vault: on which devices and pool, and how it was measured.
+    """The result of a measurement: devices, pool, how it was measured, and the chosen parameters.
 
-    ``tries`` are made by ``row``; without any, ``choices`` were worked out and not tried out.
+    ``tries`` are made by ``row``; without any, ``choices`` were calculated and not tried out.
     """
 
     devices: tuple[str, ...]
@@ -48,25 +48,25 @@ class Outcome:
 
 
 def row(one: CandidateTrial, won: bool) -> TryDocument:
-    """A try as it is kept and shown; ``rate`` in bytes a second, a bound where it was ``stopped``."""
+    """A trial as it is stored and shown; ``rate`` in bytes a second, an upper bound if it was ``stopped``."""
     what, module = one.candidate.what, one.candidate.module
     return {"what": what, "module": module, "rate": round(one.rate), "stopped": one.stopped, "won": won}
 
 
 def specs(vault: Vault) -> tuple[str, ...]:
-    """What a vault's devices are, by its configuration."""
+    """The specs of a vault's devices in its configuration."""
     return tuple(device.spec for device in vault.device)
 
 
 def keep(records: Records, vault: Vault, outcome: Outcome) -> None:
-    """Write an outcome down, in place of an older one. Raises OSError."""
+    """Store an outcome; it replaces an older one. Raises OSError."""
     data = asdict(outcome)
     del data["time"]
     records.measured.put(_about(vault), data)
 
 
 def outcome(records: Records, vault: Vault, guid: int | None = None) -> Outcome | None:
-    """What was found for a vault; None where that is nothing, or of other devices, or of another pool than ``guid``."""
+    """The outcome for a vault; None if there is none, or it is for other devices or for another pool than ``guid``."""
     if vault.profile != AUTO:
         return None
     try:
@@ -96,7 +96,7 @@ def _all(kind: type[Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
 
 
 def profile_of(context: Context, vault: Vault, guid: int | None = None) -> Profile:
-    """A vault's profile, with what was measured where that is its profile; see ``outcome``. Raises ConfigError."""
+    """A vault's profile, with measured parameters if it is ``auto``; see ``outcome``. Raises ConfigError."""
     profile = load_profile(context.env.paths, vault.profile)
     found = outcome(context.records, vault, guid)
     if found is None:
@@ -105,24 +105,24 @@ def profile_of(context: Context, vault: Vault, guid: int | None = None) -> Profi
 
 
 def reasons_of(records: Records, vault: Vault, module: Mapping[str, str]) -> dict[str, str]:
-    """Why module parameters of a vault are what they are, as far as they were measured."""
+    """The reasons for a vault's module parameters, for those that were measured."""
     found = outcome(records, vault)
     choices = () if found is None else found.choices
     return {one.name: one.why for one in choices if module.get(one.name) == one.value}
 
 
-# The scratch dataset, written down before it is made
+# The scratch dataset, recorded before it is created
 
 
 def note_scratch(records: Records, vault: Vault) -> None:
-    """A scratch dataset is about to be made in a vault's pool."""
+    """Record that a scratch dataset is about to be created in a vault's pool."""
     records.measured.put(_scratch(vault), {"pool": vault.pool})
 
 
 async def sweep(context: Context, vault: Vault) -> bool:
-    """Destroy the scratch dataset that is on record for a vault, also one that a crash left; whether there was one.
+    """Destroy a vault's recorded scratch dataset, also after a crash. Returns whether there was one.
 
-    The vault must be up. Raises ToolFailed, DeadlineExceeded; then it stays on record.
+    The vault must be up. Raises ToolFailed, DeadlineExceeded; then the record stays.
     """
     kept = context.records.measured.get(_scratch(vault))
     if kept is None:

@@ -1,8 +1,8 @@
-"""Module parameters as leases: set while a vault that wants them is up, and put back when the last one goes down.
+"""Module parameters as leases: set while a vault that wants them is up, restored when the last one goes down.
 
-Two kinds of notes are kept (``system/lease.py``): what each vault that is up wants, and, for the host, what every
-parameter was before and what zvault made of it. Both are written before a parameter is. Parameters are those of the
-running kernel, so notes from another boot tell of nothing any more.
+There are two kinds of leases (``system/state_files.py``): one for each vault that is up, with the parameters it wants,
+and one for the host, with each parameter's original value and the value that zvault set. Both are written before a
+parameter changes. Parameters belong to the running kernel, so leases from another boot are void.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ VAULTS = "tuning/vault/"
 HOST = "tuning/host"
 
 ALWAYS = {"scheduler": "on"}
-"""Vdev properties that an OpenZFS without them behaves as if it had: up to 2.4 requests always go through its queue."""
+"""Vdev properties whose value an OpenZFS without them has anyway: up to 2.4 requests always go through its queue."""
 
 SHOW = "'zvaultctl tune show' explains it"
 
 
 @dataclass
 class TuningNote:
-    """What is written down for the host: what is held by parameter, and what could not be done, in words."""
+    """The host's lease: leased values by parameter, and what could not be set, in words."""
 
     held: dict[str, LeasedValue] = field(default_factory=dict)
     troubles: dict[str, str] = field(default_factory=dict)
@@ -43,30 +43,30 @@ class TuningNote:
 async def tuned(
     context: Context, vault: Vault, devices: Collection[str], say: Say, *, new: bool = False
 ) -> None:
-    """Set what a vault that has come up wants; ``devices`` are those zvault brought up for it.
+    """Set the parameters of a vault that has come up; ``devices`` are those that zvault brought up for it.
 
-    Nobody is told to measure those of a ``new`` one: that has just been done. Whatever goes wrong is said and shown,
-    never raised: a vault that is not tuned is slow, and still a vault.
+    For a ``new`` vault there is no hint to measure it, because that has just been done. Errors are reported and shown,
+    never raised: a vault without tuning is slow but works.
     """
     if vault.host is not None:
         return
     try:
         if await sweep(context, vault):
-            say("destroyed the scratch dataset that a measurement left when it was killed")
+            say("destroyed the scratch dataset that a killed measurement left")
         state = await context.clients.zpool.state(vault.pool)
         profile = profile_of(context, vault, None if state is None else state.guid)
         if vault.profile == AUTO and not (new or profile.module) and outcome(context.records, vault) is None:
-            say(f"nothing is known of its devices yet: 'zvaultctl tune measure {vault.name}' measures them")
+            say(f"its devices were not measured yet: 'zvaultctl tune measure {vault.name}' measures them")
         await wanted(context, vault, profile.module, devices, say)
         await _set_vdev_properties(context.env.runner, vault.pool, profile.vdev, say)
     except (ZvaultError, OSError) as error:
-        say(f"going on without tuning: {error}")
+        say(f"continuing without tuning: {error}")
 
 
 async def wanted(
     context: Context, vault: Vault, module: Mapping[str, str], devices: Collection[str], say: Say
 ) -> None:
-    """Write down that a vault that is up wants these parameters, or none, and make it so; ``devices`` as ``tuned``."""
+    """Record the parameters that a vault that is up wants, or none, and set them; ``devices`` as in ``tuned``."""
     if not module:
         await untuned(context, vault, say)
         return
@@ -77,21 +77,21 @@ async def wanted(
         "reasons": reasons_of(context.records, vault, module),
     }
     context.records.leases.put(VAULTS + vault.name, lease)
-    await _settle(context, say)
+    await _apply(context, say)
 
 
 async def untuned(context: Context, vault: Vault, say: Say) -> None:
-    """Put back what only this vault wanted, now that it is down; see ``tuned`` for what goes wrong."""
+    """Restore the parameters that only this vault wanted, now that it is down; errors as in ``tuned``."""
     try:
         if context.records.leases.get(VAULTS + vault.name) is not None:
             context.records.leases.drop(VAULTS + vault.name)
-            await _settle(context, say)
+            await _apply(context, say)
     except (ZvaultError, OSError) as error:
         say(f"module parameters could not be put back: {error}")
 
 
 async def reconcile_tuning(context: Context, say: Say) -> None:
-    """After a start, when vaults are adopted: put back what those left that are down; forget another boot's notes."""
+    """After a start, once vaults are adopted: restore values of vaults that are down; drop leases of other boots."""
     try:
         up = {name.removeprefix("vault/") for name in context.records.leases.names("vault/")}
         for name in context.records.leases.names(VAULTS):
@@ -99,13 +99,13 @@ async def reconcile_tuning(context: Context, say: Say) -> None:
             if lease is not None and (lease["stale"] or name.removeprefix(VAULTS) not in up):
                 context.records.leases.drop(name)
         if context.records.leases.get(HOST) is not None:
-            await _settle(context, say)
+            await _apply(context, say)
     except (ZvaultError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
         say(f"module parameters could not be put back: {error}")
 
 
 def held_by(leases: LeaseStore, vault: str) -> int | None:
-    """How many parameters are set for a vault at this moment; None where the notes cannot be read."""
+    """The number of parameters that are set for a vault now; None if the leases cannot be read."""
     try:
         lease = leases.get(VAULTS + vault)
         if lease is None or lease["stale"]:
@@ -116,7 +116,7 @@ def held_by(leases: LeaseStore, vault: str) -> int | None:
 
 
 def complaints(leases: LeaseStore) -> list[str]:
-    """What could not be set though a vault that is up wants it."""
+    """The parameters that a vault that is up wants and that could not be set, in words."""
     try:
         return [f"{text}; {SHOW}" for _, text in sorted(read_note(leases).troubles.items())]
     except ZvaultError as error:
@@ -124,7 +124,7 @@ def complaints(leases: LeaseStore) -> list[str]:
 
 
 async def _set_vdev_properties(runner: Runner, pool: str, wanted: Mapping[str, str], say: Say) -> None:
-    """Set what the profile wants of each device of a vault's pool. It is the pool's own, so nothing goes back."""
+    """Set the profile's vdev properties on a vault's pool. They belong to the pool, so they are never restored."""
     for name, value in wanted.items():
         found = await read_property(runner, pool, name)
         if found is None and ALWAYS.get(name) != value:
@@ -134,11 +134,11 @@ async def _set_vdev_properties(runner: Runner, pool: str, wanted: Mapping[str, s
             say(f"{name} of {vdev} set to {value}")
 
 
-# Reading the notes
+# Reading the leases
 
 
 def _rotational(devices: Collection[str]) -> set[bool]:
-    """What devices say of whether they rotate, those that say it."""
+    """Whether the devices are rotational, for those that report it."""
     return {says for says in map(rotational, devices) if says is not None}
 
 
@@ -150,7 +150,7 @@ def tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
             name.removeprefix(VAULTS),
             lease["module"],
             frozenset(lease["rotational"]),
-            lease.get("reasons", {}),  # none by a daemon of a version before
+            lease.get("reasons", {}),  # missing in leases of older versions
         )
         for name, lease in found.items()
         if lease is not None and not lease["stale"]
@@ -158,7 +158,7 @@ def tuning_requests(leases: LeaseStore) -> list[TuningRequest]:
 
 
 def read_note(leases: LeaseStore) -> TuningNote:
-    """What is written down for this host, in this boot."""
+    """The host's lease of this boot."""
     lease = leases.get(HOST)
     if lease is None or lease["stale"]:
         return TuningNote()
@@ -173,11 +173,11 @@ def _keep(leases: LeaseStore, note: TuningNote) -> None:
         leases.drop(HOST)
 
 
-# Making it so
+# Setting parameters
 
 
-async def _settle(context: Context, say: Say) -> None:
-    """Bring the host to what all vaults that are up want together, from whatever is there."""
+async def _apply(context: Context, say: Say) -> None:
+    """Set the parameters that the vaults that are up want, whatever the host's values are now."""
     async with context.records.leases.lock("tuning"):
         leases = context.records.leases
         before = read_note(leases)
@@ -208,17 +208,17 @@ def _troubles(
     todo: Moves,
     refused: str,
 ) -> dict[str, str]:
-    """What is wanted and is not so, by parameter."""
+    """The parameters that do not have the wanted value, and why."""
     found = {one.name: f"{one.name} is not set: {one.why}" for one in verdicts if one.trouble}
     for name, wanted in target.items():
         if made[name] == wanted:
             continue
         if name in todo.others:
             found[name] = (
-                f"{name} is {made[name]}: somebody else set that after zvault had made it {held[name].ours[-1]}"
+                f"{name} is {made[name]}: somebody else set it after zvault had set {held[name].ours[-1]}"
             )
         else:
-            found[name] = f"{name} is {made[name]} and not {wanted}: the kernel did not take it ({refused})"
+            found[name] = f"{name} is {made[name]} and not {wanted}: the kernel refused it ({refused})"
     return found
 
 
@@ -235,23 +235,23 @@ def _tell(
     if done:
         say(f"module parameters of OpenZFS set: {', '.join(done)}")
     if back:
-        say(f"module parameters of OpenZFS put back: {', '.join(back)}")
+        say(f"module parameters of OpenZFS restored: {', '.join(back)}")
     for name, value in todo.others.items():
         if name not in target:
-            say(f"{name} is left at {value}: somebody else set that while zvault had it set")
+            say(f"{name} stays at {value}: somebody else changed it after zvault had set it")
     for text in note.troubles.values():
         say(text)
 
 
 def _tell_others(context: Context, say: Say, before: TuningNote, note: TuningNote) -> None:
-    """Say once, when the first vault sets something, whom it holds for besides."""
+    """Say once, when the first vault sets parameters, which other pools they affect."""
     pools = other_pools(context)
     if note.held and not before.held and pools:
-        say(f"module parameters hold for every pool of this host, also for {', '.join(pools)}")
+        say(f"module parameters apply to every pool of this host, also to {', '.join(pools)}")
 
 
 def other_pools(context: Context) -> list[str]:
-    """The pools of this host for which no vault's parameters are meant."""
+    """The pools of this host that belong to no tuned vault."""
     vaults = context.env.config.vault
     requests = tuning_requests(context.records.leases)
     ours = {vaults[request.vault].pool for request in requests if request.vault in vaults}

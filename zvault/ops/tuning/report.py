@@ -1,4 +1,5 @@
-"""What is tuned and why, as a document: ``GET /v1/tuning``, ``zvaultctl tune``. Changes nothing."""
+"""The module parameters that zvault sets, and why, as a document: ``GET /v1/tuning``, ``zvaultctl tune show``. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from zvault.zfs.pool import module_parameters
 
 
 async def tuning_document(context: Context) -> TuningDocument:
-    """Every parameter that a vault of this host wants. Raises ToolFailed where OpenZFS is not loaded."""
+    """Every parameter that a vault of this host wants. Raises ToolFailed if OpenZFS is not loaded."""
     host = await module_parameters.look(context.env.runner)
     up = tuning_requests(context.records.leases)
     down = [request for request in _configured(context) if request.vault not in {one.vault for one in up}]
@@ -38,7 +39,7 @@ async def tuning_document(context: Context) -> TuningDocument:
 
 
 def _configured(context: Context) -> list[TuningRequest]:
-    """What each vault of this host would want if it came up; what its devices say is not known then."""
+    """The parameters that each vault of this host would want if it came up; facts about its devices are missing."""
     found = []
     for vault in context.env.config.vault.values():
         if vault.host is None:
@@ -48,7 +49,7 @@ def _configured(context: Context) -> list[TuningRequest]:
                     TuningRequest(vault.name, module, reasons=reasons_of(context.records, vault, module))
                 )
             except ZvaultError:
-                continue  # its profile went away since the configuration was read; 'check-config' tells of it
+                continue  # its profile was deleted after the configuration was read; 'check-config' reports that
     return found
 
 
@@ -64,7 +65,7 @@ def _vault(records: Records, vault: Vault, up: Iterable[TuningRequest]) -> Tuned
 
 
 def measured_document(found: Outcome) -> MeasuredDocument:
-    """What was measured of a vault's device and tried out on its pool; ``time`` is when, in seconds since the epoch."""
+    """The measurement of a vault's device and the trials on its pool; ``time`` in seconds since the epoch."""
     return {
         "time": found.time,
         "devices": list(found.devices),
@@ -82,7 +83,7 @@ def measured_document(found: Outcome) -> MeasuredDocument:
 def _rows(
     up: list[TuningRequest], down: list[TuningRequest], host: Host, note: TuningNote
 ) -> list[ParameterDocument]:
-    """What holds for the vaults that are up; for parameters that only others want, what would hold then."""
+    """The parameters of the vaults that are up, then those that only vaults that are down want."""
     now = {one.name: one for one in decide(up, host)}
     later = {one.name: one for one in decide(down, host) if one.name not in now}
     rows = []
@@ -96,7 +97,7 @@ def _rows(
 def parameter_document(
     verdict: ParameterDecision, host: Host, note: TuningNote, *, in_force: bool
 ) -> ParameterDocument:
-    """A parameter; ``in_force``: a vault that is up wants it."""
+    """One parameter as a document; ``in_force``: a vault that is up wants it."""
     name = verdict.name
     known, here, held = KNOWN.get(name), host.parameters.get(name), note.held.get(name)
     now = here.value if here else None
@@ -119,7 +120,7 @@ def parameter_document(
 def _fate(
     verdict: ParameterDecision, now: str | None, note: TuningNote, *, in_force: bool
 ) -> tuple[ParameterState, str, str]:
-    """The row's state in a word, why it is so, and what to do about it."""
+    """The parameter's state in a word, the reason, and what to do next."""
     if verdict.fate != "set":
         return verdict.fate, verdict.why, verdict.next
     if not in_force:
@@ -128,7 +129,7 @@ def _fate(
         return "set", verdict.why, ""
     held = note.held.get(verdict.name)
     if held is not None and now not in held.ours:
-        why = f"somebody else set it to {now} after zvault had made it {held.ours[-1]}; {verdict.why}"
-        return "changed", why, f"to have it tuned again, put back {held.ours[-1]}"
+        why = f"somebody else set it to {now} after zvault had set {held.ours[-1]}; {verdict.why}"
+        return "changed", why, f"set it to {held.ours[-1]} to have zvault tune it again"
     why = note.troubles.get(verdict.name, f"zvault has not set it; {verdict.why}")
     return "not set", why, "see 'journalctl -u zvaultd'"

@@ -1,6 +1,6 @@
-"""OpenZFS's events (zpool-events(8)): what of them tells that a pool's storage stands still or gives errors.
+"""OpenZFS's events (zpool-events(8)): signs that a pool's storage hangs or returns errors.
 
-Asking for them takes no lock of a pool, so this goes on while one hangs (seen with 2.3.9).
+Reading them takes no lock of a pool, so this works while a pool hangs (seen with 2.3.9).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _FIELD = re.compile(r"\s+(\w+) = (.*)")
 
 
 def follow_argv() -> list[str]:
-    """Every event since the module was loaded that the kernel still has, with its fields, and then each new one."""
+    """Argv that prints every event that the kernel still has, with its fields, and then each new one."""
     return ["zpool", "events", "-Hvf"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: its class, its number since the module was loaded, when it was (nanoseconds since the epoch)."""
+    """One event: its class, its number since the module was loaded, its time (nanoseconds since the epoch)."""
 
     kind: str
     number: int
@@ -45,20 +45,20 @@ class Event:
     fields: Mapping[str, str]
 
     def after(self, number: int | None, time: int) -> bool:
-        """Whether it is newer than one already seen. Numbers begin anew with the module, and clocks are set back."""
+        """Whether it is newer than the last event seen. Numbers restart with the module, and clocks may be set back."""
         return self.time > time or (number is not None and self.number > number)
 
 
 @dataclass
 class EventReader:
-    """Puts events together from the lines of ``zpool events -v``: one of its own, then its fields, then none."""
+    """Assembles events from the lines of ``zpool events -v``: a header line, field lines, an empty line."""
 
     _fields: dict[str, str] = field(default_factory=dict)
 
     def feed(self, line: str) -> Event | None:
-        """Take in a line; the event when it is the last of one."""
+        """Read a line. Returns the event if the line ends one."""
         if found := _FIELD.fullmatch(line):
-            # Fields of a field (the detector's) come first, and have the same names as some that count.
+            # Nested fields (the detector's) come first, and some share a name with a field that matters here.
             self._fields[found[1]] = found[2].strip()
             return None
         if line.strip():
@@ -72,7 +72,7 @@ class EventReader:
 
 
 def sign_of(event: Event) -> StallSign | None:
-    """What an event is a sign of, None for all that happens in a healthy pool."""
+    """The sign in an event; None for events of a healthy pool."""
     kind = KINDS.get(event.kind.removeprefix(PREFIX)) if event.kind.startswith(PREFIX) else None
     pool = _text(event.fields.get("pool", ""))
     if kind is None or not pool:
@@ -85,12 +85,12 @@ def _told(kind: Kind, device: str, event: Event) -> str:
     took = _number(event.fields.get("zio_delta"))
     seconds = format_duration(took / NANO) if took else "a long time"
     return {
-        "deadman": f"a request to {device} has not come back for longer than OpenZFS waits (deadman)",
+        "deadman": f"a request to {device} has been in flight for longer than OpenZFS's deadman allows",
         "delay": f"a request to {device} took {seconds}",
         "suspended": "its pool has suspended its I/O",
         "probe_failure": f"{device} does not answer when OpenZFS asks it",
-        "io": f"{device} gave an error (errno {_number(event.fields.get('zio_err')) or 'unknown'})",
-        "checksum": f"{device} gave back other data than was written (checksum error)",
+        "io": f"{device} returned an error (errno {_number(event.fields.get('zio_err')) or 'unknown'})",
+        "checksum": f"{device} returned wrong data (checksum error)",
         "data": "data is damaged and could not be read: 'zpool status -v' names it",
     }[kind]
 

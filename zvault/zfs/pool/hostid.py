@@ -1,8 +1,8 @@
-"""Which host a pool belongs to: this host's own id, and what ``zpool import`` says of another's.
+"""Which host a pool belongs to: this host's hostid, and ``zpool import``'s messages about another host.
 
-ZFS writes the id and name of its host into a pool's label, and marks it as exported when it is exported. A pool without
-that mark that another host used last is not imported unforced. It is a note, no lock: two hosts that import an
-exported pool at the same moment are not kept apart by it.
+ZFS writes the hostid and host name into a pool's label, and marks the pool as exported on export. Without that mark,
+``zpool import`` refuses a pool that another host used last, unless forced. This is a note and not a lock: it does not
+stop two hosts that import an exported pool at the same moment.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ACTIVE = re.compile(r"pool is imported on (.*?) ?\(hostid: 0x([0-9a-f]+)\)")
 
 
 def hostid(file: Path = HOSTID, parameter: Path = SPL_HOSTID) -> int:
-    """This host's id as the kernel's ZFS has it (spl(4), spl_hostid): of the module's parameter, else of the file.
+    """This host's hostid as ZFS in the kernel uses it (spl(4), spl_hostid): the module's parameter, else the file.
 
-    0 where it has none: then every pool looks as if nobody in particular had used it.
+    0 if it has none: ZFS then cannot tell its pools from another host's.
     """
     try:
         if given := int(parameter.read_text()):
@@ -40,18 +40,18 @@ def hostid(file: Path = HOSTID, parameter: Path = SPL_HOSTID) -> int:
 
 
 def refusal(pool: str, said: str) -> ZvaultError | None:
-    """The error in ``zpool import``'s words where another host is the reason; None where it is not."""
+    """The error if ``zpool import`` failed because of another host; None if it failed for another reason."""
     if "multihost property on" in said and "hostid is not set" in said:
         return Refused(
             f"the pool '{pool}' has multihost=on, and this host has no hostid",
             f"{HOSTID} is missing or zero",
-            "make one: 'zgenhostid'",
+            "create one with 'zgenhostid'",
         )
     if (active := _ACTIVE.search(said)) is not None:
         return Busy(
             f"the pool '{pool}' is in use on {_host(active[1], active[2])}",
-            "it is imported there with multihost=on, and writes to the device at this moment",
-            "export it there, or shut that host out of the device; it cannot be forced while it writes",
+            "it is imported there with multihost=on and writes to the device now",
+            "export it there, or fence that host off the device; a forced import fails while that host writes",
         )
     if "in use from another system" not in said and "last accessed by another system" not in said:
         return None
@@ -59,26 +59,26 @@ def refusal(pool: str, said: str) -> ZvaultError | None:
     who = f"{_host(last[1], last[2])}, since {last[3].strip()} at least" if last else "another host"
     return Refused(
         f"the pool '{pool}' may be in use on another host",
-        f"it was used last by {who}, and never exported there",
+        f"it was last used by {who}, and not exported there",
         f"export it there ('zpool export {pool}'); if that host is gone, 'zvaultctl vault take' takes the vault over",
     )
 
 
 async def refuse_if_had_since(pool: str, devices: Sequence[str], runner: ToolRunner) -> None:
-    """Raise Refused when another host has had a pool that is suspended here, by the labels on its devices.
+    """Raise Refused if the labels show that another host used a pool that is suspended here.
 
-    ``zpool clear`` does not look: it would write what this host has in memory over what the other did since. Labels
-    that cannot be read or that name no host tell nothing.
+    ``zpool clear`` does not check this: it would write this host's data in memory over the other host's changes.
+    Labels that cannot be read or name no host are ignored.
     """
     mine = hostid()
     for device in devices:
         result = await runner.run(label_command(device), deadline=LABEL_DEADLINE, check=False)
         if mine and (other := label_host(result.stdout)) is not None and other[1] != mine:
             raise Refused(
-                f"the pool '{pool}' was another host's meanwhile",
-                f"{device} was used last by {_host(other[0], f'{other[1]:x}')}, and what this host's pool has in memory"
-                " no longer fits what is there",
-                "the suspended pool can only be given up: reboot this host, then bring the vault up",
+                f"another host used the pool '{pool}' meanwhile",
+                f"{device} was last used by {_host(other[0], f'{other[1]:x}')}; this host's pool has data in memory"
+                " that no longer matches the device",
+                "the suspended pool cannot be resumed: reboot this host, then bring the vault up",
             )
 
 

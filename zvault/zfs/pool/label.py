@@ -10,25 +10,25 @@ from zvault.core.errors import Refused
 from zvault.system.process.runner import ToolRunner
 
 LABEL_DEADLINE = 30.0
-"""Seconds to read one device's labels, all four of them."""
+"""Seconds to read all four labels of one device."""
 
 ALIKE = ("disk", "file", "mirror")
-"""Top-level vdevs each of whose devices has all their bytes, at the same offsets."""
+"""Types of top-level vdevs in which each device has all bytes at the same offsets."""
 
 
 def label_command(device: str) -> list[str]:
-    """Argv that prints a device's labels, as zdb(8) finds them on the device and not in a cache."""
+    """Argv that prints a device's labels; zdb(8) reads them from the device and not from a cache."""
     return ["zdb", "-l", device]
 
 
 def label_host(text: str) -> tuple[str, int] | None:
-    """The host in ``zdb -l``'s words: its name and id; None where there is none."""
+    """The host in the output of ``zdb -l``: its name and hostid; None if there is none."""
     number, name = re.search(r"^ *hostid: (\d+)$", text, re.M), re.search(r"^ *hostname: '(.*)'$", text, re.M)
     return None if number is None else (name[1] if name else "", int(number[1]))
 
 
 def label_vdev(text: str) -> tuple[int, int, str] | None:
-    """The pool's GUID, and number and type of the top-level vdev that a device is of; None where there is no label."""
+    """The pool's GUID, and number and type of the device's top-level vdev; None if there is no label."""
     pool = re.search(r"^ *pool_guid: (\d+)$", text, re.M)
     tree = re.search(r"^ *vdev_tree:\n *type: '(\w+)'\n *id: (\d+)$", text, re.M)
     return None if pool is None or tree is None else (int(pool[1]), int(tree[2]), tree[1])
@@ -37,7 +37,7 @@ def label_vdev(text: str) -> tuple[int, int, str] | None:
 async def vdevs(guid: int, devices: Sequence[str], runner: ToolRunner) -> dict[int, list[str]]:
     """The devices of each top-level vdev of a pool, by its number.
 
-    Raises Refused for a device that is not of this pool, or has only a part of its vdev's bytes.
+    Raises Refused for a device that is not in this pool or has only a part of its vdev's bytes.
     """
     found: dict[int, list[str]] = defaultdict(list)
     for device in devices:
@@ -48,12 +48,12 @@ async def vdevs(guid: int, devices: Sequence[str], runner: ToolRunner) -> dict[i
             why = (
                 "it has no label of that pool"
                 if label is None or label[0] != guid
-                else f"it is of a {label[2]}"
+                else f"it is part of a {label[2]}"
             )
             raise Refused(
                 f"nothing can be written below the pool on {device}",
                 why,
-                "heal by hand: 'zfs rename' the damaged dataset, and the next run sends in full",
+                "heal it by hand: 'zfs rename' the damaged dataset, and the next run sends it in full",
             )
         found[label[1]].append(device)
     return dict(found)

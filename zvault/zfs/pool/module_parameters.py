@@ -1,8 +1,8 @@
 """OpenZFS's module parameters, ``/sys/module/zfs/parameters``: read and written by child processes.
 
-The kernel takes one lock for each access to a module's parameters (kernel/params.c, kernel_param_lock), also to
-read one; some take others of OpenZFS's besides. Where one hangs, all do: so nothing here is read or written by the
-daemon itself.
+The kernel takes one lock for each access to a module's parameters, also to read one (kernel/params.c,
+kernel_param_lock); some take locks of OpenZFS too. If one access hangs, all do. So the daemon never reads or writes
+them itself.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ exit ${failed-0}
 
 
 async def look(runner: Runner, module: Path = MODULE) -> Host:
-    """OpenZFS as this host has it. Raises ToolFailed where it is not loaded, DeadlineExceeded where it hangs."""
+    """OpenZFS on this host. Raises ToolFailed if it is not loaded, DeadlineExceeded if it hangs."""
     folder = module / "parameters"
     if not folder.is_dir():
         raise ToolFailed(
             "OpenZFS's module parameters cannot be read", f"there is no {folder}", "load it: 'modprobe zfs'"
         )
-    # One that only root may read, or nobody, is no error.
+    # Parameters that cannot be read are no error: some only root may read, some nobody.
     found = await runner.run(["grep", "-srH", "", str(folder)], deadline=DEADLINE, check=False)
     values = dict(line.removeprefix(f"{folder}/").split(":", 1) for line in found.stdout.splitlines())
     parameters = {name: Parameter(_chosen(value), _writable(folder / name)) for name, value in values.items()}
@@ -47,7 +47,7 @@ async def look(runner: Runner, module: Path = MODULE) -> Host:
 
 
 async def known(names: Collection[str], runner: Runner) -> dict[str, str]:
-    """What some parameters are on this host; those that cannot be told, all if need be, are left out."""
+    """Values of parameters on this host. Parameters that cannot be read, possibly all, are left out."""
     try:
         found = (await look(runner)).parameters
     except (ZvaultError, OSError):
@@ -56,14 +56,14 @@ async def known(names: Collection[str], runner: Runner) -> dict[str, str]:
 
 
 async def write(values: Mapping[str, str], runner: Runner, module: Path = MODULE) -> str:
-    """Write parameters, in this order; what the kernel refuses stays as it was, and its words are returned."""
+    """Write parameters in this order. Values that the kernel refuses stay unchanged; returns its error messages."""
     words = [word for name, value in values.items() for word in (str(module / "parameters" / name), value)]
     done = await runner.run(["sh", "-c", _WRITE, "sh", *words], deadline=DEADLINE, check=False)
     return "" if done.returncode == 0 else done.complaint()
 
 
 def imported_pools(kstat: Path = KSTAT) -> list[str]:
-    """The names of all imported pools; asks none of them, so it answers also while one hangs."""
+    """The names of all imported pools. Works while a pool hangs, because it queries no pool."""
     try:
         return sorted(entry.name for entry in kstat.iterdir() if (entry / "state").exists())
     except OSError:
@@ -71,13 +71,13 @@ def imported_pools(kstat: Path = KSTAT) -> list[str]:
 
 
 def _chosen(value: str) -> str:
-    """Of a list such as ``cycle [fastest] generic`` the one in brackets."""
+    """The value in brackets of a list such as ``cycle [fastest] generic``."""
     chosen = re.search(r"\[(.+?)\]", value)
     return chosen[1] if chosen else value
 
 
 def _writable(path: Path) -> bool:
-    """Whether root may write it: a mode without w is what module_param() gives to load-time parameters."""
+    """Whether root may write it: module_param() gives load-time parameters a mode without w."""
     try:
         return bool(path.stat().st_mode & stat.S_IWUSR)
     except OSError:

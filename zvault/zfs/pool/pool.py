@@ -1,4 +1,4 @@
-"""Pools: make, import, look at, export. argv of ``zpool`` is built here."""
+"""Pools: create, import, examine, export. argv of ``zpool`` is built here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zvault.system.procfs import running_for
 from zvault.zfs.pool import hostid
 
 LOOK_DEADLINE = 30.0
-"""Seconds: what a pool's health is asked with; a suspended pool answers at once, a hung one never."""
+"""Seconds for a query of a pool's health; a suspended pool answers at once, a hung one never."""
 
 SUSPENDED_DEADLINE = 10.0
 """The same of a pool that the kernel calls suspended: where no answer comes at once, mostly none will."""
@@ -38,7 +38,7 @@ CHANGE_DEADLINE = 600.0
 
 
 BUSY_PATIENCE = 30.0
-"""Seconds to try an export again for while the pool is busy."""
+"""Seconds for which to retry an export while the pool is busy."""
 
 PROC = Path("/proc")
 
@@ -56,29 +56,29 @@ class PoolState:
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing can be written to it before its devices are back and ``zpool clear`` is told so."""
+        """Whether it accepts no writes until its devices are back and ``zpool clear`` has run."""
         return self.health in {"SUSPENDED", "UNAVAIL", "FAULTED"}
 
 
 class Exporting(Busy):
-    """A pool is on its way out, and whoever asks the kernel for it waits until it is."""
+    """The pool is being exported, and every query of it in the kernel waits for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vdev:
-    """A top-level vdev to be; several devices mirror each other."""
+    """A top-level vdev to create; several devices form a mirror."""
 
     kind: Literal["data", "special"]
     devices: tuple[str, ...]
 
     def words(self) -> list[str]:
-        """As zpool-create(8) wants it, after the word for its kind."""
+        """Its arguments for zpool-create(8)."""
         return ["mirror", *self.devices] if len(self.devices) > 1 else list(self.devices)
 
 
 @dataclass(frozen=True, slots=True)
 class NewPool:
-    """A pool to be made: its vdevs, its own properties and its root dataset's."""
+    """A pool to create: its vdevs, its properties, and those of its root dataset."""
 
     name: str
     vdevs: Sequence[Vdev]
@@ -86,7 +86,7 @@ class NewPool:
     dataset: Mapping[str, str]
 
     def argv(self) -> list[str]:
-        """The command that makes it."""
+        """The command that creates it."""
         argv = ["zpool", "create", "-o", "cachefile=none"]
         for key, value in self.properties.items():
             argv += ["-o", f"{key}={value}"]
@@ -98,17 +98,18 @@ class NewPool:
 
 
 class Zpool:
-    """The pools of one host, on which ``runner`` runs programs. ``proc`` is its procfs; None: it is another host."""
+    """The pools of the host on which ``runner`` runs programs. ``proc``: its procfs; None for another host."""
 
     def __init__(self, runner: ToolRunner, proc: Path | None = None) -> None:
         self.runner = runner
         self.proc = proc
 
     async def state(self, pool: str) -> PoolState | None:
-        """A pool's state, None when it is not imported. Raises Exporting while it is kept on its way out.
+        """A pool's state; None if it is not imported. Raises Exporting while an export of it hangs.
 
-        On this host the kernel is asked first, for two reasons seen with 2.3.9: ``zpool list`` calls a suspended pool
-        ONLINE while there is something to resilver, and it waits for an export that waits for a lost device. Raises
+        On this host this checks the kernel's statistics first, for two reasons seen with 2.3.9: ``zpool list`` shows a
+        suspended pool as ONLINE while there is something to resilver, and it hangs behind an export that waits for a
+        lost device. Raises
         PoolSuspended where the kernel calls it so and nothing else answers.
         """
         kernel = None
@@ -131,10 +132,10 @@ class Zpool:
         if result.returncode != 0:
             if "no such pool" in result.complaint() or "cannot open" in result.complaint():
                 return None
-            raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
+            raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
         name, guid, size, allocated, free, health = result.stdout.rstrip("\n").split("\t")
         if not guid.isdigit():
-            return None  # "-": it was being exported, and is gone
+            return None  # "-": it was being exported, and is gone now
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
         return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
 
@@ -154,13 +155,13 @@ class Zpool:
             raise self.on_its_way_out(pool) or error from None
 
     async def kernel_state(self, pool: str) -> str | None:
-        """What the kernel's statistics call it, which never waits for a pool; None where there is none of that name."""
+        """The state in the kernel's statistics, which never wait for a pool; None if there is no such pool."""
         file = f"{self.proc or PROC}/spl/kstat/zfs/{pool}/state"
         result = await self.runner.run(["cat", file], deadline=LOOK_DEADLINE, check=False)
         return result.stdout.strip() if result.returncode == 0 else None
 
     async def sync(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Have the pool write out all it has, without a lock that others need. Raises PoolSuspended, ToolFailed."""
+        """Sync the pool, without taking a lock that others need. Raises PoolSuspended, ToolFailed."""
         result = await self._run(["zpool", "sync", pool], pool, deadline)
         if "suspended" in result.stderr:
             raise suspended(pool)
@@ -174,10 +175,10 @@ class Zpool:
         return [word for word in words if word.startswith("/")]
 
     async def import_(self, pool: str, devices: Sequence[str], *, force: bool = False) -> bool:
-        """Import a pool from these devices, unmounted and unremembered; False when it is not on them.
+        """Import a pool from these devices, without mounts and cachefile; False if it is not on them.
 
-        A pool that another host used last is refused with that host's name, unless by ``force``: only for one whose
-        last host is known to be shut out.
+        Refuses a pool that another host used last and names that host. ``force`` overrides this; use it only if the
+        last host is known to be fenced.
         """
         search = [word for device in devices for word in ("-d", device)]
         result = await self.runner.run(
@@ -192,20 +193,20 @@ class Zpool:
         raise _import_failure(pool, result)
 
     async def create(self, new: NewPool) -> None:
-        """Make a pool. Never forced: zpool itself refuses a device that holds a filesystem or pool."""
+        """Create a pool. Never forced, so zpool refuses a device that holds a filesystem or pool."""
         result = await self.runner.run(new.argv(), deadline=CHANGE_DEADLINE, check=False)
         if result.returncode != 0:
             raise Refused(
                 f"cannot create the pool '{new.name}' on {', '.join(d for v in new.vdevs for d in v.devices)}",
                 _last_words(result),
-                "check the vault's profile and that the device is big enough and holds nothing",
+                "check the vault's profile, and that the device is big enough and blank",
             )
 
     async def export(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Export a pool; nothing when it is not imported. Raises Busy or PoolSuspended; never forced.
+        """Export a pool, never forced; does nothing if it is not imported. Raises Busy or PoolSuspended.
 
-        A pool that is busy is tried again for a while: a receive that was stopped still saves what it has, and
-        udev still looks at a volume that just appeared.
+        Retries for a while if the pool is busy: a stopped receive may still be saving its state, and udev may still be
+        probing a volume that just appeared.
         """
         give_up = time.monotonic() + BUSY_PATIENCE
         while True:
@@ -220,11 +221,11 @@ class Zpool:
         raise Busy(
             f"cannot export the pool '{pool}'",
             _last_words(result),
-            f"'zfs mount' and 'lsof' show what uses it; then 'zpool export {pool}'",
+            f"'zfs mount' and 'lsof' show what uses it; end that, then 'zpool export {pool}'",
         )
 
     async def clear(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
-        """Open a pool's devices again and resume it. Raises ToolFailed, with the lost ones closed, if it cannot."""
+        """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed."""
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
 
 
@@ -243,7 +244,7 @@ def suspended(pool: str) -> PoolSuspended:
 
 
 def exporting(pool: str, proc: Path) -> int | None:
-    """The process that exports a pool at this moment, whoever started it; None: nobody does."""
+    """The id of the process that is exporting a pool, whoever started it; None if there is none."""
     for file in proc.glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().split(b"\0")[:-1]
@@ -258,7 +259,7 @@ def _on_its_way_out(pool: str, process: int, age: float | None) -> Exporting:
     since = "has" if age is None else f"began {format_duration(age)} ago and has"
     return Exporting(
         f"the pool '{pool}' is being exported",
-        f"process {process} {since} not come to an end yet",
+        f"process {process} {since} not finished the export yet",
         "if its storage is lost or stands still, it waits for that in the kernel, and so does every other command that"
         " asks for the pool: bring the storage back; where it has not ended a few minutes after that, only a reboot"
         " helps (known of OpenZFS up to 2.3: its issues 1857 and 6649)",
@@ -281,6 +282,6 @@ def _import_failure(pool: str, result: Result) -> ZvaultError:
         return NotFound(f"another pool named '{pool}' is imported", said, "rename one of the two")
     if "one or more devices is currently unavailable" in said or "I/O error" in said:
         return DeviceGone(
-            f"the pool '{pool}' cannot be imported", said, "look at the device and the kernel log"
+            f"the pool '{pool}' cannot be imported", said, "check the device and the kernel's log"
         )
-    return ToolFailed(f"cannot import the pool '{pool}'", said, "'zpool import' shows the pool's own words")
+    return ToolFailed(f"cannot import the pool '{pool}'", said, "run 'zpool import' to see the details")

@@ -1,4 +1,4 @@
-"""Scrubs of a pool: begin, pause, go on, stop, and how far one is. argv of ``zpool scrub`` and ``status`` is here."""
+"""Scrubs of a pool: start, pause, resume, stop, and progress. argv of ``zpool scrub`` and ``status`` is built here."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from zvault.system.process.runner import Result, ToolRunner
 from zvault.zfs.pool.pool import LOOK_DEADLINE, suspended
 
 ACT_DEADLINE = 120.0
-"""Seconds: each waits for a txg sync of a slow device."""
+"""Seconds to start, pause or stop a scrub: each waits for a txg sync of a slow device."""
 
 LIST_DEADLINE = 600.0
-"""Seconds to name what is damaged: each name is looked up in the pool."""
+"""Seconds to list the names of damaged files: ZFS looks up each name in the pool."""
 
 ERROR_SCRUB_DEADLINE = 6 * 3600.0
-"""Seconds for an error scrub, which reads the blocks that are on the list of errors, and nothing else."""
+"""Seconds for an error scrub, which reads only the blocks on the pool's error list."""
 
 SCRUBBED = "org.zvault:scrubbed"
-"""User property of a pool (OpenZFS 2.2): when its last whole scrub ended, in seconds since the epoch. ``zpool status``
-forgets it as soon as another begins."""
+"""User property of a pool (OpenZFS 2.2): when its last complete scrub ended, in seconds since the epoch. ``zpool
+status`` forgets this as soon as another scrub starts."""
 
 HELD = "org.zvault:scrub-held"
-"""User property of a pool: ``on`` while somebody has put off its scrubs by hand."""
+"""User property of a pool: ``on`` while its scrubs are paused by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What ZFS knows of a pool: its newest scrub, and how many errors it has on its list.
+    """A pool's newest scrub, and the length of its error list.
 
-    ``last`` is when the last whole scrub ended (seconds since the epoch), ``held`` whether scrubs were put off by hand.
+    ``last``: when the last complete scrub ended, in seconds since the epoch. ``held``: scrubs are paused by hand.
     """
 
     scan: Scan
@@ -49,7 +49,7 @@ class Scrubber:
         self.runner = runner
 
     async def health(self, pool: str, now: float) -> Health:
-        """How a pool is; ``now`` is for the rate. Raises NotFound, ToolFailed."""
+        """A pool's health; ``now`` is used for the rate. Raises NotFound, ToolFailed."""
         argv = ["zpool", "status", "-j", "--json-int", pool]
         document = _pool(pool, await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False))
         scan = parse_scan(document.get("scan_stats") or {}, now)
@@ -61,7 +61,7 @@ class Scrubber:
         return Health(scan, errors, max(known, default=None), marks.get(HELD) == "on")
 
     async def _marks(self, pool: str) -> dict[str, str]:
-        """The user properties that zvault gave the pool; none where it has none, or is too old to have any."""
+        """The user properties that zvault set on the pool; empty if it has none or OpenZFS is too old for them."""
         result = await self.runner.run(
             ["zpool", "get", "-Hp", "-o", "property,value", f"{SCRUBBED},{HELD}", pool],
             deadline=LOOK_DEADLINE,
@@ -70,9 +70,9 @@ class Scrubber:
         return dict(line.split("\t", 1) for line in result.stdout.splitlines() if "\t" in line)
 
     async def errors(self, pool: str) -> list[str]:
-        """What is damaged, in ZFS's own names. Raises NotFound, ToolFailed.
+        """The damaged files, as ZFS names them. Raises NotFound, ToolFailed.
 
-        None where one is in an encrypted dataset without its key: 2.3.9 says "permission denied" for all of them.
+        Empty if one of them is in an encrypted dataset without its key: 2.3.9 then says "permission denied" for all.
         """
         argv = ["zpool", "status", "-v", "-j", "--json-int", pool]
         document = _pool(pool, await self.runner.run(argv, deadline=LIST_DEADLINE, check=False))
@@ -80,25 +80,23 @@ class Scrubber:
         return [str(name) for name in names] if isinstance(names, list) else []
 
     async def start(self, pool: str) -> None:
-        """Begin a scrub, or go on with a paused one; nothing where one is going. Raises PoolSuspended, ToolFailed."""
-        await self._act("begin", pool, "scrub", fine=("currently scrubbing", "scrub already in progress"))
+        """Start or resume a scrub; does nothing if one runs. Raises PoolSuspended, ToolFailed."""
+        await self._act("start", pool, "scrub", fine=("currently scrubbing", "scrub already in progress"))
 
     async def pause(self, pool: str) -> None:
-        """Pause a scrub, which stays paused when the pool is exported; nothing where none is going."""
+        """Pause a scrub; it stays paused over an export. Does nothing if none runs."""
         await self._act("pause", pool, "scrub", "-p", fine=("there is no active scrub", "is paused"))
 
     async def stop(self, pool: str) -> None:
-        """Stop a scrub for good; nothing where none has begun."""
+        """Stop a scrub for good; does nothing if there is none."""
         await self._act("stop", pool, "scrub", "-s", fine=("there is no active scrub",))
 
     async def error_scrub(self, pool: str) -> None:
-        """Read again what is on the list of errors, and wait for it: what is well now comes off the list."""
-        await self._act(
-            "look again at the errors of", pool, "scrub", "-e", "-w", deadline=ERROR_SCRUB_DEADLINE
-        )
+        """Scrub the blocks on the error list and wait for the end: ZFS removes those that are well from the list."""
+        await self._act("recheck the errors of", pool, "scrub", "-e", "-w", deadline=ERROR_SCRUB_DEADLINE)
 
     async def mark(self, pool: str, key: str, value: str) -> None:
-        """Put a user property of zvault's on the pool; the empty value takes it off."""
+        """Set one of zvault's user properties on the pool; an empty value removes it."""
         await self.runner.run(["zpool", "set", f"{key}={value}", pool], deadline=ACT_DEADLINE, check=False)
 
     async def _act(
@@ -112,7 +110,7 @@ class Scrubber:
         raise ToolFailed(
             f"cannot {what} a scrub of '{pool}'" if argv[-1] != "-w" else f"cannot {what} '{pool}'",
             result.complaint(),
-            f"'zpool status {pool}' shows what it is at",
+            f"see 'zpool status {pool}'",
         )
 
 
@@ -120,7 +118,7 @@ _STATES: Mapping[str, ScanState] = {"SCANNING": "scanning", "FINISHED": "finishe
 
 
 def parse_scan(stats: Mapping[str, Any], now: float) -> Scan:
-    """``scan_stats`` of ``zpool status -j --json-int``. What is done is what was read (issued), not only found."""
+    """Parse ``scan_stats`` of ``zpool status -j --json-int``. Progress counts bytes read (issued), not only found."""
     state = _STATES.get(str(stats.get("state")), "none")
     if state == "none":
         return Scan()
@@ -144,7 +142,7 @@ def parse_scan(stats: Mapping[str, Any], now: float) -> Scan:
 
 
 def _number(stats: Mapping[str, Any], key: str) -> int:
-    """A figure; what is not there, or is written as ``-``, is nothing."""
+    """A number; 0 if it is missing or ``-``."""
     value = str(stats.get(key))
     return int(value) if value.isdecimal() else 0
 
@@ -159,12 +157,12 @@ def _pool(pool: str, result: Result) -> dict[str, Any]:
         if "no such pool" in result.stderr or "cannot open" in result.stderr:
             raise NotFound(f"the pool '{pool}' is not imported", result.complaint())
         raise ToolFailed(
-            f"cannot look at the pool '{pool}'",
+            f"cannot examine the pool '{pool}'",
             result.complaint(),
             "scrubs need OpenZFS 2.3 on the vault's host",
         )
     try:
         found: dict[str, Any] = json.loads(result.stdout)["pools"][pool]
     except (ValueError, KeyError) as error:
-        raise ToolFailed(f"cannot make out what 'zpool status -j {pool}' prints", str(error)) from None
+        raise ToolFailed(f"cannot parse the output of 'zpool status -j {pool}'", str(error)) from None
     return found

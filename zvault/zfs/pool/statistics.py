@@ -1,6 +1,6 @@
 """OpenZFS's counters of a pool: requests by size, its queues, its transaction groups. argv and parsing; kstats.
 
-A pool that is suspended or hangs may not answer: whoever runs these gives them a deadline.
+A pool that is suspended or hangs may not answer, so callers must set a deadline.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from zvault.core.diagnosis.observations import Group, Queue
 KSTAT = Path("/proc/spl/kstat/zfs")
 
 GROUP_COLUMNS = 12
-"""Of the kstat txgs: number, birth, state, ndirty, nread, nwritten, reads, writes, then the times that it was open, in
-quiescence, waiting, and in sync (module/zfs/spa_stats.c)."""
+"""Columns of the kstat txgs: number, birth, state, ndirty, nread, nwritten, reads, writes, then the times that it was
+open, quiescing, waiting, and syncing (module/zfs/spa_stats.c)."""
 
 QUEUES = 14
 """Columns of ``zpool iostat -q``: pending and active of each of seven queues, at the end of a line."""
 
 ASYNC_WRITE = 6
-"""Where the asynchronous writes begin among them: after synchronous reads and writes, and asynchronous reads."""
+"""Index of the asynchronous writes in them: after synchronous reads and writes, and asynchronous reads."""
 
 NANO = 1e9
 
@@ -41,18 +41,18 @@ def groups_argv(pool: str) -> list[str]:
 
 
 def writers_argv() -> list[str]:
-    """The kstat of what writers of all pools had to wait for."""
+    """Argv for the kstat of the reasons why writers of all pools waited."""
     return ["cat", str(KSTAT / "dmu_tx")]
 
 
 def parse_writers(text: str) -> dict[str, int]:
-    """Its counts by name, such as ``dmu_tx_memory_reserve``."""
+    """Parse it: counts by name, such as ``dmu_tx_memory_reserve``."""
     lines = [line.split() for line in text.splitlines()]
     return {words[0]: int(words[2]) for words in lines if len(words) == 3 and words[2].isdecimal()}
 
 
 def parse_queue(text: str) -> Queue | None:
-    """The device with most writes under way or waiting, on average over all lines; None where there is none."""
+    """The queue with the most writes in flight or waiting, averaged over all lines; None if there is none."""
     found: dict[str, list[list[str]]] = {}
     for line in text.splitlines():
         words = line.split("\t")
@@ -83,14 +83,14 @@ def _seconds(words: Sequence[str]) -> float | None:
 
 
 Sizes = Mapping[int, int]
-"""Write requests by size: bytes of the smallest in a row, and how many."""
+"""Write requests by size: the smallest size in a row in bytes, and their count."""
 
 _WRITES = (3, 4, 7, 8)
 """Columns of ``zpool iostat -r``: synchronous writes, alone and merged, and asynchronous ones."""
 
 
 def parse_requests(text: str) -> Sizes:
-    """How many writes of each size there were since the import."""
+    """The number of writes of each size since the import."""
     found = {}
     for line in text.splitlines():
         words = line.split("\t")
@@ -100,12 +100,12 @@ def parse_requests(text: str) -> Sizes:
 
 
 def bytes_written(before: Sizes, after: Sizes) -> int:
-    """Bytes in the requests between two looks; a little less than they were, since sizes are rounded down."""
+    """Bytes written between two samples; a little too low, because sizes are rounded down."""
     return sum(size * count for size, count in _between(before, after).items())
 
 
 def request_size(before: Sizes, after: Sizes) -> float | None:
-    """The size of the request that a byte came in, on average, between two looks; None without any."""
+    """The request size in bytes between two samples, averaged over the bytes; None without requests."""
     moved = bytes_written(before, after)
     squares = sum(size * size * count for size, count in _between(before, after).items())
     return squares / moved if moved else None
@@ -116,7 +116,7 @@ def _between(before: Sizes, after: Sizes) -> Sizes:
 
 
 def parse_groups(text: str, since: int = 0) -> tuple[dict[int, Group], int]:
-    """The groups after ``since`` that were written out, by number, and the newest of them."""
+    """The synced groups after ``since`` by number, and the number of the newest."""
     lines = [line.split() for line in text.splitlines()]
     header = next((i for i, words in enumerate(lines) if words[:2] == ["txg", "birth"]), None)
     if header is None:
@@ -130,9 +130,9 @@ def parse_groups(text: str, since: int = 0) -> tuple[dict[int, Group], int]:
 
 
 def parse_syncing(text: str, now: int) -> tuple[int, float] | None:
-    """The oldest group that is being written out and the seconds that has taken; None where none is.
+    """The number of the oldest syncing group and the seconds its sync has taken; None if no group is syncing.
 
-    ``now`` are nanoseconds since boot, as births are. A group's times are those of what it has behind it.
+    ``now``: nanoseconds since boot, like births. A group has times only for the states that it has left.
     """
     lines = [line.split() for line in text.splitlines()]
     rows = [words for words in lines if len(words) == GROUP_COLUMNS and words[2] == "S"]

@@ -12,11 +12,11 @@ SET_DEADLINE = 60.0
 """Seconds: a set waits for one sync of the pool."""
 
 _GROUP = re.compile(r"(?:root|mirror|raidz|draid|spare|replacing|indirect|log|missing)\d*(?::\S+)?-\d+")
-"""What ``zpool`` calls vdevs that are no devices (zpool_vdev_name in libzfs_pool.c)."""
+"""Names of vdevs that are not devices (zpool_vdev_name in libzfs_pool.c)."""
 
 
 async def read_property(runner: ToolRunner, pool: str, name: str) -> dict[str, str] | None:
-    """A property of each device of a pool, by the device; None where this OpenZFS has no such property."""
+    """A property of each device of a pool, by device; None if this OpenZFS has no such property."""
     result = await runner.run(
         ["zpool", "get", "-Hp", "-o", "name,value", name, pool, "all-vdevs"],
         deadline=LOOK_DEADLINE,
@@ -31,5 +31,5 @@ async def read_property(runner: ToolRunner, pool: str, name: str) -> dict[str, s
 
 
 async def set_property(runner: ToolRunner, pool: str, vdev: str, name: str, value: str) -> None:
-    """Set it on one device; the pool keeps it. Raises ToolFailed."""
+    """Set a property of one device; it is stored in the pool. Raises ToolFailed."""
     await runner.run(["zpool", "set", f"{name}={value}", pool, vdev], deadline=SET_DEADLINE)

@@ -240,7 +240,7 @@ def test_another_host_that_is_read_and_the_network_to_it_are_told_apart():
     network = diagnose(vault(flows=(pull(way=FULL_WAY),)))
     assert network.bound == "ssh"
     assert "the network from filer" in network.sentence
-    assert "181.0 in flight / 50ms x 1.41K = 5M/s, while 90% of the time more wait" in network.sentence
+    assert "181.0 in flight / 50ms x 1.41K = 5M/s, and 90% of the time more bytes wait" in network.sentence
     assert network.knob is not None
     assert (network.knob.name, network.knob.where) == ("compression", "[host.filer]")
     far = pull(way=FULL_WAY)
@@ -251,7 +251,9 @@ def test_another_host_that_is_read_and_the_network_to_it_are_told_apart():
 
     idle = diagnose(vault(flows=(pull(way=replace(FULL_WAY, unsent=0.1)),)))
     assert idle.bound == "source"
-    assert "filer gives 4.77M/s, and 90% of the time its TCP has sent all that it was given" in idle.sentence
+    assert (
+        "filer delivers 4.77M/s, and 90% of the time its TCP has no bytes waiting to be sent" in idle.sentence
+    )
     assert idle.knob is not None
     assert idle.knob.name == "schedule"
 
@@ -260,10 +262,10 @@ def test_another_host_that_is_written_and_the_network_to_it_are_told_apart():
     assert "the network to attic" in diagnose(vault(flows=(push(FULL_WAY),))).sentence
     unknown = diagnose(vault(flows=(push(),)))
     assert unknown.bound == "ssh"
-    assert "the way to attic" in unknown.sentence
+    assert "the network to attic or that host" in unknown.sentence
     for way, told in (
-        (replace(FULL_WAY, unsent=0.2), "80% of the time TCP has sent all that it was given"),
-        (replace(FULL_WAY, closed=0.8), "80% of the time it leaves TCP no room for more"),
+        (replace(FULL_WAY, unsent=0.2), "80% of the time TCP has no bytes waiting to be sent"),
+        (replace(FULL_WAY, closed=0.8), "80% of the time its TCP receive window is full"),
     ):
         there = diagnose(vault(flows=(push(way),)))
         assert there.bound == "device"
@@ -276,7 +278,7 @@ def test_of_a_stream_between_two_other_hosts_each_way_is_looked_at():
     both = StreamFlow("tank", "tank/data", (fetched, brought), 5e6)
     assert "the network to attic" in diagnose(vault(flows=(both,))).sentence
     waits = replace(both, stages=(fetched, replace(brought, full=0.0)))
-    assert "filer gives" in diagnose(vault(flows=(waits,))).sentence
+    assert "filer delivers" in diagnose(vault(flows=(waits,))).sentence
 
 
 def test_nothing_and_a_pool_that_hangs():

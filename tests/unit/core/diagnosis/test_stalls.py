@@ -65,7 +65,7 @@ def test_kinds_and_vaults_do_not_silence_each_other():
     assert stalls.note("cold", StallSign("deadman", "a"), 1.0)
     assert stalls.note("cold", StallSign("delay", "b"), 1.0)
     assert stalls.note("cloud", StallSign("deadman", "c"), 1.0)
-    assert stalls.note(None, HUNG, 1.0) == "storage that cannot be told: txg_sync hangs"
+    assert stalls.note(None, HUNG, 1.0) == "unknown vault: txg_sync hangs"
     assert stalls.counts["", "hung_task"] == 1
 
 
@@ -94,6 +94,6 @@ def test_a_group_that_goes_on_is_told_again_and_again():
     # The next one begins anew, and another pool's is not this one's.
     assert groups.note("cold", 9, 15.0, 120.0) is None
     assert groups.note("cloud", 8, 130.0, 120.0) == StallSign(
-        "txg_sync", "transaction group 8 has been on its way to storage for 2m 10s", pool="cloud"
+        "txg_sync", "transaction group 8 has been syncing for 2m 10s", pool="cloud"
     )
     assert groups.note("cold", 9, 125.0, 120.0) is not None

@@ -31,8 +31,8 @@ def test_requests_that_are_much_smaller_than_they_were_to_be():
     ((cause, text),) = told(GOOD, BAD, BAD, BAD, BAD)
     assert cause == "request-size"
     assert text == (
-        "vault cold: its requests have 120K on average, where up to 4M were to be merged;"
-        " 'zvaultctl doctor cold' tells what bounds it"
+        "vault cold: its requests have 120K on average, although up to 4M may be merged;"
+        " 'zvaultctl doctor cold' names the bottleneck"
     )
 
 
@@ -58,7 +58,7 @@ def test_a_device_that_becomes_slow():
     slow = replace(GOOD, disk_wait=0.5)
     ((cause, text),) = told(GOOD, slow, slow)
     assert cause == "latency"
-    assert "a request takes 500ms, and took 105ms earlier in this run" in text
+    assert "a request takes 500ms; earlier in this run it took 105ms" in text
     assert told(replace(GOOD, disk_wait=0.0001), *[replace(GOOD, disk_wait=0.002)] * 3) == [], (
         "2 ms are not slow"
     )

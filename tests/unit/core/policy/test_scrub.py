@@ -40,7 +40,7 @@ def test_whichever_comes_first_counts():
 
 def test_one_that_has_begun_goes_on_whatever_the_policy():
     for state in ("scanning", "paused"):
-        assert wanted(Policy(), Scan(state), NOW, NOW, ZONE) == "one has begun and not ended"
+        assert wanted(Policy(), Scan(state), NOW, NOW, ZONE) == "one was started and has not ended"
 
 
 def test_none_is_wanted_by_hand_only_nor_while_a_device_is_rebuilt():

@@ -58,7 +58,7 @@ def test_slow_disks():
         DIRTY: str(2 * GIB),
         TIMEOUT: "15",
     }
-    assert "of 128K only 13.4M/s: each takes 37.2 ms, however small" in chosen[LIMIT].why
+    assert "those of 128K only 13.4M/s: even a small one takes 37.2 ms" in chosen[LIMIT].why
     assert (
         "Little's law: 76.2M/s in requests of 1M that take 52.5 ms each are 4.0 at once" in chosen[MOST].why
     )
@@ -120,7 +120,7 @@ def test_profiles_for_such_a_device_are_tried_too():
     here = host(8 * GIB)
     offered = {one.what: one for one in candidates(search(SSD)[1], here, LARGEST, PROFILES)}
     assert offered["as deep"].module.items() >= requests(MIB, 24).items()
-    assert "the profile deep's" in offered["as deep"].choices[0].why
+    assert "from profile deep" in offered["as deep"].choices[0].why
     assert "as rbd-hdd" not in offered, "it is four times shallower"
     slow = {one.what: one for one in candidates(search(HDD)[1], here, LARGEST, PROFILES)}
     assert not {"as deep", "as rbd-hdd"} & slow.keys(), "one is too deep, the other what was worked out"

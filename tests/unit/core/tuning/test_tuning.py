@@ -69,14 +69,14 @@ def test_where_there_is_no_rule_nobody_gets_it():
     waits, panics = ({"zfs_deadman_failmode": mode} for mode in ("wait", "panic"))
     verdict = only(TuningRequest("a", waits), TuningRequest("b", panics))
     assert (verdict.value, verdict.fate, verdict.trouble) == (None, "conflict", True)
-    assert "a wants wait, b wants panic, and there is no rule" in verdict.why
+    assert "a wants wait, b wants panic, and no rule" in verdict.why
 
 
 @pytest.mark.parametrize(
     ("version", "name", "said"),
     [
-        ("2.4.0-1", "zfs_vdev_queue_depth_pct", "this OpenZFS 2.4.0 has no zfs_vdev_queue_depth_pct: it went with"),
-        ("2.3.9", "zfs_recv_defer_batch_size", "this OpenZFS 2.3.9 has no zfs_recv_defer_batch_size: it comes with"),
+        ("2.4.0-1", "zfs_vdev_queue_depth_pct", "this OpenZFS 2.4.0 has no zfs_vdev_queue_depth_pct: 2.4 removed it"),
+        ("2.3.9", "zfs_recv_defer_batch_size", "this OpenZFS 2.3.9 has no zfs_recv_defer_batch_size: 2.5 introduced it"),
         ("2.3.9", "zfs_txg_timeuot", "zvault does not know it; is zfs_txg_timeout meant?"),
         ("", "zfs_vdev_queue_depth_pct", "this OpenZFS of unknown version has no zfs_vdev_queue_depth_pct"),
     ],
@@ -108,7 +108,7 @@ def test_the_aggregation_limit_is_that_of_the_devices_that_are_there(
     }
     assert verdicts[counts].value == "4194304"
     if named != counts:
-        assert "so this is the limit that counts" in verdicts[counts].why
+        assert "so this limit applies" in verdicts[counts].why
         assert (verdicts[named].value, verdicts[named].fate) == (None, "unused")
     assert len(verdicts) == (1 if named == counts else 2)
 

@@ -139,4 +139,4 @@ async def test_a_host_that_goes_down_does_not_wait_for_the_write_back(
     layer = Bcache(HostRunner(), lambda: hurried)
     with pytest.raises(Stopped):
         await layer.down(SLOT, DONE | {"cset": "x"}, FoundLayer(), lost=False, say=told.append)
-    assert told == (["5.5M that nbd0 lacks stay in the cache /dev/x"] if hurried else [])
+    assert told == (["5.5M stay in the cache /dev/x: nbd0 does not have them yet"] if hurried else [])

@@ -65,9 +65,9 @@ def test_an_event_names_its_pool_and_device():
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("deadman", "nbd0 has not come back"),
-        ("io", "nbd0 gave an error (errno 5)"),
-        ("checksum", "nbd0 gave back other data"),
+        ("deadman", "nbd0 has been in flight"),
+        ("io", "nbd0 returned an error (errno 5)"),
+        ("checksum", "nbd0 returned wrong data"),
         ("data", "'zpool status -v' names it"),
         ("probe_failure", "nbd0 does not answer"),
     ],

@@ -67,7 +67,7 @@ async def test_the_devices_of_each_vdev():
     [
         ("", "no label of that pool"),
         (LABEL.replace(str(POOL), "7").format(guid=1, kind="disk", number=0), "no label of that pool"),
-        (LABEL.format(guid=1, kind="raidz", number=0), "it is of a raidz"),
+        (LABEL.format(guid=1, kind="raidz", number=0), "it is part of a raidz"),
     ],
 )
 async def test_what_must_not_be_written_to(label, why):
