@@ -55,6 +55,14 @@ CASES = [
     (VAULT + 'create = "yes"', '3: vault.cold.create: must be true or false, not the string "yes"'),
     (VAULT + "create = true", "3: vault.cold.create: needs a device"),
     (
+        VAULT + "[[vault.cold.device]]\nnbd='nbdkit:file /mnt/a/x.img'\nrequires_mount = '/mnt/ab'",
+        "5: vault.cold.device[0].requires_mount: nothing of this device is in /mnt/ab",
+    ),
+    (
+        VAULT + "[[vault.cold.device]]\nnbd='tcp:h'\nrequires_mount = '/mnt/ab'",
+        "requires_mount: nothing of this device is in /mnt/ab: name the mount point",
+    ),
+    (
         VAULT + "up = 'ondemand'",
         'must be one of "on-demand", "always", not the string "ondemand"; did you mean "on-d',
     ),

@@ -231,7 +231,7 @@ def _followers(
 ) -> list[Dataset | None]:
     """What follows a source dataset on a vault, by every backup that takes it there."""
     return [
-        targets[name].get(env.target_of(backup, dataset))
+        targets[name].get(env.wanted_target_of(backup, dataset))
         for name, backup in env.config.backup.items()
         if backup.vault == vault
         and backup.source.host == host

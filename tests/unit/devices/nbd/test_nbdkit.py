@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zvault.config.device_specs.nbd import NbdkitServer, parse_nbd
 from zvault.core.errors import ToolFailed
 from zvault.devices.layer import Slot
-from zvault.devices.nbd.nbdkit import command, first_complaint, make_backing_file
+from zvault.devices.nbd.nbdkit import command, first_complaint, has_backing_file, make_backing_file
 from zvault.devices.server_unit import Server, script
 from zvault.system.process.runner import HostRunner
 
@@ -92,6 +92,16 @@ async def test_a_backing_file_with_content_is_left_as_it_is(tmp_path: Path):
     path.write_text("")
     await make_backing_file(str(path), 1 << 20, HostRunner())
     assert path.stat().st_size == 1 << 20
+
+
+async def test_whether_there_is_a_backing_file(tmp_path: Path):
+    path = tmp_path / "a 'b' $c"
+    assert not await has_backing_file(str(path), HostRunner())
+    path.touch()
+    assert not await has_backing_file(str(path), HostRunner()), "an empty one is none"
+    path.write_text("x")
+    assert await has_backing_file(str(path), HostRunner())
+    assert path.read_text() == "x"
 
 
 async def test_a_backing_file_that_cannot_be_made(tmp_path: Path):

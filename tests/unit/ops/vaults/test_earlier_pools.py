@@ -17,6 +17,7 @@ from zvault.core.replication.base_names import hold_tag, mark_name
 from zvault.ops.context import Context
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.state.pools import Seen
+from zvault.ops.vaults.assembly import Assembly
 from zvault.ops.vaults.earlier_pools import PoolHistory, forget_pools, pool_history
 from zvault.ops.vaults.new_pool import absence, refuse_unless_new
 
@@ -178,3 +179,19 @@ async def test_what_is_told_of_a_vault_that_is_not_new(world: Context):
     with pytest.raises(Refused, match="it had a pool with GUID c01d"):
         refuse_unless_new(cold(world), history)
     refuse_unless_new(cold(world), PoolHistory())
+
+
+async def test_who_may_have_a_pool_made_and_when(world: Context, source: Source):
+    async def allowed(**what: bool) -> bool:
+        return (await Assembly(world, "cold", cold(world), **what)._making()).allowed
+
+    assert not await allowed(), "who reads, restores or heals makes nothing"
+    assert await allowed(create=True)
+    assert await allowed(new=True)
+    source.fails = HostUnreachable("filer does not answer")
+    assert not await allowed(create=True)
+    assert await allowed(new=True), "somebody says that it is new"
+    world.records.pools.note(COLD, Seen("cold", "cold"))
+    assert not await allowed(create=True)
+    assert not await allowed(new=True)
+    assert not await allowed()

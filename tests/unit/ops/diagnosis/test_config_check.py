@@ -1,0 +1,91 @@
+"""What check-config asks of this host: what is not there is told, with what to do; nothing is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import context, with_source
+from zvault.config.schema import Config
+from zvault.core.errors import HostUnreachable, NotFound
+from zvault.core.names import DatasetName
+from zvault.ops.context import Context
+from zvault.ops.diagnosis.config_check import config_warnings
+from zvault.ops.state.pools import Seen
+
+
+class Source:
+    def __init__(self, *names: str, fails: Exception | None = None) -> None:
+        self.found, self.fails = [DatasetName(name) for name in names], fails
+
+    async def names(self, _: str) -> list[DatasetName]:
+        if self.fails is not None:
+            raise self.fails
+        return self.found
+
+
+def world(folder: Path, source: Source, device: dict[str, Any] | None = None, **vault: Any) -> Context:
+    where = with_source(context(folder=folder), source)
+    devices = [device] if device is not None else []
+    where.env.config = Config.model_validate(
+        {
+            "vault": {"cold": {"pool": "cold", "device": devices, **vault}},
+            "backup": {"b": {"source": "tank", "vault": "cold", "exclude": ["tank/x/**"]}},
+        }
+    )
+    return where
+
+
+async def test_a_source_that_is_there_is_nothing_to_be_told_of(tmp_path: Path):
+    assert await config_warnings(world(tmp_path, Source("tank", "tank/a"))) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            NotFound("there is no dataset 'tank'", "", "'zfs list -r tank'"),
+            "there is no dataset 'tank', so every run fails until there is; 'zfs list -r tank'",
+        ),
+        (HostUnreachable("filer does not answer"), "whether it exists cannot be asked now: filer does not"),
+    ],
+)
+async def test_a_source_that_is_not_there(tmp_path: Path, error: Exception, told: str):
+    (found,) = await config_warnings(world(tmp_path, Source(fails=error)))
+    assert found.startswith(f"backup.b.source: {told}")
+
+
+async def test_names_that_are_too_long_unless_they_are_left_out(tmp_path: Path):
+    long = ["tank/".ljust(220, letter) for letter in "abcde"]
+    source = Source("tank", *long, "tank/x", "tank/x/".ljust(220, "l"))
+    found = await config_warnings(world(tmp_path, source))
+    assert [long[n] in text for n, text in enumerate(found[:3])] == [True] * 3
+    assert "'exclude'" in found[0]
+    assert found[3:] == ["backup.b.source: 2 more names are too long"]
+
+
+async def test_a_file_that_is_not_there_is_missed_where_there_was_one(tmp_path: Path):
+    device = {"nbd": f"nbdkit:file {tmp_path}/cold.img", "size": "1G"}
+    new = world(tmp_path, Source("tank"), device, create=True)
+    assert await config_warnings(new) == [], "the first run makes it"
+    (found,) = await config_warnings(world(tmp_path, Source("tank"), device))
+    assert "'zvaultctl vault create cold' makes it" in found
+    new.records.pools.note(0xC01D, Seen("cold", "cold"))
+    (found,) = await config_warnings(new)
+    assert found.startswith(
+        f"vault.cold.device[0]: there is no file {tmp_path}/cold.img, and vault cold had a pool"
+    )
+    assert not (tmp_path / "cold.img").exists()
+    (tmp_path / "cold.img").write_text("something")
+    assert await config_warnings(new) == []
+
+
+async def test_what_is_not_mounted_or_does_not_answer(tmp_path: Path):
+    device = {"nbd": f"nbdkit:file {tmp_path}/cold.img", "size": "1G", "requires_mount": str(tmp_path)}
+    (found,) = await config_warnings(world(tmp_path, Source("tank"), device, create=True))
+    assert found.startswith(f"vault.cold.device[0]: nothing is mounted on {tmp_path}")
+    server = {"nbd": f"unix:{tmp_path}/none.sock"}
+    (found,) = await config_warnings(world(tmp_path, Source("tank"), server))
+    assert "cannot be reached" in found
