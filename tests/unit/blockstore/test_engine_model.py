@@ -60,6 +60,7 @@ class World:
             uploads=0,
             memory=1 << 20,
             linger=1e9,
+            seen=self.folder / "seen",
         )
         self.memory = MemoryStore()
         create(self.memory, "vault", BLOCKS * BLOCK)

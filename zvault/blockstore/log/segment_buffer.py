@@ -67,10 +67,11 @@ class SegmentBuffer:
             return bytes(self._buffer[slot * SLOT : slot * SLOT + BLOCK])
         return self._rows[slot : slot + count, :BLOCK].tobytes()
 
-    def sealed(self) -> Segment:
-        """What it says of itself. Nothing may be added any more."""
+    def sealed(self, safe: int, checkpoint: int) -> Segment:
+        """What it says of itself (see Segment). Nothing may be added any more."""
         entries = [*self._entries, self._last] if self._last[1] else self._entries
-        return Segment(self.sequence, self.epoch, self.frame, self.used, np.array(entries, TABLE))
+        table = np.array(entries, TABLE)
+        return Segment(self.sequence, self.epoch, self.frame, self.used, table, safe, checkpoint)
 
     def encoded(self, segment: Segment, identity: bytes) -> memoryview:
         """The object's bytes, in its own buffer."""

@@ -22,12 +22,12 @@ from zvault.blockstore.format import (
     segment_key,
     whole,
 )
+from zvault.blockstore.log_tail import LogTail, read_segment
 from zvault.blockstore.maintenance.findings import Problem, runs_of
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.log_overlay import Overlay
 from zvault.blockstore.map.map_part import PART_BITS
 from zvault.blockstore.map.root import Root
-from zvault.blockstore.recovery import LogTail, read_segment
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 

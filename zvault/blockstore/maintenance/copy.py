@@ -71,7 +71,9 @@ class Unfinished:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore."""
-        return self._store.list(prefix, after)
+        yield from self._store.list(prefix, after)
+        if self._first and self._key.startswith(prefix) and self._key > after:
+            yield ListedObject(self._key, len(self._first))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from zvault.blockstore.format import BLOCK, Damaged, Superblock, checkpoint_key, numbers_of
+from zvault.blockstore.format import BLOCK, Damaged, Superblock, checkpoint_key
 from zvault.blockstore.map.root import Root
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
@@ -25,7 +25,7 @@ def root_of_any(data: bytes, key: str) -> Root:
     try:
         words = int.from_bytes(data[8:12], "little")
         identity = bytes.fromhex(json.loads(data[16 : 16 + words])["uuid"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"the checkpoint {key} is damaged", "it cannot be read", "") from error
     return Root.of_bytes(data, identity, key)
 
@@ -39,11 +39,3 @@ def previous_root(store: ObjectStore, prefix: str, root: Root) -> Root | None:
         except (ObjectMissing, Damaged):
             continue
     return None
-
-
-def numbers(key: str) -> tuple[int, int]:
-    """The two numbers in a key, both -1 where there are none."""
-    try:
-        return numbers_of(key)
-    except ValueError:
-        return -1, -1
