@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import numpy as np
 
 from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import SLOT_BITS, ZERO, Damaged, Segment
+from zvault.blockstore.format import BLOCK, SLOT_BITS, ZERO, Damaged, Segment, numbers
 from zvault.blockstore.log.journal import Frame, Journal
 from zvault.blockstore.log_tail import LogTail, tail
 from zvault.blockstore.map.blockmap import BlockMap, fetched
@@ -101,7 +101,11 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     frame = rest.segments[-1].frame if rest.segments else root.frame
     _refuse_a_log_that_went_back(engine, root, last, frame)
     engine.log.begin(engine.fence.epoch.number, last, frame)
-    engine.checkpoints.strays = rest.strays
+    # At once: each of them costs a look whenever the store is opened. Those of whoever comes after are left alone.
+    gone = {key for key in rest.broken_off if numbers(key)[1] < engine.fence.epoch.number}
+    if gone:
+        engine.store.delete(sorted(gone))
+    engine.checkpoints.strays = [key for key in rest.strays if key not in gone]
     _tell_of(rest, last, say)
     for number in range(engine.options.uploads):
         threading.Thread(target=_uploading, args=(engine,), name=f"upload-{number}", daemon=True).start()
@@ -239,6 +243,9 @@ def _replay(engine: Engine, after: int, say: Say) -> None:
     """Put into the log what was answered and never reached the store."""
     frames = size = 0
     for frame in _frames(engine, after, say):
+        if frame.block + frame.count > engine.size // BLOCK:
+            why = f"frame {frame.number} is of blocks beyond the end of the device"
+            raise Damaged(f"the journal in {engine.options.journal} is damaged", why, "see what it is of")
         with engine.changed:
             while not engine.log.room(frame.count if frame.data is not None else 1):
                 engine.log.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from zvault.object_store.interface import Buffer, StoreError
+from zvault.object_store.interface import Buffer
+from zvault.object_store.interface import Damaged as Damaged  # noqa: PLC0414 - here it is looked for
 
 VERSION = 1
 BLOCK = 4096
@@ -35,6 +37,18 @@ ZERO = 0xFFFF
 SLOT_BITS = 16
 """A position is ``sequence << SLOT_BITS | slot``."""
 
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    AttributeError,
+    RecursionError,
+    struct.error,
+    zlib.error,
+)
+"""What reading bytes that somebody else wrote may raise."""
+
 TABLE = np.dtype([("block", "<u8"), ("count", "<u4"), ("slot", "<u4")])
 _FOOTER = struct.Struct("<8s16sQQQQQIIQQ")
 _MAGIC = b"zvsegm02"
@@ -47,14 +61,12 @@ MAX_SIZE = 1 << 50
 """Bytes of a device: 1 PiB, far from what 32 bits of segments can hold."""
 MAX_BLOCKS = MAX_SIZE // BLOCK
 FOOTER = _FOOTER.size
+LARGEST_SEGMENT = SLOTS * SLOT + ENTRIES * TABLE.itemsize + FOOTER
+"""Bytes."""
+MAX_NUMBER = (1 << 32) - 1
+"""Of a segment, an epoch, a checkpoint, an object of the map."""
 TAIL = FOOTER + 16 * SLOTS // 4
 """Bytes to ask of a segment's end: its footer, and the table of one that was not written block by block."""
-
-
-class Damaged(StoreError):
-    """An object is not what was put there."""
-
-    reason = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +95,10 @@ class Superblock:
                 self = cls(version, str(found["uuid"]), int(found["size"]), float(found["created"]))
                 if found["digest"] != self._digest() or len(self.identity) != 16:
                     raise ValueError("it does not match its checksum")
+                if not 0 < self.size <= MAX_SIZE or self.size % BLOCK:
+                    raise ValueError(f"there can be no device of {self.size} bytes")
                 return self
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        except UNREADABLE as error:
             raise Damaged(
                 "the store's first object cannot be read", str(error), "see what the bucket holds there"
             ) from error
@@ -289,6 +303,17 @@ def taken_out(
             return None
         out.append(data)
         at += SLOT
+    return out
+
+
+def inflated(data: Buffer, most: int) -> bytes:
+    """What was deflated, at most so many bytes. Raises ValueError, zlib.error."""
+    it = zlib.decompressobj()
+    out = it.decompress(data, most + 1)
+    if len(out) > most:
+        raise ValueError(f"it becomes more than {most} bytes when it is inflated")
+    if not it.eof or it.unused_data:
+        raise ValueError("it is cut off, or more comes after it")
     return out
 
 

@@ -35,6 +35,8 @@ class LogTail:
 
     segments: list[Segment]
     strays: list[str]
+    broken_off: list[str] = field(default_factory=list)
+    """Strays of writers that never came to put a checkpoint."""
     unproven: int = 0
     """Strays of an older zvault, of which nobody can tell whether they were acknowledged."""
     unlisted: int = 0
@@ -86,7 +88,7 @@ class _Survey:
             self.trouble = self._proof_of_a_gap(last, beyond)
         strays = [*self.strays, *beyond, *self.later]
         broken = None if self.trouble is None else last + 1
-        return LogTail(self.segments, strays, self.unproven, self.unlisted, self.trouble, broken)
+        return LogTail(self.segments, strays, self.later, self.unproven, self.unlisted, self.trouble, broken)
 
     @property
     def _last(self) -> int:

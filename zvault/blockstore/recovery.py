@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from zvault.blockstore.format import (
     BLOCK,
     MAX_SIZE,
+    UNREADABLE,
     VERSION,
     Damaged,
     Superblock,
@@ -17,16 +18,13 @@ from zvault.blockstore.format import (
     numbers,
     numbers_of,
 )
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.map.root import Root, largest_root
 from zvault.core.errors import Busy, NotFound, Refused
 from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
 
 LOOKS = 3
 """How often checkpoints are listed that are gone when they are read."""
-
-
-UNREADABLE = (ValueError, TypeError, KeyError, OverflowError, AttributeError, RecursionError)
-"""What reading JSON raises that somebody else wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +159,13 @@ def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> Root | 
         if failure is not None and numbers_of(key)[0] != numbers_of(keys[-1])[0]:
             break
         try:
-            data, _ = store.read(key)
+            data, _ = store.read(key, largest_root(what.blocks))
             root = Root.of_bytes(data, what.identity, key)
+            if len(root.parts) != -(-what.blocks // PART):
+                why = f"it has {len(root.parts)} parts, of a device of {what.size} bytes"
+                raise Damaged(
+                    f"the checkpoint {key} is of another store", why, "run 'zvaultctl blockstore check'"
+                )
             if (root.epoch, root.number) != numbers_of(key):
                 raise Damaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
             return root

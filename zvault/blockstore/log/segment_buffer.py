@@ -6,9 +6,19 @@ import time
 
 import numpy as np
 
-from zvault.blockstore.format import BLOCK, ENTRIES, FOOTER, SLOT, SLOTS, TABLE, ZERO, Segment, encode
+from zvault.blockstore.format import (
+    BLOCK,
+    ENTRIES,
+    LARGEST_SEGMENT,
+    SLOT,
+    SLOTS,
+    TABLE,
+    ZERO,
+    Segment,
+    encode,
+)
 
-CAPACITY = SLOTS * SLOT + ENTRIES * TABLE.itemsize + FOOTER
+CAPACITY = LARGEST_SEGMENT
 """Bytes of a buffer that any segment fits into."""
 
 

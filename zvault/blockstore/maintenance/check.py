@@ -36,7 +36,7 @@ from zvault.blockstore.maintenance.findings import RUNS, Problem, Progress, Repo
 from zvault.blockstore.maintenance.strays import find_strays
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.read_roots import root_of_any, sound
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.root import Root, largest_root
 from zvault.blockstore.recovery import (
     Epoch,
     checkpoint_keys,
@@ -158,7 +158,7 @@ class Check:
     def _checkpoint(self, key: str, what: Superblock) -> None:
         """Say what is wrong with one of them."""
         try:
-            data, _ = self.store.read(key)
+            data, _ = self.store.read(key, largest_root())
             root = root_of_any(data, key)
         except ObjectMissing:
             return

@@ -33,7 +33,7 @@ from zvault.blockstore.maintenance.findings import Progress, Report
 from zvault.blockstore.maintenance.rebuild import Rebuilder, Rebuilt
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.read_roots import root_of_any, sound
-from zvault.blockstore.map.root import REF, EpochStart, Root
+from zvault.blockstore.map.root import REF, EpochStart, Root, largest_root
 from zvault.blockstore.map.usage import PAGE, Usage
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import Epoch, checkpoint_keys
@@ -135,7 +135,7 @@ def _any_root(store: ObjectStore, prefix: str) -> Root | None:
     """The newest checkpoint that can be read, whichever store it says that it is of."""
     for name in reversed(checkpoint_keys(store, prefix)):
         try:
-            return root_of_any(store.read(name)[0], name)
+            return root_of_any(store.read(name, largest_root())[0], name)
         except (ObjectMissing, Damaged):
             continue
     return None
