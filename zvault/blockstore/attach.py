@@ -11,13 +11,21 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import numpy as np
 
 from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import SLOT_BITS, ZERO, Damaged, Segment
+from zvault.blockstore.format import BLOCK, SLOT_BITS, ZERO, Damaged, Segment, numbers
 from zvault.blockstore.log.journal import Frame, Journal
+from zvault.blockstore.log_tail import LogTail, tail
 from zvault.blockstore.map.blockmap import BlockMap, fetched
 from zvault.blockstore.map.root import EpochStart, Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import Epoch, newest_root, superblock, tail
+from zvault.blockstore.position import (
+    NEXT_WENT_BACK,
+    SeenPosition,
+    WentBack,
+    see_that_checkpoints_did_not_go_back,
+    see_that_the_log_did_not_go_back,
+)
+from zvault.blockstore.recovery import Epoch, newest_root, see_that_it_did_not_go_back, superblock
 from zvault.core.errors import Busy, Refused
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore, StoreError
@@ -42,19 +50,28 @@ def attach(
     journal = Journal(
         options.journal, what.identity, capacity=options.journal_size, durable=options.mode == "writeback"
     )
+    seen = SeenPosition(options.seen, what.identity) if options.seen is not None else None
     engine: Engine | None = None
     try:
         root = newest_root(store, prefix, what)
+        _refuse_what_went_back(seen, journal, root, prefix, options)
         refuse_to_lose(journal, root, options)
         # Roots are ordered by their epoch, so the next is after all of them, also where the object was lost.
-        epoch = Epoch.read(store, prefix).taken_by(store, prefix, owner, root.epoch)
+        before = Epoch.read(store, prefix)
+        see_that_it_did_not_go_back(before, root, prefix)
+        known = seen.known.epoch if seen is not None and seen.known is not None else 0
+        newest = (root.epoch, root.number)
+        epoch = before.taken_by(store, prefix, owner, newest, max(known, journal.epoch))
         root = newest_root(store, prefix, what)
+        _refuse_what_went_back(seen, journal, root, prefix, options)
+        see_that_it_did_not_go_back(epoch, root, prefix)
         if root.epoch >= epoch.number:
             raise Busy(
                 f"the block store {prefix} could not be taken", "another writer is at it", "see who it is"
             )
         refuse_to_lose(journal, root, options)
         engine = Engine(store, prefix, what, root, epoch, journal, options)
+        engine.seen = seen
         _open(engine, root, what.identity, say)
     except BaseException:
         if engine is not None:
@@ -62,6 +79,8 @@ def attach(
             engine.abandon()
         else:
             journal.close()
+            if seen is not None:
+                seen.close()
         raise
     if options.uploads:
         threading.Thread(target=_tending, args=(engine, say), name="tend", daemon=True).start()
@@ -80,17 +99,74 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     engine.log.done = {segment.sequence: segment for segment in rest.segments}
     last = root.applied + len(rest.segments)
     frame = rest.segments[-1].frame if rest.segments else root.frame
+    _refuse_a_log_that_went_back(engine, root, last, frame)
     engine.log.begin(engine.fence.epoch.number, last, frame)
-    engine.checkpoints.strays = rest.strays
-    if rest.strays:
-        say(f"{len(rest.strays)} segments after the end of the log were never acknowledged, and are removed")
+    # At once: each of them costs a look whenever the store is opened. Those of whoever comes after are left alone.
+    gone = {key for key in rest.broken_off if numbers(key)[1] < engine.fence.epoch.number}
+    if gone:
+        engine.store.delete(sorted(gone))
+    engine.checkpoints.strays = [key for key in rest.strays if key not in gone]
+    _tell_of(rest, last, say)
     for number in range(engine.options.uploads):
         threading.Thread(target=_uploading, args=(engine,), name=f"upload-{number}", daemon=True).start()
     if engine.journal.epoch == root.epoch and root.epoch:
         _replay(engine, frame, say)
     engine.checkpoints.begin(root, EpochStart(last + 1, engine.fence.epoch.number, engine.log.frame))
+    # What the journal has is dropped now: only where whoever takes the store from here on sees it there.
+    engine.fence.look()
     engine.opened = True
+    engine.note_position(engine.log.uploaded, durable=True, anew=engine.options.accept_older)
     engine.journal.begin(engine.fence.epoch.number, engine.log.frame + 1)
+
+
+def _refuse_what_went_back(
+    seen: SeenPosition | None, journal: Journal, root: Root, prefix: str, options: Options
+) -> None:
+    """See that the newest checkpoint is not older than this host knows the store. Raises WentBack."""
+    if options.accept_older:
+        return
+    if seen is not None and seen.known is not None:
+        see_that_checkpoints_did_not_go_back(seen.known, root, prefix)
+    if journal.epoch > root.epoch:
+        raise WentBack(
+            f"the block store {prefix} is older than this host's journal knows it",
+            f"the journal is of epoch {journal.epoch}, and the newest checkpoint of epoch {root.epoch}",
+            NEXT_WENT_BACK,
+        )
+
+
+def _refuse_a_log_that_went_back(engine: Engine, root: Root, last: int, frame: int) -> None:
+    """The same, of the log, which ends with this segment and frame."""
+    if engine.options.accept_older:
+        return
+    if engine.seen is not None and engine.seen.known is not None:
+        see_that_the_log_did_not_go_back(engine.seen.known, root, last, engine.prefix)
+    first = engine.journal.first
+    if engine.journal.epoch == root.epoch and root.epoch and first is not None and first > frame + 1:
+        raise WentBack(
+            f"the block store {engine.prefix} is older than this host's journal knows it",
+            f"its log ends with write {frame}, and all before write {first} had been put there",
+            NEXT_WENT_BACK,
+        )
+
+
+def _tell_of(rest: LogTail, last: int, say: Say) -> None:
+    """Say what is odd about the log; ``last`` is the last segment of it."""
+    if rest.unlisted:
+        say(
+            f"the store has {rest.unlisted} segments that it did not list: they are used, but see what is wrong with it"
+        )
+    if len(rest.strays) > rest.unproven:
+        many = len(rest.strays) - rest.unproven
+        say(
+            f"{many} segments after the end of the log (segment {last}) were not acknowledged as far as they say, and"
+            " are removed"
+        )
+    if rest.unproven:
+        say(
+            f"{rest.unproven} segments after the end of the log (segment {last}) are of an older zvault, which did not"
+            " say what was acknowledged: they are taken for what a crash left, and removed"
+        )
 
 
 def load_usage(usage: Usage, store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> None:
@@ -140,7 +216,7 @@ def take_in(blocks: BlockMap, segments: list[Segment]) -> None:
 
 def refuse_to_lose(journal: Journal, root: Root, options: Options) -> None:
     """See that the journal holds nothing that another writer made impossible to keep. Raises Refused."""
-    if journal.epoch in (0, root.epoch):
+    if journal.epoch in (0, root.epoch) or (options.accept_older and journal.epoch > root.epoch):
         return
     after = _known_end(journal.epoch, root)
     lost = sum(1 for _ in journal.frames(after)) if after is not None else -1
@@ -167,6 +243,9 @@ def _replay(engine: Engine, after: int, say: Say) -> None:
     """Put into the log what was answered and never reached the store."""
     frames = size = 0
     for frame in _frames(engine, after, say):
+        if frame.block + frame.count > engine.size // BLOCK:
+            why = f"frame {frame.number} is of blocks beyond the end of the device"
+            raise Damaged(f"the journal in {engine.options.journal} is damaged", why, "see what it is of")
         with engine.changed:
             while not engine.log.room(frame.count if frame.data is not None else 1):
                 engine.log.wait()
@@ -192,7 +271,7 @@ def _frames(engine: Engine, after: int, say: Say) -> Iterator[Frame]:
     try:
         yield from engine.journal.frames(after)
     except Damaged as error:
-        if not engine.options.give_up_journal:
+        if not (engine.options.give_up_journal or engine.options.accept_older):
             raise
         say(f"{error.what}: {error.why}; what comes after that is given up")
 

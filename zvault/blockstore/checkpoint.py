@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import xxhash
 
-from zvault.blockstore.format import ZERO, Segment, checkpoint_key, map_key, segment_key
+from zvault.blockstore.format import ZERO, Segment, checkpoint_key, map_key, numbers, segment_key
 from zvault.blockstore.log.log import Log
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.map_part import PART, PART_BITS, PartChange
 from zvault.blockstore.map.root import REF, EpochStart, Root
 from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.recovery import checkpoint_keys
 from zvault.object_store.interface import ObjectStore
 
 MAP_BYTES = 8 << 20
@@ -179,6 +180,8 @@ class Checkpoints:
 
     def _put_root(self, root: Root) -> None:
         self.store.put(checkpoint_key(self.prefix, root.number, root.epoch), root.as_bytes())
+        with self.changed:
+            self.log.checkpoint = root.number
 
     def _remove(self, segments: list[int], maps: dict[tuple[int, int], int]) -> None:
         root = self.blocks.root
@@ -188,7 +191,7 @@ class Checkpoints:
         if self.taken == 1:
             keys += self._lost_maps(maps)
         keep = {checkpoint_key(self.prefix, root.number - back, root.epoch) for back in (0, 1)}
-        listed = [found.key for found in self.store.list(f"{self.prefix}/checkpoints/")]
+        listed = checkpoint_keys(self.store, self.prefix)
         mine = checkpoint_key(self.prefix, root.number, root.epoch)
         keys += [key for key in listed if key not in keep and key < mine]
         self._gone_maps = [map_key(self.prefix, *key) for key in maps]
@@ -207,7 +210,8 @@ class Checkpoints:
         known = {map_key(self.prefix, *key) for key in (*root.maps, *gone)}
         mine = map_key(self.prefix, root.map_number + 1, 0)
         listed = [found.key for found in self.store.list(f"{self.prefix}/maps/")]
-        return [key for key in listed if key not in known and key < mine]
+        ours = [key for key in listed if key == map_key(self.prefix, *numbers(key))]
+        return [key for key in ours if key not in known and key < mine]
 
 
 class _MapWriter:

@@ -16,12 +16,13 @@ from zvault.blockstore.checkpoint import Checkpoints
 from zvault.blockstore.fence import Fence, Fenced
 from zvault.blockstore.format import BLOCK, SLOTS, Superblock
 from zvault.blockstore.garbage import LAGGING, SLACK, Collector, chosen
-from zvault.blockstore.log.journal import Full, Journal, NoRoom
+from zvault.blockstore.log.journal import Full, Journal, JournalFailed, NoRoom
 from zvault.blockstore.log.log import Log
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.options import Options
+from zvault.blockstore.position import Position, SeenPosition
 from zvault.blockstore.read.cache import Cache
 from zvault.blockstore.read.fetcher import Fetcher
 from zvault.blockstore.read.reader import Reader
@@ -55,6 +56,8 @@ class Engine:
         journal: Journal,
         options: Options,
     ) -> None:
+        self.seen: SeenPosition | None = None
+        """What this host keeps of it; attaching sets it."""
         self.store = store
         self.prefix = prefix
         self.size = what.size
@@ -165,6 +168,9 @@ class Engine:
                 self.trouble = str(error)
                 self.log.seal()
                 self._wait()
+            except JournalFailed as error:
+                self.fail(error)
+                raise
             else:
                 self.trouble = None
                 return
@@ -190,11 +196,31 @@ class Engine:
         with self.changed:
             self._usable()
         if self.options.mode == "writeback":
-            self.journal.flush()
+            self._flush_journal()
             return
         try:
-            self.fence.sure_of(self.put_all(), lambda: self.log.uploaded)
+            target = self.put_all()
+            self.fence.sure_of(target, lambda: self.log.uploaded)
         except Fenced as error:
+            self.fail(error)
+            raise
+        self.note_position(target)
+
+    def note_position(self, segment: int, *, durable: bool = False, anew: bool = False) -> None:
+        """Keep on this host that the store has come so far, which was shown; see SeenPosition.note."""
+        if self.seen is not None and self.opened:
+            position = Position(self.fence.epoch.number, self.log.checkpoint, segment)
+            self.seen.note(position, durable=durable, anew=anew)
+
+    def _flush_journal(self) -> None:
+        """Raises JournalFailed, and has all that comes fail with it: the journal is not trusted any more.
+
+        Above, a flush that failed may go by unheard: OpenZFS 2.3 does not look at what comes of those that it sends
+        when it writes its labels (module/zfs/vdev_label.c). So what is written after it must fail too.
+        """
+        try:
+            self.journal.flush()
+        except JournalFailed as error:
             self.fail(error)
             raise
 
@@ -238,6 +264,7 @@ class Engine:
         with self._care:
             before, now = self._requests_before, self.requests()
             self.checkpoints.take({kind: before.get(kind, 0) + now.get(kind, 0) for kind in before | now})
+            self.note_position(self.blocks.root.applied, durable=True)
 
     def collect(self) -> int:
         """Clear what is mostly dead; how many segments were. Raises StoreError."""
@@ -278,6 +305,8 @@ class Engine:
         self.journal.close()
         if self.cache is not None:
             self.cache.close()
+        if self.seen is not None:
+            self.seen.close()
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
 
@@ -333,6 +362,6 @@ class Engine:
                 "map_memory": self.blocks.memory_used,
                 "trouble": str(self.failure)
                 if self.failure is not None
-                else self.trouble or self.collector.trouble,
+                else self.trouble or self.collector.trouble or (self.seen.trouble if self.seen else None),
                 "fenced": isinstance(self.failure, Fenced),
             }

@@ -7,14 +7,18 @@ the code that reads the old one.
 from __future__ import annotations
 
 import json
+import re
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import xxhash
 
-from zvault.object_store.interface import Buffer, StoreError
+from zvault.object_store.interface import Buffer
+from zvault.object_store.interface import Damaged as Damaged  # noqa: PLC0414 - here it is looked for
 
 VERSION = 1
 BLOCK = 4096
@@ -33,19 +37,36 @@ ZERO = 0xFFFF
 SLOT_BITS = 16
 """A position is ``sequence << SLOT_BITS | slot``."""
 
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    OverflowError,
+    AttributeError,
+    RecursionError,
+    struct.error,
+    zlib.error,
+)
+"""What reading bytes that somebody else wrote may raise."""
+
 TABLE = np.dtype([("block", "<u8"), ("count", "<u4"), ("slot", "<u4")])
-_FOOTER = struct.Struct("<8s16sQQQIIQQ")
+_FOOTER = struct.Struct("<8s16sQQQQQIIQQ")
+_MAGIC = b"zvsegm02"
+_OLD_FOOTER = struct.Struct("<8s16sQQQIIQQ")
+_OLD_MAGIC = b"zvsegm01"
+"""A footer without ``safe`` and ``checkpoint``."""
 _NUMBERS = struct.Struct("<QQ")
-_MAGIC = b"zvsegm01"
+_NAME = re.compile(r"([0-9a-f]{8,16})-([0-9a-f]{8,16})")
+MAX_SIZE = 1 << 50
+"""Bytes of a device: 1 PiB, far from what 32 bits of segments can hold."""
+MAX_BLOCKS = MAX_SIZE // BLOCK
 FOOTER = _FOOTER.size
+LARGEST_SEGMENT = SLOTS * SLOT + ENTRIES * TABLE.itemsize + FOOTER
+"""Bytes."""
+MAX_NUMBER = (1 << 32) - 1
+"""Of a segment, an epoch, a checkpoint, an object of the map."""
 TAIL = FOOTER + 16 * SLOTS // 4
 """Bytes to ask of a segment's end: its footer, and the table of one that was not written block by block."""
-
-
-class Damaged(StoreError):
-    """An object is not what was put there."""
-
-    reason = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +95,10 @@ class Superblock:
                 self = cls(version, str(found["uuid"]), int(found["size"]), float(found["created"]))
                 if found["digest"] != self._digest() or len(self.identity) != 16:
                     raise ValueError("it does not match its checksum")
+                if not 0 < self.size <= MAX_SIZE or self.size % BLOCK:
+                    raise ValueError(f"there can be no device of {self.size} bytes")
                 return self
-        except (ValueError, TypeError, KeyError) as error:
+        except UNREADABLE as error:
             raise Damaged(
                 "the store's first object cannot be read", str(error), "see what the bucket holds there"
             ) from error
@@ -113,8 +136,18 @@ def checkpoint_key(prefix: str, number: int, epoch: int) -> str:
 
 def numbers_of(key: str) -> tuple[int, int]:
     """The two numbers in a key of one of these forms, as they stand there. Raises ValueError."""
-    first, _, second = key.rpartition("/")[2].partition("-")
-    return int(first, 16), int(second, 16)
+    match = _NAME.fullmatch(key.rpartition("/")[2])
+    if match is None:
+        raise ValueError(f"{key} is no name of the block store's")
+    return int(match[1], 16), int(match[2], 16)
+
+
+def numbers(key: str) -> tuple[int, int]:
+    """The same; both -1 where the name is not one that the block store gives."""
+    try:
+        return numbers_of(key)
+    except ValueError:
+        return -1, -1
 
 
 def seed(sequence: int, epoch: int, block: int) -> int:
@@ -135,18 +168,30 @@ class Segment:
     slots: int
     table: np.ndarray
     """Of dtype TABLE, in the order of the log; ``slot`` is ZERO for blocks that read as zeroes from here on."""
+    safe: int | None = None
+    """All segments up to this one were in the store before this one was put; None: it does not say (zvsegm01)."""
+    checkpoint: int = 0
+    """Number of the newest checkpoint that its writer had put by then; 0: none, or it does not say."""
+
+    @property
+    def footer(self) -> int:
+        """Bytes of its footer."""
+        return _OLD_FOOTER.size if self.safe is None else FOOTER
 
     @property
     def size(self) -> int:
         """Of the object, in bytes."""
-        return self.slots * SLOT + self.table.nbytes + FOOTER
+        return self.slots * SLOT + self.table.nbytes + self.footer
 
 
 def encode(slots: bytearray, segment: Segment, identity: bytes) -> memoryview:
     """Put checksums, table and footer into the buffer of a segment's slots; the object's bytes.
 
-    ``slots`` has room for ``segment.size`` bytes; blocks stand at the beginnings of their slots.
+    ``slots`` has room for ``segment.size`` bytes; blocks stand at the beginnings of their slots. ``segment.safe`` is
+    known.
     """
+    if segment.safe is None:
+        raise ValueError("a segment says what is in the store before it")
     view = memoryview(slots)
     digest = xxhash.xxh3_64_digest
     for block, count, slot in segment.table.tolist():
@@ -165,6 +210,8 @@ def encode(slots: bytearray, segment: Segment, identity: bytes) -> memoryview:
         segment.epoch,
         segment.sequence,
         segment.frame,
+        segment.safe,
+        segment.checkpoint,
         segment.slots,
         len(segment.table),
     )
@@ -174,28 +221,54 @@ def encode(slots: bytearray, segment: Segment, identity: bytes) -> memoryview:
     return view[: segment.size]
 
 
-def decode(tail: bytes, size: int, identity: bytes, key: str) -> Segment | None:
+def decode(tail: bytes, size: int, identity: bytes, key: str, blocks: int = MAX_BLOCKS) -> Segment | None:
     """A segment from the last bytes of its object, which has ``size``; None if more of them are needed.
 
-    Raises Damaged, also for a segment of another store or under another's name.
+    ``blocks``: of the device, at most. Raises Damaged, also for a segment of another store or under another's name.
     """
-    if len(tail) < FOOTER:
-        raise _damaged(key, "it is too short")
-    sealed = tail[-FOOTER:-SUM]
-    if xxhash.xxh3_64_digest(sealed) != tail[-SUM:]:
-        raise _damaged(key, "its footer does not match its checksum")
-    magic, uuid, epoch, sequence, frame, slots, entries, digest, _ = _FOOTER.unpack(sealed + bytes(SUM))
-    if magic != _MAGIC or uuid != identity or numbers_of(key) != (sequence, epoch):
+    read = _footer(tail)
+    if read is None:
+        raise _damaged(key, "its footer does not match its checksum, or it is too short")
+    kind, (_, uuid, epoch, sequence, frame, *said, slots, entries, digest, _) = read
+    safe, checkpoint = said or (None, 0)
+    if uuid != identity or numbers(key) != (sequence, epoch):
         raise _damaged(key, "it belongs elsewhere")
     length = entries * TABLE.itemsize
-    if slots * SLOT + length + FOOTER != size:
+    if slots > SLOTS or entries > ENTRIES or slots * SLOT + length + kind.size != size:
         raise _damaged(key, f"it has {size} bytes")
-    if len(tail) < length + FOOTER:
+    if len(tail) < length + kind.size:
         return None
-    table = tail[-FOOTER - length : -FOOTER]
-    if xxhash.xxh3_64_intdigest(table) != digest:
+    sealed = tail[-kind.size - length : -kind.size]
+    if xxhash.xxh3_64_intdigest(sealed) != digest:
         raise _damaged(key, "its table does not match its checksum")
-    return Segment(sequence, epoch, frame, slots, np.frombuffer(table, TABLE))
+    table = np.frombuffer(sealed, TABLE)
+    if not _possible(table, slots, blocks):
+        raise _damaged(key, "its table says what cannot be")
+    return Segment(sequence, epoch, frame, slots, table, safe, checkpoint)
+
+
+def _footer(tail: bytes) -> tuple[struct.Struct, tuple[Any, ...]] | None:
+    """The fields of a footer of either form; None where neither matches its checksum."""
+    for kind, magic in ((_FOOTER, _MAGIC), (_OLD_FOOTER, _OLD_MAGIC)):
+        sealed = tail[-kind.size : -SUM]
+        if len(tail) < kind.size or xxhash.xxh3_64_digest(sealed) != tail[-SUM:]:
+            continue
+        fields = kind.unpack(sealed + bytes(SUM))
+        if fields[0] == magic:
+            return kind, fields
+    return None
+
+
+def _possible(table: np.ndarray, slots: int, blocks: int) -> bool:
+    """Whether entries lie within a device of so many blocks, and within so many slots."""
+    block, count, slot = (table[name].astype(np.uint64) for name in ("block", "count", "slot"))
+    data = slot != ZERO
+    return bool(
+        (count > 0).all()
+        and (block < blocks).all()
+        and (count <= blocks - block).all()
+        and (slot[data] + count[data] <= slots).all()
+    )
 
 
 def whole(data: Buffer, segment: Segment) -> list[int]:
@@ -230,6 +303,17 @@ def taken_out(
             return None
         out.append(data)
         at += SLOT
+    return out
+
+
+def inflated(data: Buffer, most: int) -> bytes:
+    """What was deflated, at most so many bytes. Raises ValueError, zlib.error."""
+    it = zlib.decompressobj()
+    out = it.decompress(data, most + 1)
+    if len(out) > most:
+        raise ValueError(f"it becomes more than {most} bytes when it is inflated")
+    if not it.eof or it.unused_data:
+        raise ValueError("it is cut off, or more comes after it")
     return out
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from zvault.blockstore.format import BLOCK, SLOT, SLOTS, ZERO, Damaged, Segment, segment_key, taken_out
 from zvault.blockstore.log.log import Log
+from zvault.blockstore.log_tail import read_segment
 from zvault.blockstore.map.blockmap import BlockMap, PartsNotLoaded
+from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.recovery import read_segment
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 SLACK = 4 * SLOTS * SLOT
@@ -74,7 +75,7 @@ class Collector:
         key = segment_key(self.blocks.prefix, sequence, root.epoch_of(sequence))
         began, before = time.monotonic(), self.moved_bytes
         try:
-            segment = read_segment(self.store, key, self.identity)
+            segment = read_segment(self.store, key, self.identity, len(root.parts) * PART)
             for blocks, slots in self._live(segment):
                 self._move(key, segment, blocks, slots)
         except (Damaged, ObjectMissing) as error:

@@ -20,6 +20,8 @@ class Options:
     so many. ``linger``: how long what is not flushed stays in memory. ``stored``: at most so many bytes are stored for
     each live one. ``collect_rate``: bytes a second that collecting garbage may move. ``watch``: between two looks
     whether the store has another writer. ``give_up_journal``: lose what only the journal has, where another host wrote.
+    ``seen``: the folder where this host keeps how far it knows stores to have come; None: it does not.
+    ``accept_older``: go on with a store that is older than that, or than the journal.
     """
 
     journal: Path
@@ -36,6 +38,8 @@ class Options:
     collect_rate: float = float(parse_size("20M"))
     watch: float = 10.0
     give_up_journal: bool = False
+    seen: Path | None = None
+    accept_older: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,37 +5,40 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from zvault.blockstore.format import (
     BLOCK,
-    TAIL,
+    MAX_SIZE,
+    UNREADABLE,
     VERSION,
     Damaged,
-    Segment,
     Superblock,
-    decode,
+    checkpoint_key,
+    numbers,
     numbers_of,
-    segment_key,
 )
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.map.root import Root, largest_root
 from zvault.core.errors import Busy, NotFound, Refused
 from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
 
-MAX_SIZE = 1 << 50
-"""Bytes: 1 PiB, far from what 32 bits of segments can hold."""
+LOOKS = 3
+"""How often checkpoints are listed that are gone when they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Who writes: the object ``PREFIX/epoch`` as it was put, with its ETag."""
+    """Who writes: the object ``PREFIX/epoch`` as it was put, with its ETag.
+
+    ``root``: epoch and number of the newest checkpoint when it was put.
+    """
 
     number: int
     owner: str
     since: float
     etag: str = ""
+    root: tuple[int, int] = (0, 0)
 
     @staticmethod
     def key(prefix: str) -> str:
@@ -51,17 +54,34 @@ class Epoch:
             return cls(0, "", 0.0)
         try:
             found = json.loads(data)
-            return cls(int(found["epoch"]), str(found["owner"]), float(found["since"]), etag)
-        except (ValueError, TypeError, KeyError) as error:
+            epoch, number = found.get("root", (0, 0))
+            root = (int(epoch), int(number))
+            number = int(found["epoch"])
+            if not 0 <= number < 1 << 32:
+                raise ValueError(f"{number} is no epoch")
+            return cls(number, str(found["owner"]), float(found["since"]), etag, root)
+        except UNREADABLE as error:
             why = f"it cannot be read: {error}"
             raise Damaged(
                 f"{cls.key(prefix)} does not say who writes", why, "see what the bucket holds there"
             ) from error
 
-    def taken_by(self, store: ObjectStore, prefix: str, owner: str, after: int = 0) -> Epoch:
-        """The next one, and after ``after``, taken in the place of this one. Raises Busy when another was faster."""
-        mine = replace(self, number=max(self.number, after) + 1, owner=owner, since=time.time())
-        said = {"epoch": mine.number, "owner": owner, "since": mine.since, "mark": uuid.uuid4().hex}
+    def taken_by(
+        self, store: ObjectStore, prefix: str, owner: str, root: tuple[int, int] = (0, 0), after: int = 0
+    ) -> Epoch:
+        """The next one, after that of ``root`` and ``after`` too, taken in the place of this one.
+
+        ``root``: epoch and number of the newest checkpoint. Raises Busy when another was faster.
+        """
+        number = max(self.number, root[0], after) + 1
+        mine = replace(self, number=number, owner=owner, since=time.time(), root=max(self.root, root))
+        said = {
+            "epoch": number,
+            "owner": owner,
+            "since": mine.since,
+            "root": mine.root,
+            "mark": uuid.uuid4().hex,
+        }
         text = json.dumps(said).encode()
         try:
             etag = store.put(self.key(prefix), text, self.etag or NEW)
@@ -117,14 +137,35 @@ def newest_root(store: ObjectStore, prefix: str, what: Superblock) -> Root:
     One that is damaged is passed over for the one before it of the same epoch, which says the same together with a
     longer log: what it needs is removed two checkpoints later only. That of another epoch knows nothing of this one's.
     """
-    keys = [found.key for found in store.list(f"{prefix}/checkpoints/")]
+    for _ in range(LOOKS):
+        keys = checkpoint_keys(store, prefix)
+        if not keys:
+            _see_that_it_is_blank(store, prefix)
+            return Root.blank(what.identity, what.blocks)
+        root = _newest_of(store, keys, what)
+        if root is not None:
+            return root
+    raise Damaged(
+        f"no checkpoint of the block store {prefix} can be read",
+        f"the store lists {keys[-1]}, and says that there is no such object",
+        "a store that lists what it does not have is no store to trust: see what is wrong with it",
+    )
+
+
+def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> Root | None:
+    """The newest of these that can be read; None where all were removed since the listing. Raises Damaged."""
     failure: Damaged | None = None
     for key in reversed(keys):
         if failure is not None and numbers_of(key)[0] != numbers_of(keys[-1])[0]:
             break
         try:
-            data, _ = store.read(key)
+            data, _ = store.read(key, largest_root(what.blocks))
             root = Root.of_bytes(data, what.identity, key)
+            if len(root.parts) != -(-what.blocks // PART):
+                why = f"it has {len(root.parts)} parts, of a device of {what.size} bytes"
+                raise Damaged(
+                    f"the checkpoint {key} is of another store", why, "run 'zvaultctl blockstore check'"
+                )
             if (root.epoch, root.number) != numbers_of(key):
                 raise Damaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
             return root
@@ -134,50 +175,44 @@ def newest_root(store: ObjectStore, prefix: str, what: Superblock) -> Root:
             failure = failure or error
     if failure is not None:
         raise failure
-    return Root.blank(what.identity, what.blocks)
+    return None
 
 
-@dataclass(slots=True)
-class LogTail:
-    """The log after a checkpoint: its segments in order, and objects that lie there and are not of it."""
-
-    segments: list[Segment]
-    strays: list[str]
+def checkpoint_keys(store: ObjectStore, prefix: str) -> list[str]:
+    """The checkpoints that there are, the newest last; objects of other names are left out."""
+    listed = (found.key for found in store.list(f"{prefix}/checkpoints/"))
+    return [key for key in listed if key == checkpoint_key(prefix, *reversed(numbers(key)))]
 
 
-def tail(store: ObjectStore, prefix: str, root: Root, pool: Executor | None) -> LogTail:
-    """Read the log after a checkpoint: up to the first number that is missing. Raises Damaged, StoreError.
-
-    What lies beyond a gap was never acknowledged: a flush waits for all before it.
-    """
-    wanted, strays, sequence = [], [], root.applied
-    for found in store.list(f"{prefix}/segments/", after=segment_key(prefix, root.applied, 0xFFFFFFFF)):
-        at, epoch = numbers_of(found.key)
-        if at == sequence + 1 and epoch == root.epoch_of(at):
-            wanted.append(found.key)
-            sequence = at
-        else:
-            strays.append(found.key)
-
-    def look(key: str) -> Segment:
-        return read_segment(store, key, root.identity)
-
-    every: Iterable[Segment] = map(look, wanted) if pool is None else pool.map(look, wanted)
-    return LogTail(list(every), strays)
-
-
-def read_segment(store: ObjectStore, key: str, identity: bytes) -> Segment:
-    """A segment's own account, without its blocks. Raises Missing, Damaged, StoreError."""
-    length = TAIL
-    while True:
-        data, size = store.tail(key, length)
-        found = decode(data, size, identity, key)
-        if found is not None:
-            return found
-        if length > size:
+def _see_that_it_is_blank(store: ObjectStore, prefix: str) -> None:
+    """See that nobody ever wrote to a store that has no checkpoint. Raises Damaged."""
+    seen = False
+    for found in store.list(f"{prefix}/"):
+        kind = found.key.removeprefix(f"{prefix}/").partition("/")[0]
+        seen |= found.key == f"{prefix}/store"
+        if kind in ("segments", "maps") and numbers(found.key) != (-1, -1):
             raise Damaged(
-                f"the segment {key} is damaged",
-                "its table does not fit into it",
-                "run 'zvaultctl blockstore check'",
+                f"the block store {prefix} has no checkpoint",
+                f"all of them are missing, and {found.key} is there",
+                "bring back the newest, if the bucket keeps versions",
             )
-        length = length * 8
+    if not seen:
+        raise Damaged(
+            f"the listing of {prefix}/ cannot be right",
+            f"it leaves out {prefix}/store, which is there",
+            "a store that does not list what it has is no store to trust: see what is wrong with it",
+        )
+
+
+def see_that_it_did_not_go_back(epoch: Epoch, root: Root, prefix: str) -> None:
+    """See that the newest checkpoint is no older than the one that a writer had seen. Raises Damaged.
+
+    By one it may be: where the newest is damaged, the one before it says the same.
+    """
+    if (root.epoch, root.number + (root.epoch == epoch.root[0])) < epoch.root:
+        raise Damaged(
+            f"the newest checkpoint of the block store {prefix} is missing",
+            f"{epoch.owner} had seen number {epoch.root[1]} of epoch {epoch.root[0]}, and the newest that can be read"
+            f" is number {root.number} of epoch {root.epoch}",
+            "bring it back, if the bucket keeps versions: what was written since the older one would be lost",
+        )

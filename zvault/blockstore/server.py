@@ -54,7 +54,7 @@ See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly"})
+OWN = frozenset({"status", "create", "readonly", "seen"})
 """Words that are no settings of the block store."""
 
 Say = Callable[[str], None]
@@ -68,6 +68,8 @@ class ServeOptions:
     status: Path | None = None
     create: bool = False
     readonly: bool = False
+    seen: Path | None = None
+    """See Options.seen."""
 
     @classmethod
     def of(cls, words: Sequence[str]) -> ServeOptions:
@@ -87,7 +89,8 @@ class ServeOptions:
             ) from error
         status = own.get("status")
         create = own.get("create") == "yes"
-        return cls(spec, Path(status) if status else None, create, readonly == "yes")
+        seen = Path(own["seen"]) if own.get("seen") else None
+        return cls(spec, Path(status) if status else None, create, readonly == "yes", seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,9 @@ class ServedDevice:
 
     def _begin(self) -> None:
         spec = self.words.spec
-        options = read_options_of(spec) if self.words.readonly else options_of(spec)
+        options: Options | ReadOptions = (
+            read_options_of(spec) if self.words.readonly else replace(options_of(spec), seen=self.words.seen)
+        )
         if self._reached is None:
             self._reached = reach(spec, self._stopping, self._say)
         what = self._there(self._reached.bare)

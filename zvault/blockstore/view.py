@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from zvault.blockstore.attach import take_in
 from zvault.blockstore.format import numbers_of
+from zvault.blockstore.log_tail import LogGap, tail
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.read.fetcher import ChunkCache, Fetcher
 from zvault.blockstore.read.reader import Reader
-from zvault.blockstore.recovery import newest_root, superblock, tail
+from zvault.blockstore.recovery import checkpoint_keys, newest_root, superblock
 from zvault.core.errors import Busy
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
@@ -60,7 +61,7 @@ class View:
 
         What this one needs is removed by the second checkpoint after it, not before. Raises StoreError.
         """
-        keys = [found.key for found in self.store.list(f"{self.prefix}/checkpoints/")]
+        keys = checkpoint_keys(self.store, self.prefix)
         epoch, number = numbers_of(keys[-1]) if keys else (0, 0)
         return epoch - self.root.epoch, number - self.root.number
 
@@ -82,11 +83,17 @@ def now(
 
     Without this a writer's checkpoints, taken while the log is read, could have it end early. Raises Busy, and as View.
     """
+    gap: LogGap | None = None
     for _ in range(TRIES):
         try:
             view = View(store, prefix, workers=workers, cache=cache, memory=memory)
         except ObjectMissing:
             continue  # removed since the listing
+        except LogGap as error:
+            if gap is not None and gap.key == error.key:
+                raise
+            gap = error  # or removed since, by two checkpoints
+            continue
         epochs, checkpoints = view.later()
         if epochs == 0 and checkpoints <= 1:
             return view

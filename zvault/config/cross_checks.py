@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
+from zvault.config.device_specs import secrets
 from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, nested
+from zvault.config.device_specs.nbd import NbdkitServer
+from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.fields import nearest, quote
 from zvault.config.problems import Finding
 from zvault.config.profile import Profile
@@ -44,6 +47,24 @@ def shared_pools(pools: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
                 f"the pool {quote(pool[1])} is that of vault {quote(first[pool])} too",
             )
         first.setdefault(pool, vault)
+
+
+def plain_endpoints(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
+    """Devices whose object store is spoken to without encryption."""
+    for vault, table in vaults.items():
+        for index, device in enumerate(table.device):
+            spec = device.nbd
+            words = (
+                spec.settings
+                if isinstance(spec, (BlockstoreServer, S3backerServer))
+                else (spec.params if isinstance(spec, NbdkitServer) else ())
+            )
+            for url in secrets.plain_endpoints(words):
+                yield Finding(
+                    ("vault", vault, "device", index, "nbd"),
+                    f"{url} is not encrypted: whoever is on the way there reads what is written, and can change it;"
+                    " use https://",
+                )
 
 
 def shared_devices(vaults: Mapping[str, Vault]) -> Iterator[Finding]:

@@ -55,7 +55,8 @@ def load(paths: Paths, file: Path | None = None) -> Config:
 
 def doubts(paths: Paths, config: Config) -> list[str]:
     """What is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
-    found = (finding for finding, certain in _late_timeouts(paths, config) if not certain)
+    found = [finding for finding, certain in _late_timeouts(paths, config) if not certain]
+    found += cross_checks.plain_endpoints(config.vault)
     return [f"{show(finding.path)}: {finding.message}" for finding in found]
 
 

@@ -31,6 +31,11 @@ class Paths:
         return self.state / "history.sqlite"
 
     @property
+    def blockstore_positions(self) -> Path:
+        """How far this host knows block stores to have come, a file each; without it a rollback goes unseen."""
+        return self.state / "blockstore"
+
+    @property
     def profile_dirs(self) -> tuple[Path, Path]:
         """Where profiles are looked for, first hit wins: the administrator's own, then zvault's."""
         return self.etc / "profiles", self.profiles

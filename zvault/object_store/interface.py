@@ -10,6 +10,11 @@ from zvault.core.errors import ZvaultError
 
 Buffer = bytes | bytearray | memoryview
 
+SMALL = 1 << 20
+"""Bytes: more than any object has that only says who, what and since when."""
+LARGEST = 64 << 20
+"""Bytes: more than any object of data that is put. A store that knows no ranges sends so much at most."""
+
 NEW = ""
 """As the condition of a put: there must be no object of that key yet."""
 
@@ -38,6 +43,16 @@ class Unreachable(StoreError):
     retryable = True
 
 
+class Damaged(StoreError):
+    """An object is not what was put there."""
+
+    reason = "damaged"
+
+
+class TooLarge(Damaged):
+    """More came than there can rightly be; it was not read to its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListedObject:
     """One object of a listing; ``size`` in bytes."""
@@ -53,19 +68,22 @@ class ObjectStore(Protocol):
     """
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        """Part of an object, in bytes; less where it ends sooner. Raises Missing."""
+        """Part of an object, in bytes; less where it ends sooner. Raises Missing, TooLarge."""
 
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         """The last ``length`` bytes of an object, or all, and its whole size. Raises Missing."""
 
-    def read(self, key: str) -> tuple[bytes, str]:
-        """A whole small object and its ETag. Raises Missing."""
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+        """A whole object of at most ``most`` bytes, and its ETag. Raises Missing, TooLarge."""
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """Put a whole object; its ETag. ``condition``: NEW, or the ETag it must still have. Raises Overtaken."""
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
-        """Objects whose key begins with ``prefix`` and comes after ``after``, in order of their keys' bytes."""
+        """Objects whose key begins with ``prefix`` and comes after ``after``, in order of their keys' bytes.
+
+        Raises Damaged for a listing that is not that.
+        """
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there count as removed."""

@@ -12,7 +12,14 @@ from itertools import accumulate
 from typing import Literal, Protocol, TypeVar
 
 from zvault.api.blockstore import RequestCount
-from zvault.object_store.interface import Buffer, ListedObject, ObjectMissing, ObjectStore, PreconditionFailed
+from zvault.object_store.interface import (
+    SMALL,
+    Buffer,
+    ListedObject,
+    ObjectMissing,
+    ObjectStore,
+    PreconditionFailed,
+)
 
 T = TypeVar("T")
 
@@ -106,9 +113,9 @@ class MeteredStore:
         """See ObjectStore."""
         return self._measure("get", lambda: self._store.tail(key, length), lambda found: len(found[0]))
 
-    def read(self, key: str) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         """See ObjectStore."""
-        return self._measure("get", lambda: self._store.read(key), lambda found: len(found[0]))
+        return self._measure("get", lambda: self._store.read(key, most), lambda found: len(found[0]))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """See ObjectStore."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from zvault.object_store.interface import Buffer, ListedObject, ObjectStore
+from zvault.object_store.interface import SMALL, Buffer, ListedObject, ObjectStore
 from zvault.object_store.metered import PAGE
 
 T = TypeVar("T")
@@ -99,9 +99,9 @@ class RateLimitedStore:
         """See ObjectStore."""
         return self._receive(length, lambda: self._store.tail(key, length), lambda found: len(found[0]))
 
-    def read(self, key: str) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         """See ObjectStore."""
-        return self._receive(0, lambda: self._store.read(key), lambda found: len(found[0]))
+        return self._receive(0, lambda: self._store.read(key, most), lambda found: len(found[0]))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """See ObjectStore."""

@@ -22,6 +22,7 @@ from typing import TypeVar
 from zvault.core.policy.backoff import FULL_JITTER, delays
 from zvault.core.units import format_duration
 from zvault.object_store.interface import (
+    SMALL,
     Buffer,
     Denied,
     ListedObject,
@@ -29,6 +30,7 @@ from zvault.object_store.interface import (
     ObjectStore,
     PreconditionFailed,
     StoreError,
+    TooLarge,
     Unreachable,
 )
 
@@ -94,9 +96,9 @@ class RetryingStore:
         """See ObjectStore."""
         return self._persist(lambda: self._store.tail(key, length), self._bound)
 
-    def read(self, key: str) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         """See ObjectStore."""
-        return self._persist(lambda: self._store.read(key), self._bound)
+        return self._persist(lambda: self._store.read(key, most), self._bound)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """See ObjectStore."""
@@ -143,8 +145,8 @@ class RetryingStore:
     def _own(self, key: str, data: Buffer) -> str | None:
         """The ETag of the object if it is what was to be put."""
         try:
-            found, etag = self._store.read(key)
-        except ObjectMissing:
+            found, etag = self._store.read(key, memoryview(data).nbytes)
+        except (ObjectMissing, TooLarge):
             return None
         return etag if found == data else None
 

@@ -17,11 +17,23 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from zvault.object_store.interface import NEW, Buffer, Denied, ListedObject, PreconditionFailed
+from zvault.object_store.interface import (
+    LARGEST,
+    NEW,
+    SMALL,
+    Buffer,
+    Damaged,
+    Denied,
+    ListedObject,
+    PreconditionFailed,
+    TooLarge,
+)
 from zvault.object_store.metered import PAGE
 from zvault.object_store.s3_client import S3Clients, S3Settings
 from zvault.object_store.s3_errors import Kind, RangeBeyondEnd, of_answer, told, unreachable
 
+EMPTY_PAGES = 100
+"""So many pages of a listing in a row may have nothing in them."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
@@ -49,9 +61,10 @@ class S3Store:
         if length == 0:
             return self.get(key, start, 1)[:0]
         if start == 0 and length is None:
-            return self._fetch(key, "").data
+            return self._fetch(key, "", LARGEST).data
         try:
-            part = self._fetch(key, f"bytes={start}-{start + length - 1 if length else ''}")
+            span = f"bytes={start}-{start + length - 1 if length else ''}"
+            part = self._fetch(key, span, LARGEST if length is None else length)
         except RangeBeyondEnd:
             return b""
         end = part.size if length is None else min(start + length, part.size)
@@ -60,21 +73,21 @@ class S3Store:
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         """See ObjectStore."""
         try:
-            part = self._fetch(key, f"bytes=-{max(1, length)}")
+            part = self._fetch(key, f"bytes=-{max(1, length)}", max(1, length))
         except RangeBeyondEnd:
             return b"", 0  # only of an empty object no byte is the last
         start = max(0, part.size - max(1, length))
         found = self._cut(key, part, start, part.size)
         return (found if length else b""), part.size
 
-    def read(self, key: str) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         """See ObjectStore."""
-        part = self._fetch(key, "")
+        part = self._fetch(key, "", most)
         return part.data, part.etag
 
     def read_aged(self, key: str) -> tuple[bytes, str, float]:
         """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises Missing."""
-        answer, data = self._ask(key, "")
+        answer, data = self._ask(key, "", SMALL)
         try:
             now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
             age = (now - answer["LastModified"]).total_seconds()
@@ -107,17 +120,28 @@ class S3Store:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Asks for a page at a time, when it is wanted."""
-        where = {"StartAfter": after} if after else {}
+        where, empty = {"StartAfter": after} if after else {}, 0
         while True:
             with self._asking(f"the objects of {prefix} cannot be listed", "list") as client:
                 page = client.list_objects_v2(
                     Bucket=self.settings.bucket, Prefix=prefix, MaxKeys=PAGE, **where
                 )
             for item in page.get("Contents", ()):
-                yield ListedObject(item["Key"], item["Size"])
+                key, size = item.get("Key"), item.get("Size")
+                if not isinstance(key, str) or not isinstance(size, int) or size < 0:
+                    raise _listed_wrongly(prefix, "it has an entry without a key or a size")
+                if key <= after or not key.startswith(prefix):
+                    raise _listed_wrongly(
+                        prefix, f"{key} comes where it cannot be, after {after or 'nothing'}"
+                    )
+                after, empty = key, 0
+                yield ListedObject(key, size)
             if not page.get("IsTruncated"):
                 return
-            where = {"ContinuationToken": page["NextContinuationToken"]}
+            empty += 1
+            if not (token := page.get("NextContinuationToken")) or empty > EMPTY_PAGES:
+                raise _listed_wrongly(prefix, "it does not come to an end")
+            where = {"ContinuationToken": token}
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore. A thousand in a request; after an error some are removed and some are not."""
@@ -131,9 +155,9 @@ class S3Store:
                     if error.get("Code") != "NoSuchKey":
                         raise of_answer(f"{error.get('Key')} cannot be removed", "delete", {"Error": error})
 
-    def _fetch(self, key: str, span: str) -> _Part:
-        """An object, or the part of a Range header (RFC 9110). Raises Missing, Beyond."""
-        answer, data = self._ask(key, span)
+    def _fetch(self, key: str, span: str, most: int) -> _Part:
+        """An object, or the part of a Range header (RFC 9110), of ``most`` bytes. Raises Missing, Beyond, TooLarge."""
+        answer, data = self._ask(key, span, most)
         etag = _bare(answer["ETag"])
         if answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
             return _Part(data, 0, len(data), etag)
@@ -142,12 +166,14 @@ class S3Store:
             raise unreachable(f"{key} cannot be read", "the answer does not say which part it is")
         return _Part(data, int(found[1]), int(found[2]), etag)
 
-    def _ask(self, key: str, span: str) -> tuple[dict[str, Any], bytes]:
+    def _ask(self, key: str, span: str, most: int) -> tuple[dict[str, Any], bytes]:
         with self._asking(f"{key} cannot be read", "read") as client:
             wanted = {"Range": span} if span else {}
             answer = client.get_object(Bucket=self.settings.bucket, Key=key, **wanted)
             with contextlib.closing(answer["Body"]) as body:
-                return answer, body.read()
+                if span and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
+                    most = max(most, LARGEST)  # it knows no ranges
+                return answer, _whole(body, most, key)
 
     def _cut(self, key: str, part: _Part, start: int, end: int) -> bytes:
         """What was asked for, out of what came: that, or more from a store that knows no ranges."""
@@ -173,6 +199,22 @@ class S3Store:
         except Denied:
             self._clients.forget(client)
             raise
+
+
+def _listed_wrongly(prefix: str, why: str) -> Damaged:
+    return Damaged(f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store")
+
+
+def _whole(body: Any, most: int, key: str) -> bytes:
+    """All that comes, which is no more than ``most`` bytes. Raises TooLarge."""
+    pieces, left = [], most + 1
+    while left > 0 and (piece := body.read(left)):
+        pieces.append(piece)
+        left -= len(piece)
+    if left <= 0:
+        why = f"it has more than {most} bytes, and nothing that is put there has"
+        raise TooLarge(f"{key} is not what was put there", why, "see what the bucket holds there")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _bare(etag: str) -> str:

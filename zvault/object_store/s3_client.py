@@ -24,9 +24,12 @@ from typing import Any, Literal
 
 from zvault import __version__
 from zvault.core.errors import ToolMissing
-from zvault.object_store.interface import Denied
+from zvault.object_store.interface import Denied, TooLarge
 
 Style = Literal["auto", "path", "virtual"]
+
+MAX_ANSWER = 16 << 20
+"""Bytes: more than a page of a listing, or an error, ever has."""
 
 _STYLES: dict[str, Style] = {"auto": "auto", "path": "path"}
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
@@ -157,7 +160,49 @@ def _client(settings: S3Settings) -> Any:
             f"{settings} cannot be used", str(error), "correct its endpoint, region or profile"
         ) from error
     client.meta.events.register("before-call.s3.DeleteObjects", _with_md5)
+    client._endpoint.http_session = BoundedSession(client._endpoint.http_session)
     return client
+
+
+class BoundedSession:
+    """botocore's HTTP session, which reads answers that are no object whole: here no more than MAX_ANSWER of them."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def send(self, request: Any) -> Any:
+        """An answer; only the body of an object is left to be read. Raises TooLarge, and as botocore's."""
+        streamed, request.stream_output = request.stream_output, True
+        answer = self._session.send(request)
+        if not streamed or answer.status_code >= 300:
+            answer._content = _bounded(answer, request.url)
+        return answer
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._session.close()
+
+
+def _bounded(answer: Any, url: str) -> bytes:
+    from botocore.exceptions import HTTPClientError
+    from urllib3.exceptions import HTTPError
+
+    pieces, size = [], 0
+    try:
+        for piece in answer.raw.stream(1 << 16):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_ANSWER:
+                break
+    except (HTTPError, OSError) as error:
+        raise HTTPClientError(error=error) from error
+    finally:
+        if size > MAX_ANSWER:
+            answer.raw.close()
+    if size > MAX_ANSWER:
+        why = f"it has more than {MAX_ANSWER} bytes ({url.partition('?')[0]})"
+        raise TooLarge("the store's answer is none", why, "see that the endpoint is an object store")
+    return b"".join(pieces)
 
 
 def _with_md5(params: dict[str, Any], **_: object) -> None:

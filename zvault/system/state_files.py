@@ -151,7 +151,13 @@ class LeaseStore:
         for parent in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 parent.mkdir(mode=0o700 if parent.is_relative_to(self.directory) else 0o755)
-            _sync_directory(parent.parent)
+            try:
+                _sync_directory(parent.parent)
+            except OSError:
+                # Else the next one would find it there, and not see that it is on disk.
+                with contextlib.suppress(OSError):
+                    parent.rmdir()
+                raise
 
 
 def _write(path: Path, text: str) -> None:

@@ -26,7 +26,7 @@ from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
 from zvault.core.errors import Refused, ZvaultError
-from zvault.object_store.interface import Buffer, ListedObject, StoreError
+from zvault.object_store.interface import SMALL, Buffer, ListedObject, StoreError
 
 EXAMPLES = int(os.environ.get("ZVAULT_EXAMPLES", "1"))
 STRIDE = 1 if EXAMPLES > 1 else 4
@@ -60,6 +60,7 @@ class World:
             uploads=0,
             memory=1 << 20,
             linger=1e9,
+            seen=self.folder / "seen",
         )
         self.memory = MemoryStore()
         create(self.memory, "vault", BLOCKS * BLOCK)
@@ -325,9 +326,9 @@ class Interrupted(MemoryStore):
         self._count()
         return super().tail(key, length)
 
-    def read(self, key: str) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         self._count()
-        return super().read(key)
+        return super().read(key, most)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         self._count()

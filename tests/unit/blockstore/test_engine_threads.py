@@ -25,7 +25,7 @@ from zvault.blockstore.format import BLOCK
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.recovery import create
-from zvault.object_store.interface import Buffer, ListedObject, StoreError, Unreachable
+from zvault.object_store.interface import SMALL, Buffer, ListedObject, StoreError, Unreachable
 from zvault.object_store.retrying import RetryingStore
 
 T = TypeVar("T")
@@ -59,8 +59,8 @@ class Dawdling:
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         return self._do(lambda: self.store.tail(key, length))
 
-    def read(self, key: str) -> tuple[bytes, str]:
-        return self._do(lambda: self.store.read(key))
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+        return self._do(lambda: self.store.read(key, most))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         self.most = max(self.most, len(data))

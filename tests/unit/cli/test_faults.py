@@ -210,6 +210,14 @@ def test_check_config_warns_of_timeouts_that_end_too_late(ctl, tmp_path, monkeyp
     assert 'make it "67s" or less' in said.err
     assert json.loads(ctl("check-config", "-j", str(file)).out)["warnings"]
 
+    plain = GOOD.replace("unix:/run/server.sock", "zvault:zv/cold size=1T endpoint=http://s3.example.org")
+    file.write_text(plain)
+    said = ctl("check-config", str(file))
+    assert said.code == 0
+    assert "http://s3.example.org is not encrypted" in said.err
+    file.write_text(plain.replace("http://", "https://"))
+    assert "not encrypted" not in ctl("check-config", str(file)).err
+
     profile.write_text("[module]\nzfs_deadman_ziotime_ms = 60000\n")
     file.write_text(GOOD)
     said = ctl("check-config", str(file))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from zvault.object_store.interface import Buffer, ListedObject, ObjectStore, StoreError, Unreachable
+from zvault.object_store.interface import SMALL, Buffer, ListedObject, ObjectStore, StoreError, Unreachable
 
 T = TypeVar("T")
 
@@ -72,8 +72,8 @@ class FaultyStore:
     def tail(self, key: str, length: int) -> tuple[bytes, int]:
         return self._do("tail", key, lambda: self.store.tail(key, length))
 
-    def read(self, key: str) -> tuple[bytes, str]:
-        return self._do("read", key, lambda: self.store.read(key))
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+        return self._do("read", key, lambda: self.store.read(key, most))
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         content = bytes(data)

@@ -6,7 +6,15 @@ import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 
-from zvault.object_store.interface import NEW, Buffer, ListedObject, ObjectMissing, PreconditionFailed
+from zvault.object_store.interface import (
+    NEW,
+    SMALL,
+    Buffer,
+    ListedObject,
+    ObjectMissing,
+    PreconditionFailed,
+    TooLarge,
+)
 
 
 class MemoryStore:
@@ -29,8 +37,10 @@ class MemoryStore:
         data = self._find(key)
         return data[max(0, len(data) - length) :], len(data)
 
-    def read(self, key: str) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         data = self._find(key)
+        if len(data) > most:
+            raise TooLarge(f"{key} is not what was put there", f"it has {len(data)} bytes", "")
         return data, etag(data)
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:

@@ -126,6 +126,11 @@ class Journal:
         )
 
     @property
+    def first(self) -> int | None:
+        """All frames of its epoch before this one were no longer needed; None where it has no file."""
+        return self._files[0].first if self._files else None
+
+    @property
     def used(self) -> int:
         """Bytes of the files that have a frame that is still needed."""
         return 0 if self._idle() else self._total
@@ -197,12 +202,15 @@ class Journal:
     def append(self, number: int, block: int, count: int, data: Buffer | None) -> None:
         """Append the next frame: ``count`` blocks and their bytes, or None where they become zeroes.
 
-        From then on it outlives the process. Raises Full, NoRoom, JournalFailed, and then it is not appended.
+        From then on it outlives the process. Raises Full, NoRoom, JournalFailed, and then it is not appended. After a
+        JournalFailed that is neither of the others nothing is appended to a durable journal any more.
         """
         size = FRAME if data is None else FRAME + len(data)
         if data is not None and len(data) != count * BLOCK:
             raise ValueError(f"{len(data)} bytes are not {count} blocks")
         with self._lock:
+            if self._failed is not None:
+                raise self._failed
             file = self._current
             if file is None or number != self._last + 1:
                 raise ValueError(f"frame {number} is not the next of this journal")
@@ -217,7 +225,10 @@ class Journal:
                 # The next frame is written to the same place: this only gives the space back.
                 with contextlib.suppress(OSError):
                     os.ftruncate(file.fd, file.size)
-                raise failure(f"frame {number} cannot be appended to {file.path}", error) from error
+                failed = failure(f"frame {number} cannot be appended to {file.path}", error)
+                if self.durable and not isinstance(failed, NoRoom):
+                    self._failed = failed
+                raise failed from error
             file.size += size
             file.dirty = True
             self._total += size
@@ -244,6 +255,14 @@ class Journal:
         self._total += new.size
         self._folder_dirty = True
         return new
+
+    def _roll_if_there_is_room(self) -> None:
+        """Go on in a new file, to give back the space of this one; on a full disk that waits for the next release."""
+        try:
+            self._roll()
+        except OSError as error:
+            if not isinstance(failure("", error), NoRoom):
+                raise
 
     def flush(self) -> None:
         """Return when all that was appended before the call would outlive a power cut; at once if not durable.
@@ -299,7 +318,7 @@ class Journal:
         with told(f"the journal in {self.folder} cannot be released"):
             with self._lock:
                 if self._current is not None and self._idle() and self._current.size > bound:
-                    self._roll()
+                    self._roll_if_there_is_room()
                 gone = []
                 while len(self._files) > 1 and self._files[1].first <= self._released + 1:
                     gone.append(self._files.pop(0))

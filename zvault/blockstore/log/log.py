@@ -32,6 +32,8 @@ class Log:
         self.sequence = 0
         self.uploaded = 0
         """All segments up to this one are in the store."""
+        self.checkpoint = 0
+        """The newest checkpoint that this writer has put, 0 before the first."""
         self.frame = 0
         """The last frame that was placed."""
         self.frame_uploaded = 0
@@ -110,7 +112,7 @@ class Log:
             if not self.waiting:
                 return False
             filling = self.waiting.popleft()
-        segment = filling.sealed()
+            segment = filling.sealed(self.uploaded, self.checkpoint)
         began = time.monotonic()
         try:
             self.store.put(

@@ -6,9 +6,19 @@ import time
 
 import numpy as np
 
-from zvault.blockstore.format import BLOCK, ENTRIES, FOOTER, SLOT, SLOTS, TABLE, ZERO, Segment, encode
+from zvault.blockstore.format import (
+    BLOCK,
+    ENTRIES,
+    LARGEST_SEGMENT,
+    SLOT,
+    SLOTS,
+    TABLE,
+    ZERO,
+    Segment,
+    encode,
+)
 
-CAPACITY = SLOTS * SLOT + ENTRIES * TABLE.itemsize + FOOTER
+CAPACITY = LARGEST_SEGMENT
 """Bytes of a buffer that any segment fits into."""
 
 
@@ -67,10 +77,11 @@ class SegmentBuffer:
             return bytes(self._buffer[slot * SLOT : slot * SLOT + BLOCK])
         return self._rows[slot : slot + count, :BLOCK].tobytes()
 
-    def sealed(self) -> Segment:
-        """What it says of itself. Nothing may be added any more."""
+    def sealed(self, safe: int, checkpoint: int) -> Segment:
+        """What it says of itself (see Segment). Nothing may be added any more."""
         entries = [*self._entries, self._last] if self._last[1] else self._entries
-        return Segment(self.sequence, self.epoch, self.frame, self.used, np.array(entries, TABLE))
+        table = np.array(entries, TABLE)
+        return Segment(self.sequence, self.epoch, self.frame, self.used, table, safe, checkpoint)
 
     def encoded(self, segment: Segment, identity: bytes) -> memoryview:
         """The object's bytes, in its own buffer."""

@@ -18,8 +18,10 @@ from zvault.blockstore.format import (
     Damaged,
     Superblock,
     map_key,
+    numbers,
     segment_key,
 )
+from zvault.blockstore.log_tail import LogGap, LogTail, survey
 from zvault.blockstore.maintenance.check_map import (
     Mapped,
     Moved,
@@ -33,15 +35,21 @@ from zvault.blockstore.maintenance.check_segments import NewestView, SegmentJob,
 from zvault.blockstore.maintenance.findings import RUNS, Problem, Progress, Report, ordered
 from zvault.blockstore.maintenance.strays import find_strays
 from zvault.blockstore.map.map_part import PART
-from zvault.blockstore.map.read_roots import numbers, root_of_any, sound
-from zvault.blockstore.map.root import Root
-from zvault.blockstore.recovery import Epoch, LogTail, newest_root, read_segment, superblock
+from zvault.blockstore.map.read_roots import root_of_any, sound
+from zvault.blockstore.map.root import Root, largest_root
+from zvault.blockstore.recovery import (
+    Epoch,
+    checkpoint_keys,
+    newest_root,
+    see_that_it_did_not_go_back,
+    superblock,
+)
 from zvault.core.errors import NotFound
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 MEMORY = 128 << 20
-LOOKS = 5
-"""How often the newest checkpoint is looked at again, at most."""
+LOOKS = 8
+"""How often the newest checkpoint is looked at again, at most; a writer that is quick may be two ahead each time."""
 SETTLE = 2.0
 """Seconds that an upload may lag behind a later one."""
 
@@ -129,16 +137,17 @@ class Check:
 
     def _checkpoints(self, what: Superblock) -> bool:
         """Find the newest root, and name those that are damaged. False: there is none that can be used."""
-        keys = [one.key for one in self.store.list(f"{self.prefix}/checkpoints/")]
+        keys = checkpoint_keys(self.store, self.prefix)
         for key in keys[-2:]:
             self._checkpoint(key, what)
         if self.report.of("store"):
             return False
         try:
             self.root = newest_root(self.store, self.prefix, what)
-        except Damaged:
-            return False
-        if not self._blank_is_right(self.root):
+            see_that_it_did_not_go_back(self.epoch, self.root, self.prefix)
+        except Damaged as error:
+            if not self.report.of("checkpoint"):
+                self._say(Problem("checkpoint", f"{self.prefix}/checkpoints/", f"{error.what}: {error.why}"))
             return False
         self.report.root = (self.root.epoch, self.root.number)
         self.report.applied = self.root.applied
@@ -149,7 +158,7 @@ class Check:
     def _checkpoint(self, key: str, what: Superblock) -> None:
         """Say what is wrong with one of them."""
         try:
-            data, _ = self.store.read(key)
+            data, _ = self.store.read(key, largest_root())
             root = root_of_any(data, key)
         except ObjectMissing:
             return
@@ -168,39 +177,23 @@ class Check:
             why = f"it is missing or older than the checkpoint of epoch {root.epoch}"
             self._say(Problem("epoch", Epoch.key(self.prefix), why))
 
-    def _blank_is_right(self, root: Root) -> bool:
-        """Without any checkpoint there is nothing, not even a map."""
-        left = next(iter(self.store.list(f"{self.prefix}/maps/")), None) if root.number == 0 else None
-        left = left or (
-            next(iter(self.store.list(f"{self.prefix}/segments/")), None) if root.number == 0 else None
-        )
-        if left is not None:
-            self._say(
-                Problem(
-                    "checkpoint", f"{self.prefix}/checkpoints/", f"all are missing, and {left.key} is there"
-                )
-            )
-        return left is None
-
     def _log(self, root: Root) -> tuple[LogTail, int | None]:
         """The log, up to a segment that cannot be read."""
-        segments, strays, broken, sequence = [], [], None, root.applied
-        after = segment_key(self.prefix, root.applied, 0xFFFFFFFF)
-        for found in self.store.list(f"{self.prefix}/segments/", after):
-            at, epoch = numbers(found.key)
-            if broken is not None or (at, epoch) != (sequence + 1, root.epoch_of(at)):
-                strays.append(found.key)
-                continue
-            sequence = at
-            try:
-                segments.append(read_segment(self.store, found.key, root.identity))
-            except ObjectMissing:
-                raise Moved(found.key) from None
-            except Damaged as error:
-                broken = at
-                why = f"the log cannot be read from here on: {error.why}"
-                self._say(Problem("log", found.key, why, numbers=(at,)))
-        return LogTail(segments, strays), broken
+        found = survey(self.store, self.prefix, root, self.pool)
+        if found.trouble is None or found.broken is None:
+            return found, None
+        newest = newest_root(self.store, self.prefix, self.what)
+        if (newest.epoch, newest.number) != (root.epoch, root.number):
+            raise Moved(found.broken)
+        at = found.broken
+        key = segment_key(self.prefix, at, root.epoch_of(at))
+        if isinstance(found.trouble, LogGap):
+            why = f"it is missing, and {found.trouble.why}"
+            self._say(Problem("log", found.trouble.key, why, numbers=(at,)))
+        else:
+            why = f"the log cannot be read from here on: {found.trouble.why}"
+            self._say(Problem("log", key, why, numbers=(at,)))
+        return found, at
 
     def _map(self, what: Superblock, *, last: bool) -> None:
         root = self.root

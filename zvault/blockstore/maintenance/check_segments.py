@@ -10,6 +10,7 @@ import numpy as np
 
 from zvault.blockstore.attach import take_in
 from zvault.blockstore.format import (
+    LARGEST_SEGMENT,
     SLOTS,
     TAIL,
     ZERO,
@@ -22,12 +23,12 @@ from zvault.blockstore.format import (
     segment_key,
     whole,
 )
+from zvault.blockstore.log_tail import LogTail, read_segment
 from zvault.blockstore.maintenance.findings import Problem, runs_of
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.log_overlay import Overlay
 from zvault.blockstore.map.map_part import PART_BITS
 from zvault.blockstore.map.root import Root
-from zvault.blockstore.recovery import LogTail, read_segment
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 
@@ -63,7 +64,7 @@ def look(store: ObjectStore, identity: bytes, job: SegmentJob) -> SegmentResult:
     try:
         try:
             if job.whole:
-                data = store.get(job.key)
+                data = store.get(job.key, 0, LARGEST_SEGMENT)
                 segment = _decoded(data, identity, job.key)
             else:
                 data, segment = b"", read_segment(store, job.key, identity)
@@ -94,7 +95,7 @@ def _decoded(data: bytes, identity: bytes, key: str) -> Segment:
 
 def _without_account(store: ObjectStore, job: SegmentJob, done: SegmentResult, why: str) -> None:
     """What the map says of a segment is all that is known of it: look at each of those blocks."""
-    data = store.get(job.key)
+    data = store.get(job.key, 0, LARGEST_SEGMENT)
     done.verified = len(data)
     rows, epoch = [], numbers_of(job.key)[1]
     for block, count, sequence, slot in job.runs.tolist():

@@ -21,7 +21,15 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
 from zvault.core.errors import Busy
-from zvault.object_store.interface import NEW, Buffer, ListedObject, ObjectMissing, ObjectStore, StoreError
+from zvault.object_store.interface import (
+    NEW,
+    SMALL,
+    Buffer,
+    ListedObject,
+    ObjectMissing,
+    ObjectStore,
+    StoreError,
+)
 
 PIECE = 1024
 """Blocks that are read and written at once, 4 MiB."""
@@ -58,9 +66,11 @@ class Unfinished:
         """See ObjectStore."""
         return self._store.tail(key, length)
 
-    def read(self, key: str) -> tuple[bytes, str]:
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         """See ObjectStore."""
-        return (self._first, "unfinished") if key == self._key and self._first else self._store.read(key)
+        return (
+            (self._first, "unfinished") if key == self._key and self._first else self._store.read(key, most)
+        )
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """See ObjectStore."""
@@ -71,7 +81,9 @@ class Unfinished:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore."""
-        return self._store.list(prefix, after)
+        yield from self._store.list(prefix, after)
+        if self._first and self._key.startswith(prefix) and self._key > after:
+            yield ListedObject(self._key, len(self._first))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore."""

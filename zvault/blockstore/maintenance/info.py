@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zvault.blockstore.attach import load_usage
-from zvault.blockstore.format import BLOCK, SLOT, numbers_of, segment_key
+from zvault.blockstore.format import BLOCK, SLOT, numbers, segment_key
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import Epoch, newest_root, superblock
@@ -81,7 +81,7 @@ def _log(store: ObjectStore, prefix: str, root: Root) -> list[int]:
     """Sizes of the segments after the checkpoint, up to the first number that is missing."""
     sizes: list[int] = []
     for found in store.list(f"{prefix}/segments/", after=segment_key(prefix, root.applied, 0xFFFFFFFF)):
-        sequence, epoch = numbers_of(found.key)
+        sequence, epoch = numbers(found.key)
         if sequence == root.applied + len(sizes) + 1 and epoch == root.epoch_of(sequence):
             sizes.append(found.size)
     return sizes

@@ -17,14 +17,14 @@ import numpy as np
 
 from zvault.blockstore.attach import load_usage
 from zvault.blockstore.checkpoint import _change, _split
-from zvault.blockstore.format import Damaged, Segment, numbers_of
+from zvault.blockstore.format import Damaged, Segment, numbers, numbers_of
+from zvault.blockstore.log_tail import read_segment
 from zvault.blockstore.maintenance.check import Check
 from zvault.blockstore.maintenance.findings import LOST, Progress, ordered
 from zvault.blockstore.map.map_part import PART, PART_BITS, DensePart, MapPart
 from zvault.blockstore.map.read_roots import previous_root
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
-from zvault.blockstore.recovery import read_segment
 from zvault.object_store.interface import ObjectMissing, StoreError
 
 BATCH = 512
@@ -156,7 +156,7 @@ class Rebuilder:
 
 
 def _in_map(key: str, checked: Check) -> bool:
-    sequence, epoch = numbers_of(key)
+    sequence, epoch = numbers(key)
     return 0 < sequence <= checked.root.applied and epoch == checked.root.epoch_of(sequence)
 
 

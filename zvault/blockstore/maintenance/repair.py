@@ -25,6 +25,7 @@ from zvault.blockstore.format import (
     Superblock,
     checkpoint_key,
     map_key,
+    numbers,
     numbers_of,
 )
 from zvault.blockstore.maintenance.check import Check
@@ -32,10 +33,10 @@ from zvault.blockstore.maintenance.findings import Progress, Report
 from zvault.blockstore.maintenance.rebuild import Rebuilder, Rebuilt
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.read_roots import root_of_any, sound
-from zvault.blockstore.map.root import REF, EpochStart, Root
+from zvault.blockstore.map.root import REF, EpochStart, Root, largest_root
 from zvault.blockstore.map.usage import PAGE, Usage
 from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import Epoch
+from zvault.blockstore.recovery import Epoch, checkpoint_keys
 from zvault.core.errors import Busy, Refused
 from zvault.core.units import format_size
 from zvault.object_store.interface import NEW, ObjectMissing, ObjectStore, PreconditionFailed
@@ -86,7 +87,9 @@ def repair(
         following = "bring back an older version of a checkpoint, if the bucket keeps versions"
         raise Refused(f"the block store {prefix} cannot be repaired", why, following)
     _map(store, prefix, checked, job, pool, progress)
-    engine = attach(store, prefix, quiet(job.options), job.owner, job.say)
+    # What is cut off was chosen: this host knew it.
+    options = replace(quiet(job.options), accept_older=job.options.accept_older or job.cut)
+    engine = attach(store, prefix, options, job.owner, job.say)
     try:
         _rescue(engine, checked, job)
         _remove(store, report, job)
@@ -130,9 +133,9 @@ def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
 
 def _any_root(store: ObjectStore, prefix: str) -> Root | None:
     """The newest checkpoint that can be read, whichever store it says that it is of."""
-    for name in reversed([one.key for one in store.list(f"{prefix}/checkpoints/")]):
+    for name in reversed(checkpoint_keys(store, prefix)):
         try:
-            return root_of_any(store.read(name)[0], name)
+            return root_of_any(store.read(name, largest_root())[0], name)
         except (ObjectMissing, Damaged):
             continue
     return None
@@ -150,11 +153,11 @@ def _take(store: ObjectStore, prefix: str, job: RepairJob) -> Epoch:
     for listed in store.list(f"{prefix}/"):
         kind = listed.key.removeprefix(f"{prefix}/").partition("/")[0]
         try:
-            numbers = numbers_of(listed.key)
+            found = numbers_of(listed.key)
         except ValueError:
             continue
         if kind in ("segments", "maps", "checkpoints"):
-            least = max(least, numbers[0] if kind == "checkpoints" else numbers[1])
+            least = max(least, found[0] if kind == "checkpoints" else found[1])
     if not now.etag and least:
         job.did(f"made {Epoch.key(prefix)} anew")
     taken = replace(now, number=least).taken_by(store, prefix, job.owner)
@@ -227,7 +230,7 @@ def _counted(checked: Check, rebuilt: Rebuilt, missing: list[int]) -> Usage:
     usage, prefix = Usage(), checked.prefix
     for key, size in checked.sizes.items():
         if key.startswith(f"{prefix}/segments/"):
-            sequence, epoch = numbers_of(key)
+            sequence, epoch = numbers(key)
             if 0 < sequence <= checked.root.applied and epoch == checked.root.epoch_of(sequence):
                 usage.add(sequence, size)
     usage.gone(missing)
@@ -298,8 +301,8 @@ def _put(store: ObjectStore, prefix: str, root: Root) -> None:
     """Put it as the newest, where nobody put one meanwhile."""
     used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
     root.maps = {key: size for key, size in root.maps.items() if key in used}
-    numbers = [numbers_of(one.key) for one in store.list(f"{prefix}/checkpoints/")]
-    root.number = 1 + max([root.number, *(number for epoch, number in numbers if epoch == root.epoch)])
+    there = [numbers_of(key) for key in checkpoint_keys(store, prefix)]
+    root.number = 1 + max([root.number, *(number for epoch, number in there if epoch == root.epoch)])
     try:
         store.put(checkpoint_key(prefix, root.number, root.epoch), root.as_bytes(), NEW)
     except PreconditionFailed as error:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from zvault.blockstore.format import Superblock, checkpoint_key, map_key, segment_key
+from zvault.blockstore.format import Superblock, checkpoint_key, map_key, numbers, segment_key
+from zvault.blockstore.log_tail import LogTail
 from zvault.blockstore.maintenance.check_map import Mapped
 from zvault.blockstore.maintenance.findings import Problem, Report
-from zvault.blockstore.map.read_roots import numbers, previous_root
+from zvault.blockstore.map.read_roots import previous_root
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import PAGE
-from zvault.blockstore.recovery import Epoch, LogTail, newest_root
+from zvault.blockstore.recovery import Epoch, newest_root
 from zvault.object_store.interface import ListedObject, ObjectMissing, ObjectStore
 
 KEPT = 2

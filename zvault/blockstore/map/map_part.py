@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zvault.blockstore.format import ZERO, inflated
+
 PART_BITS = 15
 PART = 1 << PART_BITS
 """Blocks a part: 128 MiB."""
 
+LARGEST_PART = 10 * PART + 1024
+"""Bytes of a part that is deflated, at most."""
 RUNS = np.dtype([("start", "<u2"), ("less", "<u2"), ("segment", "<u4"), ("slot", "<u2")])
 """``less``: one less than the number of blocks, which may be all of PART."""
 
@@ -109,7 +113,7 @@ class MapPart:
     @classmethod
     def of_bytes(cls, data: bytes) -> MapPart:
         """Read back. Raises ValueError, zlib.error."""
-        columns = zlib.decompress(data)
+        columns = inflated(data, PART * RUNS.itemsize)
         number, rest = divmod(len(columns), RUNS.itemsize)
         if rest:
             raise ValueError(f"{len(columns)} bytes are no runs")
@@ -118,6 +122,11 @@ class MapPart:
             kind = RUNS[name]
             runs[name] = np.frombuffer(columns, kind, number, at)
             at += number * kind.itemsize
+        ends = runs["start"].astype(np.int64) + runs["less"] + 1
+        if (ends > PART).any() or (ends[:-1] > runs["start"][1:]).any():
+            raise ValueError("its runs lie over each other, or beyond its end")
+        if (runs["slot"].astype(np.int64) + runs["less"] > ZERO).any():
+            raise ValueError("its runs lie beyond the end of a segment")
         return cls(runs)
 
 

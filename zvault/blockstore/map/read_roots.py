@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from zvault.blockstore.format import BLOCK, Damaged, Superblock, checkpoint_key, numbers_of
-from zvault.blockstore.map.root import Root
+from zvault.blockstore.format import BLOCK, UNREADABLE, Damaged, Superblock, checkpoint_key
+from zvault.blockstore.map.root import Root, largest_root
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
 
@@ -25,7 +25,7 @@ def root_of_any(data: bytes, key: str) -> Root:
     try:
         words = int.from_bytes(data[8:12], "little")
         identity = bytes.fromhex(json.loads(data[16 : 16 + words])["uuid"])
-    except (ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise Damaged(f"the checkpoint {key} is damaged", "it cannot be read", "") from error
     return Root.of_bytes(data, identity, key)
 
@@ -35,15 +35,7 @@ def previous_root(store: ObjectStore, prefix: str, root: Root) -> Root | None:
     mine = checkpoint_key(prefix, root.number, root.epoch)
     for key in reversed([one.key for one in store.list(f"{prefix}/checkpoints/") if one.key < mine]):
         try:
-            return Root.of_bytes(store.read(key)[0], root.identity, key)
+            return Root.of_bytes(store.read(key, largest_root())[0], root.identity, key)
         except (ObjectMissing, Damaged):
             continue
     return None
-
-
-def numbers(key: str) -> tuple[int, int]:
-    """The two numbers in a key, both -1 where there are none."""
-    try:
-        return numbers_of(key)
-    except ValueError:
-        return -1, -1

@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from zvault.blockstore.format import VERSION, Damaged
-from zvault.blockstore.map.map_part import PART
+from zvault.blockstore.format import MAX_BLOCKS, MAX_NUMBER, UNREADABLE, VERSION, Damaged, inflated
+from zvault.blockstore.map.map_part import LARGEST_PART, PART
+from zvault.blockstore.map.usage import LARGEST_PAGE, PAGE
 
 REF = np.dtype([("map", "<u4"), ("epoch", "<u4"), ("offset", "<u4"), ("length", "<u4"), ("digest", "<u8")])
 """Where a part or a page is: the object of the map by its numbers (0: nowhere, it is blank), and the bytes in it."""
 
 _MAGIC = b"zvroot01"
 _HEAD = struct.Struct("<8sII")
+_WORDS = 16 << 20
+"""Bytes that its JSON has at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +100,74 @@ class Root:
     def of_bytes(cls, data: bytes, identity: bytes, key: str) -> Root:
         """Read back. Raises Damaged."""
         try:
-            body, digest = data[:-16], data[-16:]
-            if xxhash.xxh3_128_digest(body) != digest:
-                raise ValueError("it does not match its checksum")
-            magic, words, _ = _HEAD.unpack_from(body)
-            head = json.loads(body[_HEAD.size : _HEAD.size + words])
-            if magic != _MAGIC or head["version"] != VERSION or bytes.fromhex(head["uuid"]) != identity:
-                raise ValueError("it belongs elsewhere")
-            parts, pages = head["tables"]
-            refs = np.frombuffer(zlib.decompress(body[_HEAD.size + words :]), REF, parts + pages).copy()
-            return cls(
-                identity=identity,
-                number=head["number"],
-                epoch=head["epoch"],
-                applied=head["applied"],
-                frame=head["frame"],
-                map_number=head["map_number"],
-                reigns=[EpochStart(*one) for one in head["reigns"]],
-                parts=refs[:parts],
-                pages=refs[parts:],
-                maps={(number, epoch): size for number, epoch, size in head["maps"]},
-                counts=head["counts"],
-            )
-        except (ValueError, KeyError, TypeError, struct.error, zlib.error) as error:
+            return cls._of_bytes(data, identity)
+        except UNREADABLE as error:
             raise Damaged(
                 f"the checkpoint {key} is damaged", str(error), "run 'zvaultctl blockstore check'"
             ) from error
+
+    @classmethod
+    def _of_bytes(cls, data: bytes, identity: bytes) -> Root:
+        body, digest = data[:-16], data[-16:]
+        if xxhash.xxh3_128_digest(body) != digest:
+            raise ValueError("it does not match its checksum")
+        magic, words, _ = _HEAD.unpack_from(body)
+        head = json.loads(body[_HEAD.size : _HEAD.size + words])
+        if magic != _MAGIC or head["version"] != VERSION or bytes.fromhex(head["uuid"]) != identity:
+            raise ValueError("it belongs elsewhere")
+        applied = _number(head["applied"])
+        parts, pages = (_number(one) for one in head["tables"])
+        if not 0 < parts <= MAX_PARTS or pages > _most_pages(applied):
+            raise ValueError(f"there can be no {parts} parts and {pages} pages")
+        tables = inflated(body[_HEAD.size + words :], (parts + pages) * REF.itemsize)
+        refs = np.frombuffer(tables, REF, parts + pages).copy()
+        self = cls(
+            identity=identity,
+            number=_number(head["number"]),
+            epoch=_number(head["epoch"]),
+            applied=applied,
+            frame=_number(head["frame"], 1 << 62),
+            map_number=_number(head["map_number"]),
+            reigns=[
+                EpochStart(_number(first), _number(epoch), _number(frame, 1 << 62))
+                for first, epoch, frame in head["reigns"]
+            ],
+            parts=refs[:parts],
+            pages=refs[parts:],
+            maps={
+                (_number(number), _number(epoch)): _number(size, 1 << 62)
+                for number, epoch, size in head["maps"]
+            },
+            counts={str(kind): _number(count, 1 << 62) for kind, count in head["counts"].items()},
+        )
+        self._see_that_it_can_be()
+        return self
+
+    def _see_that_it_can_be(self) -> None:
+        """Raises ValueError for what no writer puts."""
+        if (self.parts["length"] > LARGEST_PART).any() or (self.pages["length"] > LARGEST_PAGE).any():
+            raise ValueError("a part of the map, or a page of the usage, is larger than any can be")
+        firsts = [reign.first for reign in self.reigns]
+        epochs = [reign.epoch for reign in self.reigns]
+        if firsts != sorted(firsts) or epochs != sorted(epochs):
+            raise ValueError("its writers did not come one after another")
+
+
+MAX_PARTS = MAX_BLOCKS // PART
+
+
+def largest_root(blocks: int = MAX_BLOCKS) -> int:
+    """Bytes of a root of a device with so many blocks, at most: its references, and its words."""
+    return 32 * (-(-blocks // PART) + _most_pages(MAX_NUMBER)) + _WORDS
+
+
+def _most_pages(applied: int) -> int:
+    """How many pages of the usage there may be: it grows by more than is needed."""
+    return 2 * (applied // PAGE + 2)
+
+
+def _number(value: object, most: int = MAX_NUMBER) -> int:
+    """A whole number from 0 on. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{str(value)[:40]} is no number that can be there")
+    return value

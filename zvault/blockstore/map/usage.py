@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from zvault.blockstore.format import BLOCK
+from zvault.blockstore.format import BLOCK, inflated
 
 PAGE = 8192
 """Segments a page; a checkpoint writes those that changed."""
+LARGEST_PAGE = 6 * PAGE + 1024
+"""Bytes of a page that is deflated, at most."""
 
 
 class Usage:
@@ -75,7 +77,7 @@ class Usage:
 
     def load_page(self, page: int, data: bytes) -> None:
         """Read back. Raises ValueError, zlib.error."""
-        found = zlib.decompress(data)
+        found = inflated(data, 6 * PAGE)
         if len(found) != 6 * PAGE:
             raise ValueError(f"{len(found)} bytes are no page")
         self._grow((page + 1) * PAGE - 1)

@@ -16,6 +16,7 @@ from zvault.cli.progress import Steps
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.verbs import blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_rollback import accept
 from zvault.cli.verbs.blockstore_serve import serve_store
 from zvault.core.errors import ConfigError, NotFound, Refused
 from zvault.core.units import format_size, parse_size
@@ -173,6 +174,12 @@ def check(  # noqa: PLR0913, PLR0917 - its options
             "--give-up-journal", metavar="FOLDER", help="Drop an overtaken journal.", show_default=False
         ),
     ] = None,
+    accept_rollback: Annotated[
+        bool,
+        typer.Option(
+            "--accept-rollback", help="Go on with a store that is older than this host knows it; with --yes."
+        ),
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     quiet: Quiet = False,
@@ -184,6 +191,8 @@ def check(  # noqa: PLR0913, PLR0917 - its options
     if doubtful not in ("", "data", "fail"):
         raise typer.BadParameter("is 'data' or 'fail'", param_hint="'--doubtful'")
     found = blockstore_place.find(place)
+    if accept_rollback:
+        raise typer.Exit(accept(found, do=yes and not dry_run, json=json))
     if give_up_journal is not None:
         raise typer.Exit(_give_up(found, give_up_journal, do=yes and not dry_run, json=json))
     share = 1.0 if every else _share(sample)

@@ -146,17 +146,27 @@ def me(verb: str) -> str:
 @contextlib.contextmanager
 def options(place: StorePlace) -> Iterator[Options]:
     """How to attach it: with its own journal where that is, which may have what the store lacks. Raises Busy later."""
+    from dataclasses import replace
+
     from zvault.blockstore.options import Options
     from zvault.blockstore.server import options_of
 
-    folder = place.spec.journal or place.journal
+    folder, seen = place.spec.journal or place.journal, positions()
     if place.spec.journal is not None:
-        yield options_of(place.spec)
+        yield replace(options_of(place.spec), seen=seen)
     elif folder is not None and Path(folder).is_dir():
-        yield Options(Path(folder), journal_size=place.spec.journal_size, uploads=place.spec.uploads)
+        size, uploads = place.spec.journal_size, place.spec.uploads
+        yield Options(Path(folder), journal_size=size, uploads=uploads, seen=seen)
     else:
         with scratch() as it:
-            yield it
+            yield replace(it, seen=seen)
+
+
+def positions() -> Path:
+    """The folder where this host keeps how far it knows stores to have come."""
+    from zvault.config.paths import Paths
+
+    return Paths().blockstore_positions
 
 
 @contextlib.contextmanager

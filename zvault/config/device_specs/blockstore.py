@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from zvault.config.device_specs.secrets import is_secret
 from zvault.core.units import parse_size
 
 BLOCK = 4096
@@ -28,10 +29,8 @@ MIN_CACHE = 64 << 20
 UPLOADS = 4
 MAX_UPLOADS = 64
 
-SECRETS = frozenset(
-    ["access-key", "access-key-id", "secret-key", "secret-access-key", "session-token", "password", "token"]
-)
-"""What is never written here: every user of the host would see it."""
+ACCESS_KEYS = frozenset(["access-key", "access-key-id"])
+"""What is not written here either: it belongs to the secret, in one file."""
 
 _PLACE = re.compile(r"(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]*)/(?P<key>[A-Za-z0-9][A-Za-z0-9._/-]*)")
 _SETTING = re.compile(r"(?P<name>[A-Za-z0-9_-]+)=(?P<value>[^\x00-\x1f\x7f]+)")
@@ -159,7 +158,7 @@ def _server(bucket: str, key: str, words: Sequence[str]) -> BlockstoreServer:
 def _checked(word: str) -> tuple[str, str]:
     match = _SETTING.fullmatch(word)
     name = match["name"] if match else word.partition("=")[0]
-    if name.lower().replace("_", "-") in SECRETS:
+    if is_secret(name) or name.lower().replace("_", "-") in ACCESS_KEYS:
         raise ValueError(
             f"{name}=… would show the secret in the process list; put both keys into a file as ~/.aws/credentials"
             " has them, and name it by keys=/etc/zvault/s3.keys, or by credential=zvault.s3 as systemd has it"

@@ -17,15 +17,13 @@ from urllib.parse import quote, unquote
 
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
 from zvault.config.device_specs.s3backer import S3backerServer, parse_s3backer
+from zvault.config.device_specs.secrets import is_secret, refuse_secrets_within
 
 NBD_PORT = 10809
 """The port IANA gave NBD."""
 
 SUN_PATH = 107
 """Longest path of a unix socket, in bytes: sun_path in unix(7), less its terminating zero."""
-
-SECRETS = frozenset({"secret-key", "session-token", "password", "proxy-password", "passphrase", "cookie"})
-"""nbdkit parameters that hold a secret (its S3, curl, ssh and vddk plugins, its luks filter)."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _PARAMETER = re.compile(r"([A-Za-z][A-Za-z0-9._-]*)=(.*)", re.DOTALL)
@@ -169,7 +167,8 @@ def _check_parameter(word: str) -> None:
     if any(ord(char) < 32 or ord(char) == 127 for char in word):
         raise ValueError("a parameter holds a control character")
     match = _PARAMETER.fullmatch(word)
-    if match and match[1] in SECRETS and not match[2].startswith("+/"):
+    refuse_secrets_within(word)
+    if match and is_secret(match[1]) and not match[2].startswith("+/"):
         raise ValueError(
             f"{match[1]}=… would show the secret in the process list; "
             f"put it in a file that only root can read and write {match[1]}=+/path/of/that/file"

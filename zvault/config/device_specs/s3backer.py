@@ -6,6 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from zvault.config.device_specs.secrets import refuse_secrets_within
 from zvault.core.units import parse_size
 
 _CHOSEN = """
@@ -68,6 +69,7 @@ def parse_s3backer(rest: str) -> S3backerServer:
 def _check(word: str) -> None:
     match = _SETTING.fullmatch(word)
     name = match["name"] if match else word.partition("=")[0]
+    refuse_secrets_within(word)
     if name in SECRETS:
         raise ValueError(
             f"{name}=… would show the secret in the process list; put it in a file that only root can read and"

@@ -18,6 +18,7 @@ import zvault
 from zvault.api.blockstore import EngineFigures, StoreDocument
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
+from zvault.config.paths import Paths
 from zvault.core.errors import DeviceGone, ToolMissing
 from zvault.core.units import format_duration, format_size
 from zvault.devices.layer import Data, Say
@@ -51,7 +52,8 @@ def command(server: Server, spec: BlockstoreServer, *, create: bool = False) -> 
     argv = ["nbdkit", "-f", *_program(server.socket, spec)]
     if spec.journal is None:
         argv.append(f"journal={memory_journal(server, spec)}")
-    return [*argv, f"status={status_file(server)}", *(["create=yes"] if create else [])]
+    argv += [f"status={status_file(server)}", f"seen={Paths().blockstore_positions}"]
+    return [*argv, *(["create=yes"] if create else [])]
 
 
 def view_command(socket: Path, spec: BlockstoreServer) -> list[str]:

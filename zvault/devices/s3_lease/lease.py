@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from zvault.core.errors import DeviceGone, Refused
-from zvault.object_store.interface import NEW, Denied, ObjectMissing, PreconditionFailed, Unreachable
+from zvault.object_store.interface import NEW, Damaged, Denied, ObjectMissing, PreconditionFailed, Unreachable
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 from zvault.system.credentials import keys_file
@@ -72,6 +72,10 @@ class BucketPlace:
         return ""
 
 
+_LAST = 253402300799
+"""Seconds since the epoch: the end of the year 9999."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """What the object says.
@@ -99,8 +103,18 @@ class Lease:
     @classmethod
     def of_bytes(cls, data: bytes) -> Lease:
         """Read back; what another version wrote beside it is left out. Raises ValueError, TypeError."""
-        found: dict[str, Any] = json.loads(data)
-        return cls(**{item.name: found[item.name] for item in fields(cls) if item.name in found})
+        try:
+            found: dict[str, Any] = json.loads(data)
+            said = {item.name: found[item.name] for item in fields(cls) if item.name in found}
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+        for name, value in said.items():
+            if name in ("since", "bound"):
+                if type(value) not in (int, float) or not 0 <= value <= _LAST:
+                    raise ValueError(f"{name} is no number of seconds")
+            elif type(value) is not (bool if name == "held" else str):
+                raise ValueError(f"{name} is of another kind")
+        return cls(**said)
 
     def owner(self) -> str:
         """Who has it, in words."""
@@ -192,7 +206,7 @@ class Store:
             raise LeaseLost from error
         except Unreachable as error:
             raise DeviceGone(what, f"{error.what}: {error.why}", error.next) from error
-        except Denied as error:
+        except (Denied, Damaged) as error:
             raise Refused(what, f"{error.what}: {error.why}", error.next) from error
 
 

@@ -332,6 +332,55 @@ def test_after_a_flush_failed_it_fails_for_good(tmp_path: Path, monkeypatch: pyt
                 journal.flush()
 
 
+def test_after_a_flush_failed_nothing_is_appended_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with opened(tmp_path) as journal:
+        journal.begin(1, 1)
+        write(journal, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", broken)
+            with pytest.raises(JournalFailed):
+                journal.flush()
+        with pytest.raises(JournalFailed, match="not trusted any more"):
+            write(journal, 2)
+
+
+def test_after_a_write_failed_a_flush_that_succeeds_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(fd: int, pieces: object, at: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with opened(tmp_path) as journal:
+        journal.begin(1, 1)
+        write(journal, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwritev", broken)
+            with pytest.raises(JournalFailed, match="Input/output"):
+                write(journal, 2)
+        for fails in (lambda: write(journal, 2), journal.flush):
+            with pytest.raises(JournalFailed, match="Input/output"):
+                fails()
+
+
+def test_a_full_disk_does_not_keep_frames_from_being_released(tmp_path: Path, durable: bool) -> None:
+    with opened(tmp_path, durable) as journal:
+        journal.begin(1, 1)
+        for number in range(1, 41):
+            write(journal, number)
+        journal.flush()
+        with largest_file(10):
+            journal.release(40)
+        assert len(files(tmp_path)) == 1, "there is no room for another one"
+        write(journal, 41)
+        journal.release(41)
+        assert sum(path.stat().st_size for path in files(tmp_path)) == HEADER, "and now there is"
+
+
 def test_what_is_not_durable_never_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(fd: int) -> None:
         raise AssertionError("synced")

@@ -28,8 +28,9 @@ OTHER = "zvault:zv/warm endpoint=http://127.0.0.1:1"
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryStore:
     it = MemoryStore()
+    monkeypatch.setattr(blockstore_place, "positions", lambda: tmp_path / "seen")
     monkeypatch.setattr(blockstore_place, "reach", lambda _place: it)
     monkeypatch.setattr(blockstore_place, "holder", lambda _place: None)
     return it
@@ -347,3 +348,26 @@ def test_a_vault_of_the_configuration(store: MemoryStore, ctl, tmp_path, monkeyp
         ]
     assert "is no block store" in ctl("blockstore", "info", "cold/1").err
     assert "there is no vault 'warm'" in ctl("blockstore", "info", "warm").err
+
+
+def test_a_store_that_went_back_is_taken_as_it_is_when_told(full: MemoryStore, ctl, tmp_path):
+    older = dict(full.objects)
+    assert ctl("blockstore", "gc", PLACE, "--yes", "-q").code == 0
+    full.objects = dict(older)
+    refused = ctl("blockstore", "gc", PLACE, "--yes")
+    assert refused.code == 1
+    assert "is older than this host knows it" in refused.err
+    assert "--accept-rollback --yes" in refused.err
+    accept = ["blockstore", "check", PLACE, "--accept-rollback"]
+    for options in ([], ["-n", "--yes"]):
+        said = ctl(*accept, *options)
+        assert said.code == 0
+        assert "this host knows it at epoch 2" in said.out
+        assert "nothing is changed" in said.out
+        assert {key: data for key, data in full.objects.items() if key != "cold/epoch"} == {
+            key: data for key, data in older.items() if key != "cold/epoch"
+        }
+    assert json.loads(ctl(*accept, "-j").out)["accepted"] is False
+    said = ctl(*accept, "--yes")
+    assert (said.code, "accepted" in said.out) == (0, True)
+    assert ctl("blockstore", "gc", PLACE, "--yes", "-q").code == 0

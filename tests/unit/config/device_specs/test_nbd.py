@@ -55,6 +55,12 @@ def test_parses_and_writes_what_it_parsed(text: str, spec: object) -> None:
         ("nbdkit:file '/a\nb'", "control character"),
         ("nbdkit:S3 secret-key=hush bucket=b", "secret-key=+/path"),
         ("nbdkit:curl https://x password=-", "password=+/path"),
+        ("nbdkit:S3 secret_key=hush bucket=b", "secret_key=+/path"),
+        ("nbdkit:S3 Session_Token=hush bucket=b", "Session_Token=+/path"),
+        ("nbdkit:curl https://me:hush@example.org/disk", "password in its URL"),
+        ("nbdkit:curl url=https://me:hush@example.org/disk", "url=… has a password in its URL"),
+        ("nbdkit:curl https://x 'header=Authorization: Bearer hush'", "header=…"),
+        ("s3backer:b size=1T blockSize=128k baseURL=http://me:hush@x/", "baseURL=… has a password"),
         ("unix:run/nbd.sock", "absolute path"),
         ("unix:/run/nbd.sock?name=x", "?export=NAME"),
         ("unix:/run/nbd.sock?", "?export=NAME"),
@@ -76,12 +82,40 @@ def test_refuses_and_says_why(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["nbdkit:S3 secret-key=hush", "nbdkit:secret-key=hush S3", "nbdkit:S3 --secret-key=hush"]
+    "text",
+    [
+        "nbdkit:S3 secret-key=hush",
+        "nbdkit:secret-key=hush S3",
+        "nbdkit:S3 --secret-key=hush",
+        "nbdkit:S3 secret_key=hush",
+        "nbdkit:curl https://me:hush@example.org/disk",
+        "nbdkit:curl url=https://me:hush@example.org/disk",
+        "nbdkit:curl https://x 'header=Authorization: Bearer hush'",
+        "s3backer:b size=1T blockSize=128k baseURL=http://me:hush@x/",
+        "zvault:b/k secret_key=hush",
+        "zvault:b/k endpoint=https://me:hush@x",
+    ],
 )
 def test_a_secret_is_not_repeated_in_the_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         parse_nbd(text)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nbdkit:curl https://me@example.org/disk",
+        "nbdkit:curl https://example.org/a:b@c",
+        "nbdkit:ssh me@host:/disk.img",
+        "nbdkit:nbd uri=nbd://[::1]:10809/x@y",
+        "nbdkit:curl https://x 'header=X-Forwarded-For: me'",
+        "nbdkit:S3 secret_key=+/etc/s3 bucket=b",
+        "nbdkit:curl https://x password=+/etc/pw",
+    ],
+)
+def test_what_holds_no_secret_is_taken(text: str) -> None:
+    assert parse_nbd(str(parse_nbd(text))) == parse_nbd(text)
 
 
 @settings(deadline=None)

@@ -49,7 +49,7 @@ def test_its_argv_says_all_that_the_plugin_must_know(slot: Slot):
     assert f"status={slot.directory / 'cold-0.status'}" in argv
     assert "create=yes" not in argv
     words = argv[argv.index("python") + 2 :]
-    told = of_words([word for word in words if not word.startswith(("status=", "create="))])
+    told = of_words([word for word in words if not word.startswith(("status=", "create=", "seen="))])
     assert (told.bucket, told.key, told.size, told.endpoint) == (
         "zv",
         "cold",

@@ -1,0 +1,140 @@
+"""How far this host knows a store to have come, kept on its disk: a store that went back is refused.
+
+Nothing in a bucket is signed, and an old state of it is as sound as the newest: only somebody who remembers can tell.
+So a folder of this host has a small file for each store, named for its uuid, with two records that are written in turn:
+a crash may spoil one. What it says was in the store for sure and counted; it may lag behind, and then tells less.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from xxhash import xxh3_64_digest
+
+from zvault.blockstore.format import Damaged
+from zvault.blockstore.map.root import Root
+
+_RECORD = struct.Struct("<8s16sQQQQ")  # magic, identity, count, epoch, checkpoint, segment
+_MAGIC = b"zvSEEN01"
+_SIZE = _RECORD.size + 8
+
+
+class WentBack(Damaged):
+    """The store is older than this host knows it."""
+
+    reason = "went-back"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A writer's epoch, the number of its newest checkpoint, and a segment that counts, with all before it."""
+
+    epoch: int
+    checkpoint: int
+    segment: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}, checkpoint {self.checkpoint}, segment {self.segment}"
+
+
+class SeenPosition:
+    """The file of one store. Safe for threads; what its disk refuses is ``trouble``, and no error."""
+
+    def __init__(self, folder: Path, identity: bytes) -> None:
+        self.path = folder / identity.hex()
+        self.trouble: str | None = None
+        self.known: Position | None = None
+        self._identity, self._count, self._fd = identity, 0, -1
+        self._lock = threading.Lock()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._load(os.pread(self._fd, 2 * _SIZE, 0))
+        except OSError as error:
+            self._refused(error)
+
+    def _load(self, data: bytes) -> None:
+        for at in (0, _SIZE):
+            record = data[at : at + _SIZE]
+            if len(record) < _SIZE or xxh3_64_digest(record[:-8]) != record[-8:]:
+                continue
+            magic, identity, count, *position = _RECORD.unpack(record[:-8])
+            if magic == _MAGIC and identity == self._identity and count > self._count:
+                self._count, self.known = count, Position(*position)
+        if data and self.known is None:
+            self.trouble = f"{self.path} cannot be read: whether the store went back is not known"
+
+    def note(self, position: Position, *, durable: bool = False, anew: bool = False) -> None:
+        """Keep it, where it is further than what is known, or ``anew`` in its place; ``durable``: on the disk too."""
+        with self._lock:
+            known = self.known
+            if known is not None and not anew:
+                if position.epoch < known.epoch:
+                    return
+                if position.epoch == known.epoch:
+                    checkpoint = max(position.checkpoint, known.checkpoint)
+                    position = Position(known.epoch, checkpoint, max(position.segment, known.segment))
+            if self._fd < 0 or (position == known and not durable):
+                return
+            try:
+                self._write(position, durable=durable)
+            except OSError as error:
+                self._refused(error)
+
+    def _write(self, position: Position, *, durable: bool) -> None:
+        count = self._count + 1
+        fields = (_MAGIC, self._identity, count, position.epoch, position.checkpoint, position.segment)
+        record = _RECORD.pack(*fields)
+        if os.pwrite(self._fd, record + xxh3_64_digest(record), count % 2 * _SIZE) != _SIZE:
+            raise OSError("the disk took only a part of it")
+        self._count, self.known, self.trouble = count, position, None
+        if durable:
+            os.fdatasync(self._fd)
+
+    def _refused(self, error: OSError) -> None:
+        self.trouble = (
+            f"{self.path} cannot be kept: {error}; whether the store goes back will not be known from here"
+        )
+
+    def close(self) -> None:
+        """Let the file go."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+
+def see_that_checkpoints_did_not_go_back(seen: Position, root: Root, place: str) -> None:
+    """See that the newest checkpoint is none from before. Raises WentBack.
+
+    By one it may be: where the newest is damaged, the one before it says the same.
+    """
+    if root.epoch < seen.epoch or (root.epoch == seen.epoch and root.number + 1 < seen.checkpoint):
+        raise _went_back(place, seen, f"epoch {root.epoch}, checkpoint {root.number}")
+
+
+def see_that_the_log_did_not_go_back(seen: Position, root: Root, last: int, place: str) -> None:
+    """See that all that counted is in the log, which ends with the segment ``last``. Raises WentBack."""
+    after = [reign.first - 1 for reign in root.reigns if reign.epoch > seen.epoch]
+    end = min(after) if after else last
+    if end < seen.segment:
+        what = f"segment {end}" if end == last else f"segment {end} of that epoch"
+        raise _went_back(place, seen, f"epoch {root.epoch}, {what}")
+
+
+def _went_back(place: str, seen: Position, now: str) -> WentBack:
+    return WentBack(
+        f"the block store {place} is older than this host knows it",
+        f"it was at {seen}, and is now at {now}: what was written in between is missing",
+        NEXT_WENT_BACK,
+    )
+
+
+NEXT_WENT_BACK = (
+    "see whether the bucket was restored to an older state, or somebody else wrote to it; to go on with what there is,"
+    " run 'zvaultctl blockstore check --accept-rollback --yes'"
+)
