@@ -1,6 +1,8 @@
-"""argv that mounts a snapshot read-only, and takes the mount away again (mount(8), mount.zfs(8))."""
+"""argv that mounts a snapshot read-only, or anything as it was, and takes mounts away (mount(8), mount.zfs(8))."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 DEADLINE = 120.0
 """Seconds; a mount reads a snapshot's first blocks from a vault that may be slow."""
@@ -12,6 +14,11 @@ NOT_THERE = ("not mounted", "no mount point specified", "No such file")
 def mount_argv(snapshot: str, folder: str) -> list[str]:
     """Mount one snapshot: nothing in it is run, and no file in it gives anybody rights."""
     return ["mount", "-t", "zfs", "-o", "ro,nosuid,nodev,noexec", snapshot, folder]
+
+
+def again_argv(source: str, folder: str, options: Sequence[str]) -> list[str]:
+    """Mount a dataset or snapshot where it was mounted before, with these options."""
+    return ["mount", "-t", "zfs", "-o", ",".join(options) or "defaults", source, folder]
 
 
 def unmount_argv(folder: str) -> list[str]:
