@@ -22,7 +22,8 @@ class Scan:
     """The newest scrub of a pool, as ``zpool status`` tells it (zpool-status(8)).
 
     Times are seconds since the epoch, amounts bytes. ``rate`` is bytes a second since the scrub last went on, where it
-    is going. ``resilver`` tells that a device is being rebuilt instead: then nothing is to be done.
+    is going. ``repaired`` are the bytes that it put right from another copy. ``resilver`` tells that a device is being
+    rebuilt instead: then nothing is to be done.
     """
 
     state: ScanState = "none"
@@ -32,6 +33,7 @@ class Scan:
     done: int = 0
     rate: float | None = None
     errors: int = 0
+    repaired: int = 0
     resilver: bool = False
 
     @property
