@@ -28,10 +28,11 @@ from zvault.core.errors import (
 from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
 from zvault.ops.vaults.device_timeouts import in_order
+from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.new_pool import new_pool, not_to_be_made, nothing_there, refuse_unless_blank
 from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
 from zvault.system.tasks import to_its_end, watched
-from zvault.zfs.pool.pool import PoolState, Zpool, suspended
+from zvault.zfs.pool.pool import Exporting, PoolState, Zpool, suspended
 
 Say = Callable[[str], None]
 
@@ -178,9 +179,12 @@ class Assembly:
             try:
                 async with watched(self._storage_trouble):
                     return await self.zpool.export(self.pool, TEARDOWN_DEADLINE)
-            except Busy:
+            except Exporting:
+                raise
+            except Busy as busy:
                 if time.monotonic() >= give_up:
-                    raise
+                    used = others_use(self.pool, str(self.context.env.paths.run))
+                    raise Busy(busy.what, f"{busy.why}; {used}" if used else busy.why, busy.next) from None
                 await asyncio.sleep(1)
 
     # A pool that is imported already
