@@ -58,11 +58,19 @@ class Transfers:
         return list(dict.fromkeys([text for each in flags for text in await self.route.lacking(each)]))
 
     async def cover(self) -> None:
-        """Hold, in one call, what the first streams of all plans start from and send."""
+        """Hold, in one call, what the first streams of all plans start from and send.
+
+        What was known of their holds is forgotten: of a dataset whose turn never comes they would stay unknown.
+        """
         sources = self.plan.sides.source.datasets
-        await self.plan.bases.cover(
-            [(self._guard(sources[one.dataset]), self._first(one)) for one in self.plan.plans if one.steps]
-        )
+        sending = [one for one in self.plan.plans if one.steps]
+        try:
+            await self.plan.bases.cover(
+                [(self._guard(sources[one.dataset]), self._first(one)) for one in sending]
+            )
+        finally:
+            for one in sending:
+                self.opened.source.forget(one.dataset)
 
     def _guard(self, dataset: Dataset) -> BaseGuard:
         return self.plan.bases.guard(dataset)
