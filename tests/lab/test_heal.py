@@ -6,6 +6,7 @@ The tests share one vault and come in order, for what takes time in a guest is t
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,7 @@ from world import (
 )
 from wounds import hurt, number, places, smash
 
-LAB = {"mem": "4G", "timeout": 1600}
+LAB = {"mem": "4G", "timeout": 2200}
 
 KEY = DISK / "key"
 HOME, SECRET, ZSTD = (f"cold/lab/tank/{name}" for name in ("home", "secret", "zstd"))
@@ -247,6 +248,32 @@ def test_by_itself_where_that_is_wanted_and_from_another_vault(sick: Sick):
     same_files(f"{HOME}@{snapnames[0]}", f"attic/lab/tank/home@{snapnames[0]}")
 
 
+@pytest.mark.timeout(600)
+def test_a_pool_that_people_have_mounted_is_exported_only_by_hand_and_mounted_again(sick: Sick):
+    sick.vault_extra = 'create = true\nscrub.every = "35d"'
+    sick.configure()
+    sh("systemctl", "reload", "zvaultd")
+    snapnames = snapshots(HOME)
+    hurt(sick.image, (f"{HOME}@{snapnames[-1]}", sick.kept, 0, 2))
+    ok("vault", "up", "cold")
+    wanted = [(f"{HOME}@{snapnames[-1]}", "/mnt/snapshot"), ("cold/lab/tank/zstd", "/mnt/zstd")]
+    for source, point in wanted:
+        Path(point).mkdir(parents=True, exist_ok=True)
+        sh("mount", "-t", "zfs", "-o", "ro" if "@" in source else "ro,zfsutil", source, point)
+    assert ctl("scrub", "cold").code == 1
+    eventually("it says why it waits", lambda: "the pool is not zvault's alone" in journal(), seconds=60)
+    done = heals("healed")
+    assert "is mounted at /mnt/zstd" in journal()
+    assert "healed 1 of 1 files" in ok("heal", "cold").out
+    assert heals("healed") == done + 1
+    mounts = Path("/proc/self/mounts").read_text()
+    for source, point in wanted:
+        assert f"{source} {point} zfs ro" in mounts, mounts
+        sh("umount", point)
+    assert "errors: 0" in ok("scrub", "cold").out
+    ok("vault", "down", "cold")
+
+
 def test_what_cannot_be_healed_is_told_file_by_file(sick: Sick):
     ok("vault", "up", "cold")
     snapnames = snapshots(HOME)
@@ -271,3 +298,43 @@ def test_what_cannot_be_healed_is_told_file_by_file(sick: Sick):
     assert "an indirect block" in why[HOME, snapnames[1], "/kept"]["why"]
     assert ctl("status").code == 1
     assert f"{HOME}@{snapnames[0]}:/old" in damaged()
+
+
+@pytest.mark.timeout(600)
+def test_what_no_stream_puts_right_is_sent_anew_once_it_is_renamed(sick: Sick):
+    told = " ".join(ctl("heal", "cold").err.split())
+    command = re.search(r"'(zfs rename [^']+)'", told)
+    assert command is not None, told
+    print(command[1])
+    ok("vault", "up", "cold")
+    sh(*command[1].split())
+    apart = command[1].split()[-1]
+    kept = snapshots(apart)
+    ok("run", "tank", timeout=400)
+    newest = snapshots("tank/home")[-1]
+    assert snapshot_hashes(f"{HOME}@{newest}") == snapshot_hashes(f"tank/home@{newest}")
+    assert snapshots(apart) == kept, "the old one is as it was"
+
+
+@pytest.mark.timeout(600)
+def test_what_was_destroyed_and_cannot_be_freed_is_known_as_that(sick: Sick):
+    sh("zfs", "destroy", "-r", "cold/home-damaged")
+
+    def freeing() -> int:
+        return int(sh("zpool", "get", "-Hpo", "value", "freeing", "cold"))
+
+    eventually(
+        "it is stuck", lambda: freeing() and "freeing" in ctl("heal", "cold").err, seconds=120, every=5
+    )
+    told = " ".join(ctl("heal", "cold").err.split())
+    print(freeing(), told)
+    assert "zfs_free_leak_on_eio" in told
+    leak = Path("/sys/module/zfs/parameters/zfs_free_leak_on_eio")
+    leak.write_text("1")
+    try:
+        eventually("it is freed", lambda: not freeing(), seconds=120)
+    finally:
+        leak.write_text("0")
+    ctl("scrub", "cold")
+    assert "errors: 0" in ok("scrub", "cold").out
+    ok("heal", "cold")

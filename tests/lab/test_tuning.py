@@ -267,7 +267,7 @@ def test_dirty_data_stays_within_memory_and_unknown_names_are_told(it: World):
     assert now("zfs_dirty_data_max") == {"zfs_dirty_data_max": BEFORE[LOADED]}
     found = rows()
     assert "the most that this host's memory allows" in found["zfs_dirty_data_max"]["why"]
-    assert "2.5 introduced it" in found["zfs_recv_defer_batch_size"]["why"]
+    assert "2.5 added it" in found["zfs_recv_defer_batch_size"]["why"]
     assert "is zfs_txg_timeout meant?" in found["zfs_txg_timeuot"]["why"]
     assert ctl("tune", "show").code == 0, "what this OpenZFS lacks is no trouble"
     assert status()["daemon"]["warnings"] == []

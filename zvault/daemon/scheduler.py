@@ -62,7 +62,7 @@ class Scheduler:
         await self.reschedule()
 
     async def reschedule(self) -> None:
-        """Take over the schedules of the present configuration. Until it is known when each ran last, the old ones hold."""
+        """Take over the configured schedules. The old ones hold until it is known when each backup ran last."""
         async with self._turn:
             await self._reschedule()
 

@@ -1,8 +1,9 @@
-"""Mount points: which there are, and argv that mounts a snapshot and unmounts it again (mount(8), mount.zfs(8))."""
+"""Mount points, and argv that mounts a snapshot, or anything as it was, and unmounts it (mount(8), mount.zfs(8))."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 MOUNTS = Path("/proc/self/mountinfo")
@@ -18,6 +19,11 @@ NOT_THERE = ("not mounted", "no mount point specified", "No such file")
 def mount_argv(snapshot: str, folder: str) -> list[str]:
     """Mount one snapshot: nothing in it is run, and no file in it gives anybody rights."""
     return ["mount", "-t", "zfs", "-o", "ro,nosuid,nodev,noexec", snapshot, folder]
+
+
+def again_argv(source: str, folder: str, options: Sequence[str]) -> list[str]:
+    """Mount a dataset or snapshot where it was mounted before, with these options."""
+    return ["mount", "-t", "zfs", "-o", ",".join(options) or "defaults", source, folder]
 
 
 def unmount_argv(folder: str) -> list[str]:

@@ -10,9 +10,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+BLOCK = Path("/sys/class/block")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -35,6 +38,73 @@ def _mounts(name: str, proc: Path) -> Iterator[str]:
         source, point, *_ = line.split(" ")
         if _plain(source) == name:
             yield f"mounted at {_plain(point)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A dataset or snapshot that is mounted; of its ``options`` those that a mount may be given again."""
+
+    source: str
+    point: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it is a snapshot's."""
+        return "@" in self.source
+
+
+_KEPT_OPTIONS = {"ro", "rw", "nosuid", "nodev", "noexec", "noatime", "relatime"}
+
+
+def pool_mounts(pool: str, proc: Path = PROC) -> list[Mount]:
+    """What is mounted of a pool's datasets and snapshots, but for snapshots that ZFS mounted itself below ``.zfs``."""
+    try:
+        lines = (proc / "self" / "mounts").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        source, point, kind, options, *_ = line.split(" ")
+        one = Mount(
+            _plain(source), _plain(point), tuple(word for word in options.split(",") if word in _KEPT_OPTIONS)
+        )
+        ours = kind == "zfs" and re.split("[/@]", one.source)[0] == pool
+        if ours and not (one.is_snapshot and "/.zfs/snapshot/" in one.point):
+            found.append(one)
+    return found
+
+
+def open_volumes(pool: str, proc: Path = PROC, dev: Path = Path("/dev"), block: Path = BLOCK) -> list[str]:
+    """The volumes of a pool that a process has open, is mounted or lies below another device, as paths.
+
+    What the kernel itself has open, as an iSCSI target does, is not seen.
+    """
+    nodes: dict[str, str] = {}
+    for link in sorted((dev / "zvol" / pool).rglob("*")):
+        if link.is_symlink():
+            nodes[link.readlink().name] = str(link)
+    if not nodes:
+        return []
+    used = {name for name in nodes if any((block / name / "holders").glob("*"))} | _open_devices(proc)
+    return [path for name, path in nodes.items() if name in used]
+
+
+def _open_devices(proc: Path) -> set[str]:
+    """The names of the devices that processes have open or that are mounted."""
+    found = set()
+    for link in proc.glob("[0-9]*/fd/*"):
+        try:
+            target = str(link.readlink())
+        except OSError:
+            continue  # it has ended
+        if target.startswith("/dev/zd"):
+            found.add(Path(target).name)
+    with suppress(OSError):
+        for line in (proc / "self" / "mounts").read_text(errors="surrogateescape").splitlines():
+            if line.startswith("/dev/zd"):
+                found.add(Path(line.split(" ")[0]).name)
+    return found
 
 
 def _plain(field: str) -> str:

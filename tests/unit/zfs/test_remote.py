@@ -8,7 +8,7 @@ import pytest
 from zvault.core.address import Address
 from zvault.core.errors import NotFound, Refused, ToolFailed
 from zvault.system.process.runner import Result
-from zvault.zfs.changes import LzcFailure
+from zvault.zfs.changes import LzcFailure, NamesGone
 from zvault.zfs.remote import Remote, troubles
 
 TAG = "zvault_2026-11-21T15:36:03Z"
@@ -108,6 +108,15 @@ async def test_holding_what_is_gone_is_an_error_though_the_rest_is_held() -> Non
     with pytest.raises(NotFound) as caught:
         await remote(1, err=said)[0].hold(["tank/a@1", "tank/a@nix"], "t")
     assert caught.value.why == "tank/a@nix: dataset does not exist"
+
+
+async def test_a_dataset_that_is_gone_is_named_so_that_the_others_can_be_had_without_it() -> None:
+    # zfs names the first one by its dataset, and adds how it is used.
+    said = "cannot open 'tank/my files': dataset does not exist\nusage:\n\tsnapshot [-r] <filesystem>@<snap> ...\n"
+    changes, _ = remote(2, err=said)
+    with pytest.raises(NamesGone) as failure:
+        await changes.snapshot([f"tank@{TAG}", f"tank/my files@{TAG}"], {})
+    assert failure.value.among([f"tank@{TAG}", f"tank/my files@{TAG}"]) == {f"tank/my files@{TAG}"}
 
 
 async def test_a_snapshot_name_that_is_taken_is_told_as_libzfs_core_tells_it() -> None:

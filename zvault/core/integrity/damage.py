@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, split_snapshot
+from zvault.core.units import format_size
 
 METADATA = "<metadata>"
 """What zpool-status(8) calls the pool's own objects, which belong to no dataset."""
@@ -123,6 +124,17 @@ def _in_a_mount(text: str, mounts: Mapping[str, str]) -> Damage:
 def files(damages: Iterable[Damage | HealTarget]) -> int:
     """How many files they are: the same path in several snapshots of a dataset is one."""
     return len({(damage.dataset, damage.path) for damage in damages})
+
+
+def leak_advice(pool: str, freeing: int) -> tuple[str, str]:
+    """Why the space of what was destroyed is not freed, and what helps. ``freeing`` is the pool's, in bytes."""
+    return (
+        f"{format_size(freeing)} of what was destroyed are still to be freed: where that does not shrink, metadata in"
+        " it cannot be read, and neither heal nor scrub changes that",
+        f"where 'zpool get freeing {pool}' stays as it is, 'echo 1 > /sys/module/zfs/parameters/zfs_free_leak_on_eio'"
+        " has ZFS give up what it cannot find any more (that space stays taken) and free the rest; after that two"
+        " scrubs take the errors off",
+    )
 
 
 def oldest(dataset: Dataset, wound: HealTarget) -> Snapshot | None:

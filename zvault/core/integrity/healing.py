@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from zvault.core.integrity.damage import METADATA, HealTarget, oldest
 from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,36 @@ def unhealed(
         Unhealed(wound, told[wound]) if wound in told else _why(wound, datasets, copies, failures)
         for wound in wounds
     ]
+
+
+def name_apart(
+    dataset: DatasetName, roots: Iterable[str], taken: Collection[str], aside: str
+) -> DatasetName | None:
+    """The name to give a dataset of a vault so that the next run sends it anew; None for a pool's own dataset.
+
+    ``roots`` are what backups are received into: below those a renamed dataset is known by its snapshots and followed,
+    damage and all. Where no name is outside of them, it ends with ``aside``, which marks what nothing follows.
+    """
+    if dataset == dataset.pool:
+        return None
+    apart = dataset.pool.child(f"{dataset.name}-damaged")
+    if apart in taken or any(apart.is_within(root) for root in roots):
+        apart = dataset.suffixed(f"-damaged{aside}")
+    return apart
+
+
+def anew(
+    wounds: Iterable[HealTarget], datasets: Mapping[str, Dataset], roots: Collection[str], aside: str
+) -> list[str]:
+    """The commands that have the next run send in full what has damage that no stream puts right, a dataset each."""
+    hurt = dict.fromkeys(wound.dataset or "" for wound in wounds if wound.what != "data")
+    names = [datasets[name].name for name in hurt if name in datasets]
+    pairs = [(name, name_apart(name, roots, datasets, aside)) for name in names]
+    return [f"zfs rename {_quoted(name)} {_quoted(apart)}" for name, apart in pairs if apart is not None]
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if " " in name else name
 
 
 def _having(wound: HealTarget, dataset: Dataset) -> list[Snapshot]:

@@ -22,7 +22,8 @@ class Scan:
     """The newest scrub of a pool, as ``zpool status`` shows it (zpool-status(8)).
 
     Times are seconds since the epoch, amounts bytes. ``rate``: bytes a second since the scrub last resumed, while it
-    runs. ``resilver``: a resilver runs instead, and zvault does nothing.
+    runs. ``repaired``: bytes that it repaired from another copy. ``resilver``: a resilver runs instead, and zvault does
+    nothing.
     """
 
     state: ScanState = "none"
@@ -32,6 +33,7 @@ class Scan:
     done: int = 0
     rate: float | None = None
     errors: int = 0
+    repaired: int = 0
     resilver: bool = False
 
     @property

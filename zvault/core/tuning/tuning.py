@@ -187,7 +187,7 @@ def _missing(name: str, known: KnownParameter | None, host: Host) -> str:
     if host.version and host.version >= known.gone:
         return f"{lacks}: {written(known.gone)} removed it; {known.lost}"
     if host.version and host.version < known.since:
-        return f"{lacks}: {written(known.since)} introduced it; {known.lost}"
+        return f"{lacks}: {written(known.since)} added it; {known.lost}"
     return lacks
 
 

@@ -22,6 +22,7 @@ from zvault.ops.healing.scrub import Scrubbing, hold_scrubs
 from zvault.ops.outcome import Outcome
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults.health import look_at
+from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.pool.scrub import Scrubber
 
@@ -34,7 +35,8 @@ class VaultScrub:
     """What is under way for one vault: a look at it, and when a scrub may be tried next (monotonic seconds).
 
     ``healed_at`` is how many errors there were when it was last healed by itself: the same ones are not tried again.
-    ``begun`` is when the scrub began that zvault ran last, by the pool's word.
+    ``begun`` is when the scrub began that zvault ran last, by the pool's word; ``waits`` why damage is not healed by
+    itself, as last told.
     """
 
     look: asyncio.Task[None] | None = None
@@ -43,6 +45,7 @@ class VaultScrub:
     healed_at: int = 0
     begun: float | None = None
     told: str = ""
+    waits: str = ""
 
 
 @dataclass
@@ -95,7 +98,7 @@ class ScrubScheduler:
         if found is None or self._work(name) is not None or self.runs.closed is not None or keeper.withheld:
             return
         if not found.errors:
-            care.healed_at = 0
+            care.healed_at, care.waits = 0, ""
         env = self.context.env
         why = wanted(vault.scrubs(), found.scan, found.since, env.clock.time(), env.zone)
         if found.held and found.scan.state != "scanning":
@@ -121,9 +124,27 @@ class ScrubScheduler:
         return seen and scan.started != care.begun
 
     def _to_heal(self, vault: Vault, found: Condition, care: VaultScrub) -> bool:
-        """Whether there is damage that is to be healed without being asked, and was not tried yet."""
-        new = found.errors > care.healed_at and bool(found.damages)
-        return new and vault.heal == "auto" and self._busy(vault.name) is None
+        """Whether there is damage that is to be healed without being asked, and was not tried yet.
+
+        Says once why it is not, where it might be.
+        """
+        if found.errors <= care.healed_at or not found.damages or vault.heal in {"by-hand", "off"}:
+            return False
+        why = self._keeps_from_healing(vault)
+        if why and why != care.waits:
+            about(vault.name)(f"the damage is not healed by itself: {why}")
+        care.waits = why
+        return not why
+
+    def _keeps_from_healing(self, vault: Vault) -> str:
+        """Why damage is not healed by itself now, in words; empty where nothing is in the way."""
+        if vault.heal is None and (used := others_use(vault.pool, str(self.context.env.paths.run))):
+            return (
+                f"the pool is not zvault's alone ({used}), and would be exported for that;"
+                f" 'zvaultctl heal {vault.name}' does it, and mounts all that again"
+            )
+        busy = self._busy(vault.name)
+        return f"{busy}; it waits for that" if busy is not None else ""
 
     def obstacle(self, name: str, *, by_hand: bool = False) -> str | None:
         """Why no scrub of the vault may run at this moment, or None."""

@@ -20,6 +20,7 @@ from zvault.core.errors import Busy, ToolFailed
 from zvault.core.integrity.damage import HealTarget, oldest
 from zvault.core.model import Tree
 from zvault.ops.context import Context
+from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.vault import ManagedVault, OpenVault
 from zvault.zfs.pool import label
 from zvault.zfs.repair import block_writer
@@ -107,6 +108,9 @@ class BlockRepair:
         if not found:
             return
         pool = self.vault.config.pool
+        used = others_use(pool, str(self.context.env.paths.run))
+        also = f"; what is mounted of it is mounted again after that: {used}" if used else ""
+        self.say(f"pool {pool} is exported to write {len(found)} blocks{also}")
         async with self._below(user) as (guid, devices):
             vdevs = await label.vdevs(guid, devices, self.context.env.runner)
             log = ErrorLog(self.context.env.runner, pool, devices)

@@ -8,6 +8,7 @@ from zvault.api.emit import Emit
 from zvault.config.schema import Vault
 from zvault.core.errors import Damaged
 from zvault.core.integrity.damage import (
+    METADATA,
     Damage,
     HealTarget,
     LoggedBlock,
@@ -15,10 +16,11 @@ from zvault.core.integrity.damage import (
     Search,
     damages_of,
     files,
+    leak_advice,
     located,
     wounds,
 )
-from zvault.core.model import Dataset, Snapshot
+from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.ops.context import Context
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.pool_health import Condition, Conditions
@@ -117,8 +119,31 @@ def tell_damage(condition: Condition, emit: Emit) -> None:
         emit("warning", text=f"and {len(damages) - NAMED} more")
 
 
+async def leaking(context: Context, vault: Vault, condition: Condition, tree: Tree) -> Damaged | None:
+    """The error for a vault in which nothing of what is there (``tree``) is damaged, but what was destroyed is, and
+
+    cannot be freed for that.
+    """
+    there = {*tree.datasets, METADATA}
+    if not condition.errors or any((one.dataset or "") in there for one in condition.damages):
+        return None
+    freeing = await context.clients.zpool_of(vault).freeing(vault.pool)
+    if not freeing:
+        return None
+    return Damaged(
+        f"vault '{vault.name}' has {condition.errors} errors in what was destroyed",
+        *leak_advice(vault.pool, freeing),
+    )
+
+
 def damaged(vault: Vault, condition: Condition) -> Damaged:
     """The error that a vault's damage is."""
+    if not condition.damages:
+        return Damaged(
+            f"vault '{vault.name}' has errors that belong to nothing in it",
+            f"ZFS counts {condition.errors} errors, and names nothing: what had them may be gone by now",
+            f"ZFS forgets them when two scrubs have ended: 'zvaultctl scrub {vault.name}' again",
+        )
     places = len({damage.place for damage in condition.damages})
     return Damaged(
         f"vault '{vault.name}' is damaged",

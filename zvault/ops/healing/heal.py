@@ -14,12 +14,13 @@ from zvault.api.events import HealResult
 from zvault.config.schema import Vault
 from zvault.core.errors import Damaged, Refused, ZvaultError
 from zvault.core.integrity.damage import HealTarget, damages_of, files
-from zvault.core.integrity.healing import Copies, HealingStream, Unhealed, next_cures, unhealed
+from zvault.core.integrity.healing import Copies, HealingStream, Unhealed, anew, next_cures, unhealed
 from zvault.core.model import Tree
+from zvault.core.replication.lineage import ASIDE
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
 from zvault.ops.healing.block_repair import BlockRepair, scratch
-from zvault.ops.healing.damage import name_damage, note_damage, tell_damage
+from zvault.ops.healing.damage import leaking, name_damage, note_damage, tell_damage
 from zvault.ops.healing.intact_copies import Holders, IntactCopy
 from zvault.ops.healing.scrub import LOOK_EVERY, Obstacle
 from zvault.ops.outcome import Outcome
@@ -79,7 +80,7 @@ class Healing:
         left = [wound for wound in before if wound not in repair.sound]
         await self._note(left)
         done = Healed(files(before), tuple(unhealed(left, tree.datasets, copies, self._failures, repair.why)))
-        self._report(done, time.monotonic() - began)
+        self._report(done, time.monotonic() - began, self._advice(left, tree))
         return done
 
     @property
@@ -116,13 +117,18 @@ class Healing:
             )
             wounds = await name_damage(self.context, self._config)
             known = self.context.records.conditions.get(self.name)
+            tree = await vault.zfs.tree(vault.pool)
+            if (
+                known is not None
+                and (leak := await leaking(self.context, self._config, known, tree)) is not None
+            ):
+                raise leak
             if not wounds and known is not None and known.errors:
                 raise Damaged(
                     f"nobody can tell what is damaged in vault '{self.name}'",
                     f"ZFS counts {known.errors} errors, and names nothing",
                     f"'zvaultctl scrub {self.name}' twice: if it was in what is gone by now, ZFS forgets it then",
                 )
-            tree = await vault.zfs.tree(vault.pool)
             if not wounds:
                 self._say(f"nothing is known to be damaged in {vault.pool}")
                 return wounds, tree, {}
@@ -208,7 +214,22 @@ class Healing:
             run_total=size,
         )
 
-    def _report(self, done: Healed, seconds: float) -> None:
+    def _advice(self, left: list[HealTarget], tree: Tree) -> str:
+        """What can be done about what stays damaged."""
+        env = self.context.env
+        backups = [one for one in env.config.backup.values() if one.vault == self.name]
+        roots = [env.target_of(one, one.source.dataset) for one in backups]
+        aside = f"{ASIDE}{env.clock.now().strftime('%Y%m%dT%H%M%SZ')}"
+        renames = anew(left, tree.datasets, roots, aside)
+        commands = "; ".join(f"'{one}'" for one in renames)
+        return (
+            f"{commands}: the next run sends it in full then (not under a name below {', '.join(roots)}: such a rename"
+            " is followed, damage and all); docs/how-to/heal.md tells more"
+            if renames
+            else "docs/how-to/heal.md tells what can be done about each"
+        )
+
+    def _report(self, done: Healed, seconds: float, advice: str) -> None:
         rest = files([one.wound for one in done.left])
         self.outcome.datasets = done.found
         self._say(f"healed {done.found - rest} of {done.found} files in {format_duration(seconds)}")
@@ -234,6 +255,6 @@ class Healing:
                 Damaged(
                     f"{rest} of {done.found} damaged files could not be healed",
                     "; ".join(dict.fromkeys(one.why for one in done.left)),
-                    "docs/how-to/heal.md tells what can be done about each",
+                    advice,
                 )
             )

@@ -11,7 +11,7 @@ from zvault.core.errors import Refused
 from zvault.core.policy.scrub import Scan
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
-from zvault.ops.healing.damage import damaged, name_damage, tell_damage
+from zvault.ops.healing.damage import damaged, leaking, name_damage, tell_damage
 from zvault.ops.outcome import Outcome
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults.health import look_at
@@ -51,6 +51,7 @@ class Scrubbing:
     emit: Emit
     outcome: Outcome
     _begun: bool = False
+    _wrong: int = 0
     _told: str = field(default="", repr=False)
 
     @property
@@ -110,10 +111,13 @@ class Scrubbing:
             await self._paused_by_hand(scrubber, vault.pool)
             return True
         await self._go(scrubber, vault.pool, before.scan)
+        wrong = self._wrong
         while True:
             await asyncio.sleep(LOOK_EVERY)
             now = await look_at(self.context, self.name)
             self._progress(now.scan)
+            # An export between two stretches has ZFS count anew.
+            self._wrong = wrong + max(0, now.checksums - before.checksums)
             if not now.scan.open:
                 await self._ended(scrubber, vault.pool, now)
                 return True
@@ -147,6 +151,12 @@ class Scrubbing:
             run_total=scan.total,
         )
 
+    def _mended(self, scan: Scan) -> str:
+        """What was wrong and could be put right, in words; empty where nothing was."""
+        told = [f"repaired: {format_size(scan.repaired)}"] if scan.repaired else []
+        told += [f"reads with a wrong checksum: {self._wrong}"] if self._wrong else []
+        return "".join(f"; {one}" for one in told)
+
     async def _paused_by_hand(self, scrubber: Scrubber, pool: str) -> None:
         await scrubber.mark(pool, HELD, "on")
         self._note("somebody paused it")
@@ -163,11 +173,18 @@ class Scrubbing:
         if scan.ended is not None:
             await scrubber.mark(pool, SCRUBBED, f"{scan.ended:.0f}")
         took = format_duration(scan.ended - scan.started) if scan.ended and scan.started else "some time"
-        self._say(f"scrubbed {format_size(scan.done)} in {took}; errors: {found.errors}")
+        self._say(f"scrubbed {format_size(scan.done)} in {took}; errors: {found.errors}{self._mended(scan)}")
+        if self._wrong or scan.repaired:
+            self.emit(
+                "warning",
+                text=f"the storage of vault {self.name} gave wrong bytes{self._mended(scan)}. What ZFS has twice it put"
+                " right; see the storage, and whether the next scrub finds more",
+            )
         if found.errors:
             config = self.context.env.vault(self.name)
             await name_damage(self.context, config)
             known = self.context.records.conditions.get(self.name) or found
             tell_damage(known, self.emit)
             self.outcome.result = "partial"
-            self.outcome.blame(damaged(config, known))
+            tree = await self.context.clients.vault_zfs(config).tree(pool)
+            self.outcome.blame(await leaking(self.context, config, known, tree) or damaged(config, known))

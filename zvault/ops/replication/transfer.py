@@ -60,7 +60,8 @@ class Transfers:
     async def cover(self) -> None:
         """Hold, in one call, what the first streams of all plans start from and send.
 
-        Before that, no bookmark is left that says the vault has what it has not: somebody may have put it back.
+        Before that, no bookmark is left that says the vault has what it has not: somebody may have put it back. What
+        was known of their holds is forgotten: of a dataset whose turn never comes they would stay unknown.
         """
         sources, there = self.plan.sides.source.datasets, self.plan.sides.counterparts
         await self.plan.bases.distrust(
@@ -71,9 +72,14 @@ class Transfers:
                 for one in self.plan.plans
             }
         )
-        await self.plan.bases.cover(
-            [(self._guard(sources[one.dataset]), self._first(one)) for one in self.plan.plans if one.steps]
-        )
+        sending = [one for one in self.plan.plans if one.steps]
+        try:
+            await self.plan.bases.cover(
+                [(self._guard(sources[one.dataset]), self._first(one)) for one in sending]
+            )
+        finally:
+            for one in sending:
+                self.opened.source.forget(one.dataset)
 
     def _guard(self, dataset: Dataset) -> BaseGuard:
         return self.plan.bases.guard(dataset)

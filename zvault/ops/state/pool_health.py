@@ -29,6 +29,8 @@ class Condition:
     ``last`` is when its last whole scrub ended, ``born`` when the pool was made, ``damages`` what is damaged by name.
     That was when there were ``named`` errors. ``pausing`` is why a scrub that has begun does not go on.
 
+    ``checksums`` are the reads of its devices that gave wrong bytes since it was imported.
+
     ``wounds`` are the damaged blocks, noted at ``noted``, and count as errors until the next whole scrub has ended: ZFS
     forgets what is in old snapshots only as soon as somebody has it listed (``zpool status -v``, seen with 2.3.9).
     """
@@ -44,6 +46,7 @@ class Condition:
     pausing: str = ""
     wounds: tuple[HealTarget, ...] = ()
     noted: float = 0.0
+    checksums: int = 0
 
     @classmethod
     def of(cls, health: Health, at: float, born: float | None, before: Condition | None) -> Condition:
@@ -56,7 +59,7 @@ class Condition:
         pausing = kept.pausing if health.scan.open else ""
         return cls(
             *(at, health.scan, errors, health.last, born, health.held),
-            *(damages, names, pausing, wounds, kept.noted),
+            *(damages, names, pausing, wounds, kept.noted, health.checksums),
         )
 
     def hurt(self, damages: Iterable[Damage], wounds: Iterable[HealTarget]) -> Condition:

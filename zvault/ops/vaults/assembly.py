@@ -30,10 +30,11 @@ from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
 from zvault.ops.vaults.device_timeouts import in_order
 from zvault.ops.vaults.earlier_pools import PoolHistory, noted_pools, pool_history
+from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.new_pool import Making, absence, missing_pool, new_pool, refuse_unless_blank
 from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
 from zvault.system.tasks import to_its_end, watched
-from zvault.zfs.pool.pool import PoolState, Zpool, suspended
+from zvault.zfs.pool.pool import Exporting, PoolState, Zpool, suspended
 
 Say = Callable[[str], None]
 
@@ -196,9 +197,12 @@ class Assembly:
             try:
                 async with watched(self._storage_trouble):
                     return await self.zpool.export(self.pool, TEARDOWN_DEADLINE)
-            except Busy:
+            except Exporting:
+                raise
+            except Busy as busy:
                 if time.monotonic() >= give_up:
-                    raise
+                    used = others_use(self.pool, str(self.context.env.paths.run))
+                    raise Busy(busy.what, f"{busy.why}; {used}" if used else busy.why, busy.next) from None
                 await asyncio.sleep(1)
 
     # A pool that is imported already

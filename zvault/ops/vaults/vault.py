@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -18,7 +18,9 @@ from zvault.ops.vaults.earlier_pools import forget_pools, pool_history
 from zvault.ops.vaults.fencing import refuse_if_up, unfinished
 from zvault.ops.vaults.health import look_at
 from zvault.ops.vaults.lifecycle import Lifecycle
+from zvault.ops.vaults.mounts import mount_again
 from zvault.ops.vaults.new_pool import refuse_unless_new
+from zvault.system.procfs import Mount, pool_mounts
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.client import Zfs
 
@@ -187,7 +189,8 @@ class ManagedVault(Lifecycle):
     async def below(self, user: str, say: Say) -> AsyncIterator[tuple[int, list[str]]]:
         """Have its pool exported for a block and the devices that it lies on up; then it is as it is to be again.
 
-        Gives the pool's GUID, and the devices. Raises Busy while somebody uses it, or the host is about to sleep.
+        What was mounted of it is mounted again. Gives the pool's GUID, and the devices. Raises Busy while somebody uses
+        it, or the host is about to sleep.
         """
         async with self._lock:
             if not self.facts.free:
@@ -196,6 +199,7 @@ class ManagedVault(Lifecycle):
             async with self.awake.during(f"{user} writes below vault {self.name}", say):
                 assembly = self.assembly()
                 opened = await self._begin(user, say, assembly)
+                mounts = pool_mounts(opened.pool)
                 try:
                     paths = await self.context.clients.zpool.devices(opened.pool)
                     await opened.zfs.close()
@@ -203,11 +207,13 @@ class ManagedVault(Lifecycle):
                     await assembly.export(await assembly.patient_stack(say), say)
                     yield opened.guid, paths
                 finally:
-                    await to_its_end(self._as_it_is_to_be(user, say))
+                    await to_its_end(self._as_it_is_to_be(user, say, mounts))
 
-    async def _as_it_is_to_be(self, user: str, say: Say) -> None:
+    async def _as_it_is_to_be(self, user: str, say: Say, mounts: Sequence[Mount]) -> None:
         if self.facts.to_be_up:
-            await self._begin(user, say, self.assembly())
+            opened = await self._begin(user, say, self.assembly())
+            for text in await mount_again(opened.zfs, opened.pool, mounts):
+                say(text)
         else:
             await self._go_down(say)
 

@@ -168,6 +168,13 @@ class Zpool:
         if result.returncode != 0:
             raise ToolFailed(f"the pool '{pool}' cannot be synced", result.complaint())
 
+    async def freeing(self, pool: str) -> int:
+        """The bytes of what was destroyed that are still to be freed (zpoolprops(7)). Raises ToolFailed."""
+        result = await self._run(["zpool", "get", "-Hpo", "value", "freeing", pool], pool, LOOK_DEADLINE)
+        if result.returncode != 0:
+            raise ToolFailed(f"cannot look at the pool '{pool}'", result.complaint())
+        return _int(result.stdout.strip())
+
     async def devices(self, pool: str) -> list[str]:
         """The device paths of an imported pool's leaf vdevs, as ``zpool list -vHPL`` prints them."""
         result = await self._run(["zpool", "list", "-vHPL", "-o", "name", pool], pool, LOOK_DEADLINE)

@@ -34,12 +34,14 @@ class Health:
     """A pool's newest scrub, and the length of its error list.
 
     ``last``: when the last complete scrub ended, in seconds since the epoch. ``held``: scrubs are paused by hand.
+    ``checksums``: reads of its devices that returned wrong bytes since the pool was imported or cleared.
     """
 
     scan: Scan
     errors: int
     last: float | None = None
     held: bool = False
+    checksums: int = 0
 
 
 class Scrubber:
@@ -58,7 +60,8 @@ class Scrubber:
         if scan.state == "finished" and not scan.resilver and scan.ended is not None:
             known.append(scan.ended)
         errors = int(document.get("error_count") or 0)
-        return Health(scan, errors, max(known, default=None), marks.get(HELD) == "on")
+        wrong = checksum_errors(document.get("vdevs") or {})
+        return Health(scan, errors, max(known, default=None), marks.get(HELD) == "on", wrong)
 
     async def _marks(self, pool: str) -> dict[str, str]:
         """The user properties that zvault set on the pool; empty if it has none or OpenZFS is too old for them."""
@@ -137,7 +140,16 @@ def parse_scan(stats: Mapping[str, Any], now: float) -> Scan:
         done=done,
         rate=passed / spent if state == "scanning" and spent > 0 and passed else None,
         errors=_number(stats, "errors"),
+        repaired=_number(stats, "processed"),
         resilver=stats.get("function") not in {"SCRUB", "ERRORSCRUB"},
+    )
+
+
+def checksum_errors(vdevs: Mapping[str, Any]) -> int:
+    """The CKSUM column of ``zpool status``, of all devices together."""
+    return sum(
+        checksum_errors(vdev["vdevs"]) if vdev.get("vdevs") else _number(vdev, "checksum_errors")
+        for vdev in vdevs.values()
     )
 
 

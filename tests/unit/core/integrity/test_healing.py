@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -22,9 +22,10 @@ from zvault.core.integrity.damage import (
     parse_damage,
     wounds,
 )
-from zvault.core.integrity.healing import Copy, HealingStream, next_cures, unhealed
+from zvault.core.integrity.healing import Copy, HealingStream, anew, name_apart, next_cures, unhealed
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
+from zvault.core.replication.lineage import ASIDE, is_aside
 
 NAME = "cold/lab/tank"
 
@@ -288,3 +289,30 @@ def test_names_of_zpool_status(text, found):
 
 def test_a_file_is_counted_once():
     assert files([Damage(NAME, "s0", "/f"), Damage(NAME, "s1", "/f"), Damage(NAME, None, "/g")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "roots", "apart"),
+    [
+        ("cold/lab/tank/home", ["cold/lab/tank"], "cold/home-damaged"),
+        ("cold/lab/tank", ["cold/lab/tank"], "cold/tank-damaged"),
+        ("cold/tank/other", ["cold/lab/tank"], f"cold/tank/other-damaged{ASIDE}20261123T080000Z"),
+        ("cold/tank/home", ["cold"], f"cold/tank/home-damaged{ASIDE}20261123T080000Z"),
+        ("cold", ["cold"], None),
+    ],
+)
+def test_what_is_to_be_sent_anew_is_given_a_name_that_no_backup_follows(
+    dataset: str, roots: list[str], apart: str | None
+) -> None:
+    aside, taken = f"{ASIDE}20261123T080000Z", {"cold/other-damaged"}
+    name = name_apart(DatasetName(dataset), roots, taken, aside)
+    assert name == apart
+    assert name is None or is_aside(name) or not any(name.is_within(root) for root in roots)
+
+
+def test_only_what_no_stream_puts_right_is_to_be_sent_anew() -> None:
+    block = LoggedBlock(NAME, 7, 0, 0, 1)
+    data, indirect = (HealTarget(NAME, "/f", ("s0",), replace(block, level=level)) for level in (0, 1))
+    assert anew([data], {NAME: dataset(1)}, ["cold/a"], ASIDE) == []
+    (command,) = anew([data, indirect, indirect], {NAME: dataset(1)}, ["cold/lab"], ASIDE)
+    assert command.startswith(f"zfs rename {NAME} ")

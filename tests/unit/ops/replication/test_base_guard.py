@@ -65,6 +65,7 @@ class Faked(Transfers):
 
     host: Host = field(default_factory=Host)
     said: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, host: Host) -> Faked:
@@ -72,6 +73,8 @@ class Faked(Transfers):
             pass
 
         where = context()
+
+        forgotten: list[str] = []
 
         async def exists(_: str) -> bool:
             return not host.gone
@@ -85,7 +88,7 @@ class Faked(Transfers):
 
         with_source(
             where,
-            SimpleNamespace(lzc=host, held=host.held, forget=lambda _: None, exists=exists, tree=source),
+            SimpleNamespace(lzc=host, held=host.held, forget=forgotten.append, exists=exists, tree=source),
         )
         zfs = SimpleNamespace(
             make_parents=nothing, abort_receive=nothing, tree_or_none=there, host=NoAsides(), get=unwritten
@@ -101,7 +104,7 @@ class Faked(Transfers):
         sides = host.sides()
         plans = plan_tree(sides.pairing, sides.vault, wanted=ours_of(opened.backup))
         plan = RunPlan(sides, plans, Bases(opened.source, COLD), Estimates(opened), {}, {})
-        return cls(opened, plan, RunMeter(), host=host, said=said)
+        return cls(opened, plan, RunMeter(), host=host, said=said, forgotten=forgotten)
 
     async def _stream(self, step: Step, plan: TransferPlan, *_: Any) -> None:
         """The snapshots arrive one by one: each is a change after which the power may fail."""
@@ -327,6 +330,13 @@ async def test_where_the_newest_vanished_the_one_before_it_is_the_base() -> None
     assert [s.guid - 100 for s in host.vault or ()] == [1, 3]
     held = [name for name, tags in host.holds.items() if hold_tag(COLD) in tags]
     assert held == [snap(3).name]
+
+
+async def test_what_was_held_for_a_dataset_whose_turn_never_comes_is_asked_for_again() -> None:
+    host = fresh()
+    faked = await planned(host)
+    await faked.cover()
+    assert faked.forgotten == ["tank"]
 
 
 async def test_a_base_that_vanished_is_replaced_by_its_bookmark() -> None:

@@ -11,7 +11,7 @@ from zvault.core.errors import NotFound, PoolSuspended, ToolFailed
 from zvault.core.integrity.damage import LoggedBlock, Object
 from zvault.core.policy.scrub import Scan
 from zvault.system.process.runner import Result
-from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, parse_scan
+from zvault.zfs.pool.scrub import HELD, SCRUBBED, Scrubber, checksum_errors, parse_scan
 from zvault.zfs.repair.error_log import ErrorLog
 
 FINISHED = {
@@ -38,6 +38,14 @@ def test_a_scrub_that_ended():
     assert parse_scan(FINISHED, NOW) == Scan(
         "finished", 1795315996.0, 1795316996.0, 2321408 - 53760, 2230784, errors=1
     )
+
+
+def test_what_it_repaired_and_what_the_devices_gave_wrong_is_counted():
+    assert parse_scan(FINISHED | {"processed": 4096}, NOW).repaired == 4096
+    disks = {"a": {"checksum_errors": 3}, "b": {"checksum_errors": "-"}}
+    vdevs = {"cold": {"checksum_errors": 0, "vdevs": {"mirror-0": {"checksum_errors": 9, "vdevs": disks}}}}
+    assert checksum_errors(vdevs) == 3
+    assert checksum_errors({}) == 0
 
 
 def test_one_that_goes_tells_its_rate_without_its_pauses():

@@ -1,0 +1,53 @@
+"""Who uses a pool on this host, as /proc and /dev show it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from zvault.system.procfs import Mount, open_volumes, pool_mounts, running_for
+
+MOUNTS = """\
+cold/lab/my\\040files /mnt/my\\040files zfs ro,noatime,xattr,posixacl 0 0
+cold /cold zfs rw,relatime 0 0
+cold/a@s1 /mnt/s1 zfs ro,nosuid 0 0
+cold/a@s2 /cold/a/.zfs/snapshot/s2 zfs ro 0 0
+colder/b /b zfs rw 0 0
+/dev/zd16p1 /mnt/vol ext4 rw 0 0
+tmpfs /tmp tmpfs rw 0 0
+"""
+
+
+def test_what_is_mounted_of_a_pool_and_how(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mounts").write_text(MOUNTS)
+    assert pool_mounts("cold", tmp_path) == [
+        Mount("cold/lab/my files", "/mnt/my files", ("ro", "noatime")),
+        Mount("cold", "/cold", ("rw", "relatime")),
+        Mount("cold/a@s1", "/mnt/s1", ("ro", "nosuid")),
+    ]
+    assert [one.source for one in pool_mounts("cold", tmp_path) if one.is_snapshot] == ["cold/a@s1"]
+    assert pool_mounts("cold", tmp_path / "none") == []
+
+
+def test_volumes_that_are_open_mounted_or_below_another_device(tmp_path: Path) -> None:
+    proc, dev, block = tmp_path / "proc", tmp_path / "dev", tmp_path / "block"
+    (proc / "12/fd").mkdir(parents=True)
+    (proc / "12/fd/3").symlink_to("/dev/zd0")
+    (proc / "self").mkdir()
+    (proc / "self/mounts").write_text(MOUNTS)
+    (dev / "zvol/cold/lab").mkdir(parents=True)
+    volumes = {"open": "zd0", "mounted-part1": "zd16p1", "held": "zd32", "idle": "zd48"}
+    for name, node in volumes.items():
+        (dev / "zvol/cold/lab" / name).symlink_to(f"../../../{node}")
+    (block / "zd32/holders/dm-0").mkdir(parents=True)
+    found = open_volumes("cold", proc, dev, block)
+    assert sorted(Path(path).name for path in found) == ["held", "mounted-part1", "open"]
+    assert open_volumes("tank", proc, dev, block) == []
+
+
+def test_how_long_a_process_has_been_running() -> None:
+    age = running_for(os.getpid())
+    assert age is not None
+    assert 0 <= age < 7200
+    assert running_for(1 << 30) is None

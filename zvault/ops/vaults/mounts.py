@@ -1,0 +1,56 @@
+"""What people have mounted of a vault's pool: whether it is zvault's alone, and mounts kept over an export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zvault.core.errors import ZvaultError
+from zvault.system.mount import DEADLINE, again_argv
+from zvault.system.procfs import Mount, open_volumes, pool_mounts
+from zvault.zfs.client import Zfs
+
+NAMED = 3
+"""Uses named in one message."""
+
+
+def others_use(pool: str, own: str) -> str:
+    """How others use a pool on this host, in words; empty where nobody does. Below ``own`` zvault itself mounts."""
+    mounts = [one for one in pool_mounts(pool) if not one.point.startswith(f"{own}/")]
+    uses = [f"{one.source} is mounted at {one.point}" for one in mounts]
+    uses += [f"{device} is open" for device in open_volumes(pool)]
+    more = f", and {len(uses) - NAMED} more" if len(uses) > NAMED else ""
+    return ", ".join(uses[:NAMED]) + more
+
+
+async def mount_again(zfs: Zfs, pool: str, before: Sequence[Mount]) -> list[str]:
+    """Mount again what was mounted of a pool and is not, each where it was, and share what was shared.
+
+    Returns what could not be, in words.
+    """
+    there = {one.point for one in pool_mounts(pool)}
+    failed = []
+    for mount in sorted(before, key=lambda one: len(one.point)):
+        if mount.point in there:
+            continue
+        try:
+            await _mount(zfs, mount)
+        except ZvaultError as error:
+            failed.append(
+                f"{mount.source} was mounted at {mount.point} and is not again: {error.why or error.what}"
+            )
+    return failed
+
+
+async def _mount(zfs: Zfs, mount: Mount) -> None:
+    if mount.is_snapshot:
+        await zfs.host.run(again_argv(mount.source, mount.point, mount.options), deadline=DEADLINE)
+        return
+    wanted = await zfs.get(mount.source, "mountpoint", "sharenfs", "sharesmb")
+    if wanted["mountpoint"] == mount.point:
+        await zfs.mount(mount.source)
+        if {wanted["sharenfs"], wanted["sharesmb"]} != {"off"}:
+            await zfs.host.run(["zfs", "share", mount.source], deadline=DEADLINE, check=False)
+        return
+    # By mount(8), as somebody did before: of a dataset with a mountpoint of its own that needs zfsutil.
+    more = () if wanted["mountpoint"] in {"legacy", "none"} else ("zfsutil",)
+    await zfs.host.run(again_argv(mount.source, mount.point, (*mount.options, *more)), deadline=DEADLINE)
