@@ -13,8 +13,9 @@ class ActiveRun:
     """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
     prune_limit let nothing be pruned; ``drift`` is what was told of the vault's writes.
 
-    ``waiting`` is when it tries again what failed, in seconds since the epoch. While it waits another run of its
-    backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that was due earlier.
+    ``started`` is when it began, ``waiting`` when it tries again what failed, in seconds since the epoch. While it waits
+    another run of its backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that
+    was due earlier.
     """
 
     id: str
@@ -29,6 +30,7 @@ class ActiveRun:
     waiting: float | None = None
     missed: str | None = None
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = 0.0
 
     def note(self, event: Event) -> None:
         """Keep the live figures."""

@@ -69,7 +69,7 @@ class Daemon:
         self.history = History(paths.history)
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
-        self.scheduler = Scheduler(self.context, self.runs.start)
+        self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
         self.vault_monitor = VaultMonitor(self.vaults)
         self.status = Status(
             self.context,
@@ -173,6 +173,8 @@ class Daemon:
 
     def _resume(self, interrupted: set[str]) -> None:
         for name in sorted(interrupted):
+            if self.runs.running(name) is not None:
+                continue  # its time had passed, too
             with contextlib.suppress(Busy):
                 self.runs.start(name, "catch-up")
 

@@ -170,6 +170,18 @@ class History:
         )
         return _document(rows[0]) if rows else None
 
+    def last_begun(self, backup: str, way: str | None) -> float | None:
+        """When the newest run that went a ``way`` and got as far as its snapshot began, in seconds since the epoch.
+
+        None where there is none. One that was cut short does not count: it is taken up again.
+        """
+        rows = self._do(
+            f"select started from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
+            " and result in ('ok', 'partial', 'failed') and datasets > 0 and way=? order by rowid desc limit 1",
+            (backup, *ASIDE, way),
+        )
+        return float(rows[0]["started"]) if rows else None
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()

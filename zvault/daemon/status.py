@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import zvault
 from zvault.api.status import BackupDocument, StatusDocument
 from zvault.config.schema import Backup
 from zvault.core.diagnosis.stalls import Stalls
+from zvault.core.policy.missed import missed_times, overdue
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.history import ASIDE, History
@@ -98,11 +100,25 @@ class Status:
         return {dataset: (lag, age(lag, now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
 
     def late(self, backup: Backup) -> bool:
-        """Whether the vault lies further behind than the user tolerates. Unknown is late: silence is no success."""
-        if backup.max_lag is None:
-            return False
+        """Whether the vault lies further behind than the user tolerates. Unknown is late: silence is no success.
+
+        Where no lag is said to be too much, two of its times without a new backup are.
+        """
         lag = self.lag(backup.name)
+        if backup.max_lag is None:
+            return self._overdue(backup, lag)
         return lag is None or lag > backup.max_lag
+
+    def _overdue(self, backup: Backup, lag: float | None) -> bool:
+        schedule, env = backup.every or backup.schedule, self.context.env
+        if schedule is None:
+            return False
+        success = self.history.last(backup.name, "ok", way=env.way(backup))
+        last = env.clock.time() - lag if lag is not None else success["started"] if success else None
+        since = datetime.fromtimestamp(self.started if last is None else last, UTC)
+        run = self.runs.running(backup.name)
+        missed = missed_times(schedule, since, env.clock.now(), env.zone)
+        return overdue(missed, at_work=run is not None and run.waiting is None, began=last is not None)
 
     def line(self) -> str:
         """One line for ``systemctl status``."""

@@ -41,6 +41,33 @@ def ran(status: Status, result: Any = "ok") -> None:
     status.runs.proofs["b"] = {"sample": Proof(proven=int(START + HOUR))}
 
 
+def scheduled(status: Status, **backup: Any) -> None:
+    """Another configuration of the same way."""
+    status.context.env.config = context(**backup).env.config
+
+
+@pytest.mark.parametrize(("hours", "late"), [(1, False), (2, True), (3, True)])
+def test_without_a_max_lag_two_missed_times_are_unwell(status: Status, hours: int, late: bool) -> None:
+    ran(status)
+    clock: Any = status.context.env.clock
+    clock.at = START + HOUR + hours * HOUR
+    scheduled(status, schedule="hourly")
+    assert told(status)["late"] is late
+    scheduled(status, every="1h")
+    assert told(status)["late"] is late
+    scheduled(status)
+    assert told(status)["late"] is False
+
+
+def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: Status) -> None:
+    clock: Any = status.context.env.clock
+    scheduled(status, every="1h")
+    clock.at = START + HOUR
+    assert told(status)["late"] is False
+    clock.at = START + 2 * HOUR
+    assert told(status)["late"] is True
+
+
 def told(status: Status) -> BackupDocument:
     return status.backup(status.context.env.backup("b"))
 

@@ -206,7 +206,9 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
 def _lag_told(backup: BackupDocument) -> str:
     limit = backup["max_lag_seconds"]
     lag = "unknown" if backup["lag_seconds"] is None else format_duration(backup["lag_seconds"])
-    return lag if limit is None else f"{lag}, at most {format_duration(limit)} is wanted"
+    if limit is None:
+        return lag + (", and two of its times have passed since its last good run" if backup["late"] else "")
+    return f"{lag}, at most {format_duration(limit)} is wanted"
 
 
 def _advice(backup: BackupDocument) -> str:
