@@ -27,7 +27,11 @@ class ProofDocument(TypedDict):
 
 
 class BackupDocument(TypedDict):
-    """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way; ``proofs`` are by level."""
+    """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way.
+
+    ``proofs`` are by level; they are kept on the vault, and None until it was seen. While a run waits to try again,
+    ``retry_at``, ``retry_since`` and ``retry_error`` say when, since when, and why.
+    """
 
     name: str
     source: str
@@ -44,8 +48,10 @@ class BackupDocument(TypedDict):
     next_run: float | None
     run: str | None
     retry_at: float | None
+    retry_since: float | None
+    retry_error: ErrorDocument | None
     datasets: int | None
-    proofs: dict[str, ProofDocument]
+    proofs: dict[str, ProofDocument] | None
     pending: int | None
     bytes_done: int
     bytes_total: int | None

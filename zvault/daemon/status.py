@@ -58,6 +58,7 @@ class Status:
         """One backup, from what is in memory and in the history: of the source and the vault that it has now."""
         name = backup.name
         run = self.runs.running(name)
+        failed = run.failed if run is not None and run.waiting is not None else None
         way = self.context.env.way(backup)
         last = self.history.last(name, way=way)
         success = self.history.last(name, "ok", way=way)
@@ -79,9 +80,11 @@ class Status:
             "next_run": self.scheduler.next_run(name),
             "run": run.id if run else None,
             "retry_at": run.waiting if run else None,
+            "retry_since": failed["time"] if failed else None,
+            "retry_error": failed["error"] if failed else None,
             "datasets": len(lags) if lags is not None else None,
             "proofs": proofs_document(
-                backup.verify, self.runs.proofs.get(name, {}), self.context.env.clock.time()
+                backup.verify, self.runs.proofs.get(name), self.context.env.clock.time()
             ),
             "pending": pending(lags.values()) if lags is not None else None,
             "bytes_done": run.bytes_done if run else 0,

@@ -12,6 +12,7 @@ from tests.unit.ops.ops_world import HOUR, START, context, snap
 from zvault.api.status import BackupDocument
 from zvault.core.integrity.verification import Proof
 from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.runs import Runs
@@ -66,6 +67,31 @@ def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: Status
     assert told(status)["late"] is False
     clock.at = START + 2 * HOUR
     assert told(status)["late"] is True
+
+
+def test_proofs_that_nobody_has_read_are_not_known(status: Status) -> None:
+    assert told(status)["proofs"] is None
+    status.runs.proofs["b"] = {}
+    assert told(status)["proofs"] == {}
+
+
+async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: Status) -> None:
+    ran(status)
+    error: Any = {"reason": "device", "what": "what", "why": "why", "next": "next"}
+    task = asyncio.current_task()
+    assert task is not None
+    run = status.runs.current["r2"] = ActiveRun("r2", "b", "schedule", task)
+    status.runs.emitter("r2", "b")("retry", wait=60.0, number=1, retries=5, error=error)
+    assert (told(status)["state"], told(status)["retry_error"]) == ("running", None)
+    run.waiting = START + 4 * HOUR
+    found = told(status)
+    assert (found["state"], found["retry_at"], found["retry_since"]) == (
+        "waiting",
+        START + 4 * HOUR,
+        START + 3 * HOUR,
+    )
+    assert found["retry_error"] == error
+    assert found["last_result"] == "ok"
 
 
 def told(status: Status) -> BackupDocument:
