@@ -24,6 +24,8 @@ from zvault.daemon.metrics.exporter import Metrics, MetricsServer
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import AGAIN, StallMonitor
+from zvault.daemon.monitors.state_monitor import LOOK_EVERY as STATE_EVERY
+from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, VaultMonitor
 from zvault.daemon.monitors.verify_scheduler import LOOK_EVERY as PROVE_EVERY
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
@@ -71,6 +73,7 @@ class Daemon:
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
         self.vault_monitor = VaultMonitor(self.vaults)
+        self.state_monitor = StateMonitor(paths.state, self.history)
         self.status = Status(
             self.context,
             self.vault_monitor,
@@ -78,6 +81,7 @@ class Daemon:
             self.history,
             self.scheduler,
             self.context.env.clock.time(),
+            state=self.state_monitor,
         )
         self.metrics = Metrics(self.status)
         self.metrics_server = MetricsServer(self.metrics)
@@ -114,6 +118,7 @@ class Daemon:
         self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(self._again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
         self._background(self._again_and_again("stalls", self.stall_monitor.watch, AGAIN))
+        self._background(self._again_and_again("state", self.state_monitor.look, STATE_EVERY))
         self._background(self._tell_status())
         self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))

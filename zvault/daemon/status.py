@@ -15,6 +15,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.monitors.proof_report import proofs_document
+from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
@@ -35,6 +36,7 @@ class Status:
     started: float
     warnings: dict[str, str] = field(default_factory=dict)
     stalls: Stalls = field(default_factory=Stalls)
+    state: StateMonitor | None = None
 
     async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
@@ -45,6 +47,7 @@ class Status:
                 "started": self.started,
                 "warnings": [
                     *self.warnings.values(),
+                    *([self.unwritable] if self.unwritable is not None else []),
                     *self.context.activity.writes.drifts.values(),
                     *self.stalls.warnings(self.context.env.clock.time()),
                     *complaints(self.context.records.leases),
@@ -90,6 +93,11 @@ class Status:
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,
         }
+
+    @property
+    def unwritable(self) -> str | None:
+        """Why what is kept cannot be written, and what to do; None where it can, as far as anybody looked."""
+        return self.state.trouble if self.state is not None else None
 
     def lag(self, name: str) -> float | None:
         """A backup's lag now: its worst dataset's; None while any is unknown."""

@@ -15,6 +15,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
+from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.vaults.vault import Vaults
@@ -67,6 +68,15 @@ def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: Status
     assert told(status)["late"] is False
     clock.at = START + 2 * HOUR
     assert told(status)["late"] is True
+
+
+async def test_what_cannot_be_kept_is_a_warning(status: Status) -> None:
+    assert (await status.document())["daemon"]["warnings"] == []
+    monitor = status.state = StateMonitor(Path("/dev/null/nowhere"), status.history)
+    await monitor.look()
+    (warning,) = (await status.document())["daemon"]["warnings"]
+    assert warning == monitor.trouble
+    assert warning.startswith("nothing can be written in /dev/null/nowhere: Not a directory.")
 
 
 def test_proofs_that_nobody_has_read_are_not_known(status: Status) -> None:
