@@ -27,9 +27,11 @@ class ProofDocument(TypedDict):
 
 
 class BackupDocument(TypedDict):
-    """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way; ``proofs`` are by level.
+    """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way.
 
-    ``held_back`` counts the datasets, on either side, of which prune_limit held something back at the last pruning.
+    ``proofs`` are by level; they are kept on the vault, and None until it was seen. While a run waits to try again,
+    ``retry_at``, ``retry_since`` and ``retry_error`` say when, since when, and why. ``held_back`` counts the datasets,
+    on either side, of which prune_limit held something back at the last pruning.
     """
 
     name: str
@@ -47,8 +49,10 @@ class BackupDocument(TypedDict):
     next_run: float | None
     run: str | None
     retry_at: float | None
+    retry_since: float | None
+    retry_error: ErrorDocument | None
     datasets: int | None
-    proofs: dict[str, ProofDocument]
+    proofs: dict[str, ProofDocument] | None
     pending: int | None
     held_back: int | None
     bytes_done: int

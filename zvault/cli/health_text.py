@@ -17,7 +17,7 @@ def backup_health(backup: BackupDocument) -> str:
     result = backup["last_result"]
     if result == "failed":
         return "failed"
-    if any(proof["result"] == "differs" for proof in backup["proofs"].values()):
+    if any(proof["result"] == "differs" for proof in (backup["proofs"] or {}).values()):
         return "differs"
     if backup["late"]:
         return "late"
@@ -27,8 +27,11 @@ def backup_health(backup: BackupDocument) -> str:
 
 
 def proven(backup: BackupDocument) -> float | None:
-    """When contents of a backup were last compared and found the same, in seconds since the epoch."""
-    known = [proof["proven"] for level, proof in backup["proofs"].items() if level != "guids"]
+    """When contents of a backup were last compared and found the same, in seconds since the epoch.
+
+    None where they never were, or ``backup["proofs"]`` is None: then nobody knows.
+    """
+    known = [proof["proven"] for level, proof in (backup["proofs"] or {}).items() if level != "guids"]
     return max((one for one in known if one is not None), default=None)
 
 

@@ -37,7 +37,7 @@ class Column:
     key: str | None = None
     get: Callable[[Any], Any] | None = None
     header: str | None = None
-    missing: str = "-"
+    missing: str | Callable[[Any], str] = "-"
 
     def value(self, row: Row) -> Any:
         """The row's value in this column, None if it is not known."""
@@ -131,7 +131,7 @@ def table(
 def _cell(column: Column, row: Row, form: TableForm) -> str:
     value = column.value(row)
     if value is None and not form.tabs:
-        return column.missing
+        return column.missing if isinstance(column.missing, str) else column.missing(row)
     return written(value, column.kind, form.exact)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from zvault.api.events import Event
+from zvault.api.events import Event, Retry
 
 
 @dataclass
@@ -13,8 +13,9 @@ class ActiveRun:
     """A run in progress. ``streams`` are the datasets being sent; ``over_limit`` counts by side those of which
     prune_limit held something back; ``drift`` is what was told of the vault's writes.
 
-    ``waiting`` is when it tries again what failed, in seconds since the epoch. While it waits another run of its
-    backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that was due earlier.
+    ``started`` is when it began, ``waiting`` when it tries again what failed (seconds since the epoch). While it waits
+    another run of its backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that
+    was due earlier. ``failed`` is what was told of the last try that failed.
     """
 
     id: str
@@ -28,7 +29,9 @@ class ActiveRun:
     drift: str | None = None
     waiting: float | None = None
     missed: str | None = None
+    failed: Retry | None = None
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = 0.0
 
     def note(self, event: Event) -> None:
         """Keep the live figures."""
@@ -44,6 +47,8 @@ class ActiveRun:
                 self.bytes_done, self.bytes_total = event["run_bytes"], event["run_total"]
             case "dataset-failed":
                 self.streams.discard(event["dataset"])
+            case "retry":
+                self.failed = event
             case "warning" if "drift" in event:
                 self.drift = event["text"]
             case "warning" if "over_limit" in event:

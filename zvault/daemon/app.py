@@ -25,6 +25,8 @@ from zvault.daemon.metrics.server import MetricsServer
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import AGAIN, StallMonitor
+from zvault.daemon.monitors.state_monitor import LOOK_EVERY as STATE_EVERY
+from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, VaultMonitor
 from zvault.daemon.monitors.verify_scheduler import LOOK_EVERY as PROVE_EVERY
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
@@ -70,8 +72,9 @@ class Daemon:
         self.history = History(paths.history)
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
-        self.scheduler = Scheduler(self.context, self.runs.start)
+        self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
         self.vault_monitor = VaultMonitor(self.vaults)
+        self.state_monitor = StateMonitor(paths.state, self.history)
         self.status = Status(
             self.context,
             self.vault_monitor,
@@ -79,6 +82,7 @@ class Daemon:
             self.history,
             self.scheduler,
             self.context.env.clock.time(),
+            state=self.state_monitor,
         )
         self.metrics = Metrics(self.status)
         self.metrics_server = MetricsServer(self.metrics)
@@ -115,6 +119,7 @@ class Daemon:
         self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(self._again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
         self._background(self._again_and_again("stalls", self.stall_monitor.watch, AGAIN))
+        self._background(self._again_and_again("state", self.state_monitor.look, STATE_EVERY))
         self._background(self._tell_status())
         self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
@@ -176,6 +181,8 @@ class Daemon:
 
     def _resume(self, interrupted: set[str]) -> None:
         for name in sorted(interrupted):
+            if self.runs.running(name) is not None:
+                continue  # its time had passed, too
             with contextlib.suppress(Busy):
                 self.runs.start(name, "catch-up")
 

@@ -44,8 +44,17 @@ KEPT = 10_000
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Result codes (sqlite.org/rescode.html) of a file that will not get better; SQLITE_ERROR: it holds something else."""
 
-PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 """Result codes of a trouble that passes by itself: a record is lost, the file is not."""
+
+UNWRITABLE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+}
+"""Result codes of a file that may be read, but not be written now."""
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +64,13 @@ class History:
 
     Runs come in the order in which they began, not by their times: a clock that was set back must not hide the newest.
     A damaged file is set aside and a new one begun, also while the daemon runs; one that was deleted is made
-    anew. Where no file can be had, runs are remembered until the daemon stops.
+    anew. Where none can be had or written, runs are remembered in memory, and written once that is possible again.
+    ``trouble`` says why they are not in the file; None where they are.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
+        self.trouble: str | None = None
         self._in_memory = False
         self._connection = self._connect()
 
@@ -75,7 +86,7 @@ class History:
                 return _opened(self.file)
         except (sqlite3.Error, OSError) as error:
             log.warning("the history cannot be kept in %s, only in memory: %s", self.file, error)
-            self._in_memory = True
+            self._in_memory, self.trouble = True, str(error)
             return _opened(":memory:")
 
     def _set_aside(self, error: sqlite3.Error) -> None:
@@ -103,7 +114,39 @@ class History:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
             log.error("the history %s fails: %s", self.file, error)
+            if _code(error) in UNWRITABLE and not self._in_memory:
+                return self._do_in_memory(error, sql, values)
             return []
+
+    def _do_in_memory(self, error: sqlite3.Error, sql: str, values: Sequence[object]) -> list[sqlite3.Row]:
+        """Go on with a copy in memory, as far as the file can be read."""
+        memory = _opened(":memory:")
+        with contextlib.suppress(sqlite3.Error):
+            _merge(self._connection, memory)
+        self._connection.close()
+        self._connection = memory
+        self._in_memory, self.trouble = True, str(error)
+        return self._do(sql, values)
+
+    def return_to_file(self) -> None:
+        """Write what is only in memory into the file, if there is such, and if that goes by now."""
+        if not self._in_memory:
+            return
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            connection = _opened(self.file)
+        except (sqlite3.Error, OSError) as error:
+            self.trouble = str(error)
+            return
+        try:
+            _merge(self._connection, connection)
+        except sqlite3.Error as error:
+            self.trouble = str(error)
+            connection.close()
+            return
+        self._connection.close()
+        self._connection = connection
+        self._in_memory, self.trouble = False, None
 
     def begin(self, run: str, backup: str, trigger: str, started: float, way: str | None = None) -> None:
         """Write down that a run has begun, of a backup that goes this ``way`` (Environment.way)."""
@@ -188,6 +231,18 @@ class History:
                 found |= {(row["backup"], side): int(n) for side, n in json.loads(row["held_back"]).items()}
         return found
 
+    def last_begun(self, backup: str, way: str | None) -> float | None:
+        """When the newest run that went a ``way`` and got as far as its snapshot began, in seconds since the epoch.
+
+        None where there is none. One that was cut short does not count: it is taken up again.
+        """
+        rows = self._do(
+            f"select started from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
+            " and result in ('ok', 'partial', 'failed') and datasets > 0 and way=? order by rowid desc limit 1",
+            (backup, *ASIDE, way),
+        )
+        return float(rows[0]["started"]) if rows else None
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
@@ -203,6 +258,26 @@ def _opened(file: Path | str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _merge(source: sqlite3.Connection, into: sqlite3.Connection) -> None:
+    """Have every run of one history in another, as it is there, in the order in which they began; all or none."""
+    rows = source.execute("select * from run order by rowid").fetchall()
+    into.execute("begin")
+    try:
+        for row in rows:
+            columns = row.keys()
+            news = ", ".join(f"{name}=excluded.{name}" for name in columns)
+            into.execute(
+                f"insert into run ({', '.join(columns)}) values ({', '.join('?' for _ in columns)})"  # noqa: S608
+                f" on conflict (id) do update set {news}",
+                tuple(row),
+            )
+        into.execute("commit")
+    except sqlite3.Error:
+        with contextlib.suppress(sqlite3.Error):
+            into.execute("rollback")
+        raise
 
 
 def _add_what_came_later(connection: sqlite3.Connection) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
+from zvault.daemon.journald import log
 from zvault.daemon.learned import Learned
 from zvault.daemon.run_counters import RunCounters
 from zvault.ops.context import Context
@@ -35,8 +36,6 @@ from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults
 from zvault.ops.verification.proofs import read_proofs
-
-log = logging.getLogger(__name__)
 
 SIDES = ("source", "vault")
 
@@ -190,7 +189,7 @@ class Runs:
         now = self.context.env.clock.now()
         run = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
         task = asyncio.create_task(self._conduct(run, backup, trigger, work), name=f"run {run}")
-        self.current[run] = ActiveRun(run, backup, trigger, task)
+        self.current[run] = ActiveRun(run, backup, trigger, task, started=now.timestamp())
         task.add_done_callback(lambda _: self._never_began(run, backup, trigger))
         return run
 
@@ -326,6 +325,26 @@ class Runs:
     def _keep_lags(self, backup: str, found: dict[str, DatasetLag], way: str | None, *, seen: bool) -> None:
         self.lags.put(backup, found, way)
         self._read.put(backup, Reading(time.monotonic(), seen), way)
+
+    async def last_run(self, backup: Backup) -> datetime | None:
+        """When a backup last began to run; never a time to come. None where it never did, or nobody knows.
+
+        Its own record tells that, and what its vault has: the newest snapshot on the source may be another backup's. A
+        time from the future is from before the clock was set back; to wait until the clock is there again could be to
+        wait for years, so it counts as now.
+        """
+        known = [self.history.last_begun(backup.name, self.lags.way(backup.name))]
+        if (running := self.running(backup.name)) is not None:
+            known.append(running.started)
+        try:
+            await self.refresh_lag(backup)
+        except ZvaultError as error:
+            log.warning("cannot tell what %s last put on its vault: %s", backup.name, error)
+        found = self.lags.get(backup.name, {}).values()
+        known += [lag.newest_on_vault.creation for lag in found if lag.newest_on_vault is not None]
+        newest = max((one for one in known if one is not None), default=None)
+        now = self.context.env.clock.now()
+        return None if newest is None else min(datetime.fromtimestamp(newest, UTC), now)
 
     def _at_work(self, backup: str) -> bool:
         running = self.running(backup)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
@@ -14,7 +14,6 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.core.names import parse_snapname
 from zvault.core.policy.schedule import Cron, next_time
 from zvault.core.units import format_duration
 from zvault.ops.context import Context
@@ -46,11 +45,20 @@ class CalendarTrigger(BaseTrigger):  # type: ignore[misc]
 
 
 class Scheduler:
-    """Calls ``due(backup, trigger)`` when a backup's time has come, and once for any number of missed times."""
+    """Calls ``due(backup, trigger)`` when a backup's time has come, and once for any number of missed times.
 
-    def __init__(self, context: Context, due: Callable[[str, str], object]) -> None:
+    ``last_run`` tells when a backup last ran; None where it never did, or nobody knows.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        due: Callable[[str, str], object],
+        last_run: Callable[[Backup], Awaitable[datetime | None]],
+    ) -> None:
         self.context = context
         self.due = due
+        self.last_run = last_run
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -69,7 +77,7 @@ class Scheduler:
     async def _reschedule(self) -> None:
         timed = {name: b for name, b in self.context.env.config.backup.items() if b.every or b.schedule}
         # All at once: each may be on a host that does not answer for a while.
-        lasts = await asyncio.gather(*(self._last_snapshot(backup) for backup in timed.values()))
+        lasts = await asyncio.gather(*(self.last_run(backup) for backup in timed.values()))
         self._scheduler.remove_all_jobs()
         for (name, backup), last in zip(timed.items(), lasts, strict=True):
             trigger = self._trigger(backup, last)
@@ -98,22 +106,6 @@ class Scheduler:
         if backup.schedule is None:
             return None
         return CalendarTrigger(backup.schedule, self.context.env.zone)
-
-    async def _last_snapshot(self, backup: Backup) -> datetime | None:
-        """When the backup last made its snapshot: the pool knows, whoever ran it. Never a time to come.
-
-        A snapshot from the future was made before the clock was set back. To wait until the clock is there again
-        could be to wait for years, so it counts as made now.
-        """
-        try:
-            tree = await self.context.clients.source_of(backup).tree(backup.source.dataset)
-        except ZvaultError as error:
-            log.warning("cannot tell when %s was last snapshotted: %s", backup.source, error)
-            return None
-        prefix = backup.snapshot.prefix
-        times = (parse_snapname(prefix, snap.snapname) for dataset in tree for snap in dataset.snapshots)
-        newest = max((one for one in times if one is not None), default=None)
-        return min(newest, self.context.env.clock.now()) if newest is not None else None
 
     async def _on_time(self, name: str) -> None:
         # A coroutine, because APScheduler runs plain functions in threads.

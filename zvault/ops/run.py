@@ -167,9 +167,7 @@ class Run:
                 self.outcome.lags = lags(self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
                 self.outcome.pruned += await self._prune(opened, after)
-                self.outcome.proofs = await prove_guids(
-                    self.context, self.backup, after, vault.zfs, self.emit
-                )
+                self.outcome.proofs = await prove_guids(self.context, self.backup, after, vault, self.emit)
                 done = True
         except asyncio.CancelledError:
             if not done:

@@ -266,6 +266,77 @@ def test_a_file_somebody_locked_is_neither_set_aside_nor_waited_for_long(
     assert ids(History(file)) == ["r2", "r1"]
 
 
+def limited(monkeypatch: pytest.MonkeyPatch, history: History, pragma: str) -> None:
+    """From now on every file is opened under a limit, as of a filesystem that is full or became read-only."""
+    opened = module._opened
+
+    def open_limited(file: Path | str) -> sqlite3.Connection:
+        connection = opened(file)
+        if file != ":memory:":
+            connection.execute(pragma)
+        return connection
+
+    monkeypatch.setattr(module, "_opened", open_limited)
+    history._connection.execute(pragma)
+
+
+def test_what_cannot_be_written_is_remembered_and_written_later(
+    file: Path, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(history, "r1")
+    history.begin("r2", "b", "hand", 20)
+    limited(monkeypatch, history, "pragma query_only=on")
+    history.end("r2", 25.0, "ok", FIGURES, None)
+    add(history, "r3", 30, "failed")
+    assert history.trouble is not None
+    assert "readonly" in history.trouble
+    assert [(run["id"], run["result"]) for run in history.runs("b", 9)] == [
+        ("r3", "failed"),
+        ("r2", "ok"),
+        ("r1", "ok"),
+    ]
+    assert ids(History(file)) == ["r2", "r1"]
+    history.return_to_file()
+    assert history.trouble is not None
+    monkeypatch.undo()
+    history.return_to_file()
+    assert history.trouble is None
+    add(history, "r4", 40)
+    again = History(file)
+    assert ids(again) == ["r4", "r3", "r2", "r1"]
+    last = again.last("b", "failed")
+    assert last is not None
+    assert again.runs("b", 9)[2]["result"] == "ok"
+
+
+def test_a_full_disk_loses_no_run_while_the_daemon_runs(
+    file: Path, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(history, "r1")
+    (pages,) = history._connection.execute("pragma page_count").fetchone()
+    limited(monkeypatch, history, f"pragma max_page_count={pages}")
+    for number in range(2, 40):
+        add(history, f"r{number}", number, backup="b" * 200)
+    assert history.trouble is not None
+    assert len(ids(history, limit=100)) == 39
+    monkeypatch.undo()
+    history.return_to_file()
+    assert len(ids(History(file), limit=100)) == 39
+
+
+def test_a_file_that_cannot_be_had_from_the_start_is_made_once_it_can(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.write_text("a file where the folder should be")
+    history = History(folder / "history.sqlite")
+    add(history, "r1")
+    history.return_to_file()
+    assert history.trouble is not None
+    folder.unlink()
+    history.return_to_file()
+    assert history.trouble is None
+    assert ids(History(folder / "history.sqlite")) == ["r1"]
+
+
 def test_a_run_that_ends_but_never_began_is_no_error(history: History) -> None:
     history.end("unknown", 1.0, "ok", FIGURES, None)
     assert ids(history) == []

@@ -12,12 +12,9 @@ from apscheduler.triggers.interval import IntervalTrigger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.ops.ops_world import with_source
 from zvault.config.paths import Paths
-from zvault.config.schema import Config
-from zvault.core.errors import Busy, NotFound
-from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.names import DatasetName, make_snapname
+from zvault.config.schema import Backup, Config
+from zvault.core.errors import Busy
 from zvault.core.policy.schedule import parse_schedule
 from zvault.daemon import scheduler as module
 from zvault.daemon.scheduler import CalendarTrigger, Scheduler, missed
@@ -37,7 +34,7 @@ def cron(text: str, zone: Any = BERLIN) -> CalendarTrigger:
 
 
 def every(seconds: float, last: datetime) -> IntervalTrigger:
-    """As the scheduler makes it: from the last snapshot on."""
+    """As the scheduler makes it: from the last run on."""
     return IntervalTrigger(seconds=seconds, start_date=last + timedelta(seconds=seconds), timezone=UTC)
 
 
@@ -133,19 +130,14 @@ class StoppedClock(Clock):
         return self.now_is.timestamp()
 
 
-class FakeZfs:
-    def __init__(self) -> None:
-        self.snapshots: dict[str, list[str]] = {}
-        self.missing: set[str] = set()
+class LastRuns:
+    """When each backup last ran."""
 
-    async def tree(self, root: str) -> Tree:
-        if root in self.missing:
-            raise NotFound(f"there is no dataset '{root}'")
-        points = tuple(
-            Snapshot(DatasetName(root), snapname, 1 + n, 1 + n, 0)
-            for n, snapname in enumerate(self.snapshots.get(root, []))
-        )
-        return Tree({root: Dataset(DatasetName(root), 1, "filesystem", snapshots=points)})
+    def __init__(self) -> None:
+        self.known: dict[str, datetime] = {}
+
+    async def __call__(self, backup: Backup) -> datetime | None:
+        return self.known.get(backup.name)
 
 
 Fired = list[tuple[str, str]]
@@ -177,8 +169,9 @@ async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
         nowhere = Path("/nowhere")
         paths = Paths(nowhere, nowhere, nowhere, nowhere)
         context = Context.of(Environment(config, paths, HostRunner(), "host", StoppedClock()))
-        with_source(context, FakeZfs())
-        made.append(Scheduler(context, due or (lambda name, trigger: fired.append((name, trigger)))))
+        made.append(
+            Scheduler(context, due or (lambda name, trigger: fired.append((name, trigger))), LastRuns())
+        )
         return made[-1]
 
     yield build
@@ -186,39 +179,19 @@ async def build(fired: Fired, monkeypatch: pytest.MonkeyPatch) -> Any:
         scheduler.stop()
 
 
-def snapshot_at(scheduler: Scheduler, name: str, when: datetime, prefix: str = "zvault") -> None:
-    scheduler.context.clients.source_at(None).snapshots[f"tank/{name}"] = [  # type: ignore[attr-defined]
-        "by-hand",
-        make_snapname(prefix, when - timedelta(days=3)),
-        make_snapname(prefix, when),
-    ]
+def ran_at(scheduler: Scheduler, name: str, when: datetime) -> None:
+    scheduler.last_run.known[name] = when  # type: ignore[attr-defined]
 
 
 async def test_only_what_was_missed_is_caught_up_and_once(build: Any, fired: Fired) -> None:
     hourly = {"schedule": "hourly"}
     scheduler = build({"late": hourly, "early": hourly, "new": hourly, "hand": {}})
-    snapshot_at(scheduler, "late", at("2026-11-18 05:00", UTC))
-    snapshot_at(scheduler, "early", at("2026-11-21 09:00", UTC))
+    ran_at(scheduler, "late", at("2026-11-18 05:00", UTC))
+    ran_at(scheduler, "early", at("2026-11-21 09:00", UTC))
     await scheduler.start()
     assert sorted(fired) == [("late", "catch-up"), ("new", "catch-up")]
     assert scheduler.next_run("hand") is None
     assert scheduler.next_run("nobody") is None
-
-
-async def test_the_pool_tells_when_it_last_ran_and_only_in_our_own_words(build: Any, fired: Fired) -> None:
-    scheduler = build({"a": {"schedule": "hourly", "snapshot": {"prefix": "nightly"}}})
-    snapshot_at(scheduler, "a", at("2026-11-21 09:00", UTC), prefix="zvault")
-    await scheduler.start()
-    assert fired == [("a", "catch-up")]
-
-
-async def test_a_source_that_is_not_there_does_not_stop_the_others(build: Any, fired: Fired) -> None:
-    scheduler = build({"gone": {"every": "1h"}, "here": {"every": "1h"}})
-    scheduler.context.clients.source_at(None).missing.add("tank/gone")
-    snapshot_at(scheduler, "here", at("2026-11-21 09:00", UTC))
-    await scheduler.start()
-    assert fired == [("gone", "catch-up")]
-    assert scheduler.next_run("here") is not None
 
 
 async def test_a_refusal_to_run_stops_nothing(build: Any) -> None:
@@ -237,7 +210,7 @@ async def test_when_its_time_comes_a_backup_is_run(
     scheduler = build({"a": {"every": "1s"}})
     # APScheduler keeps real time, so here the clock is not stopped.
     monkeypatch.setattr(StoppedClock, "now_is", property(lambda _: datetime.now(UTC)))
-    snapshot_at(scheduler, "a", datetime.now(UTC))
+    ran_at(scheduler, "a", datetime.now(UTC))
     await scheduler.start()
     for _ in range(500):
         if fired:
@@ -263,16 +236,10 @@ async def test_a_clock_that_is_set_back_has_schedules_counted_anew(
     await asyncio.wait_for(anew.wait(), 5)
 
 
-async def test_a_snapshot_from_the_future_counts_as_made_now(build: Any) -> None:
-    scheduler = build({"a": {"every": "1h"}})
-    snapshot_at(scheduler, "a", at("2026-11-24 09:30", UTC))
-    assert await scheduler._last_snapshot(scheduler.context.env.backup("a")) == at("2026-11-21 09:30", UTC)
-
-
 async def test_a_new_configuration_takes_the_place_of_the_old(build: Any, fired: Fired) -> None:
     scheduler = build({"a": {"schedule": "hourly"}, "b": {"schedule": "hourly"}})
     for name in "ab":
-        snapshot_at(scheduler, name, at("2026-11-21 09:00", UTC))
+        ran_at(scheduler, name, at("2026-11-21 09:00", UTC))
     await scheduler.start()
     del scheduler.context.env.config.backup["b"]
     await scheduler.reschedule()
@@ -283,7 +250,7 @@ async def test_a_new_configuration_takes_the_place_of_the_old(build: Any, fired:
 
 async def test_a_stopped_scheduler_starts_nothing_and_can_be_stopped_again(build: Any, fired: Fired) -> None:
     scheduler = build({"a": {"every": "1s"}})
-    snapshot_at(scheduler, "a", at("2026-11-21 09:30", UTC))
+    ran_at(scheduler, "a", at("2026-11-21 09:30", UTC))
     await scheduler.start()
     scheduler.stop()
     scheduler.stop()

@@ -12,8 +12,10 @@ from tests.unit.ops.ops_world import HOUR, START, context, snap
 from zvault.api.status import BackupDocument
 from zvault.core.integrity.verification import Proof
 from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
+from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.vaults.vault import Vaults
@@ -39,6 +41,67 @@ def ran(status: Status, result: Any = "ok") -> None:
     status.history.end("r1", START + 2 * HOUR, result, FIGURES, None)
     status.runs.lags["b"] = {"tank": DatasetLag("tank", 0.0, snap(1), 0)}
     status.runs.proofs["b"] = {"sample": Proof(proven=int(START + HOUR))}
+
+
+def scheduled(status: Status, **backup: Any) -> None:
+    """Another configuration of the same way."""
+    status.context.env.config = context(**backup).env.config
+
+
+@pytest.mark.parametrize(("hours", "late"), [(1, False), (2, True), (3, True)])
+def test_without_a_max_lag_two_missed_times_are_unwell(status: Status, hours: int, late: bool) -> None:
+    ran(status)
+    clock: Any = status.context.env.clock
+    clock.at = START + HOUR + hours * HOUR
+    scheduled(status, schedule="hourly")
+    assert told(status)["late"] is late
+    scheduled(status, every="1h")
+    assert told(status)["late"] is late
+    scheduled(status)
+    assert told(status)["late"] is False
+
+
+def test_a_backup_that_never_ran_is_unwell_after_two_of_its_times(status: Status) -> None:
+    clock: Any = status.context.env.clock
+    scheduled(status, every="1h")
+    clock.at = START + HOUR
+    assert told(status)["late"] is False
+    clock.at = START + 2 * HOUR
+    assert told(status)["late"] is True
+
+
+async def test_what_cannot_be_kept_is_a_warning(status: Status) -> None:
+    assert (await status.document())["daemon"]["warnings"] == []
+    monitor = status.state = StateMonitor(Path("/dev/null/nowhere"), status.history)
+    await monitor.look()
+    (warning,) = (await status.document())["daemon"]["warnings"]
+    assert warning == monitor.trouble
+    assert warning.startswith("nothing can be written in /dev/null/nowhere: Not a directory.")
+
+
+def test_proofs_that_nobody_has_read_are_not_known(status: Status) -> None:
+    assert told(status)["proofs"] is None
+    status.runs.proofs["b"] = {}
+    assert told(status)["proofs"] == {}
+
+
+async def test_a_run_that_waits_to_try_again_says_since_when_and_why(status: Status) -> None:
+    ran(status)
+    error: Any = {"reason": "device", "what": "what", "why": "why", "next": "next"}
+    task = asyncio.current_task()
+    assert task is not None
+    run = status.runs.current["r2"] = ActiveRun("r2", "b", "schedule", task)
+    status.runs.emitter("r2", "b")("retry", wait=60.0, number=1, retries=5, error=error)
+    assert (told(status)["state"], told(status)["retry_error"]) == ("running", None)
+    run.waiting = START + 4 * HOUR
+    found = told(status)
+    assert (found["state"], found["retry_at"], found["retry_since"]) == (
+        "waiting",
+        START + 4 * HOUR,
+        START + 3 * HOUR,
+    )
+    assert found["retry_error"] == error
+    assert found["last_result"] == "ok"
 
 
 def told(status: Status) -> BackupDocument:

@@ -39,7 +39,7 @@ from zvault.cli.output import (
 )
 from zvault.cli.scrub_text import damage_told, scrub_told
 from zvault.cli.tables import Column, ago, local_time, table, written
-from zvault.core.errors import NotFound
+from zvault.core.errors import ErrorDocument, NotFound
 from zvault.core.units import format_duration
 
 
@@ -98,6 +98,16 @@ def _activity(backup: BackupDocument) -> str:
     return f"running {min(backup['bytes_done'] / total, 1):.0%}"
 
 
+def _trouble(backup: BackupDocument) -> ErrorDocument | None:
+    """The error of the run that waits to try again, else that of the last run."""
+    return backup["retry_error"] or backup["last_error"]
+
+
+def _what(backup: BackupDocument) -> str | None:
+    error = _trouble(backup)
+    return error["what"] if error is not None else None
+
+
 HEALTH = Column("health", "state", get=backup_health)
 BACKUPS = [
     Column("backup", key="name"),
@@ -108,7 +118,7 @@ BACKUPS = [
     Column("lag", "duration", "lag_seconds", missing="unknown"),
     Column("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
     Column("last_success", "ago", header="LAST SUCCESS"),
-    Column("proven", "ago", get=proven, missing="never"),
+    Column("proven", "ago", get=proven, missing=lambda b: "unknown" if b["proofs"] is None else "never"),
     Column("next_run", "ago", header="NEXT RUN"),
 ]
 VAULTS = [
@@ -132,7 +142,7 @@ BACKUPS_FOR_SCRIPTS = [
     Column("next_run", "ago"),
     Column("bytes_done", "size"),
     Column("bytes_total", "size"),
-    Column("error", get=lambda backup: (backup["last_error"] or {}).get("what")),
+    Column("error", get=_what),
 ]
 VAULTS_FOR_SCRIPTS = [
     Column("name"),
@@ -168,7 +178,7 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
         yield ""
         yield from table(VAULTS, found["vaults"], form)
     for backup in found["backups"]:
-        if not backup_well(backup) or backup["last_error"]:
+        if not backup_well(backup) or backup["last_error"] or backup["retry_at"] is not None:
             yield ""
             yield from _troubled_backup(backup)
     for vault in found["vaults"]:
@@ -188,27 +198,44 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
     """What is wrong with a backup, why, and what to do."""
     health = backup_health(backup)
     yield paint(f"backup {backup['name']}: {health}", None if backup_well(backup) else RED, sys.stdout)
-    error = backup["last_error"]
+    error = _trouble(backup)
     yield from labelled(
         [
             ("lag", _lag_told(backup)),
             ("last success", _when(backup["last_success"], "never")),
             ("last run", _last_run(backup)),
+            ("this run", _waits(backup)),
             ("proof", _proof(backup)),
             ("pruning", _held_back(backup)),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else _advice(backup)),
-            ("next run", _when(backup["next_run"], "by hand only")),
+            ("next run", _next_run(backup)),
         ],
         width(sys.stdout),
     )
 
 
+def _waits(backup: BackupDocument) -> str:
+    """That the run under way waits to try again, since when, and until when."""
+    if backup["retry_at"] is None:
+        return ""
+    since = _when(backup["retry_since"], "some time")
+    return f"failed {since}, and tries again {_when(backup['retry_at'], '')}"
+
+
+def _next_run(backup: BackupDocument) -> str:
+    if backup["next_run"] is None and backup["retry_at"] is not None:
+        return "by hand only, once this one has ended"
+    return _when(backup["next_run"], "by hand only")
+
+
 def _lag_told(backup: BackupDocument) -> str:
     limit = backup["max_lag_seconds"]
     lag = "unknown" if backup["lag_seconds"] is None else format_duration(backup["lag_seconds"])
-    return lag if limit is None else f"{lag}, at most {format_duration(limit)} is wanted"
+    if limit is None:
+        return lag + (", and two of its times have passed since its last good run" if backup["late"] else "")
+    return f"{lag}, at most {format_duration(limit)} is wanted"
 
 
 def _advice(backup: BackupDocument) -> str:
@@ -235,7 +262,9 @@ def _last_run(backup: BackupDocument) -> str:
 
 def _proof(backup: BackupDocument) -> str:
     """What a verification found that is not the same on both sides."""
-    differing = [(level, proof) for level, proof in backup["proofs"].items() if proof["result"] == "differs"]
+    differing = [
+        (level, proof) for level, proof in (backup["proofs"] or {}).items() if proof["result"] == "differs"
+    ]
     return "\n".join(
         f"{level} found a difference {_when(proof['tried'], 'once')}, {proof['told']}: see 'zvaultctl history'"
         for level, proof in differing

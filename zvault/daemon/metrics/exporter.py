@@ -58,6 +58,12 @@ class Metrics(Collector):
             (),
             [((), self.reload_ok)],
         )
+        yield _gauge(
+            "zvault_state_writable",
+            "Whether what zvaultd keeps in its state directory can be written.",
+            (),
+            [((), self.status.unwritable is None)],
+        )
         yield from self._backups()
         yield from self._counters()
         yield from self._vaults()

@@ -13,11 +13,15 @@ _RESULTS: dict[str, Result] = {result: result for result in get_args(Result)}
 """What a proof on the vault may say; another word is not known."""
 
 
-def proofs_document(config: Verify, proofs: Mapping[Level, Proof], now: float) -> dict[str, ProofDocument]:
-    """A backup's proofs, level by level; a level that is not known is left out.
+def proofs_document(
+    config: Verify, proofs: Mapping[Level, Proof] | None, now: float
+) -> dict[str, ProofDocument] | None:
+    """A backup's proofs, level by level; a level that is not known is left out. None where nobody has looked yet.
 
     ``max_age`` is its interval in seconds, None where it is done by hand only.
     """
+    if proofs is None:
+        return None
     return {
         level: {
             "proven": proof.proven,

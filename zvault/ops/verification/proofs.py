@@ -10,9 +10,11 @@ from zvault.config.tables.verification import GUIDS_EVERY
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import LEVELS, VERIFIED, Difference, Level, Proof, parse_proof
 from zvault.core.model import Dataset, Snapshot
+from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
 
@@ -38,12 +40,24 @@ async def write_proof(vault: Zfs, sides: Sides, level: Level, proof: Proof) -> N
         await properties.put(vault.host, there.name, {VERIFIED + level: str(proof)})
 
 
-def compare_guids(sides: Sides) -> list[Difference]:
+def not_sent_yet(pair: DatasetPair, pool: int) -> bool:
+    """Whether a dataset is simply not backed up yet: made since the last run, or its first stream has not ended.
+
+    Its bookmarks tell whether the vault's pool, of that GUID, ever had anything of it.
+    """
+    there = pair.vault
+    empty = there is None or (not there.snapshots and (there.placeholder or there.resume_token is not None))
+    return empty and not sent_marks(pair.source, pool)
+
+
+def compare_guids(sides: Sides, pool: int) -> list[Difference]:
     """What the listings of both sides contradict: no base in common, a snapshot of the same name but another GUID,
-    something written on the vault.
+    something written on the vault. ``pool`` is the GUID of the vault's pool.
     """
     found = []
     for pair in sides.pairing.pairs:
+        if not_sent_yet(pair, pool):
+            continue
         if pair.vault is None:
             found.append(Difference(pair.source.name, "the dataset", "there", "missing"))
             continue
@@ -76,17 +90,17 @@ async def compare_properties(source: Zfs, vault: Zfs, sides: Sides) -> list[Diff
 
 
 async def prove_guids(
-    context: Context, backup: Backup, sides: Sides, vault: Zfs, emit: Emit
+    context: Context, backup: Backup, sides: Sides, opened: OpenVault, emit: Emit
 ) -> Mapping[Level, Proof]:
     """At the end of a run: compare GUIDs, which costs nothing; and properties, if the last proof is a day old.
 
     Returns all proofs of the backup. What differs is told once; trouble with the proofs fails no run.
     """
-    now = context.env.clock.time()
+    now, vault = context.env.clock.time(), opened.zfs
     try:
         proofs = await read_proofs(vault, sides)
         before = proofs.get("guids", Proof())
-        differences = compare_guids(sides)
+        differences = compare_guids(sides, opened.guid)
         fresh = before.result == "ok" and before.tried is not None and 0 <= now - before.tried < GUIDS_EVERY
         if not fresh and not differences and backup.send.properties:
             differences = await compare_properties(context.clients.source_of(backup), vault, sides)

@@ -112,4 +112,5 @@ def test_what_differs_needs_attention_and_ages_are_of_contents():
     row["proofs"]["sample"] = {**proof, "proven": None, "result": "differs"}
     assert backup_health(row) == "differs"
     assert not backup_well(row)
-    assert proven(backup()) is None
+    assert backup()["proofs"] is None
+    assert (backup_health(backup()), proven(backup())) == ("ok", None)

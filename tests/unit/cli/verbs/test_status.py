@@ -1,6 +1,7 @@
 """zvaultctl status and vault: what a person sees at 3 a.m., and what a monitor reads."""
 
 import json
+import time
 
 import pytest
 
@@ -126,6 +127,30 @@ def test_status_for_scripts(daemon, ctl):
         ],
     ]
     assert "running 50%" in ctl("status").out
+
+
+def test_what_is_not_known_to_be_proven_is_not_said_to_be_never(daemon, ctl):
+    for proofs, said in ((None, "unknown"), ({}, "never")):
+        daemon.documents["GET /v1/status"] = status(backup(proofs=proofs))
+        header, row = ctl("status").lines[3:5]
+        assert row[header.index("PROVEN") :].split()[0] == said
+
+
+def test_a_run_that_waits_says_since_when_why_and_until_when(daemon, ctl):
+    waits = {
+        "retry_at": time.time() + 300.5,
+        "retry_since": time.time() - 60.5,
+        "retry_error": trouble(what="no answer"),
+    }
+    waiting = backup(state="waiting", next_run=None, last_error=trouble(what="long ago"), **waits)
+    daemon.documents["GET /v1/status"] = status(waiting)
+    said = ctl("status")
+    assert "   this run: failed 1m ago (" in said.out
+    assert "), and tries again in 5m (" in said.out
+    assert "error: no answer" in said.out
+    assert "long ago" not in said.out
+    assert "next run: by hand only, once this one has ended" in said.out
+    assert ctl("status", "-H").cells[0][-1] == "no answer"
 
 
 def test_vault_status(daemon, ctl):

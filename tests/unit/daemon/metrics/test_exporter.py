@@ -143,6 +143,13 @@ def fill(metrics: Metrics) -> None:
     metrics.vaults = [VAULT_UP]
 
 
+def test_state_that_cannot_be_written_shows(metrics: Metrics) -> None:
+    assert samples(metrics, "zvault_state_writable") == {(): 1.0}
+    state: Any = SimpleNamespace(trouble="nothing can be written")
+    metrics.status.state = state
+    assert samples(metrics, "zvault_state_writable") == {(): 0.0}
+
+
 def test_lag_grows_with_the_clock_from_the_newest_snapshot_on_the_vault(metrics: Metrics) -> None:
     fill(metrics)
     assert samples(metrics, "zvault_backup_lag_seconds") == {("b", "tank/my data"): 3600.5}

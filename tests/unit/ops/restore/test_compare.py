@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from zvault.core.integrity.verification import PIECE, Findings, KeyRange
-from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
+from zvault.ops.replication.base_guard import mark_name, unsent_mark_name
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.restore.compare import Comparison
 from zvault.ops.restore.snapshot_reader import OpenSnapshot
 from zvault.ops.verification.proofs import common, compare_guids
 from zvault.system.process.runner import HostRunner
 from zvault.zfs.host import LocalHost
+
+POOL = 0xC01D
 
 
 @pytest.fixture
@@ -96,14 +99,15 @@ def snaps(name: str, *guids: int) -> tuple[Snapshot, ...]:
 def test_listings_that_contradict_each_other() -> None:
     source = Dataset(DatasetName("tank"), 1, "filesystem", snapshots=snaps("tank", 11, 12, 13))
     child = Dataset(DatasetName("tank/a"), 2, "filesystem", snapshots=snaps("tank/a", 21))
-    lost = Dataset(DatasetName("tank/b"), 3, "filesystem", snapshots=snaps("tank/b", 31))
+    sent = Bookmark(DatasetName("tank/b"), mark_name(POOL, 31), 31, 1, 1)
+    lost = Dataset(DatasetName("tank/b"), 3, "filesystem", snapshots=snaps("tank/b", 31), bookmarks=(sent,))
     vault = Dataset(
         DatasetName("cold/tank"), 4, "filesystem", snapshots=snaps("cold/tank", 11, 99, 13), written=512
     )
     other = Dataset(DatasetName("cold/tank/a"), 5, "filesystem", snapshots=snaps("cold/tank/a", 77))
     pairs = ((source, "cold/tank"), (child, "cold/tank/a"), (lost, "cold/tank/b"))
     trees = (Tree({one.name: one for one in side}) for side in ((source, child, lost), (vault, other)))
-    found = [(one.dataset, one.path) for one in compare_guids(Sides(*trees, pairs))]
+    found = [(one.dataset, one.path) for one in compare_guids(Sides(*trees, pairs), POOL)]
     assert found == [
         ("tank", "bytes written on the vault"),
         ("tank", "@s2"),
@@ -111,6 +115,22 @@ def test_listings_that_contradict_each_other() -> None:
         ("tank/a", "@s1"),
         ("tank/b", "the dataset"),
     ]
+
+
+def test_a_dataset_that_was_never_sent_is_no_difference() -> None:
+    begun = Bookmark(DatasetName("tank/c"), unsent_mark_name(POOL, 31), 31, 1, 1)
+    elsewhere = Bookmark(DatasetName("tank/c"), mark_name(POOL + 1, 31), 31, 1, 1)
+    new = Dataset(
+        DatasetName("tank/c"), 3, "filesystem", snapshots=snaps("tank/c", 31), bookmarks=(begun, elsewhere)
+    )
+    place = DatasetName("cold/tank/c")
+    half = Dataset(place, 4, "filesystem", resume_token="1-2")
+    stranger = Dataset(place, 4, "filesystem")
+    holder = Dataset(place, 4, "filesystem", placeholder=True)
+    for there, differs in ((None, False), (half, False), (holder, False), (stranger, True)):
+        vault = Tree({place: there}) if there is not None else Tree()
+        sides = Sides(Tree({new.name: new}), vault, ((new, place),))
+        assert bool(compare_guids(sides, POOL)) is differs
 
 
 def test_compared_is_the_newest_that_both_have() -> None:

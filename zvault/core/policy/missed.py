@@ -1,0 +1,33 @@
+"""How many of its times a schedule has missed. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, tzinfo
+
+from zvault.core.policy.schedule import Cron, Interval, next_time
+
+
+def missed_times(
+    schedule: Cron | Interval, since: datetime, now: datetime, zone: tzinfo, *, most: int = 3
+) -> int:
+    """How many times of a schedule have come after ``since`` and until ``now``, counted up to ``most``.
+
+    A snapshot is named for the second in which it was made, so a time within the second of ``since`` is not after it.
+    """
+    if isinstance(schedule, Interval):
+        return max(0, min(most, int((now - since).total_seconds() // schedule.seconds)))
+    count, last = 0, since + timedelta(seconds=1)
+    while count < most and (last := next_time(schedule, last, zone)) <= now:
+        count += 1
+    return count
+
+
+def overdue(missed: int, *, at_work: bool, began: bool) -> bool:
+    """Whether a backup is unwell that has missed so many of its times since what it last put on its vault.
+
+    A run under way may still make up for the last of them; the first run of all may take as long as it does. ``began``:
+    whether any run ever put anything there.
+    """
+    if at_work:
+        return began and missed > 2
+    return missed >= 2
