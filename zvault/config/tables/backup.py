@@ -35,7 +35,9 @@ class SnapshotConfig(Table):
 
     prefix: Word = Field(
         default="zvault",
-        description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned.",
+        description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned. Backups of "
+        "the same source that have the same prefix send each other's snapshots: on the source each keeps what another, "
+        "unless its `backlog` is `newest`, has not sent yet, however long that takes.",
         examples=["zvault"],
     )
     hooks: Hooks = Field(
@@ -86,7 +88,9 @@ class Backup(NamedTable):
         examples=[["tank/data/scratch", "tank/data/scratch/**"]],
     )
     vault: Word = Field(
-        description="The vault to back up into: the NAME of a `[vault.NAME]`.", examples=["cold"]
+        description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
+        "need a vault each.",
+        examples=["cold"],
     )
     into: Template = Field(
         default="{host}/{dataset}",

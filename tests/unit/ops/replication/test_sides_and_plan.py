@@ -144,7 +144,7 @@ def test_only_streams_move_bytes(action: Action) -> None:
 
 def pruned(source: Dataset, vault: Dataset | None, **keep: Any) -> Any:
     where = context(START + 100 * HOUR, **(keep or PRUNE_HARD))
-    on_source, on_vault = plan_prune(where.env, where.env.backup("b"), sides(source, vault))
+    on_source, on_vault = plan_prune(where, where.env.backup("b"), sides(source, vault))
     return on_source, on_vault
 
 
@@ -254,7 +254,7 @@ def pruned_on_vault(keep: dict[str, Any], found: Sides) -> list[str]:
     where = context(START + 100 * HOUR, keep=keep, prune_limit="100%")
     return [
         one.name.removeprefix("cold/host/")
-        for one in plan_prune(where.env, where.env.backup("b"), found)[1].selected
+        for one in plan_prune(where, where.env.backup("b"), found)[1].selected
     ]
 
 
