@@ -122,7 +122,8 @@ class Backup(NamedTable):
     on_conflict: Literal["stop", "rollback", "new-dataset"] = Field(
         default="stop",
         description="What to do when a dataset on the vault was changed, so that it cannot follow its source. "
-        '"stop" leaves both as they are and tells. "rollback" gives up what came after the base on the vault. '
+        '"stop" leaves both as they are and tells. "rollback" gives up what came after the base on the vault, '
+        "but no backed-up snapshot that `keep.vault` wants. "
         '"new-dataset" renames it, and goes on beside it.',
         examples=["new-dataset"],
     )
