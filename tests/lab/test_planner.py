@@ -321,6 +321,41 @@ def test_changes_on_the_vault_stop_it_roll_it_back_or_set_it_aside(tank):  # noq
     assert {row["action"] for row in plan().values()} == {"nothing"}
 
 
+def test_a_source_that_lost_its_snapshots_has_none_rolled_away(tank):
+    """Even told to roll back, zvault gives up nothing that retention keeps: the source may have lost it on purpose."""
+    make("tank/a")
+    tank.keep, tank.backup_extra = (
+        "{ source = { last = 9 }, vault = { last = 9 } }",
+        'on_conflict = "rollback"',
+    )
+    tank.start()
+    for number in range(5):
+        write("tank/a", f"file {number}")
+        run()
+    there = snapshots(f"{VAULT}/a")
+    assert len(there) == 5
+    for name in [f"tank/a@{one}" for one in snapshots("tank/a")[1:]]:
+        for line in sh("zfs", "holds", "-H", name).splitlines():
+            sh("zfs", "release", line.split("\t")[1], name)
+        sh("zfs", "destroy", name)
+    for mark in sh("zfs", "list", "-Ht", "bookmark", "-o", "name", "tank/a").splitlines():
+        sh("zfs", "destroy", mark)
+    write("tank/a", "encrypted by somebody")
+    run(code=1)
+    assert snapshots(f"{VAULT}/a") == there
+    row = plan()["tank/a"]
+    print(row)
+    assert (row["action"], row["changes"]) == ("conflict", [])
+    assert f"it is not rolled back: retention keeps @{there[1]}, which the source has lost" in row["reason"]
+    alike("tank")
+
+    # What it says helps: renamed, all of it stays, and the next run goes on.
+    sh("zfs", "rename", f"{VAULT}/a", f"{VAULT}/a-of-old")
+    run()
+    alike("tank/a")
+    assert snapshots(f"{VAULT}/a-of-old")[-4:] == there[1:]
+
+
 def names(top: str) -> list[str]:
     """The datasets at and below one."""
     return sh("zfs", "list", "-rH", "-t", "filesystem,volume", "-o", "name", top).splitlines()

@@ -166,9 +166,12 @@ def begun(mib: int, dataset: str = "") -> str:
 
 
 def test_several_at_once_parents_first_and_never_more_than_the_vault_allows(tank):
+    sh("zfs", "create", "tank/other")
+    world.noise(Path("/tank/other/noise"), 24)
+    tank.exclude = '["tank/scratch", "tank/other", "tank/other/**"]'
     tank.extra = """
 [backup.other]
-source = "tank/big"
+source = "tank/other"
 vault = "cold"
 into = "other/{dataset}"
 snapshot = { prefix = "other" }

@@ -169,6 +169,7 @@ def test_what_is_not_there_and_what_is_in_the_way(tank):
     sh("zpool", "create", "other", str(other))
     sh("zpool", "export", "other")
     held = {image: digest(image) for image in (ext4, other)}
+    tank.exclude = '["tank/scratch", "tank/nodataset", "tank/nodataset/**"]'
     tank.extra = (
         '[backup.nopool]\nsource = "nopool"\nvault = "cold"\n'
         '[backup.nods]\nsource = "tank/nodataset"\nvault = "cold"\ninto = "x/{dataset}"\n'

@@ -170,7 +170,7 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
         (one, a), (other, b) = pair
         found = [_rival_rules(pair)]
         if one in roots and other in roots and a.vault == b.vault:
-            found.append(_same_target(pair, vaults[a.vault], host))
+            found.append(_same_target(pair, vaults[a.vault], host) or _same_base(pair))
         yield from filter(None, found)
 
 
@@ -219,6 +219,31 @@ def _same_target(pair: Pair, vault: Vault, host: str) -> Finding | None:
                 f"backups {one} and {other} would both write {quote(root)}: {fix}",
             )
     return None
+
+
+def _same_base(pair: Pair) -> Finding | None:
+    """Whether both take a dataset into one vault: its holds and bookmarks there are one dataset's, for one base."""
+    (one, a), (other, b) = pair
+    dataset = _shared(a, b)
+    if dataset is None:
+        return None
+    return Finding(
+        ("backup", other, "vault"),
+        f"backups {one} and {other} both take {quote(dataset)} into vault {a.vault}, and zvault protects one base of a "
+        "dataset for each vault, so each would release that of the other: make one of them exclude what the other "
+        "takes, or use another vault",
+    )
+
+
+def _shared(a: Backup, b: Backup) -> DatasetName | None:
+    """The topmost dataset that two backups take, or may take something below; None where they share nothing."""
+    if _host(a.source.host) != _host(b.source.host):
+        return None
+    low, high = sorted((a.source.dataset, b.source.dataset), key=lambda name: len(name.parts), reverse=True)
+    if not low.is_within(high):
+        return None
+    both = (*a.exclude, *b.exclude)
+    return low if any(excluded(low + probe, both) is None for probe in _PROBES) else None
 
 
 def _rival_rules(pair: Pair) -> Finding | None:

@@ -273,5 +273,5 @@ class Run:
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Prune both sides; how many snapshots went."""
         arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
-        plans = plan_prune(self.context.env, self.backup, sides, arrived=arrived)
+        plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
         return await prune(opened.source, opened.vault.zfs, plans, self.emit)

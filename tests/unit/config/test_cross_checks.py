@@ -44,7 +44,10 @@ def test_one_device_twice(problems: Problems, one: str, other: str) -> None:
     [
         backup("a", "tank") + backup("b", "tank", vault="other"),
         backup("a", "tank") + backup("b", "tank2"),
-        backup("a", "tank") + backup("b", "tank", 'into = "again/{dataset}"'),
+        backup("a", "tank") + backup("b", "tank", 'into = "again/{dataset}"', vault="other"),
+        backup("a", "tank") + backup("b", "ssh://root@filer/tank"),
+        backup("a", "tank", 'exclude = ["tank/home", "tank/home/**"]')
+        + backup("b", "tank/home", 'into = "again/{dataset}"'),
         backup("a", "tank", 'exclude = ["tank/home", "tank/home/**"]') + backup("b", "tank/home"),
         backup("a", "tank", 'exclude = ["**/home", "**/home/**"]') + backup("b", "tank/home"),
         backup("a", "cold/data"),
@@ -80,10 +83,22 @@ def test_fits(good: Good, text: str) -> None:
             "b.into: backups a and b would both write",
         ),
         (
-            backup("a", "tank", 'into = "x/{dataset}"') + backup("b", "tank", 'into = "{pool}/{dataset}"')
+            backup("a", "tank", 'into = "x/{dataset}"') + backup("b", "tank2", 'into = "{pool}/{dataset}"')
             + backup("c", "x/tank", 'into = "{dataset}"', vault="other")
             + backup("d", "tank", 'into = "x/{dataset}"', vault="other"),
             'd.into: backups c and d would both write "other/x/tank"',
+        ),
+        (
+            backup("a", "tank") + backup("b", "tank", 'into = "again/{dataset}"'),
+            'b.vault: backups a and b both take "tank" into vault cold, and zvault protects one base of a dataset',
+        ),
+        (
+            backup("a", "tank/home", 'snapshot.prefix = "a"') + backup("b", "tank", 'into = "again/{dataset}"'),
+            'b.vault: backups a and b both take "tank/home" into vault cold',
+        ),
+        (
+            backup("a", "tank", 'exclude = ["tank/home"]') + backup("b", "tank/home", 'into = "again/{dataset}"'),
+            'b.vault: backups a and b both take "tank/home" into vault cold',
         ),
         (backup("a", "cold"), 'a.into: the vault\'s dataset "cold/h/cold" lies within the source: use a vault on'),
         (backup("a", "cold/h"), 'a.into: the vault\'s dataset "cold/h/cold/h" lies within the source'),

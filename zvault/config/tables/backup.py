@@ -35,7 +35,9 @@ class SnapshotConfig(Table):
 
     prefix: Word = Field(
         default="zvault",
-        description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned.",
+        description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned. Backups of "
+        "the same source that have the same prefix send each other's snapshots: on the source each keeps what another, "
+        "unless its `backlog` is `newest`, has not sent yet, however long that takes.",
         examples=["zvault"],
     )
     hooks: Hooks = Field(
@@ -86,7 +88,9 @@ class Backup(NamedTable):
         examples=[["tank/data/scratch", "tank/data/scratch/**"]],
     )
     vault: Word = Field(
-        description="The vault to back up into: the NAME of a `[vault.NAME]`.", examples=["cold"]
+        description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
+        "need a vault each.",
+        examples=["cold"],
     )
     into: Template = Field(
         default="{host}/{dataset}",
@@ -118,7 +122,8 @@ class Backup(NamedTable):
     on_conflict: Literal["stop", "rollback", "new-dataset"] = Field(
         default="stop",
         description="What to do when a dataset on the vault was changed, so that it cannot follow its source. "
-        '"stop" leaves both as they are and tells. "rollback" gives up what came after the base on the vault. '
+        '"stop" leaves both as they are and tells. "rollback" gives up what came after the base on the vault, '
+        "but no backed-up snapshot that `keep.vault` wants. "
         '"new-dataset" renames it, and goes on beside it.',
         examples=["new-dataset"],
     )

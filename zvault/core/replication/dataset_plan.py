@@ -46,9 +46,10 @@ class DatasetCase:
     """One dataset to plan. ``target`` is where its backup belongs, and where it lies once renames are done.
 
     ``unchanged`` tells that all since the base, snapshots made on the vault included, changed nothing there.
-    ``clones`` gives, by snapname, the clones of the vault dataset's snapshots, ``held`` are the names of those that are
-    held; ``branched`` is the vault's snapshot of which it is a clone. ``kin`` are the relatives it could start
-    from, best first. ``misfit`` says why no stream with the flags that are wanted now may follow on what it has.
+    ``clones`` gives, by snapname, the clones of the vault dataset's snapshots. ``held`` are the names of those that are
+    held, ``kept`` of those that retention keeps, with the reason: neither is rolled away. ``branched`` is the vault's
+    snapshot of which it is a clone. ``kin`` are the relatives it could start from, best first. ``misfit`` says why no
+    stream with the flags that are wanted now may follow on what it has.
     """
 
     source: Dataset
@@ -59,6 +60,7 @@ class DatasetCase:
     unchanged: bool = False
     clones: Mapping[str, DatasetName] = field(default_factory=dict)
     held: Set[str] = frozenset()
+    kept: Mapping[str, str] = field(default_factory=dict)
     branched: Snapshot | None = None
     kin: tuple[Relative, ...] = ()
     misfit: FlagConflict | None = None
@@ -234,10 +236,17 @@ class _Decision:
             if _taken(made.steps, self.case.source, kept):
                 return self._set_aside(problem)
             return self._set_aside(problem, on_vault, made)
+        advice = (
+            f"'zfs rename {target} …' keeps all of it, and the next run sends in full; or, without sending again, "
+            f"'zfs rollback -r {target}@{on_vault.snapname}', which destroys {rollback.loss} for good"
+        )
+        if any(snap.name in self.case.kept for snap in lost):
+            advice = (
+                f"find out why {self.case.source.name} lost what the vault has, and restore it; or {advice}"
+            )
         return self._conflict(
             problem,
-            f"'zfs rename {target} …' keeps all of it, and the next run sends in full; or, without sending again, "
-            f"'zfs rollback -r {target}@{on_vault.snapname}', which destroys {rollback.loss} for good",
+            advice,
             base,
             len(missing),
         )
@@ -247,6 +256,8 @@ class _Decision:
         for snap in lost:
             if snap.name in self.case.held:
                 return f"@{snap.snapname} is held"
+            if snap.name in self.case.kept:
+                return f"retention keeps @{snap.snapname}, which the source has lost: {self.case.kept[snap.name]}"
             if snap.snapname in self.case.clones:
                 return f"{self.case.clones[snap.snapname]} is a clone of @{snap.snapname}"
         return ""

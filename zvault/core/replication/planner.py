@@ -27,13 +27,14 @@ class PoolAnswers:
     """What was asked of the pools besides their listings, by the vault dataset's name.
 
     ``interrupted`` are the resume tokens; ``unchanged`` are datasets with snapshots after the base, but nothing
-    written since; ``held`` the names of snapshots that would have to go in a rollback and are held; ``misfits``
-    say of datasets that cannot be followed why.
+    written since; ``held`` the names of snapshots that would have to go in a rollback and are held, ``kept`` of those
+    that retention would not prune, with the reason; ``misfits`` say of datasets that cannot be followed why.
     """
 
     interrupted: Mapping[str, Interrupted] = field(default_factory=dict)
     unchanged: Set[str] = frozenset()
     held: Set[str] = frozenset()
+    kept: Mapping[str, str] = field(default_factory=dict)
     misfits: Mapping[str, FlagConflict] = field(default_factory=dict)
 
 
@@ -207,6 +208,7 @@ class _Planner:
             unchanged=there.name in self.answers.unchanged,
             clones=clones,
             held=self.answers.held,
+            kept=self.answers.kept,
             branched=branched,
             kin=tuple(self._kin(pair)),
             misfit=self.answers.misfits.get(there.name),

@@ -12,7 +12,8 @@ from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import excluded
-from zvault.core.names import DatasetName, parse_snapname
+from zvault.core.names import DatasetName, parse_snapname, time_in_snapname
+from zvault.core.policy.retention import decide
 from zvault.core.replication.lineage import ASIDE, Pairing, match
 from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
@@ -160,6 +161,7 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
     interrupted: dict[str, Interrupted] = {}
     unchanged: set[str] = set()
     held: set[str] = set()
+    kept: dict[str, str] = {}
     misfits: dict[str, FlagConflict] = {}
     for pair in sides.pairing.pairs:
         there, base = pair.vault, pair.base
@@ -177,7 +179,25 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
                 unchanged.add(there.name)
             # A listing may be older than a hold: that moves nothing by which one could tell.
             held.update(await vault.holds(newer))
-    return PoolAnswers(interrupted, unchanged, held, misfits)
+            kept |= _not_to_be_lost(context.env, backup, there)
+    return PoolAnswers(interrupted, unchanged, held, kept, misfits)
+
+
+def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[str, str]:
+    """The snapshots of a vault's dataset that a rollback must not give up, with the reason: what was backed up and
+    retention would not prune. A source that lost them must not make the vault lose them, too.
+    """
+    ours, wanted = ours_of(backup), wanted_of(backup)
+    verdicts = decide(
+        there.snapshots, backup.keep.vault, now=env.clock.time(), zone=env.zone, protected={}, ours=ours
+    )
+    return {
+        verdict.snapshot.name: verdict.reason
+        for verdict in verdicts
+        # One of another prefix was made by another backup, or by this one before its prefix was changed.
+        if verdict.keep
+        and (wanted(verdict.snapshot) or time_in_snapname(verdict.snapshot.snapname) is not None)
+    }
 
 
 def moves(plan: TransferPlan) -> bool:

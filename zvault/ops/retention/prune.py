@@ -36,7 +36,7 @@ async def prune_backup(
 
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
         sides = await look(context, backup, vault.zfs)
-        judged = plan_prune(context.env, backup, sides, over_limit=over_limit)
+        judged = plan_prune(context, backup, sides, over_limit=over_limit)
         source = context.clients.source_of(backup)
         plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)

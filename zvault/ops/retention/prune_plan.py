@@ -14,8 +14,10 @@ from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.policy.prune_limit import Excess, excess, within_limit
 from zvault.core.policy.retention import KeepDecision, KeepRules, decide, in_order
 from zvault.core.replication.plan_model import Ours
+from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
+from zvault.ops.retention.other_backups import OtherBackups
 from zvault.ops.state.environment import Environment
 
 
@@ -66,18 +68,20 @@ class PrunePlan:
 
 
 def plan_prune(
-    env: Environment,
+    context: Context,
     backup: Backup,
     sides: Sides,
     *,
     over_limit: bool = False,
     arrived: Arrivals = NOTHING_ARRIVED,
 ) -> list[PrunePlan]:
-    """Plan the pruning of both sides. Bases, snapshots that have clones and those not sent yet are protected.
+    """Plan the pruning of both sides. Protected are bases, snapshots that have clones, and those that this backup, or
+    another of the same source, has not sent yet.
 
     What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
     """
+    env, others = context.env, OtherBackups.of(context, backup)
     share = 1.0 if over_limit else backup.prune_limit
     source, vault = _Judge(env, backup, share), _Judge(env, backup, share)
     clones = sides.source.clones() | sides.vault.clones()
@@ -86,7 +90,8 @@ def plan_prune(
         base, there = pair.base, pair.vault
         guards = _source_guards(pair.source, base[0].createtxg if base else 0)
         borrowed = {snap.guid: _BASE for snap in pair.source.snapshots if snap.name in bases}
-        source.judge(pair.source, backup.keep.source, guards | borrowed | _origins(pair.source, clones))
+        needed = others.need(pair.source) | guards | borrowed
+        source.judge(pair.source, backup.keep.source, needed | _origins(pair.source, clones))
         if there is not None:
             kept = {base[1].guid: _BASE} if base else _all(there)
             vault.judge(there, backup.keep.vault, kept | _origins(there, clones))

@@ -56,7 +56,7 @@ async def prune_part(
         "freed": {},
         "over_limit": [],
     }
-    for judged in plan_prune(context.env, backup, sides, over_limit=over_limit):
+    for judged in plan_prune(context, backup, sides, over_limit=over_limit):
         zfs = (
             context.clients.source_of(backup) if judged.side == "source" else context.clients.vault_of(backup)
         )

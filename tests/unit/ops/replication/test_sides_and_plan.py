@@ -133,6 +133,62 @@ async def test_tokens_are_asked_of_the_source_only_where_there_are_any() -> None
     assert source.asked == ["1-abc"]
 
 
+# A source that lost what the vault has
+
+
+class Deserted(FakeZfs):
+    """A vault whose snapshots after the base the source does not have any more; ``written`` bytes came after that."""
+
+    def __init__(self, written: int = 4096) -> None:
+        super().__init__(None)
+        self.written = written
+
+    async def get(self, _: str, *properties: str) -> dict[str, str]:
+        return dict.fromkeys(properties, str(self.written))
+
+    async def holds(self, _: Any) -> dict[str, set[str]]:
+        return {}
+
+
+async def rollback(keep: dict[str, Any], *lost: Snapshot, **more: Any) -> TransferPlan:
+    """The plan where the source kept snapshot 1 and made 99, and the vault has ``lost`` after snapshot 1."""
+    where = context(START + 100 * HOUR, on_conflict="rollback", keep={"vault": keep}, **more)
+    with_source(where, FakeZfs(None))
+    with_vault(where, Deserted())
+    there = dataset("cold/host/tank", snap(1, "cold/host/tank"), *lost, written=4096)
+    new = snap(99, name="new_2026-11-22T09:00:00Z") if "snapshot" in more else snap(99)
+    (plan,) = await plan_all(where, where.env.backup("b"), sides(dataset("tank", snap(1), new), there))
+    return plan
+
+
+def lost(*numbers: int) -> list[Snapshot]:
+    return [snap(number, "cold/host/tank") for number in numbers]
+
+
+async def test_what_retention_keeps_is_not_rolled_away() -> None:
+    """A source that destroyed all but its oldest snapshot had 29 genuine ones rolled away on the vault."""
+    plan = await rollback({"hourly": 48}, *lost(*range(2, 31)))
+    assert (plan.action, plan.changes) == (Action.CONFLICT, ())
+    assert (
+        f"it is not rolled back: retention keeps @{snapname(2)}, which the source has lost: hourly"
+        in plan.reason
+    )
+    assert plan.next.startswith("find out why tank lost what the vault has, and restore it; or 'zfs rollback")
+    # Without any rule all is kept, and whatever the rules say, the newest.
+    assert (await rollback({}, *lost(2))).action is Action.CONFLICT
+    assert (await rollback({"within": "1s"}, *lost(2))).action is Action.CONFLICT
+
+
+async def test_what_was_never_backed_up_is_rolled_back_as_before() -> None:
+    mine = snap(5, "cold/host/tank", name="mine")
+    plan = await rollback({}, mine)
+    assert plan.action is Action.INCREMENTAL
+    assert str(plan.changes[0]).endswith("giving up @mine and 4K written since")
+    # What `also` sends is never pruned, nor what bears another prefix of zvault's form.
+    assert (await rollback({}, mine, also=["mine"])).action is Action.CONFLICT
+    assert (await rollback({}, *lost(2), snapshot={"prefix": "new"})).action is Action.CONFLICT
+
+
 @pytest.mark.parametrize("action", list(Action))
 def test_only_streams_move_bytes(action: Action) -> None:
     streams = {Action.FULL, Action.INCREMENTAL, Action.RESUME}
@@ -144,7 +200,7 @@ def test_only_streams_move_bytes(action: Action) -> None:
 
 def pruned(source: Dataset, vault: Dataset | None, **keep: Any) -> Any:
     where = context(START + 100 * HOUR, **(keep or PRUNE_HARD))
-    on_source, on_vault = plan_prune(where.env, where.env.backup("b"), sides(source, vault))
+    on_source, on_vault = plan_prune(where, where.env.backup("b"), sides(source, vault))
     return on_source, on_vault
 
 
@@ -254,7 +310,7 @@ def pruned_on_vault(keep: dict[str, Any], found: Sides) -> list[str]:
     where = context(START + 100 * HOUR, keep=keep, prune_limit="100%")
     return [
         one.name.removeprefix("cold/host/")
-        for one in plan_prune(where.env, where.env.backup("b"), found)[1].selected
+        for one in plan_prune(where, where.env.backup("b"), found)[1].selected
     ]
 
 

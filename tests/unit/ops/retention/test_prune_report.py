@@ -122,7 +122,7 @@ def test_each_dataset_has_a_limit_of_its_own() -> None:
     """One that lags far behind must not keep the others from being pruned."""
     where = context(START + 100 * HOUR, **KEEP_ONE)
     pairs = sides(dataset("tank", *many(10)), dataset("cold/host/tank", *many(3, "cold/host/tank")))
-    on_source, on_vault = plan_prune(where.env, where.env.backup("b"), pairs)
+    on_source, on_vault = plan_prune(where, where.env.backup("b"), pairs)
     assert (len(on_source.selected), on_source.over) == (2, ())
     assert (len(on_vault.selected), on_vault.over) == (2, ())
 
@@ -141,7 +141,7 @@ async def test_a_run_says_what_the_limit_holds_back_and_how_to_allow_it() -> Non
 
     destroyed: list[str] = []
     side: Any = FakeZfs(Destroyer())
-    assert await prune(side, side, plan_prune(where.env, where.env.backup("b"), both), emit) == 10
+    assert await prune(side, side, plan_prune(where, where.env.backup("b"), both), emit) == 10
     assert destroyed == [point.name for point in (*many(10)[:5], *many(10, "cold/host/tank")[:5])]
     assert told == [
         f"warning: prune_limit holds back pruning on the {side}: {name}: 9 of 10 snapshots would go, one run may "
@@ -156,7 +156,7 @@ async def test_what_somebody_holds_does_not_count_for_the_limit() -> None:
     where = context(START + 100 * HOUR, **KEEP_ONE)
     points = many(10)
     on_source, _ = plan_prune(
-        where.env,
+        where,
         where.env.backup("b"),
         sides(dataset("tank", *points), dataset("cold/host/tank", points[9])),
     )

@@ -1,0 +1,71 @@
+"""What other backups of the same source have still to send: their snapshots are not pruned before they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zvault.config.schema import Backup
+from zvault.core.model import Dataset, Snapshot
+from zvault.core.name_rules import excluded
+from zvault.core.replication.plan_model import Ours
+from zvault.ops.context import Context
+from zvault.ops.replication.base_guard import marks_by_vault
+from zvault.ops.replication.sides_and_plan import wanted_of
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherBackup:
+    """A backup that may send the snapshots of another. ``pools`` are the GUIDs of the pools that its vault had."""
+
+    backup: Backup
+    wanted: Ours
+    pools: frozenset[int]
+
+    def unsent(self, dataset: Dataset) -> list[Snapshot]:
+        """What it has still to send of a dataset. Where it is not known what its vault has, that is all it wants."""
+        backup = self.backup
+        inside = dataset.name.is_within(backup.source.dataset)
+        if not inside or excluded(dataset.name, backup.exclude) is not None:
+            return []
+        # The bookmark of a base is made once the vault has it, and only then.
+        marks = marks_by_vault(dataset)
+        bases = [mark.createtxg for pool in self.pools for mark in marks.get(pool, [])]
+        newest = max(bases, default=-1)
+        return [snap for snap in dataset.snapshots if snap.createtxg > newest and self.wanted(snap)]
+
+
+@dataclass(frozen=True)
+class OtherBackups:
+    """The other backups that read a backup's source and send every snapshot, not only the newest."""
+
+    _others: tuple[_OtherBackup, ...] = field(default=())
+
+    @classmethod
+    def of(cls, context: Context, backup: Backup) -> OtherBackups:
+        """As configured now. What a vault has is told by the source's bookmarks, so none needs to be up."""
+        seen = context.records.pools.all()
+        others = (
+            other
+            for other in context.env.config.backup.values()
+            if other.name != backup.name
+            and other.source.host == backup.source.host
+            and other.backlog == "all"
+        )
+        return cls(
+            tuple(
+                _OtherBackup(
+                    other,
+                    wanted_of(other),
+                    frozenset(guid for guid, one in seen.items() if one.vault == other.vault),
+                )
+                for other in others
+            )
+        )
+
+    def need(self, dataset: Dataset) -> dict[int, str]:
+        """By GUID the snapshots of a source dataset that another backup has still to send, with the reason."""
+        found: dict[int, str] = {}
+        for other in self._others:
+            for snap in other.unsent(dataset):
+                found.setdefault(snap.guid, f"backup {other.backup.name} has not sent it yet")
+        return found
