@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.name_rules import excluded
+from zvault.core.replication.base_names import marks_by_vault
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
-from zvault.ops.replication.base_guard import marks_by_vault
 from zvault.ops.replication.sides_and_plan import wanted_of
 
 
