@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
@@ -17,39 +15,22 @@ from zvault.api.events import Event
 from zvault.config.schema import Backup
 from zvault.core.diagnosis.observations import LastRun
 from zvault.core.errors import Busy, Refused, ZvaultError
-from zvault.core.integrity.verification import Level, Proof
-from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.journald import log
-from zvault.daemon.learned import Learned
+from zvault.daemon.lag_readings import LagReadings
 from zvault.daemon.run_counters import RunCounters
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
-from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides_and_plan import look
 from zvault.ops.restore.datasets import restore
 from zvault.ops.restore.plan import RestoreRequest
 from zvault.ops.retention.holds import BaseProtection, reap
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults
-from zvault.ops.verification.proofs import read_proofs
 
 SIDES = ("source", "vault")
-
-DOWN_EVERY = 60.0
-"""Seconds between looks at the source of a backup whose vault is down."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """When lags were read (monotonic seconds), and whether anybody has seen the vault since zvaultd started."""
-
-    at: float
-    seen: bool
-
 
 Work = Callable[[str, str, Outcome], Awaitable[None]]
 """What a run does: given its id, its backup and the outcome to fill, which is told also when it is cut short."""
@@ -64,9 +45,8 @@ class Runs:
         self.history = history
         self.events = events
         self.current: dict[str, ActiveRun] = {}
-        self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
-        self.proofs: Learned[Mapping[Level, Proof]] = Learned(context.env)
-        self._read: Learned[Reading] = Learned(context.env)
+        self.readings = LagReadings(context)
+        self.lags, self.proofs = self.readings.lags, self.readings.proofs
         self.counters = RunCounters(over_limit=history.held_back())
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
@@ -218,7 +198,7 @@ class Runs:
             self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot
         ).execute()
         if outcome.lags:
-            self._keep_lags(backup, outcome.lags, way, seen=True)
+            self.readings.keep(backup, outcome.lags, way)
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
 
@@ -303,28 +283,8 @@ class Runs:
             current.note(event)
 
     async def refresh_lag(self, backup: Backup) -> None:
-        """Read a backup's lag from the pools: from the vault where it is up, else from what is known of it.
-
-        While it is down the source is still listed, less often: what is new there is not on the vault.
-        """
-        name, clients = backup.name, self.context.clients
-        if self._at_work(name):
-            return
-        up = await clients.pool_is_up(self.context.env.vault(backup.vault))
-        last, way = self._read.get(name), self.lags.way(name)
-        if not up and last is not None and time.monotonic() - last.at < DOWN_EVERY:
-            return
-        sides = await look(self.context, backup, clients.vault_of(backup) if up else None)
-        if not self._at_work(name):
-            before = self.lags.get(name) if last is not None and last.seen else None
-            found = lags(self.context, backup, sides, before=before)
-            self._keep_lags(name, found, way, seen=up or before is not None)
-        if up and name not in self.proofs:
-            self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
-
-    def _keep_lags(self, backup: str, found: dict[str, DatasetLag], way: str | None, *, seen: bool) -> None:
-        self.lags.put(backup, found, way)
-        self._read.put(backup, Reading(time.monotonic(), seen), way)
+        """Read a backup's lag from the pools, unless a run of it is at work."""
+        await self.readings.refresh(backup, lambda: self._at_work(backup.name))
 
     async def last_run(self, backup: Backup) -> datetime | None:
         """When a backup last began to run; never a time to come. None where it never did, or nobody knows.

@@ -22,6 +22,7 @@ from zvault.core.names import DatasetName, make_snapname
 from zvault.core.replication.plan_model import Action, Step, TransferPlan
 from zvault.core.replication.progress import RunMeter
 from zvault.core.replication.vault_changes import Rename
+from zvault.daemon import lag_readings
 from zvault.daemon import runs as runs_module
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
@@ -348,8 +349,8 @@ def install(monkeypatch: Any) -> None:
             raise Conflict(plan.reason)
 
     monkeypatch.setattr(runs_module, "Run", run)
-    monkeypatch.setattr(runs_module, "DOWN_EVERY", 0.0)
-    monkeypatch.setattr(runs_module, "read_proofs", lambda *_: asyncio.sleep(0, {}))
+    monkeypatch.setattr(lag_readings, "DOWN_EVERY", 0.0)
+    monkeypatch.setattr(lag_readings, "read_proofs", lambda *_: asyncio.sleep(0, {}))
     monkeypatch.setattr(sides_and_plan.rename_clone_rollback, "beside", beside)
     monkeypatch.setattr(transfer, "arrange", arrange)
 

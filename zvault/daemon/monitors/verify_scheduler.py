@@ -55,14 +55,14 @@ class VerifyScheduler:
             )
 
         async def work(run: str, name: str, outcome: Outcome) -> None:
-            emit = self.runs.emitter(run, name)
+            emit, way = self.runs.emitter(run, name), self.runs.proofs.way(name)
             one = Verification(self.context, self.vaults, name, chosen, emit, lambda: self._give_way(name))
             try:
                 await one.execute()
             finally:
                 outcome.datasets, outcome.bytes = one.found.datasets, one.found.bytes
                 if one.proofs:
-                    self.runs.proofs[name] = one.proofs
+                    self.runs.proofs.put(name, one.proofs, way)
             if one.found.unproven:
                 outcome.result = "partial"
 

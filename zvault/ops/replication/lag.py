@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from zvault.config.schema import Backup
-from zvault.core.model import Bookmark, Dataset
+from zvault.core.model import Bookmark, Dataset, Tree
 from zvault.core.name_rules import excluded
-from zvault.core.replication.base_names import sent_marks
+from zvault.core.replication.base_names import marks_by_vault, sent_marks
 from zvault.core.replication.lag import DatasetLag, dataset_lag
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
@@ -24,7 +24,7 @@ def lags(
     it is not known which bookmarks are the vault's, the lag is unknown.
     """
     ours, now = ours_of(backup), context.env.clock.time()
-    pool = context.records.pools.last(context.env.vault(backup.vault)) if not sides.vault_seen else None
+    pool = _pool(context, backup, sides.source) if not sides.vault_seen else None
     had = newest_guids(before.values() if before is not None else ())
     found: dict[str, DatasetLag] = {}
     for pair in sides.pairing.pairs:
@@ -57,6 +57,19 @@ def _still(dataset: Dataset, base: int | None) -> int | None:
     """When the base was made, if the dataset has a snapshot or bookmark of that time yet."""
     times = {snap.creation for snap in dataset.snapshots} | {mark.creation for mark in dataset.bookmarks}
     return base if base in times else None
+
+
+def _pool(context: Context, backup: Backup, source: Tree) -> int | None:
+    """The GUID of the pool that a backup's vault had last; None where that is open.
+
+    Where nothing is on record any more it can only be the one that there are bookmarks for, if just one vault is
+    configured.
+    """
+    book = context.records.pools
+    if len(context.env.config.vault) > 1 or book.all():
+        return book.last(context.env.vault(backup.vault))
+    marked = {guid for dataset in source for guid in marks_by_vault(dataset)}
+    return marked.pop() if len(marked) == 1 else None
 
 
 def _marks(context: Context, backup: Backup, dataset: Dataset, pool: int | None) -> list[Bookmark] | None:

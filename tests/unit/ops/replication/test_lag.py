@@ -34,8 +34,10 @@ def down(tmp_path: Path, seen: dict[int, str], *marks: Bookmark) -> DatasetLag:
 @pytest.mark.parametrize(
     ("seen", "marks", "newest"),
     [
-        # Nobody has seen whose pool that is.
-        ({}, [mark(2, COLD)], None),
+        # Nobody has seen whose pool that is; there is but one vault.
+        ({}, [mark(2, COLD)], 2),
+        ({}, [mark(2, COLD), mark(4, USB)], None),
+        ({}, [mark(2, COLD), mark(4, USB, sent=False)], None),
         ({USB: "usb"}, [mark(2, COLD), mark(4, USB)], None),
         ({COLD: "cold"}, [mark(2, COLD), mark(4, USB)], 2),
         ({COLD: "cold", USB: "usb"}, [mark(4, USB)], None),
@@ -78,6 +80,14 @@ def test_a_vault_that_is_configured_to_lie_elsewhere_is_another(tmp_path: Path) 
         assert lag() is None
     where.env.config = context().env.config
     assert lag() == 8 * HOUR
+
+
+def test_without_a_record_two_vaults_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
+    where = context(START + 10 * HOUR, folder=tmp_path)
+    asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
+    assert lags(where, where.env.backup("b"), asked)["tank"].seconds == 8 * HOUR
+    where.env.config.vault["usb"] = where.env.vault("cold")
+    assert lags(where, where.env.backup("b"), asked)["tank"].seconds is None
 
 
 def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""The lags and proofs of backups as they were last read from the pools."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from zvault.config.schema import Backup
+from zvault.core.integrity.verification import Level, Proof
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.learned import Learned
+from zvault.ops.context import Context
+from zvault.ops.replication.lag import lags
+from zvault.ops.replication.sides_and_plan import look
+from zvault.ops.verification.proofs import read_proofs
+
+DOWN_EVERY = 60.0
+"""Seconds between looks at the source of a backup whose vault is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """When lags were read (monotonic seconds), and whether anybody has seen the vault since zvaultd started."""
+
+    at: float
+    seen: bool
+
+
+class LagReadings:
+    """What was read of each backup's lag, by dataset, and of its proofs."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
+        self.proofs: Learned[Mapping[Level, Proof]] = Learned(context.env)
+        self._read: Learned[Reading] = Learned(context.env)
+
+    async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:
+        """Read a backup's lag from the pools: from the vault where it is up, else from what is known of it.
+
+        While it is down the source is still listed, less often: what is new there is not on the vault. Nothing is kept
+        while a run is ``at_work``: it tells by itself once it has ended.
+        """
+        if at_work():
+            return
+        name, clients = backup.name, self.context.clients
+        up = await clients.pool_is_up(self.context.env.vault(backup.vault))
+        last, way = self._read.get(name), self.lags.way(name)
+        if not up and last is not None and time.monotonic() - last.at < DOWN_EVERY:
+            return
+        sides = await look(self.context, backup, clients.vault_of(backup) if up else None)
+        if not at_work():
+            before = self.lags.get(name) if last is not None and last.seen else None
+            found = lags(self.context, backup, sides, before=before)
+            self.keep(name, found, way, seen=up or before is not None)
+        if up and name not in self.proofs:
+            self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
+
+    def keep(self, backup: str, found: dict[str, DatasetLag], way: str | None, *, seen: bool = True) -> None:
+        """Keep what was found of a backup that went this ``way``; ``seen``: on its vault, also if some time ago."""
+        self.lags.put(backup, found, way)
+        self._read.put(backup, Reading(time.monotonic(), seen), way)
