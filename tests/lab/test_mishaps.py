@@ -337,9 +337,9 @@ def test_a_clock_set_back_between_runs_and_in_one(tank):
 
 
 def test_schedules_go_on_when_the_clock_is_set_back(tank):
-    tank.backup_extra += '\nevery = "6s"'
-    tank.exclude = '["tank/scratch", "tank/scratch/**"]'
-    tank.extra = '[backup.nightly]\nsource = "tank/scratch"\nvault = "cold"\ninto = "nightly/{dataset}"\n'
+    sh("zfs", "create", "tank/night")
+    tank.backup_extra += '\nevery = "6s"\nexclude = ["tank/night", "tank/night/**"]'
+    tank.extra = '[backup.nightly]\nsource = "tank/night"\nvault = "cold"\ninto = "nightly/{dataset}"\n'
     tank.extra += 'snapshot = { prefix = "nightly" }\nschedule = "0 3 * * *"\n'
     tank.start()
     eventually("a run of its own", lambda: snapshots(HOME))

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, tzinfo
 from fnmatch import fnmatchcase
 
 from zvault.core.model import Snapshot
+from zvault.core.names import SnapshotName
 from zvault.core.policy.dates import Dated, ranked
 from zvault.core.units import format_duration
 
@@ -69,12 +70,16 @@ class KeepRules:
 
 @dataclass(frozen=True, slots=True)
 class KeepDecision:
-    """What becomes of one snapshot, and why, in words. ``rank`` tells how far its date can be believed (dates.py)."""
+    """What becomes of one snapshot, and why, in words.
+
+    ``rank`` tells how far its date can be believed, ``witness`` names the snapshot that shows it (dates.py).
+    """
 
     snapshot: Snapshot
     keep: bool
     reason: str
     rank: int = 0
+    witness: SnapshotName | None = None
 
 
 def decide(
@@ -105,25 +110,24 @@ def decide(
         won = _vote(among, rules, now, zone)
         votes |= {place: reason for place, reason in won.items() if dated[place].rank == rank}
     votes |= {place: protected[snap.guid] for place, snap in enumerate(snapshots) if snap.guid in protected}
-    _keep_witnesses(snapshots, dated, votes)
-    return [
-        KeepDecision(snap, place in votes, votes.get(place, "no rule keeps it"), _rank(dated, place))
-        for place, snap in enumerate(snapshots)
-    ]
+    verdicts = []
+    for place, snap in enumerate(snapshots):
+        date = dated.get(place, Dated(0))
+        witness = None if date.witness is None else snapshots[date.witness].name
+        reason = votes.get(place, "no rule keeps it")
+        verdicts.append(KeepDecision(snap, place in votes, reason, date.rank, witness))
+    return keep_witnesses(verdicts)
 
 
-def _rank(dated: Mapping[int, Dated], place: int) -> int:
-    return dated[place].rank if place in dated else 0
-
-
-def _keep_witnesses(snapshots: Sequence[Snapshot], dated: Mapping[int, Dated], votes: dict[int, str]) -> None:
-    """Of each snapshot that stays keep what shows its rank; a witness may need one itself."""
-    for place in sorted(dated, key=lambda place: -dated[place].rank):
-        witness = dated[place].witness
-        if place in votes and witness is not None:
-            votes.setdefault(
-                witness, f"shows that @{snapshots[place].snapname} is dated wrongly, as it came later"
-            )
+def keep_witnesses(verdicts: Sequence[KeepDecision]) -> list[KeepDecision]:
+    """The same verdicts, but the witness of each snapshot that stays is kept, and its own."""
+    found = {verdict.snapshot.name: verdict for verdict in verdicts}
+    for verdict in sorted(verdicts, key=lambda verdict: -verdict.rank):
+        name, witness = verdict.snapshot.name, verdict.witness
+        if found[name].keep and witness is not None and not found[witness].keep:
+            reason = f"shows that @{verdict.snapshot.snapname} is dated wrongly, as it came later"
+            found[witness] = replace(found[witness], keep=True, reason=reason)
+    return list(found.values())
 
 
 def in_order(verdicts: Sequence[KeepDecision]) -> list[KeepDecision]:

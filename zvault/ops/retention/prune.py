@@ -10,6 +10,7 @@ from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
+from zvault.core.policy.retention import keep_witnesses
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import look
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
@@ -87,7 +88,7 @@ async def without_stuck(zfs: Zfs, plan: PrunePlan, *, clones: bool = True) -> Pr
         why = held_by(name, holds.get(name, set())) or needed_by(branches.get(name, []))
         stuck = not verdict.keep and bool(why)
         verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
-    return replace(plan, judged=tuple(verdicts))
+    return replace(plan, judged=tuple(keep_witnesses(verdicts)))
 
 
 def _held_back(plan: PrunePlan) -> str:

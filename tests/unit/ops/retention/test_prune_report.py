@@ -1,6 +1,7 @@
 """What a prune would free, against a pool of blocks that knows which snapshots refer to each; and who is in the way."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,23 @@ async def test_what_somebody_holds_does_not_count_for_the_limit() -> None:
     assert [verdict.reason for verdict in found.verdicts[:4]] == [
         f"held by mine ('zfs release mine {point.name}' releases it)" for point in points[:4]
     ]
+
+
+async def test_what_is_held_and_dated_wrongly_keeps_what_shows_that() -> None:
+    """Else it would stand for its period in the next run, and displace the genuine one."""
+    where = context(START + 100 * HOUR, keep={"vault": {"last": 1}}, prune_limit="100%")
+    target = "cold/host/tank"
+    late = replace(snap(1, target), guid=999, createtxg=5, snapname="zvault_2026-11-18T12:06:41Z")
+    vault = [snap(number, target) for number in (1, 2, 3, 4)] + [late, snap(9, target)]
+    _, on_vault = plan_prune(
+        where, where.env.backup("b"), sides(dataset("tank", snap(9)), dataset(target, *vault))
+    )
+    assert on_vault.selected == [late, *vault[:4]], "the worst dated first"
+    zfs = FakeZfs(None)
+    zfs.held = {late.name: {"mine"}}
+    found = await without_stuck(zfs, on_vault)  # type: ignore[arg-type]
+    assert found.selected == vault[:3]
+    assert found.verdicts[3].reason == f"shows that @{late.snapname} is dated wrongly, as it came later"
 
 
 # Who is in the way
