@@ -51,6 +51,8 @@ def attach(
         options.journal, what.identity, capacity=options.journal_size, durable=options.mode == "writeback"
     )
     seen = SeenPosition(options.seen, what.identity) if options.seen is not None else None
+    if seen is not None and seen.trouble is not None:
+        say(seen.trouble)
     engine: Engine | None = None
     try:
         root = newest_root(store, prefix, what)

@@ -260,7 +260,9 @@ def test_either_record_is_enough(tmp_path: Path) -> None:
 
 def test_a_disk_that_cannot_keep_it_is_told_and_ends_nothing(store: MemoryStore, tmp_path: Path) -> None:
     (tmp_path / "seen").write_text("no folder")
-    engine = attach(store, "v", options_in(tmp_path), "test")
+    told: list[str] = []
+    engine = attach(store, "v", options_in(tmp_path), "test", told.append)
+    assert any("cannot be kept" in text for text in told)
     write(engine, 0, b"a")
     assert "cannot be kept" in (engine.status()["trouble"] or "")
     engine.close()
