@@ -51,6 +51,8 @@ def attach(
         options.journal, what.identity, capacity=options.journal_size, durable=options.mode == "writeback"
     )
     seen = SeenPosition(options.seen, what.identity) if options.seen is not None else None
+    if seen is not None and seen.trouble is not None:
+        say(seen.trouble)
     engine: Engine | None = None
     try:
         root = newest_root(store, prefix, what)
@@ -58,13 +60,15 @@ def attach(
         refuse_to_lose(journal, root, options)
         # Roots are ordered by their epoch, so the next is after all of them, also where the object was lost.
         before = Epoch.read(store, prefix)
-        see_that_it_did_not_go_back(before, root, prefix)
+        if not options.accept_older:
+            see_that_it_did_not_go_back(before, root, prefix)
         known = seen.known.epoch if seen is not None and seen.known is not None else 0
         newest = (root.epoch, root.number)
         epoch = before.taken_by(store, prefix, owner, newest, max(known, journal.epoch))
         root = newest_root(store, prefix, what)
         _refuse_what_went_back(seen, journal, root, prefix, options)
-        see_that_it_did_not_go_back(epoch, root, prefix)
+        if not options.accept_older:
+            see_that_it_did_not_go_back(epoch, root, prefix)
         if root.epoch >= epoch.number:
             raise Busy(
                 f"the block store {prefix} could not be taken", "another writer is at it", "see who it is"

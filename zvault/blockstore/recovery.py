@@ -214,5 +214,6 @@ def see_that_it_did_not_go_back(epoch: Epoch, root: Root, prefix: str) -> None:
             f"the newest checkpoint of the block store {prefix} is missing",
             f"{epoch.owner} had seen number {epoch.root[1]} of epoch {epoch.root[0]}, and the newest that can be read"
             f" is number {root.number} of epoch {root.epoch}",
-            "bring it back, if the bucket keeps versions: what was written since the older one would be lost",
+            "bring it back, if the bucket keeps versions; to go on with the older one, run"
+            " 'zvaultctl blockstore check --accept-rollback --yes': what it does not have is lost",
         )

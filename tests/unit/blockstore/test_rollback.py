@@ -12,7 +12,7 @@ import pytest
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
-from zvault.blockstore.format import BLOCK
+from zvault.blockstore.format import BLOCK, Damaged
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.options import Mode, Options
 from zvault.blockstore.position import Position, SeenPosition, WentBack
@@ -153,6 +153,30 @@ def test_a_log_that_ends_before_what_the_journal_released_is_refused(
     refused_and_untouched(store, options)
 
 
+def test_a_newest_checkpoint_that_went_is_noticed_by_a_host_that_never_saw_the_store(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    first = attach(store, "v", options_in(tmp_path / "a"), "test")
+    write(first, 0, b"a")
+    older = {key: data for key, data in store.objects.items() if "/checkpoints/" in key}
+    first.close()
+    second = attach(store, "v", options_in(tmp_path / "b"), "test")
+    second.close()
+    third = attach(store, "v", options_in(tmp_path / "b"), "test")
+    third.close()
+    for key in [key for key in store.objects if "/checkpoints/" in key]:
+        del store.objects[key]
+    store.objects |= older
+    never = options_in(tmp_path / "c")
+    with pytest.raises(Damaged, match="newest checkpoint") as error:
+        attach(store, "v", never, "test")
+    assert "--accept-rollback" in error.value.next
+    engine = attach(store, "v", replace(never, accept_older=True), "test")
+    assert engine.read(0, BLOCK) == b"a" * BLOCK
+    engine.close()
+    attach(store, "v", never, "test").close()
+
+
 def test_another_host_may_go_on_and_come_back(store: MemoryStore, tmp_path: Path) -> None:
     here, there = options_in(tmp_path / "a"), options_in(tmp_path / "b")
     for _ in range(3):
@@ -236,7 +260,9 @@ def test_either_record_is_enough(tmp_path: Path) -> None:
 
 def test_a_disk_that_cannot_keep_it_is_told_and_ends_nothing(store: MemoryStore, tmp_path: Path) -> None:
     (tmp_path / "seen").write_text("no folder")
-    engine = attach(store, "v", options_in(tmp_path), "test")
+    told: list[str] = []
+    engine = attach(store, "v", options_in(tmp_path), "test", told.append)
+    assert any("cannot be kept" in text for text in told)
     write(engine, 0, b"a")
     assert "cannot be kept" in (engine.status()["trouble"] or "")
     engine.close()

@@ -1,6 +1,7 @@
 """Leases: whole or not there, stale after another boot, one holder to a lock."""
 
 import asyncio
+import errno
 import json
 import multiprocessing
 import os
@@ -172,3 +173,27 @@ def test_a_lock_ends_with_its_process(store: LeaseStore):
             pass
 
     asyncio.run(enter())
+
+
+def test_a_folder_that_is_not_on_disk_for_sure_is_not_taken_for_one_that_is(
+    store: LeaseStore, monkeypatch: pytest.MonkeyPatch
+):
+    """Of an error of fsync the kernel tells once: a second one that succeeds proves nothing."""
+    synced: list[Path] = []
+    really = os.fsync
+
+    def fsync(fd: int) -> None:
+        where = Path(f"/proc/self/fd/{fd}").readlink()
+        synced.append(where)
+        if synced.count(where) == 1 and where == store.directory:
+            raise OSError(errno.EIO, "Input/output error")
+        really(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output"):
+        store.put("device/cold", {})
+    assert store.names() == []
+    assert not (store.directory / "device").exists()
+    store.put("device/cold", {})
+    assert synced.count(store.directory) == 2, "it is made anew, and that is put on disk"
+    assert store.names() == ["device/cold"]

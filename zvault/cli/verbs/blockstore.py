@@ -226,6 +226,12 @@ def _give_up(place: blockstore_place.StorePlace, folder: Path, *, do: bool, json
     )
     try:
         root = newest_root(store, key, what)
+        if journal.epoch > root.epoch:
+            raise Refused(
+                f"the journal in {folder} is not given up",
+                f"it is of epoch {journal.epoch}, and the store of {root.epoch}: it is the store that is older",
+                "see 'zvaultctl blockstore check --accept-rollback'",
+            )
         if journal.epoch in (0, root.epoch):
             why = "it is empty" if journal.epoch == 0 else "no other host has written to the store since"
             raise Refused(

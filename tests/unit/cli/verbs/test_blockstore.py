@@ -371,3 +371,20 @@ def test_a_store_that_went_back_is_taken_as_it_is_when_told(full: MemoryStore, c
     said = ctl(*accept, "--yes")
     assert (said.code, "accepted" in said.out) == (0, True)
     assert ctl("blockstore", "gc", PLACE, "--yes", "-q").code == 0
+
+
+def test_a_journal_is_not_given_up_where_the_store_is_what_is_older(full: MemoryStore, ctl, tmp_path):
+    older = dict(full.objects)
+    here = Options(tmp_path / "journal", mode="writeback", uploads=0)
+    attach(full, "cold", here, "filer1").abandon()
+    full.objects = older
+    said = ctl(
+        "blockstore",
+        "check",
+        f"{PLACE} mode=writeback journal={here.journal}",
+        "--give-up-journal",
+        str(here.journal),
+        "--yes",
+    )
+    assert said.code == 2
+    assert "--accept-rollback" in said.err

@@ -1,0 +1,137 @@
+"""An S3 that lies: the small one of s3_server.py, whose answers are sound in form and wrong, or never end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+from xml.sax.saxutils import escape
+
+from tests.unit.object_store.s3_server import S3Server, _Handler
+from zvault.object_store.interface import ListedObject
+
+Body = Literal["", "endless", "huge", "truncated"]
+"""A body without an end; of a length that is announced and never came; cut off, and the connection closed."""
+PIECE = bytes(1 << 16)
+
+
+class HostileS3(S3Server):
+    """What each attribute says is what it does wrong; all are off at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.RequestHandlerClass = _HostileHandler
+        self.hidden: set[str] = set()
+        """Objects that are there and not listed."""
+        self.stale: dict[str, bytes] = {}
+        """What is read of these objects, whatever they are by now."""
+        self.dropped: set[str] = set()
+        """Puts of these keys are answered and never carried out."""
+        self.late: list[tuple[str, bytes]] | None = None
+        """Puts are answered, and gathered here; ``arrive`` carries them out."""
+        self.conditions = True
+        """Whether a condition of a put is kept to."""
+        self.listing: Literal["", "backwards", "elsewhere", "round", "tokens"] = ""
+        """In the wrong order; with keys below another prefix; the first page again and again; empty pages for ever."""
+        self.objects: Body = ""
+        self.lists: Body = ""
+        self.errors: Body = ""
+        self.sent = 0
+        """Bytes of bodies without an end that were taken."""
+
+    def arrive(self) -> None:
+        """Carry out what was answered."""
+        late, self.late = self.late or [], None
+        for key, body in late:
+            self.store.objects[key] = body
+
+
+class _HostileHandler(_Handler):
+    server: HostileS3
+
+    def read(self, body: bytes) -> None:
+        if self.key in self.server.stale:
+            kept = self.server.store.objects.get(self.key)
+            self.server.store.objects[self.key] = self.server.stale[self.key]
+            try:
+                return super().read(body)
+            finally:
+                if kept is not None:
+                    self.server.store.objects[self.key] = kept
+        return super().read(body)
+
+    def put(self, body: bytes) -> None:
+        if not self.server.conditions:
+            for name in ("If-None-Match", "If-Match"):
+                del self.headers[name]
+        if self.key in self.server.dropped:
+            return self.answer(200, b"", ETag='"0"')
+        if self.server.late is not None:
+            self.server.late.append((self.key, body))
+            return self.answer(200, b"", ETag='"0"')
+        return super().put(body)
+
+    def list(self) -> None:
+        how, prefix = self.server.listing, self.query["prefix"]
+        found = [one for one in self.server.store.list(prefix) if one.key not in self.server.hidden]
+        after = self.query.get("continuation-token") or self.query.get("start-after", "")
+        found = [one for one in found if one.key > after or how == "round"]
+        token = "again" if how in ("round", "tokens") else ""
+        if how == "backwards":
+            found.reverse()
+        elif how == "elsewhere":
+            found = [ListedObject(f"other/{one.key}", one.size) for one in found]
+        elif how == "tokens":
+            found = []
+        items = "".join(
+            f"<Contents><Key>{escape(one.key)}</Key><Size>{one.size}</Size></Contents>" for one in found
+        )
+        more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+        cut = f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
+        self.mangle(self.server.lists) or self.answer(
+            200, f"<ListBucketResult>{cut}{more}{items}</ListBucketResult>".encode(), type="application/xml"
+        )
+
+    def refuse(self, status: int, code: str) -> None:
+        self.mangle(self.server.errors, status) or super().refuse(status, code)
+
+    def answer(self, status: int, body: bytes, type: str = "binary/octet-stream", **headers: str) -> None:
+        is_object = self.command == "GET" and bool(self.key) and status < 300
+        if not (is_object and self.mangle(self.server.objects, status, **headers)):
+            super().answer(status, body, type, **headers)
+
+    def mangle(self, how: Body, status: int = 200, **headers: str) -> bool:
+        """Send a body that is none; whether that was asked for."""
+        if not how:
+            return False
+        self.close_connection = True
+        self.send_response(status)
+        length = {"huge": str(1 << 50), "truncated": "1000"}
+        for name, value in {**headers, **({"Content-Length": length[how]} if how in length else {})}.items():
+            self.send_header(name, value)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        if how == "truncated":
+            self.wfile.write(bytes(10))
+            return True
+        try:
+            while self.server.sent < 1 << 30:
+                self.wfile.write(PIECE)
+                self.server.sent += len(PIECE)
+        except OSError:
+            return True  # whoever asked has had enough
+        return True
+
+
+@contextmanager
+def lying() -> Iterator[HostileS3]:
+    """A server that runs until the end."""
+    with HostileS3() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
