@@ -45,6 +45,8 @@ def damage_told(scrub: ScrubDocument | None) -> str:
     if scrub is None or not scrub["errors"]:
         return ""
     damages = scrub["damages"]
+    if not damages:
+        return f"{plural(scrub['errors'], 'error')}, in nothing that has a name: 'zvaultctl heal' says what helps"
     head = f"{plural(scrub['errors'], 'error')}, {plural(scrub['files'], 'file')}"
     more = [f"and {len(damages) - SHOWN} more: -j shows all"] if len(damages) > SHOWN else []
     return "\n".join([head, *map(_named, damages[:SHOWN]), *more])

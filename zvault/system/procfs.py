@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from zvault.core.names import parse_name
+
 PROC = Path("/proc")
 BLOCK = Path("/sys/class/block")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -69,7 +71,7 @@ def pool_mounts(pool: str, proc: Path = PROC) -> list[Mount]:
         one = Mount(
             _plain(source), _plain(point), tuple(word for word in options.split(",") if word in _KEPT_OPTIONS)
         )
-        ours = kind == "zfs" and re.split("[/@]", one.source)[0] == pool
+        ours = kind == "zfs" and parse_name(one.source).pool == pool
         if ours and not (one.is_snapshot and "/.zfs/snapshot/" in one.point):
             found.append(one)
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from zvault.core.errors import NotFound, ToolFailed, ZvaultError
+from zvault.core.names import split_snapshot
 
 
 class Changes(Protocol):
@@ -105,7 +106,7 @@ class NamesGone(NotFound):
 
     def among(self, asked: Iterable[str]) -> set[str]:
         """Which of the snapshots asked for are gone; where ZFS named a dataset, all of that one's."""
-        return {name for name in asked if name in self.names or name.partition("@")[0] in self.names}
+        return {name for name in asked if name in self.names or split_snapshot(name)[0] in self.names}
 
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}

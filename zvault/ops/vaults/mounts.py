@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from zvault.core.errors import ZvaultError
 from zvault.system.mount import DEADLINE, again_argv
@@ -15,7 +16,7 @@ NAMED = 3
 
 def others_use(pool: str, own: str) -> str:
     """How others use a pool on this host, in words; empty where nobody does. Below ``own`` zvault itself mounts."""
-    mounts = [one for one in pool_mounts(pool) if not one.point.startswith(f"{own}/")]
+    mounts = [one for one in pool_mounts(pool) if Path(own) not in Path(one.point).parents]
     uses = [f"{one.source} is mounted at {one.point}" for one in mounts]
     uses += [f"{device} is open" for device in open_volumes(pool)]
     more = f", and {len(uses) - NAMED} more" if len(uses) > NAMED else ""

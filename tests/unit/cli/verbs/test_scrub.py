@@ -58,6 +58,8 @@ def test_damage_is_listed():
     assert lines[:2] == ["30 errors, 25 files", "cold/a@s:/f0"]
     assert lines[-1] == "and 5 more: -j shows all"
     assert len(lines) == 22
+    nothing_there = damage_told(SCRUB | {"errors": 2, "files": 0, "damages": []})
+    assert nothing_there == "2 errors, in nothing that has a name: 'zvaultctl heal' says what helps"
     assert damage_told(SCRUB) == "" == damage_told(None)
 
 
