@@ -53,7 +53,10 @@ class Zfs:
         comes while another lists the same pool waits, and then lists but what has changed since.
         """
         async with self._turns[DatasetName(root).pool]:
-            return await self._tree(root)
+            try:
+                return await self._tree(root)
+            except (ValueError, KeyError) as error:
+                raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
 
     async def _tree(self, root: str) -> Tree:
         began = self._cache.now()
@@ -103,7 +106,17 @@ class Zfs:
                 self._unknown.add(unknown)
                 return await self._list(names, depth, types, columns)
             raise _list_failure(names[0], result)
-        return parse.filled(result.stdout.splitlines(), asked, columns)
+        lines = result.stdout.splitlines()
+        if (foreign := parse.foreign(lines, names)) is not None:
+            raise ToolFailed(
+                f"the listing of '{names[0]}' cannot be believed",
+                f"it tells of {foreign!r}, which is nothing below it",
+                "see what 'zfs list' is on that host",
+            )
+        try:
+            return parse.filled(lines, asked, columns)
+        except ValueError as error:
+            raise ToolFailed(f"the listing of '{names[0]}' cannot be understood", str(error)) from None
 
     async def _created(self, points: Sequence[str]) -> dict[str, int]:
         """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""
