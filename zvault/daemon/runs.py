@@ -177,7 +177,7 @@ class Runs:
         return run
 
     def _never_began(self, run: str, backup: str, trigger: str) -> None:
-        """Write down a run that was cancelled before its first step: nothing in its task ever ran, no finally either."""
+        """Write down a run that was cancelled before its first step: nothing in its task ran, no finally either."""
         if run in self.current:
             now, outcome = self.context.env.clock.time(), Outcome(result="interrupted")
             outcome.blame(self._stopped())

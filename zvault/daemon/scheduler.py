@@ -62,7 +62,7 @@ class Scheduler:
         await self.reschedule()
 
     async def reschedule(self) -> None:
-        """Take over the schedules of the present configuration. Until it is known when each ran last, the old ones hold."""
+        """Take over the schedules of the present configuration; the old ones hold until each source has answered."""
         async with self._turn:
             await self._reschedule()
 

@@ -320,7 +320,7 @@ def _list_failure(name: str, result: Result) -> Exception:
 
 
 def _refuse_unknown(result: Result, what: str) -> None:
-    """Raise ToolFailed for a command that failed, unless only because some of its snapshots are gone: those have nothing."""
+    """Raise ToolFailed for a command that failed, but not if some of its snapshots are gone: those have nothing."""
     told = [line for line in result.stderr.splitlines() if line.startswith(("cannot ", "internal error"))]
     if result.returncode != 0 and not (told and all(line.endswith("does not exist") for line in told)):
         raise ToolFailed(what, result.complaint(), "nothing that depends on it was changed; run it again")

@@ -17,7 +17,6 @@ from zvault.ops.restore.files import FilesRequest, files_document
 from zvault.ops.restore.find import FileQuery, find_document
 from zvault.ops.restore.plan import RestoreRequest
 
-
 LATEST = 253_402_300_799.0
 """The last second of the year 9999: a later one is no date."""
 

@@ -117,8 +117,8 @@ class HostRunner:
             stdout=asyncio.subprocess.PIPE,
         )
         try:
-            # Not wait_for(): until CPython 3.12 it swallows a cancellation that comes as the program ends, and with that
-            # every timeout of whoever called.
+            # Not wait_for(): until CPython 3.12 it swallows a cancellation that comes as the program ends, and with
+            # that every timeout of whoever called.
             async with asyncio.timeout(deadline):
                 out, err = await _communicate(process, stdin)
         except TimeoutError:

@@ -132,7 +132,7 @@ def well_told(status: int, answer: str) -> bool:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_no_call_meets_an_unknown_error(daemon: tuple[Daemon, Path], data: st.DataObject):
-    it, path = daemon
+    _, path = daemon
     route = data.draw(st.sampled_from([one for one in routes.ROUTES if one is not routes.EVENTS]))
     target = route.path
     for name in ("backup", "vault"):
