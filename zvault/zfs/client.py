@@ -56,7 +56,10 @@ class Zfs:
         comes while another lists the same pool waits, and then lists but what has changed since.
         """
         async with self._turns[DatasetName(root).pool]:
-            return await self._tree(root)
+            try:
+                return await self._tree(root)
+            except (ValueError, KeyError) as error:
+                raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
 
     async def _tree(self, root: str) -> Tree:
         """As ``tree``. Two listings make one: what is renamed or destroyed between them has both made again, for a
@@ -152,7 +155,17 @@ class Zfs:
             if gone is None or not parse.only_gone(result.stderr):
                 raise _list_failure(names[0], result)
             gone |= parse.gone(result.stderr)
-        return parse.filled(result.stdout.splitlines(), asked, columns)
+        lines = result.stdout.splitlines()
+        if (foreign := parse.foreign(lines, names)) is not None:
+            raise ToolFailed(
+                f"the listing of '{names[0]}' cannot be believed",
+                f"it tells of {foreign!r}, which is nothing below it",
+                "see what 'zfs list' is on that host",
+            )
+        try:
+            return parse.filled(lines, asked, columns)
+        except ValueError as error:
+            raise ToolFailed(f"the listing of '{names[0]}' cannot be understood", str(error)) from None
 
     async def _created(self, points: Sequence[str]) -> dict[str, int]:
         """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""

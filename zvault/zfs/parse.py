@@ -56,6 +56,20 @@ def gone(complaints: str) -> set[str]:
     return set(re.findall(r"^cannot open '(.+)': .*does not exist", complaints, re.MULTILINE))
 
 
+_LISTED = re.compile(r"[A-Za-z0-9_.: /%-]+([@#][A-Za-z0-9_.: %-]+)?")
+
+
+def foreign(lines: Iterable[str], roots: Sequence[str]) -> str | None:
+    """The first name of a listing that is not one of ``roots``, nor below one: zfs lists no such, whoever lies may."""
+    below = tuple(f"{root}{mark}" for root in roots for mark in "/@#")
+    whole = set(roots)
+    for line in lines:
+        name = line.partition("\t")[0]
+        if not ((name in whole or name.startswith(below)) and _LISTED.fullmatch(name)):
+            return name
+    return None
+
+
 def filled(lines: list[str], asked: Sequence[str], columns: Sequence[str]) -> list[str]:
     """The lines of a listing of ``asked`` columns, with ``-`` for those of ``columns`` that are not among them."""
     if len(asked) == len(columns):

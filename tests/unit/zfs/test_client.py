@@ -474,3 +474,27 @@ async def test_holds_and_clones_that_cannot_be_told_are_not_taken_for_none(ask: 
         return 1, "", "cannot open 'cold/a@1': dataset does not exist\n"
 
     assert await getattr(zfs(gone)[0], ask)(["cold/a@1"]) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["tank/b", "tank/ab@s", "cold/x", "tank/a/\x1b[2J", "", "tank/a/b@s@t", "-rf"]
+)
+async def test_a_listing_of_what_was_not_asked_for_is_not_believed(name: str) -> None:
+    def lying(argv: list[str]) -> Answer:
+        columns = argv[argv.index("-o") + 1].count(",")
+        return (
+            0,
+            "".join(
+                f"{one}{chr(9) + '-' if columns else ''}" + "\t-" * (columns - 1) + "\n"
+                for one in ("tank/a", name)
+            ),
+            "",
+        )
+
+    with pytest.raises(ToolFailed, match="cannot be believed"):
+        await zfs(lying)[0].tree("tank/a")
+
+
+async def test_a_listing_that_is_no_listing_is_an_error_that_is_known() -> None:
+    with pytest.raises(ToolFailed, match="cannot be understood"):
+        await zfs(lambda _: (0, "tank/a\tx\n", ""))[0].tree("tank/a")

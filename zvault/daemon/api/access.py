@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
@@ -15,7 +15,12 @@ from zvault.daemon.connections import peer_uid
 from zvault.daemon.journald import log
 from zvault.daemon.runs import unexpected
 
-HTTP_STATUS = {NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
+
+class Malformed(Refused):
+    """A request that is not as the API's reference has it."""
+
+
+HTTP_STATUS = {Malformed: 400, NotFound: 404, Busy: 409, Refused: 403, ConfigError: 400}
 
 BODY_SECONDS = 15.0
 """Seconds until the body of a request has arrived."""
@@ -27,13 +32,12 @@ Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def guard(request: web.Request, handler: Serve) -> web.StreamResponse:
     """Turn every error into one that can be told."""
     try:
+        for text in (*request.match_info.values(), *request.query.keys(), *request.query.values()):
+            _refuse_unfit(text)
         return await handler(request)
     except web.HTTPException as error:
         told = ZvaultError(f"{request.method} {request.path}: {error.reason}", "", "see the API's reference")
         return _failed(told, error.status)
-    except json.JSONDecodeError as error:
-        told = Refused("the request is no JSON", str(error), "")
-        return _failed(told, 400)
     except ZvaultError as error:
         return _failed(error, HTTP_STATUS.get(type(error), 500))
     except Exception as error:
@@ -64,18 +68,54 @@ async def json_object(request: web.Request) -> Mapping[str, object]:
         async with asyncio.timeout(BODY_SECONDS):
             body = await request.json()
     except TimeoutError:
-        raise Refused(
+        raise Malformed(
             "the request did not arrive",
             f"its body was not there within {BODY_SECONDS:g} s",
             "send it at once",
         ) from None
-    except (UnicodeError, LookupError, RecursionError) as error:
-        raise Refused("the request is no JSON", str(error), "see the API's reference") from None
+    except (ValueError, LookupError, RecursionError) as error:
+        raise Malformed("the request is no JSON", str(error), "see the API's reference") from None
     if not isinstance(body, dict):
-        raise Refused(
+        raise Malformed(
             "the request is no JSON object", f"it is {type(body).__name__}", "see the API's reference"
         )
+    _refuse_unfit(body)
     return body
+
+
+def _refuse_unfit(value: object) -> None:
+    """Raise Refused where a text cannot be a name on this host: for NUL, and for what has no bytes."""
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        for one in value:
+            _refuse_unfit(one)
+    if not isinstance(value, str):
+        return
+    try:
+        fit = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        fit = False
+    if not fit:
+        raise Malformed(
+            f"{value!a} cannot be a name", "it has a NUL or half of a character", "see the API's reference"
+        )
+
+
+def text_of(body: Mapping[str, object], key: str) -> str | None:
+    """A text in the request, None where it has none or an empty one. Raises Refused for anything else."""
+    value = body.get(key)
+    if value is not None and not isinstance(value, str):
+        raise Malformed(f"'{key}' must be a text", f"it is {type(value).__name__}", "see the API's reference")
+    return value or None
+
+
+def needed_text(body: Mapping[str, object], key: str) -> str:
+    """A text that the request must have. Raises Refused."""
+    found = text_of(body, key)
+    if found is None:
+        raise Malformed(f"'{key}' is missing in the request", "it is needed", "see the API's reference")
+    return found
 
 
 def _peer_uid(request: web.Request) -> int | None:

@@ -9,14 +9,16 @@ from aiohttp import web
 from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.restore import FilesPlanDocument, FoundDocument, RestorePlanDocument
-from zvault.core.errors import Refused
-from zvault.daemon.api.access import json_object
+from zvault.daemon.api.access import Malformed, json_object, needed_text, text_of
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.ops.restore.datasets import plan_document
 from zvault.ops.restore.files import FilesRequest, files_document
 from zvault.ops.restore.find import FileQuery, find_document
 from zvault.ops.restore.plan import RestoreRequest
+
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999: a later one is no date."""
 
 
 class RestoreVerifyApi:
@@ -37,14 +39,14 @@ class RestoreVerifyApi:
     async def post_verify(self, request: web.Request) -> StartedAnswer:
         """Start a verification; ``level`` is one of guids, sample, full, drill."""
         body = await json_object(request)
-        run = self.verify_scheduler.verify(request.match_info["backup"], str(body.get("level", "sample")))
+        run = self.verify_scheduler.verify(request.match_info["backup"], text_of(body, "level") or "sample")
         return {"run": run}
 
     async def post_find(self, request: web.Request) -> FoundDocument:
         """The versions of files that match a pattern."""
         body = await json_object(request)
         wanted = FileQuery(
-            str(body.get("backup", "")), str(body.get("pattern", "")), _text(body, "dataset"), _moment(body)
+            needed_text(body, "backup"), needed_text(body, "pattern"), text_of(body, "dataset"), _moment(body)
         )
         return await find_document(self.verify_scheduler.context, self.verify_scheduler.vaults, wanted)
 
@@ -72,10 +74,10 @@ class RestoreVerifyApi:
 def restore_request(body: Mapping[str, object]) -> RestoreRequest:
     """A restore as the API is asked for it. Raises Refused."""
     return RestoreRequest(
-        str(body.get("backup", "")),
-        str(body.get("dataset", "")),
-        _text(body, "snapshot"),
-        str(body.get("to", "")),
+        needed_text(body, "backup"),
+        needed_text(body, "dataset"),
+        text_of(body, "snapshot"),
+        needed_text(body, "to"),
         at=_moment(body),
         recursive=body.get("recursive") is True,
         replace=body.get("replace") is True,
@@ -86,11 +88,9 @@ def restore_request(body: Mapping[str, object]) -> RestoreRequest:
 def files_request(body: Mapping[str, object]) -> FilesRequest:
     """The same for files. Raises Refused."""
     files = body.get("files") or []
-    if not isinstance(files, list):
-        raise Refused("'files' must be an array of paths", "", 'as in "files": ["docs/thesis.pdf"]')
-    return FilesRequest(
-        restore_request(body), tuple(str(one) for one in files), body.get("overwrite") is True
-    )
+    if not isinstance(files, list) or not all(isinstance(one, str) for one in files):
+        raise Malformed("'files' must be an array of paths", "", 'as in "files": ["docs/thesis.pdf"]')
+    return FilesRequest(restore_request(body), tuple(files), body.get("overwrite") is True)
 
 
 def is_folder(wanted: RestoreRequest) -> bool:
@@ -98,14 +98,10 @@ def is_folder(wanted: RestoreRequest) -> bool:
     return wanted.to.startswith("/")
 
 
-def _text(body: Mapping[str, object], key: str) -> str | None:
-    return str(body[key]) if body.get(key) else None
-
-
 def _moment(body: Mapping[str, object]) -> float | None:
     value = body.get("at")
     if value is None:
         return None
-    if not isinstance(value, int | float):
-        raise Refused("'at' is no time", "it takes seconds since the epoch", "")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST:
+        raise Malformed("'at' is no time", "it takes seconds since the epoch", "")
     return float(value)

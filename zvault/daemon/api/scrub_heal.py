@@ -8,7 +8,7 @@ from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.vaults import ScrubAnswer
 from zvault.core.errors import Refused
-from zvault.daemon.api.access import json_object
+from zvault.daemon.api.access import json_object, text_of
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 
@@ -27,7 +27,7 @@ class ScrubHealApi:
         """``act``: "start" (the default) begins a scrub or goes on with one; "pause" and "stop" end with its state."""
         name = request.match_info["vault"]
         body = await json_object(request) if request.can_read_body else {}
-        act = body.get("act", "start")
+        act = text_of(body, "act") or "start"
         if act == "start":
             return {"run": self.scrub_scheduler.scrub(name)}
         if act not in {"pause", "stop"}:

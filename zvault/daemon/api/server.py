@@ -7,6 +7,7 @@ import contextlib
 import grp
 import json
 import os
+import re
 from pathlib import Path
 
 from aiohttp import web
@@ -17,8 +18,8 @@ from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocum
 from zvault.api.diagnosis import FitDocument
 from zvault.api.runs import HistoryAnswer
 from zvault.api.status import StatusDocument
-from zvault.core.errors import NotFound, Refused
-from zvault.daemon.api.access import guard, json_object, may_act
+from zvault.core.errors import NotFound
+from zvault.daemon.api.access import Malformed, guard, json_object, may_act, text_of
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.restore_verify import RestoreVerifyApi
 from zvault.daemon.api.scrub_heal import ScrubHealApi
@@ -38,6 +39,11 @@ from zvault.ops.retention.prune_report import prune_document
 from zvault.ops.vaults.vault import Vaults
 
 GROUP = "zvault"
+
+MOST_DIGITS = 6
+"""Digits of the number of runs that are asked for."""
+
+GUID = re.compile(r"[0-9a-fA-F]{1,16}")
 
 LIMITS = ConnectionLimits(total=256, idle=15.0, user=32, users=128)
 """Whatever members of group zvault do, root gets in."""
@@ -152,8 +158,8 @@ class Api:
         if backup is not None and backup not in self.status.context.env.config.vault:
             self.status.context.env.backup(backup)
         limit = request.query.get("limit", "20")
-        if not limit.isdecimal():
-            raise Refused(f"'{limit}' is no number of runs", "limit takes a whole number", "limit=20")
+        if not (limit.isdecimal() and len(limit) <= MOST_DIGITS):
+            raise Malformed(f"'{limit}' is no number of runs", "limit takes a whole number", "limit=20")
         return {"runs": self.history.runs(backup, int(limit))}
 
     async def get_events(self, request: web.Request) -> web.StreamResponse:
@@ -191,11 +197,10 @@ class Api:
     async def post_reap(self, request: web.Request) -> HoldsAnswer:
         """Release orphans; with ``vault_guid`` of those made for that pool."""
         body = await json_object(request)
-        text = body.get("vault_guid")
-        try:
-            guid = None if text is None else int(str(text), 16)
-        except ValueError:
-            raise Refused(f"'{text}' is no GUID", "it takes hexadecimal digits", "zvaultctl holds") from None
+        text = text_of(body, "vault_guid")
+        if text is not None and not GUID.fullmatch(text):
+            raise Malformed(f"'{text}' is no GUID", "it takes hexadecimal digits", "zvaultctl holds")
+        guid = None if text is None else int(text, 16)
         reaped = await self.runs.reap(guid)
         for one in reaped:
             log.info("reaped %s %s: %s", one.kind, one.name, one.reason)

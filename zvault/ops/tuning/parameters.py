@@ -111,7 +111,7 @@ def held_by(leases: LeaseStore, vault: str) -> int | None:
         if lease is None or lease["stale"]:
             return 0
         return len(lease["module"].keys() & read_note(leases).held.keys())
-    except ZvaultError:
+    except (ZvaultError, KeyError, TypeError, AttributeError, ValueError):
         return None
 
 
@@ -119,7 +119,7 @@ def complaints(leases: LeaseStore) -> list[str]:
     """The parameters that a vault that is up wants and that could not be set, in words."""
     try:
         return [f"{text}; {SHOW}" for _, text in sorted(read_note(leases).troubles.items())]
-    except ZvaultError as error:
+    except (ZvaultError, KeyError, TypeError, AttributeError, ValueError) as error:
         return [str(error)]
 
 

@@ -1,0 +1,81 @@
+"""Nothing that lies in the folders of the daemon keeps it from starting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zvault.config.paths import Paths
+from zvault.config.profile import QueueSettings
+from zvault.config.schema import Config
+from zvault.core.errors import ToolMissing
+from zvault.daemon.app import Daemon
+from zvault.ops.vaults.assembly import Assembly
+from zvault.system.process.runner import HostRunner
+
+LEASES = (
+    "vault/cold",
+    "vault/gone",
+    "look/00000000",
+    "hooks/run/b/r1",
+    "hooks/snapshot/b/r1",
+    "tuning/host",
+    "tuning/vault/cold",
+    "take/cold",
+)
+
+MALFORMED = (
+    "",
+    "no JSON",
+    "[1]",
+    "{}",
+    '{"boot_id": "x", "time": 1, "data": []}',
+    '{"boot_id": "x", "time": 1, "data": {}}',
+    '{"boot_id": "x", "time": 1, "data": {"kind": 1, "host": 2, "path": 3, "paths": 4, "about": 5, "hooks": 6}}',
+    "[" * 100_000,
+)
+
+
+class NoTools(HostRunner):
+    """A host on which nothing is installed."""
+
+    async def run(self, argv: Any, **_: Any) -> Any:
+        raise ToolMissing(f"{argv[0]} is not installed", "it was not found on PATH", "install it")
+
+
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **vault: Any) -> Daemon:
+    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoTools)
+    config = {
+        "vault": {"cold": {"pool": "cold", **vault}},
+        "backup": {"b": {"source": "tank", "vault": "cold"}},
+    }
+    return Daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+async def test_malformed_leases_keep_it_not_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    it = made(tmp_path, monkeypatch)
+    store = it.context.records.leases
+    for name in LEASES:
+        path = store.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    await it.reconcile()
+    assert b"zvault_build_info" in it.metrics.text()
+    it.history.close()
+
+
+def test_a_profile_with_a_typo_keeps_no_vault_from_going_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "mine.toml").write_text("[pol]\nashift = 12\n")
+    it = made(tmp_path, monkeypatch, profile="mine")
+    assembly = it.vaults["cold"].assembly()
+    assert isinstance(assembly, Assembly)
+    assert assembly.stack().queue == QueueSettings()
+    it.history.close()
