@@ -76,7 +76,7 @@ def test_where_there_is_no_rule_nobody_gets_it():
     ("version", "name", "said"),
     [
         ("2.4.0-1", "zfs_vdev_queue_depth_pct", "this OpenZFS 2.4.0 has no zfs_vdev_queue_depth_pct: 2.4 removed it"),
-        ("2.3.9", "zfs_recv_defer_batch_size", "this OpenZFS 2.3.9 has no zfs_recv_defer_batch_size: 2.5 introduced it"),
+        ("2.3.9", "zfs_recv_defer_batch_size", "2.3.9 has no zfs_recv_defer_batch_size: 2.5 introduced it"),
         ("2.3.9", "zfs_txg_timeuot", "zvault does not know it; is zfs_txg_timeout meant?"),
         ("", "zfs_vdev_queue_depth_pct", "this OpenZFS of unknown version has no zfs_vdev_queue_depth_pct"),
     ],
