@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-# typer (0.15) imports rich with its Markdown and Pygments to format help with, which takes longer than most verbs do,
-# and nothing here is formatted by it. Told that there is no rich, it does without; newer ones import it when needed.
+# typer (0.15) imports rich with Markdown and Pygments to format help. That takes longer than most verbs, and zvaultctl
+# does not use it. With this entry typer believes that rich is missing. Newer versions import it only when needed.
 _rich = sys.modules.get("rich")
 sys.modules["rich"] = None  # type: ignore[assignment]
 try:

@@ -1,4 +1,4 @@
-"""zvaultctl: the command line. The verbs stand in their own files; here they are put together and guarded."""
+"""zvaultctl: the command line. Each verb has its own file; this one assembles them and handles errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ app = typer.Typer(
     name="zvaultctl",
     no_args_is_help=True,
     add_completion=False,
-    # Help as plain as the tables, and readable on a serial console.
+    # Plain help, readable on a serial console.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,10 +55,10 @@ def zvaultctl(
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Back up ZFS into vaults: ask the daemon zvaultd, and have it act.
+    """Back up ZFS into vaults: query and control the daemon zvaultd.
 
-    Exit status: 0 fine; 1 a warning, or something failed; 2 wrong usage, or the daemon cannot be asked.
-    Anyone in the group zvault may read; root may act.
+    Exit status: 0 fine; 1 a warning, or something failed; 2 wrong usage, or the daemon cannot be reached.
+    Members of the group zvault may read; only root may change anything.
     """
 
 
@@ -78,7 +78,7 @@ app.command("verify")(verify.verify)
 app.command("find")(find.find)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
-app.add_typer(tune.app, name="tune", help="Show what is tuned for vaults, and why.")
+app.add_typer(tune.app, name="tune", help="Show the module parameters that vaults want, and why.")
 app.add_typer(
     blockstore.app, name="blockstore", help="Make, check, repair, clean up or copy block stores in buckets."
 )
@@ -86,10 +86,10 @@ app.command("check-config")(check.check_config)
 
 
 def main() -> None:
-    """Run zvaultctl and exit. Whatever happens, no traceback reaches a user who did not ask for it."""
+    """Run zvaultctl and exit. Prints no traceback unless ZVAULT_DEBUG is set."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            # A name the terminal's character set lacks shall not end a listing.
+            # A name with characters that the terminal cannot show must not end a listing.
             stream.reconfigure(errors="replace")
     expect_document(None)
     try:
@@ -106,8 +106,8 @@ def main() -> None:
         _report(error)
         sys.exit(exit_status(error))
     except OSError as error:
-        # A full disk under the output, say: not a defect of ours.
-        stopped = ZvaultError("zvaultctl could not go on", str(error))
+        # For example a full disk under the output: not a defect in zvault.
+        stopped = ZvaultError("zvaultctl could not continue", str(error))
         complain(stopped)
         _report(stopped)
         _leave_pipe()
@@ -122,8 +122,8 @@ def _report(error: ZvaultError) -> None:
 
 
 def _leave_pipe() -> None:
-    """End without another word on stdout, which takes no more: ``| head`` has what it wanted."""
-    # The interpreter flushes it once more at exit, and must find something it can write to.
+    """End quietly after stdout was closed, for example by ``| head``."""
+    # The interpreter flushes stdout once more at exit, so it must be writable.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(TROUBLE)
 

@@ -17,12 +17,12 @@ from zvault.cli import http
 from zvault.core.errors import HostUnreachable, ZvaultError
 
 READ_DEADLINE = 120.0
-"""Seconds: a plan lists both sides and sizes every stream."""
+"""Seconds for a read: a plan lists both sides and sizes every stream."""
 ACT_DEADLINE = 900.0
-"""Seconds: bringing a vault up starts servers, connects devices and imports a pool."""
+"""Seconds for an action: bringing a vault up starts servers, connects devices and imports a pool."""
 
 FOLLOW_DEADLINE = 60.0
-"""Seconds: who tells how something goes says at least every few that it is there."""
+"""Seconds of silence while following: the daemon sends a sign of life every few seconds."""
 
 A = TypeVar("A")
 
@@ -31,7 +31,7 @@ _REASONS = {cls.reason: cls for cls in ZvaultError.__subclasses__()}
 
 
 def socket_path() -> Path:
-    """The daemon's socket; ZVAULT_SOCKET names another."""
+    """The path of the daemon's socket; ZVAULT_SOCKET overrides it."""
     if named := os.environ.get("ZVAULT_SOCKET"):
         return Path(named)
     from zvault.config.paths import Paths
@@ -40,7 +40,7 @@ def socket_path() -> Path:
 
 
 class Source(Protocol):
-    """Where the verbs that only read find their documents."""
+    """A source of documents for verbs that only read."""
 
     def get(self, route: Route[A], arguments: Mapping[str, object]) -> A:
         """The document that a route answers. Raises ZvaultError."""
@@ -56,7 +56,7 @@ def read(route: Route[A], **arguments: object) -> A:
         return Client(socket_path()).get(route, arguments)
     except NotRunning as error:
         if "ZVAULT_SOCKET" in os.environ:
-            raise  # asked of that daemon, not of this host's pools
+            raise  # the user asked that daemon, not this host's pools
         from zvault.cli.offline import OfflineSource
 
         source: Source = OfflineSource(error)
@@ -64,12 +64,12 @@ def read(route: Route[A], **arguments: object) -> A:
 
 
 def act(route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
-    """Have the daemon do one thing, and return what it answers."""
+    """Have the daemon do one thing, and return its answer."""
     return Client(socket_path()).post(route, body, **arguments)
 
 
 class Client:
-    """Asks the daemon, each time over a connection of its own."""
+    """Queries the daemon; each request uses a new connection."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,15 +79,15 @@ class Client:
         return self._ask(route, arguments, None, READ_DEADLINE)
 
     def post(self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
-        """Have something done and return the answer. Raises ZvaultError."""
+        """Send a request that acts, and return the answer. Raises ZvaultError."""
         return self._ask(route, arguments, body or {}, ACT_DEADLINE)
 
     def events(self, run: str) -> Generator[Event, None, None]:
-        """A run's events from its beginning, to its ``run-finished``.
+        """A run's events from its start to ``run-finished``.
 
-        Raises HostUnreachable when the stream ends before that.
+        Raises HostUnreachable if the stream ends before that.
         """
-        # No deadline on reading: a run may wait for hours. Whoever follows can leave with Ctrl-C.
+        # No read deadline: a run may wait for hours. The user can leave with Ctrl-C.
         with self._answer(routes.EVENTS, {"run": run}, None, None) as answer:
             for line in answer.body:
                 if line.strip():
@@ -98,9 +98,9 @@ class Client:
         raise _broken_off(f"the daemon ended the stream before run {run} did")
 
     def followed(self, route: Route[A], **arguments: object) -> Generator[str, None, A]:
-        """Have done what takes long: yields what the daemon tells as it goes, and returns its answer.
+        """Send a request that takes long: yields the daemon's progress messages and returns its answer.
 
-        Who stops listening, say with Ctrl-C, ends it there too. Raises ZvaultError.
+        If the caller stops reading, for example with Ctrl-C, the daemon ends the work too. Raises ZvaultError.
         """
         with self._answer(route, arguments, {}, FOLLOW_DEADLINE) as answer:
             for line in answer.body:
@@ -131,7 +131,7 @@ class Client:
         body: Mapping[str, object] | None,
         deadline: float | None,
     ) -> Iterator[http.Answer]:
-        """What the daemon answers; it may be silent for ``deadline`` seconds. Raises the error it tells of."""
+        """The daemon's answer; it may be silent for ``deadline`` seconds. Raises the error in the answer."""
         target = route.target(arguments)
         sent = None if body is None else json.dumps(body).encode()
         with (
@@ -143,7 +143,7 @@ class Client:
 
 
 def _check(answer: http.Answer, asked: str) -> None:
-    """Raise what the daemon answered as the error it was, by its ``reason``."""
+    """If the daemon answered with an error, raise it as the class that its ``reason`` names."""
     if answer.status < 400:
         return
     text = answer.read().decode(errors="replace")
@@ -170,7 +170,7 @@ def _sent(error: Mapping[str, Any]) -> ZvaultError:
 
 @contextlib.contextmanager
 def _explained(path: Path, deadline: float) -> Iterator[None]:
-    """Turn what a connection can die of into words."""
+    """Turn errors of a connection into errors for a person."""
     try:
         yield
     except TimeoutError as error:
@@ -184,11 +184,11 @@ def _explained(path: Path, deadline: float) -> Iterator[None]:
 
 
 class NotRunning(HostUnreachable):
-    """Nobody listens on the socket: no daemon, rather than one that does not answer."""
+    """No process listens on the socket: there is no daemon. A daemon that does not answer is another error."""
 
 
 def _no_daemon(path: Path, error: OSError) -> HostUnreachable:
-    """Why nobody answers at the socket, and what to do."""
+    """The error for a socket that cannot be connected to: why, and what to do."""
     start = "start it with 'systemctl start zvaultd'; if it does not stay up, see 'journalctl -u zvaultd'"
     match error.errno:
         case errno.ENOENT:

@@ -38,12 +38,12 @@ def step(before: str | None, after: str) -> str:
 
 
 def _at(snapname: str) -> str:
-    """A snapname as it is written; bookmarks and full names keep their own sign."""
+    """A snapshot name with its @; bookmarks and full names stay as they are."""
     return snapname if "@" in snapname or "#" in snapname else f"@{snapname}"
 
 
 def narrated(event: Event) -> str | None:  # noqa: PLR0911, PLR0912 - a table of events
-    """An event as one line, None for those that only move the progress bar or tell of trouble."""
+    """An event as one line; None for events that only move the progress bar or report trouble."""
     match event["event"]:
         case "run-started":
             why = _TRIGGERS.get(event["trigger"], event["trigger"])
@@ -119,12 +119,12 @@ def _compared(event: Compared) -> str:
     )
     result = "the same as in the snapshot" if event["result"] == "same" else f"{count} NOT the same"
     if not files and event["result"] == "same":
-        result = "nothing differs of what was looked at"
+        result = "nothing that was compared differs"
     return f"compared: {of}{result}{_unread(event['unread'])}"
 
 
 def _unread(unread: Mapping[str, str]) -> str:
-    """What was not compared, the first dataset with its reason."""
+    """The datasets that were not compared, the first with its reason."""
     if not unread:
         return ""
     name, why = next(iter(unread.items()))
@@ -139,7 +139,7 @@ def difference(one: DifferenceDocument) -> str:
 
 
 def mounted(event: Restored) -> str:
-    """Where restored data is found, or what to do about it."""
+    """Where restored data is mounted, or why it is not."""
     where = event["mountpoint"]
     if where is None:
         return f"not mounted: {event['why']}"
@@ -147,17 +147,17 @@ def mounted(event: Restored) -> str:
 
 
 _ASIDE = {"restore", "prune", "verify", "scrub", "heal"}
-"""What follows a run's way and is none."""
+"""Triggers of work that reports like a run but is not a backup."""
 
 
 def summary(event: RunFinished) -> str:
     """The last line of a run: ``filer1 ok: 1.20G in 14s (88M/s)``."""
-    if event["pruned"] and not event["datasets"]:  # it only pruned
+    if event["pruned"] and not event["datasets"]:  # the run only pruned
         done = f"{plural(event['pruned'], 'snapshot')} pruned in {format_duration(event['seconds'])}"
     elif event["trigger"] == "scrub":
         done = f"after {format_duration(event['seconds'])}"
     else:
         done = moved(event["bytes"], event["seconds"])
-    # A restore or prune that fails is not the backup's failure.
+    # A failed restore or prune must not read as a failed backup.
     what = f"{event['trigger']} of " if event["trigger"] in _ASIDE else ""
     return f"{what}{event['backup']} {event['result']}: {done}"

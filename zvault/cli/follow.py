@@ -1,4 +1,4 @@
-"""Follows a run: narrates its events, shows how far it is, and ends with its result."""
+"""Follows a run: prints its events, shows its progress, and ends with its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zvault.cli.progress import bar
 from zvault.core.errors import ErrorDocument, HostUnreachable
 
 NAMED = 20
-"""Differences of a restore that are shown on a terminal."""
+"""Maximum number of differences of a restore that are printed."""
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it: 128 + SIGINT."""
@@ -34,9 +34,9 @@ class Failure(TypedDict):
 
 @dataclass(slots=True)
 class Follower:
-    """What the person following sees, and what was seen.
+    """Prints the events of a run and collects them.
 
-    ``quiet`` leaves only troubles; ``json`` moves the narration to stderr, for stdout is the document's.
+    ``quiet`` prints only trouble; ``json`` prints events on stderr, because stdout is for the document.
     """
 
     verb: str
@@ -52,7 +52,7 @@ class Follower:
     warnings: list[str] = field(default_factory=list)
 
     def see(self, event: Event) -> None:
-        """Take an event in and show it."""
+        """Record an event and print it."""
         match event["event"]:
             case "dataset-failed" if event["again"]:
                 tell(f"failed for now: {event['dataset']}: {clean(event['error']['what'])}", YELLOW)
@@ -77,23 +77,23 @@ class Follower:
             (tell if self.json else say)(clean(line))
 
     def _differ(self, differences: Sequence[DifferenceDocument]) -> None:
-        """Show the first differences of a restore; the document has all of them."""
+        """Print the first differences of a restore; the document has all of them."""
         room = max(0, NAMED - len(self.differences))
         self.differences += differences
         for one in differences[:room]:
             tell(f"differs: {clean(difference(one))}", YELLOW)
 
     def _what_is_left(self) -> None:
-        """After the differences: how many were not shown, and what puts them right."""
+        """After the differences: how many were left out, and the commands that repair them."""
         if len(self.differences) > NAMED:
-            tell(f"and {len(self.differences) - NAMED} differences more: -j shows all of them")
+            tell(f"and {len(self.differences) - NAMED} more differences: -j shows all of them")
         if self.compared is not None and self.compared["commands"]:
-            tell("these commands put it right:")
+            tell("these commands repair it:")
             for command in self.compared["commands"]:
                 tell(f"  {clean(command)}")
 
     def finish(self) -> int:
-        """Say how the run ended, and return the exit status."""
+        """Print how the run ended, and return the exit status."""
         end = self.end
         if end is None:
             raise HostUnreachable(f"run {self.run} ended without a result", "", "see 'zvaultctl history'")
@@ -105,7 +105,7 @@ class Follower:
             say(summary(end))
         elif not good:
             tell(summary(end), YELLOW if end["result"] == "partial" else RED)
-        # A dataset's error was shown when it happened, and the run's may be the same one.
+        # A dataset's error was already printed, and the run's error may be the same one.
         if end["error"] and end["error"] not in [failure["error"] for failure in self.failed]:
             complain(end["error"], "  ")
         return OK if good else TROUBLE
@@ -157,7 +157,7 @@ def follow(start: Start, follower: Follower, how_again: Callable[[str], str]) ->
         _follow(start, follower)
     except KeyboardInterrupt:
         if follower.run is not None:
-            tell(f"\nNo longer following: run {follower.run} goes on in the daemon.")
+            tell(f"\nNo longer following: run {follower.run} continues in the daemon.")
             tell(f"Follow it again with '{how_again(follower.run)}'.")
         return INTERRUPTED
     return follower.finish()

@@ -1,7 +1,7 @@
 """HTTP over the daemon's unix socket: one request a connection.
 
-Not by http.client: that imports the email package and ssl, which takes as long as everything else that a verb imports.
-Asked by HTTP/1.0, the daemon sends no chunks and ends its answer by closing the connection (RFC 9112, section 6.3).
+http.client is not used: it imports email and ssl, which takes as long as all other imports of a verb together.
+To an HTTP/1.0 request the daemon answers without chunks and closes the connection at the end (RFC 9112, section 6.3).
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from pathlib import Path
 from typing import BinaryIO
 
 CONNECT_DEADLINE = 10.0
-"""Seconds until the daemon has to take a connection."""
+"""Seconds within which the daemon must accept a connection."""
 
 LONGEST = 65536
-"""Bytes in a line of the head."""
+"""Maximum number of bytes in a line of the head."""
 
 
 class TruncatedAnswer(Exception):
-    """The answer ended in the middle, or is no HTTP."""
+    """The answer ended early, or is not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: its status, and its body as it arrives; ``length`` is None where that was not announced."""
+    """An answer: its status, and its body as it arrives. ``length``: None without a Content-Length."""
 
     status: int
     body: BinaryIO
     length: int | None
 
     def read(self) -> bytes:
-        """The whole body. Raises BrokenOff."""
+        """The whole body. Raises TruncatedAnswer."""
         found = self.body.read()
         if self.length is not None and len(found) < self.length:
-            raise TruncatedAnswer(f"{self.length} bytes were announced, and {len(found)} came")
+            raise TruncatedAnswer(f"{self.length} bytes were announced, but only {len(found)} arrived")
         return found
 
 
 @contextlib.contextmanager
 def ask(path: Path, method: str, target: str, body: bytes | None, deadline: float | None) -> Iterator[Answer]:
-    """Send a request; the daemon may be silent for ``deadline`` seconds. Raises OSError, BrokenOff."""
+    """Send a request; the daemon may be silent for ``deadline`` seconds. Raises OSError, TruncatedAnswer."""
     head = [f"{method} {target} HTTP/1.0", "Host: zvaultd"]
     if body is not None:
         head += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -64,16 +64,16 @@ def _status(answer: BinaryIO) -> int:
     line = answer.readline(LONGEST)
     words = line.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise TruncatedAnswer("nothing was answered" if not line else f"it answered {line[:40]!r}")
+        raise TruncatedAnswer("the answer is empty" if not line else f"it answered {line[:40]!r}")
     return int(words[1])
 
 
 def _length(answer: BinaryIO) -> int | None:
-    """Read the rest of the head; what it says of the body's length."""
+    """Read the rest of the head; returns the Content-Length in bytes, None without one."""
     length = None
     while (line := answer.readline(LONGEST)) not in (b"\r\n", b"\n"):
         if not line:
-            raise TruncatedAnswer("the answer ended in its head")
+            raise TruncatedAnswer("the answer ended within its head")
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length" and value.strip().isdigit():
             length = int(value)

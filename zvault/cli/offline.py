@@ -1,4 +1,4 @@
-"""The verbs that only read, without a daemon: the same documents, made from the pools by the same code."""
+"""Read-only verbs without a daemon: the same code makes the same documents from the pools."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Made = Callable[[Context, Vaults, Arguments], Awaitable[object]]
 
 
 class OfflineSource:
-    """A Source for when zvaultd is not running. It brings no vault up and changes nothing."""
+    """A Source for use while zvaultd is not running. It brings no vault up and changes nothing."""
 
     def __init__(self, daemon: HostUnreachable) -> None:
         self.daemon = daemon
 
     def get(self, route: Route[A], arguments: Arguments) -> A:
-        """The document that a route answers; what only a daemon can tell raises the reason why none was asked."""
+        """A route's document. For a route that needs the daemon, raises the reason why the daemon was not reached."""
         if os.geteuid() != 0 or route not in _MADE:
             raise self.daemon
         return cast(A, asyncio.run(_document(_MADE[route], arguments)))
@@ -111,4 +111,4 @@ _MADE = dict(
         _made(routes.PLAN, _plan),
     ]
 )
-"""What makes the document of each route that is answered without a daemon."""
+"""By route, the function that makes its document without a daemon."""

@@ -31,8 +31,8 @@ Chosen = Annotated[
     str | None,
     typer.Option("-o", metavar="COL[,COL]", help="Columns to print, or 'all'.", show_default=False),
 ]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing unless something fails.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do it, and not only show it.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing unless something fails.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Start it and return at once.")]
 
 

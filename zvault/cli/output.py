@@ -1,4 +1,4 @@
-"""Where words go: results to stdout, troubles to stderr, colour only for trouble and only on a terminal."""
+"""Output: results go to stdout, trouble to stderr; colour is used only for trouble and only on a terminal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ OK = 0
 TROUBLE = 1
 """Something is late, degraded or failed."""
 USAGE = 2
-"""The call cannot be served: wrong usage, bad configuration, not allowed, or no daemon."""
+"""The command cannot run: wrong usage, bad configuration, no permission, or no daemon."""
 
 OUTPUT_VERSION = (0, 1)
-"""Version (major, minor) of what ``-j`` prints. Major grows when something is renamed or removed."""
+"""Version (major, minor) of the output of ``-j``. Major grows when something is renamed or removed."""
 
 RED, YELLOW = "31", "33"
 _COLOURS = {
@@ -35,27 +35,27 @@ def exit_status(error: ZvaultError) -> int:
 
 
 def coloured(stream: IO[str]) -> bool:
-    """Whether colour is welcome there (https://no-color.org)."""
+    """Whether to use colour on a stream (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str | None, stream: IO[str]) -> str:
-    """``text`` in an SGR colour where colour is welcome, else unchanged."""
+    """``text`` in an SGR colour if the stream gets colour, else unchanged."""
     return f"\x1b[{colour}m{text}\x1b[0m" if colour and coloured(stream) else text
 
 
 def colour_of(word: str) -> str | None:
-    """The colour a state word is shown in; None for words that tell of no trouble."""
+    """The colour of a state; None for states without trouble."""
     return _COLOURS.get(word)
 
 
 def clean(text: str) -> str:
-    """``text`` on one line and without control characters, so that no text can steer a terminal."""
+    """``text`` on one line and without control characters, so that it cannot control the terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def width(stream: IO[str]) -> int | None:
-    """Columns to wrap at, None where nothing shall be wrapped: a file, a pipe."""
+    """Columns to wrap at; None for files and pipes, which get unwrapped text."""
     if not stream.isatty():
         return None
     import shutil
@@ -64,9 +64,9 @@ def width(stream: IO[str]) -> int | None:
 
 
 def wrapped(text: str, indent: str, columns: int | None, later: str | None = None) -> Iterator[str]:
-    """``text`` behind ``indent``, wrapped at ``columns``; its further lines behind ``later``.
+    """``text`` after ``indent``, wrapped at ``columns``; further lines start with ``later``.
 
-    Words are never cut, so a long name can still be copied whole.
+    Words are never split, so a long name can still be copied.
     """
     later = " " * len(indent) if later is None else later
     if columns is None or columns - len(indent) < 20:
@@ -87,7 +87,7 @@ def wrapped(text: str, indent: str, columns: int | None, later: str | None = Non
 def labelled(pairs: Iterable[tuple[str, str]], columns: int | None, room: int = 0) -> Iterator[str]:
     """Lines ``   label: text``, right-aligned as in ``zpool status``; empty ones are left out.
 
-    ``room`` is the least width of the labels, where several groups of lines shall align.
+    ``room`` is the minimum width of the labels, to align several groups of lines.
     """
     kept = [(label, text) for label, text in pairs if text]
     room = max((room, *(len(label) for label, _ in kept)))
@@ -102,7 +102,7 @@ def say(text: str = "") -> None:
     """One line, or several, on stdout."""
     sys.stdout.write(f"{text}\n")
     if not sys.stdout.isatty():
-        # A log or a pipe shall show a run's lines when they happen, not when a buffer is full.
+        # In a log or pipe a run's lines must appear when they happen, not when a buffer is full.
         sys.stdout.flush()
 
 
@@ -118,23 +118,23 @@ def tell(text: str, colour: str | None = None) -> None:
 
 
 _expected: list[str] = []
-"""The verb that is to print a document and has not yet; empty if none is."""
+"""The verb that must still print a document; empty if there is none."""
 
 
 def expect_document(verb: str | None) -> None:
-    """A verb is to print a document: if it fails instead, its error is one. None: nothing is to be printed."""
+    """Record that a verb must print a document; if it fails, its error is printed as one. None: no document is due."""
     _expected[:] = [] if verb is None else [verb]
 
 
 def report(error: ZvaultError) -> None:
-    """The error that ended a verb, as a document on stdout where that is expected. Raises OSError."""
+    """Print the error that ended a verb as a document on stdout, if a document is expected. Raises OSError."""
     if _expected:
         document(_expected[0], {"error": error.as_dict()})
         sys.stdout.flush()
 
 
 def complain(error: ErrorDocument | ZvaultError, prefix: str = "zvaultctl: ") -> None:
-    """An error on stderr: what failed, why, and what to do next."""
+    """Print an error on stderr: what failed, why, and what to do next."""
     trouble = error.as_dict() if isinstance(error, ZvaultError) else error
     columns = width(sys.stderr)
     for line in wrapped(clean(trouble["what"]), prefix, columns, "  "):
@@ -144,7 +144,7 @@ def complain(error: ErrorDocument | ZvaultError, prefix: str = "zvaultctl: ") ->
 
 
 def document(verb: str, body: Mapping[str, object]) -> None:
-    """A JSON document on stdout, led by the version that OpenZFS ≥ 2.3 prints in every ``-j`` output."""
+    """Print a JSON document on stdout. It begins with output_version, as ``-j`` output of OpenZFS ≥ 2.3 does."""
     expect_document(None)
     major, minor = OUTPUT_VERSION
     head = {"command": f"zvaultctl {verb}", "vers_major": major, "vers_minor": minor}

@@ -1,4 +1,4 @@
-"""How far long work is: live bars on stderr where that is a terminal, else a line now and then."""
+"""Progress of long work: live bars on stderr if it is a terminal, else a line at intervals."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 NAME_SHARE = 0.35
-"""The part of the terminal's width a dataset's name may take."""
+"""Share of the terminal's width that a dataset's name may take."""
 
 
 WIDE = 100
-"""Columns from which on there is room for how full the buffer is."""
+"""Width in columns from which on the fill level of the buffer is shown."""
 
 LINE_EVERY = 60.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines without a terminal."""
 
 
 class Bar(Protocol):
-    """Shows how far a run is, while it is open as a context manager."""
+    """Shows the progress of a run while it is open as a context manager."""
 
     def __enter__(self) -> Self: ...
 
@@ -37,7 +37,7 @@ class Bar(Protocol):
     ) -> None: ...
 
     def see(self, event: Event) -> None:
-        """Take an event in."""
+        """Process an event."""
         ...
 
 
@@ -57,7 +57,7 @@ class NoBar:
 
 
 class Lines(NoBar):
-    """Says a line every minute, for a log or a pipe: ``34%, 1.20G of 3.50G, 80M/s, eta 29s; sending tank/home``."""
+    """Prints a line every minute, for a log or pipe: ``34%, 1.20G of 3.50G, 80M/s, eta 29s; sending tank/home``."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
@@ -81,7 +81,7 @@ class Lines(NoBar):
 
 
 def bar(wanted: bool, say: Callable[[str], None]) -> Bar:
-    """Live bars where stderr is a terminal that can move its cursor, else lines to ``say``; nothing if not wanted."""
+    """Live bars if stderr is a terminal that can move its cursor, else lines to ``say``; nothing if not wanted."""
     if not wanted:
         return NoBar()
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
@@ -90,24 +90,24 @@ def bar(wanted: bool, say: Callable[[str], None]) -> Bar:
 
 
 def shortened(name: str, room: int) -> str:
-    """A dataset's name in ``room`` characters: of a long one the end is kept, for it tells datasets apart."""
+    """A dataset's name in ``room`` characters. Keeps the end of a long name, because the ends differ."""
     return name if len(name) <= room else f"...{name[-(room - 3) :]}"
 
 
 def amount(done: int, total: int | None) -> str:
-    """``1.20G of 2.67G``, or ``1.20G`` where the total is not known."""
+    """``1.20G of 2.67G``, or ``1.20G`` if the total is unknown."""
     return format_size(done) if total is None else f"{format_size(done)} of {format_size(total)}"
 
 
 def remaining(done: int, total: int | None, rate: float) -> str:
-    """``eta 3m 12s``; empty where nobody can tell."""
+    """``eta 3m 12s``; empty if unknown."""
     if total is None or rate <= 0 or done >= total:
         return ""
     return f"eta {format_duration(max(1.0, (total - done) / rate))}"
 
 
 def percent(done: int, total: int | None) -> str:
-    """``34%``; never 100% while there is something to do, and empty where nobody can tell."""
+    """``34%``; never 100% before the end, and empty if unknown."""
     return "" if not total else f"{min(99, 100 * done // total)}%"
 
 
@@ -117,7 +117,7 @@ def speed(rate: float) -> str:
 
 
 def filled(marks: tuple[int, int] | None) -> str:
-    """``buffer 3-97%``: how full it was of late. Full, and the vault is slower; empty, and the source is."""
+    """``buffer 3-97%``: its recent fill level. If it is full, the vault is slower; if it is empty, the source is."""
     if marks is None:
         return ""
     low, high = marks
@@ -125,12 +125,12 @@ def filled(marks: tuple[int, int] | None) -> str:
 
 
 def overall_rate(event: ProgressMade) -> float:
-    """Bytes a second of all of a run's streams; a restore has only one."""
+    """Bytes a second of all streams of a run; a restore has only one."""
     return event.get("run_rate", event["rate"])
 
 
 class LiveBar:
-    """A bar for each stream under way, below one for the whole run where it sends several datasets."""
+    """A bar for each active stream; above them one for the whole run if it sends several datasets."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -149,7 +149,7 @@ class LiveBar:
             console=console,
             transient=True,
             expand=True,
-            # Lines said on stdout appear above the bar; if stdout is a file they belong in the file.
+            # Lines on stdout appear above the bar; if stdout is a file, they go to the file.
             redirect_stdout=sys.stdout.isatty(),
         )
         self._run: TaskID | None = None
@@ -201,7 +201,7 @@ class LiveBar:
         self._progress.update(
             task,
             completed=done,
-            # An estimate may be too low; a bar beyond its end would say so badly.
+            # The estimate may be too low; the bar must not run beyond its end.
             total=None if total is None else max(total, done),
             percent=percent(done, total),
             amount=amount(done, total),
@@ -225,10 +225,10 @@ WORDS = {
 
 
 class Steps:
-    """Open as a context manager; ``see`` is told what is being done, how much of it is done, and how much there is."""
+    """Shows the progress of work in steps. Open as a context manager; call ``see`` with step, amount done and total."""
 
     def __init__(self, wanted: bool, say: Callable[[str], None]) -> None:
-        """``say`` takes the lines where there is no terminal; nothing is shown if it is not ``wanted``."""
+        """``say`` prints the lines without a terminal; unless ``wanted``, nothing is shown."""
         self._say = say
         self._wanted = wanted
         self._live = wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -261,7 +261,7 @@ class Steps:
             self._progress.stop()
 
     def see(self, what: str, done: int, total: int) -> None:
-        """Show it."""
+        """Show the progress of a step."""
         if not self._wanted:
             return
         now = time.monotonic()

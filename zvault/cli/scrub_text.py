@@ -10,22 +10,22 @@ from zvault.cli.tables import ago
 from zvault.core.units import format_duration, format_rate, format_size
 
 SHOWN = 20
-"""Damages shown; -j has them all."""
+"""Maximum number of damaged files shown; -j shows all."""
 
 
 def scrub_told(scrub: ScrubDocument | None) -> str:
-    """``43% of 1.20T, 80M/s, 2h 5m to go``; ``3 days ago, 0 errors``; empty where nothing is known."""
+    """``43% of 1.20T, 80M/s, 2h 5m to go``; ``3 days ago, 0 errors``; empty if nothing is known."""
     if scrub is None:
         return ""
     if scrub["state"] == "scanning":
         return ", ".join(filter(None, [_progress(scrub), *_pace(scrub)]))
     if scrub["state"] == "paused":
-        why = scrub["pausing"] or ("until it is wanted again" if scrub["held"] else "")
+        why = scrub["pausing"] or ("by hand, until 'zvaultctl scrub' resumes it" if scrub["held"] else "")
         return f"paused at {_progress(scrub)}" + (f": {why}" if why else "")
     if scrub["state"] == "resilver":
-        return "a device is being rebuilt"
-    last = f"the last one ended {ago(scrub['last'])}" if scrub["last"] is not None else "there was none yet"
-    return f"{last}; put off by hand" if scrub["held"] else last
+        return "a resilver runs"
+    last = f"the last one ended {ago(scrub['last'])}" if scrub["last"] is not None else "never"
+    return f"{last}; paused by hand" if scrub["held"] else last
 
 
 def _progress(scrub: ScrubDocument) -> str:
@@ -41,7 +41,7 @@ def _pace(scrub: ScrubDocument) -> Iterator[str]:
 
 
 def damage_told(scrub: ScrubDocument | None) -> str:
-    """What is damaged, a line each; empty where nothing is."""
+    """The damaged files, one a line; empty if there are none."""
     if scrub is None or not scrub["errors"]:
         return ""
     damages = scrub["damages"]

@@ -1,4 +1,4 @@
-"""Tables as ``zpool list`` prints them: padded columns, no drawn lines, ``-`` for what is not known."""
+"""Tables as ``zpool list`` prints them: padded columns, no drawn lines, ``-`` for unknown values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zvault.cli.output import clean, colour_of, paint
 from zvault.core.units import format_duration, format_size
 
 Row = Mapping[str, Any]
-"""A document, or what a verb makes of one, as a table's columns see it."""
+"""A row of a table: a document, or values that a verb derives from one."""
 
 Kind = Literal["text", "state", "count", "figure", "size", "duration", "time", "ago", "bool"]
 _RIGHT: frozenset[Kind] = frozenset({"count", "figure", "size", "duration"})
@@ -25,11 +25,10 @@ GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``name`` is what ``-o`` takes and, in capitals, the header.
+    """One column. ``name`` is its name for ``-o`` and, in capitals, the header.
 
-    ``key`` is the field of the document it shows (default: ``name``); ``get`` computes the value from the
-    row where no single field has it; ``kind`` says how it is written and aligned; ``missing`` is what people
-    read where a value is not known (scripts always find ``-``).
+    ``key``: the field of the document (default: ``name``). ``get``: computes the value from the row if no single
+    field has it. ``kind``: format and alignment. ``missing``: text for an unknown value (scripts always get ``-``).
     """
 
     name: str
@@ -40,7 +39,7 @@ class Column:
     missing: str | Callable[[Any], str] = "-"
 
     def value(self, row: Row) -> Any:
-        """The row's value in this column, None if it is not known."""
+        """The row's value in this column; None if unknown."""
         return self.get(row) if self.get else row[self.key or self.name]
 
 
@@ -83,7 +82,7 @@ def ago(when: float) -> str:
 
 
 def chosen(columns: Sequence[Column], wanted: str | None, default: Sequence[str]) -> list[Column]:
-    """The columns ``-o`` asks for, else the default ones.
+    """The columns that ``-o`` names, else the default ones.
 
     Raises typer.BadParameter for a column that does not exist, naming the nearest that does.
     """
@@ -112,7 +111,7 @@ def table(
 ) -> Iterator[str]:
     """The lines of a table.
 
-    ``notes`` adds lines below a row, for people only: what needs a sentence has no place in a column.
+    ``notes`` adds lines below a row, for people only: sentences are too long for a column.
     """
     rows = list(rows)
     cells = [[_cell(c, row, form) for c in columns] for row in rows]
@@ -140,7 +139,7 @@ def _padded(
 ) -> str:
     line = []
     for column, cell, room in zip(columns, cells, widths, strict=True):
-        # Padded by the cell's own length: colour takes no room on the screen.
+        # Padded by the length of the plain text: colour codes take no room on the screen.
         pad = " " * (room - len(cell))
         shown = paint(cell, colour_of(cell), sys.stdout) if colour and column.kind == "state" else cell
         line.append(pad + shown if column.kind in _RIGHT else shown + pad)

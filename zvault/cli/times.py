@@ -1,4 +1,4 @@
-"""Times as a person writes them: a date, a time of a day, or how long ago."""
+"""Parses times as people write them: a date, a date with a time, or how long ago."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def moment(text: str) -> float:
         return datetime.fromisoformat(words).timestamp()
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"'{text}' is no time: write such as '2026-11-21 09:30', 2026-11-21T09:30Z or '2d ago'",
+            f"'{text}' is not a time: write for example '2026-11-21 09:30', 2026-11-21T09:30Z or '2d ago'",
             param_hint="--at",
         ) from None

@@ -55,11 +55,11 @@ def test_lines_of_an_answer_without_a_length(answers: Answers):
 @pytest.mark.parametrize(
     ("raw", "told"),
     [
-        (b"", "nothing was answered"),
+        (b"", "the answer is empty"),
         (b"SSH-2.0-OpenSSH_10.0\r\n", "it answered"),
         (b"HTTP/1.0 hello\r\n\r\n", "it answered"),
-        (b"HTTP/1.0 200 OK\r\nserver: x\r\n", "ended in its head"),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nabc", "9 bytes were announced, and 3 came"),
+        (b"HTTP/1.0 200 OK\r\nserver: x\r\n", "ended within its head"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nabc", "9 bytes were announced, but only 3 arrived"),
     ],
 )
 def test_what_is_cut_short_or_no_http(answers: Answers, raw: bytes, told: str):

@@ -146,7 +146,7 @@ def test_ctrl_c_leaves_the_run_to_the_daemon(slow):
     terminal.read_until("75% 1.50G of 2G")
     os.write(terminal.fd, b"\x03")
     assert terminal.code() == 130
-    assert "run 42 goes on in the daemon" in terminal.text
+    assert "run 42 continues in the daemon" in terminal.text
     assert "zvaultctl follow home" in terminal.text
     assert "Traceback" not in terminal.text
     assert [asked for asked, _, _ in slow.asked] == ["POST /v1/run/home", "GET /v1/events"]

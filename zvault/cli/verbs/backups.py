@@ -130,7 +130,7 @@ def history(
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """Show past runs, and why some went wrong."""
+    """Show past runs, and why some failed."""
     picked = chosen(RUNS, columns, (*RUNS_DEFAULT, "error") if tabs else RUNS_DEFAULT)
     runs = read(routes.HISTORY, backup=backup, limit=limit)["runs"]
     _print("history", "runs", runs, picked, TableForm(tabs, exact), json, columns)

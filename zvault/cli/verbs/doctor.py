@@ -1,4 +1,4 @@
-"""zvaultctl doctor: what bounds a vault now, in one sentence, with what to turn and what it rests on."""
+"""zvaultctl doctor: a vault's bottleneck in one sentence, the setting to change, and the evidence."""
 
 from __future__ import annotations
 
@@ -44,22 +44,21 @@ QUEUE = [
 def doctor(
     vault: Annotated[str, typer.Argument(hidden=True)],
     seconds: Annotated[
-        float, typer.Option(min=1, max=MOST_SECONDS, metavar="S", help="How long to watch it.")
+        float, typer.Option(min=1, max=MOST_SECONDS, metavar="S", help="Seconds to watch it.")
     ] = 5.0,
     tabs: Tabs = False,
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """Say what bounds VAULT now, and what one thing to change.
+    """Find the bottleneck of VAULT, and the one setting to change.
 
-    It watches the streams, OpenZFS's queue and transaction groups, and the block devices for some seconds, and
-    changes nothing. Below the verdict is what it rests on: CPU is of one processor, INPUT how full the pipe is that a
-    stage reads from; the one that the others wait for is the last with a full one. IN FLIGHT / LATENCY x SIZE is the
-    BANDWIDTH.
+    This watches the streams, OpenZFS's queue and transaction groups, and the block devices for some seconds. It changes
+    nothing. Below the verdict is the evidence. CPU is the share of one processor. INPUT is how full a stage's input
+    pipe is; the slowest stage is the last one with a full input. IN FLIGHT / LATENCY x SIZE is the BANDWIDTH.
 
-    With -H one line: vault, what bounds it, the knob, its value now, the one to try, the sentence.
+    With -H it prints one line: vault, bottleneck, setting, its value now, the value to try, the sentence.
 
-    Exit status: 0 it could be told; 1 the vault's pool is suspended.
+    Exit status: 0 there is a verdict; 1 the vault's pool is suspended.
     """
     found = read(routes.DOCTOR, vault=vault, seconds=seconds)
     if json:

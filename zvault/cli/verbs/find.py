@@ -33,13 +33,13 @@ def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="Only in the newest snapshot up to then.", show_default=False
+            "--at", metavar="TIME", help="Search only the newest snapshot up to TIME.", show_default=False
         ),
     ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
-            "-d", "--dataset", metavar="DATASET", help="Only in it and below it.", show_default=False
+            "-d", "--dataset", metavar="DATASET", help="Search only DATASET and below.", show_default=False
         ),
     ] = None,
     tabs: Tabs = False,
@@ -47,13 +47,13 @@ def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
     columns: Chosen = None,
     json: AsJson = False,
 ) -> None:
-    """Find files of BACKUP in its vault: every version of what matches PATTERN, the newest first.
+    """Find files of BACKUP in its vault: every version that matches PATTERN, the newest first.
 
-    PATTERN is a name, as in '*.pdf', or with a slash a path below a dataset's root, as in 'docs/**/thesis.*'. What did
-    not change from snapshot to snapshot is one version; 'zvaultctl restore BACKUP DATASET@LAST FOLDER --file PATH'
-    brings it back. TIME is as '2026-11-21 09:30' or '2d ago'.
+    PATTERN is a name such as '*.pdf' or, with a slash, a path below a dataset's root such as 'docs/**/thesis.*'.
+    Snapshots between which a file did not change count as one version. 'zvaultctl restore BACKUP DATASET@LAST FOLDER
+    --file PATH' restores it. TIME is for example '2026-11-21 09:30' or '2d ago'.
 
-    Exit status: 0 found; 1 nothing was found, or not everything could be looked into.
+    Exit status: 0 found; 1 nothing was found, or something could not be searched.
     """
     request: FindBody = {
         "backup": backup,
@@ -71,5 +71,5 @@ def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
         else:
             tell(f"nothing in the vault of {backup} matches {clean(pattern)}")
     for name, why in found["unread"].items():
-        tell(f"{name} was not looked into: {clean(why)}", YELLOW)
+        tell(f"{name} was not searched: {clean(why)}", YELLOW)
     raise typer.Exit(OK if found["versions"] and not found["unread"] else TROUBLE)

@@ -1,4 +1,4 @@
-"""zvaultctl fit: how a backup fits its vault's storage, before the first byte."""
+"""zvaultctl fit: how well a backup fits its vault's storage, before the first byte is sent."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def fit(
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """Show what BACKUP's blocks come to on its vault's storage, and what would fit better.
+    """Show how well BACKUP's blocks fit its vault's storage, and what would fit better.
 
-    BLOCK is a full record on the vault's disk, REQUEST what the storage gets at a time, TOUCHED how many of its
-    objects (or stripes) one request concerns, MOVED how many bytes the storage moves for each one sent. PUTS, GETS
-    and COST are for each GiB. Figures are expected, for full records written one after the other.
+    BLOCK is the size of a full record on the vault's disk, REQUEST the size of a request to the storage. TOUCHED is how
+    many of the storage's objects (or stripes) one request touches, MOVED how many bytes the storage moves for each byte
+    sent. PUTS, GETS and COST are per GiB sent. The figures are estimates for full records written one after the other.
 
     Exit status: 0 all fits; 1 there is advice.
     """
@@ -85,13 +85,13 @@ def _page(found: FitDocument, rows: Sequence[Row], picked: list[Column], form: T
 
 
 def _metadata(found: FitDocument) -> str:
-    """What the pool asks for itself, whatever is sent."""
+    """The requests for the pool's own metadata, which do not depend on the data sent."""
     run, group = found["run"], found["group"]
     cost = f", {run['cost']:.2g}" if run["cost"] is not None else ""
     return (
-        f"{group['puts']:.0f} puts and {group['gets']:.0f} gets ({format_size(int(group['moved']))} moved) each"
-        f" transaction group; a run with anything new has about {run['groups']} a dataset: {run['puts']:.0f} puts and"
-        f" {run['gets']:.0f} gets{cost}"
+        f"{group['puts']:.0f} puts and {group['gets']:.0f} gets ({format_size(int(group['moved']))} moved) per"
+        f" transaction group; an incremental run has about {run['groups']} groups per dataset: {run['puts']:.0f} puts"
+        f" and {run['gets']:.0f} gets{cost}"
     )
 
 

@@ -1,4 +1,4 @@
-"""zvaultctl holds: what zvault keeps on the sources, for which vault, and what nobody needs any more."""
+"""zvaultctl holds: zvault's holds and bookmarks on the sources, their vaults, and which of them are orphaned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = [
     Column("name"),
     Column("kind"),
     Column("vault", get=lambda row: row["vault"] or row["vault_guid"]),
-    # The age of the state that it keeps.
+    # The age of the snapshot that it keeps.
     Column("age", "duration", get=lambda row: time.time() - row["creation"]),
     Column("state", "state"),
     Column("reason"),
@@ -33,14 +33,14 @@ DEFAULT = ("name", "kind", "vault", "age", "state", "reason")
 
 
 def holds(
-    reap: Annotated[bool, typer.Option("--reap", help="Release what is orphaned.")] = False,
+    reap: Annotated[bool, typer.Option("--reap", help="Release orphaned holds and bookmarks.")] = False,
     vault_guid: Annotated[
         str | None,
         typer.Option(
             "--vault-guid",
             metavar="GUID",
-            help="Only those made for this pool; with --reap also where its vault is not known. "
-            "Make sure that the pool is gone for good, or is a vault of nobody's.",
+            help="Only those made for this pool; with --reap also those whose vault is unknown. "
+            "Make sure that the pool is gone for good, or that no host uses it as a vault.",
             show_default=False,
         ),
     ] = None,
@@ -50,11 +50,11 @@ def holds(
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """List zvault's holds and bookmarks on the sources; they keep the base of each vault.
+    """List zvault's holds and bookmarks on the sources; they protect the base of each vault.
 
-    STATE is "in use", also by a vault that is down; "orphaned" if no configured vault needs it; or "unknown" if that
-    cannot be told, because it is not known which pools a vault that is down had, or it had several. --reap releases the
-    orphaned, and with --vault-guid unknown ones; never what is in use.
+    STATE is "in use", also by a vault that is down; "orphaned" if no configured vault needs it; or "unknown" if a vault
+    is down and zvault does not know which pool it had, or it had several. --reap releases orphaned ones, and with
+    --vault-guid also unknown ones, but never those in use.
 
     Exit status: 0 fine; 2 --yes is missing.
     """

@@ -1,4 +1,4 @@
-"""zvaultctl tune measure: what was measured of a vault's device, what was tried out, and what won."""
+"""zvaultctl tune measure: the measurement of a vault's device, the settings tried out, and the fastest of them."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def measure(
     vault: Annotated[str, typer.Argument(help="A vault whose profile is auto.", show_default=False)],
     json: AsJson = False,
 ) -> None:
-    """Measure the device of VAULT, try settings out on its pool, and keep what won.
+    """Measure the device of VAULT, try settings out on its pool, and keep the fastest.
 
-    Takes two or three minutes. The device is only read from; the settings are tried out with a stream of some
-    seconds that is received into a scratch dataset of the pool, which goes afterwards. Ctrl-C ends it, and what was
-    known stays.
+    This takes two or three minutes. The measurement only reads from the device. To try settings out, zvault receives a
+    stream of some seconds into a scratch dataset of the pool and destroys it afterwards. Ctrl-C ends the measurement;
+    an earlier result stays.
     """
     answer = follow(Client(socket_path()).followed(routes.MEASURE, vault=vault))
     if json:
@@ -64,7 +64,7 @@ def measure(
 
 
 def follow(telling: Generator[str, None, A]) -> A:
-    """Show what is told, one line in place of another where stderr is a terminal; the answer."""
+    """Print progress messages and return the answer. On a terminal each message replaces the last one."""
     live = sys.stderr.isatty()
     try:
         while True:
@@ -84,7 +84,7 @@ def follow(telling: Generator[str, None, A]) -> A:
 
 
 def page(found: MeasuredDocument) -> Iterator[str]:
-    """What was measured, tried, and kept, with the reason for each value."""
+    """The measured points, the trials, and the values kept, each with its reason."""
     columns, form = width(sys.stdout), TableForm(False, False)
     yield from labelled([("measured", f"by {found['way']}s of {', '.join(found['devices'])}")], columns)
     yield ""

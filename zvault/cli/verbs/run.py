@@ -19,7 +19,7 @@ from zvault.core.errors import Busy, NotFound
 def run(
     backup: Annotated[str, typer.Argument(hidden=True)],
     no_snapshot: Annotated[
-        bool, typer.Option("--no-snapshot", help="Make no snapshot: send those that are there.")
+        bool, typer.Option("--no-snapshot", help="Create no snapshot; send existing ones.")
     ] = False,
     no_wait: NoWait = False,
     quiet: Quiet = False,
@@ -27,7 +27,7 @@ def run(
 ) -> None:
     """Run BACKUP now, and follow it to its end.
 
-    Ctrl-C stops following; the run goes on in the daemon. Exit status: 0 ok; 1 partial or failed.
+    Ctrl-C stops following; the run continues in the daemon. Exit status: 0 ok; 1 partial or failed.
     """
     body: RunBody = {"snapshot": False} if no_snapshot else {}
     again = f"zvaultctl follow {backup}"
@@ -55,11 +55,11 @@ def follow_(
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:
-    """Follow a run that is under way.
+    """Follow a run in progress.
 
-    It is named by its backup, or by its number as 'zvaultctl history' shows it.
+    Name its backup, or its number from 'zvaultctl history'.
 
-    Ctrl-C stops following; the run goes on in the daemon. Exit status: 0 ok; 1 partial or failed.
+    Ctrl-C stops following; the run continues in the daemon. Exit status: 0 ok; 1 partial or failed.
     """
 
     def find(daemon: Client) -> str:

@@ -1,4 +1,4 @@
-"""zvaultctl scrub and heal: have a vault read whole and checked, and repaired."""
+"""zvaultctl scrub and heal: check a vault's pool with a scrub, and repair damage."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ OneVault = Annotated[str, typer.Argument(hidden=True)]
 
 def scrub(
     vault: OneVault,
-    pause: Annotated[bool, typer.Option("--pause", help="Pause it until it is wanted again.")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="Give up what it has done so far.")] = False,
+    pause: Annotated[
+        bool, typer.Option("--pause", help="Pause scrubs until this is run again without --pause.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the scrub and discard its progress.")] = False,
     no_wait: NoWait = False,
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:
-    """Scrub VAULT now, or go on with a scrub that was paused, and follow it to its end.
+    """Scrub VAULT now, or resume a paused scrub, and follow it to its end.
 
-    It gives way to backups and to whatever else uses the vault, and goes on afterwards. After --pause and --stop no
-    scrub of the vault begins, not even one that is due, before this is run again without them.
+    The scrub pauses while backups or other work use the vault, and resumes afterwards. After --pause or --stop no
+    scrub of the vault starts, not even a scheduled one, until this is run again without them.
 
-    Ctrl-C stops following; the scrub goes on in the daemon. Exit status: 0 no errors; 1 errors were found, or it
+    Ctrl-C stops following; the scrub continues in the daemon. Exit status: 0 no errors; 1 errors were found, or it
     did not end.
     """
     if pause and stop:
-        raise typer.BadParameter("--pause and --stop are two things: one at a time")
+        raise typer.BadParameter("--pause and --stop cannot be used together")
     if pause or stop:
         _hold(vault, "stop" if stop else "pause", quiet, json)
         return
@@ -57,12 +59,12 @@ def _hold(vault: str, what: Literal["pause", "stop"], quiet: bool, json: bool) -
 
 
 def heal(vault: OneVault, no_wait: NoWait = False, quiet: Quiet = False, json: AsJson = False) -> None:
-    """Repair what is known to be damaged in VAULT, and follow that to its end.
+    """Repair known damage in VAULT, and follow the repair to its end.
 
-    What a damaged snapshot has is sent again by its source, or by another vault that has it, and written over the
-    damage. What cannot be repaired is told, file by file, with the reason.
+    The source, or another vault that has the snapshot, sends the data of a damaged snapshot again, and zvault writes it
+    over the damage. For each file that cannot be repaired it prints the reason.
 
-    Exit status: 0 all is healed, or there was nothing to heal; 1 damage stays.
+    Exit status: 0 all is healed, or there was nothing to heal; 1 damage remains.
     """
 
     def start(daemon: Client) -> str:

@@ -1,4 +1,4 @@
-"""zvaultctl vault take: a vault that another host has, taken over."""
+"""zvaultctl vault take: take a vault over from another host."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ def take(
         bool,
         typer.Option(
             "--fenced-by-hand",
-            help="You have shut its last host out of the storage yourself, where zvault cannot.",
+            help="You have fenced its last host off the storage yourself, because zvault cannot.",
         ),
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Take VAULT over from another host.
 
-    Shows who has it and what will be run, and asks. That host is shut out of the storage first; then the pool is
-    imported here, and kept up. What that host had not written by then is lost to it.
+    Shows which host has it and the commands that will run, and asks for confirmation. First zvault fences that host
+    off the storage; then it imports the pool here and keeps it up. Data that the other host has not written by then is
+    lost.
 
-    Exit status: 0 taken, or shown with -n; 1 it is up with trouble; 2 refused or failed, or --yes is missing.
+    Exit status: 0 taken over, or shown with -n; 1 it is up with trouble; 2 refused or failed, or --yes is missing.
     """
     plan = Client(socket_path()).get(routes.TAKEOVER, {"vault": vault})["takeover"]
     if dry_run and json:
@@ -51,16 +52,14 @@ def take(
     if json:
         document("vault take", {"takeover": plan, "vault": taken})
     else:
-        say(
-            f"vault {vault} is taken over and up; 'zpool scrub {taken['pool']}' shows whether all of it is well"
-        )
+        say(f"vault {vault} is taken over and up; 'zpool scrub {taken['pool']}' checks all of its data")
     if taken["error"]:
         complain(taken["error"])
     raise typer.Exit(OK if storage_well(taken) else TROUBLE)
 
 
 def _shown(plan: TakeoverDocument) -> Iterator[str]:
-    """Who has each device, and below it what shuts them out."""
+    """The holder of each device, and below it the commands that fence it."""
     for device in plan["devices"]:
         yield f"device {device['device']}: {device['spec']}" if device["device"] else device["spec"]
         who = f"held by {device['holder']}: {device['state']}" if device["holder"] else device["state"]

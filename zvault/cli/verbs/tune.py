@@ -1,4 +1,4 @@
-"""zvaultctl tune show, modprobe and measure: the module parameters that vaults want, what they are, and why."""
+"""zvaultctl tune show, modprobe and measure: the module parameters that vaults want, their values, and why."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ app.command("measure")(measure)
 
 COLUMNS_DEFAULT = ("parameter", "default", "before", "now", "wanted", "state")
 WRONG = {"changed", "not set", "load-time", "conflict"}
-"""States in which a vault that is up lacks something that a person can give it."""
+"""States in which a vault that is up lacks a value and a person can set it."""
 
 FILE = "/etc/modprobe.d/zvault.conf"
 
 
 def columns(exact: bool) -> list[Column]:
-    """The columns; numbers of bytes are written as sizes unless ``exact``."""
+    """The columns; bytes are printed as sizes unless ``exact``."""
 
     def figure(key: str) -> Callable[[Row], str | None]:
         return lambda row: _figure(row[key], row["unit"], exact)
@@ -62,17 +62,19 @@ def _figure(text: str | None, unit: str, exact: bool) -> str | None:
 
 @app.command("show")
 def show(
-    vault: Annotated[str | None, typer.Argument(help="Only what this one wants.", show_default=False)] = None,
+    vault: Annotated[
+        str | None, typer.Argument(help="Only the parameters that this vault wants.", show_default=False)
+    ] = None,
     columns_: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """Show the module parameters of OpenZFS that vaults want: what each is, was, and why it is set.
+    """Show the module parameters of OpenZFS that vaults want: their values now and before, and the reasons.
 
-    BEFORE is what goes back when the last vault that wants it goes down.
+    BEFORE is the value that zvault restores when the last vault that wants the parameter goes down.
 
-    Exit status: 0 what is wanted is so; 1 something that a vault wants could not be set.
+    Exit status: 0 all wanted values are set; 1 a value that a vault wants could not be set.
     """
     known = columns(exact)
     picked = chosen(known, columns_, COLUMNS_DEFAULT)
@@ -102,7 +104,7 @@ def _only(found: TuningDocument, vault: str | None) -> list[ParameterDocument]:
 def _page(
     found: TuningDocument, rows: list[ParameterDocument], picked: list[Column], form: TableForm
 ) -> Iterator[str]:
-    """What is tuned for whom, then each parameter with what it is and why it is so."""
+    """The vaults and their profiles, then each parameter with its values and reasons."""
     columns = width(sys.stdout)
     size = str(found["memory"]) if form.exact else format_size(found["memory"])
     pools = ", ".join(found["other_pools"])
@@ -110,7 +112,7 @@ def _page(
         [
             ("openzfs", f"{found['openzfs']}, {size} of memory"),
             ("vaults", "\n".join(_vault(one) for one in found["vaults"])),
-            ("also for", f"the pools {pools}: parameters hold for all pools of a host" if pools else ""),
+            ("also for", f"the pools {pools}: parameters apply to all pools of a host" if pools else ""),
         ],
         columns,
     )
@@ -139,18 +141,16 @@ def _notes(row: ParameterDocument, columns: int | None) -> Iterator[str]:
 
 @app.command("modprobe")
 def modprobe() -> None:
-    """Print a file for /etc/modprobe.d with the parameters that count only when OpenZFS is loaded.
+    """Print a file for /etc/modprobe.d with the parameters that OpenZFS reads only when it is loaded.
 
-    zvault does not write it: it holds for every pool of the host, from the next boot on.
+    zvault does not write the file, because it affects every pool of the host from the next boot on.
     """
     found = read(routes.TUNING)["modprobe"]
     if not found:
-        tell("no vault wants a parameter that counts only when OpenZFS is loaded")
+        tell("no vault wants a parameter that OpenZFS reads only when it is loaded")
         return
     say(f"# {FILE}, made by 'zvaultctl tune modprobe': read when OpenZFS is loaded, see modprobe.d(5).")
     for one in found:
         say(f"# {one['why']}")
         say(f"options zfs {one['name']}={one['value']}")
-    tell(
-        f"Put this in {FILE}. Where OpenZFS is loaded by the initramfs, 'update-initramfs -u' too; then reboot."
-    )
+    tell(f"Write this to {FILE}. If the initramfs loads OpenZFS, run 'update-initramfs -u' too; then reboot.")

@@ -1,4 +1,4 @@
-"""zvaultctl verify: prove that what a vault has is what the source had."""
+"""zvaultctl verify: prove that a vault has the same data as the source."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def verify(
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:
-    """Compare BACKUP's vault with its source, and follow that to its end.
+    """Compare BACKUP's vault with its source, and follow the verification to its end.
 
-    Compared is the newest snapshot that both have. guids: GUIDs and properties. sample: a part of the files and
-    volumes by hash, another one each time. full: everything. drill: restore a dataset for real, compare it in full
-    and destroy it again.
+    zvault compares the newest snapshot that both have. guids: GUIDs and properties. sample: the hashes of a part of the
+    files and volumes, a different part each time. full: everything. drill: restore a dataset, compare all of it and
+    destroy it again.
 
-    It gives way to backups. Ctrl-C stops following; it goes on in the daemon. Exit status: 0 all that was compared
-    is the same; 1 something differs, or could not be compared.
+    Verification pauses for backups. Ctrl-C stops following; it continues in the daemon. Exit status: 0 everything
+    compared is the same; 1 something differs, or could not be compared.
     """
     request = {"level": level}
     if no_wait:

@@ -59,7 +59,7 @@ def test_find(daemon, ctl):
     daemon.documents["POST /v1/find"] = {"versions": [], "unread": {"tank/secret": "its key is not loaded"}}
     said = ctl("find", "home", "nothing")
     assert said.code == 1
-    assert "tank/secret was not looked into: its key is not loaded" in said.err
+    assert "tank/secret was not searched: its key is not loaded" in said.err
 
 
 def test_a_replacement_is_shown_and_wants_a_yes(daemon, ctl):

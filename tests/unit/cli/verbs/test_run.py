@@ -177,7 +177,7 @@ def test_what_could_not_be_compared_is_told_with_the_reason():
         "compared", result="same", datasets=0, files=0, bytes=0, differences=0, unread=unread, commands=[]
     )
     assert narrated(told) == (
-        "compared: nothing differs of what was looked at; the contents of tank/a and of 1 dataset more were not"
+        "compared: nothing that was compared differs; the contents of tank/a and of 1 dataset more were not"
         " compared: its key is not loaded"
     )
 
@@ -207,7 +207,7 @@ def test_what_was_not_put_back_is_named_and_the_commands_are_told(daemon, ctl):
     assert said.code == 1
     assert said.err.count("differs: tank/back: f") == 20
     assert "differs: tank/back: f0: mode: 0755, was 4755" in said.err
-    assert "and 5 differences more" in said.err
+    assert "and 5 more differences" in said.err
     assert "  zfs set quota=5 tank/back" in said.err
     assert "25 NOT the same" in said.out
     said = ctl("restore", "home", "tank/home", "tank/back", "-j")

@@ -19,8 +19,8 @@ T = 1 << 40
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({}, "there was none yet"),
-        ({"held": True}, "there was none yet; put off by hand"),
+        ({}, "never"),
+        ({"held": True}, "never; paused by hand"),
         (
             {
                 "state": "scanning",
@@ -38,9 +38,9 @@ T = 1 << 40
         ),
         (
             {"state": "paused", "share": 0.5, "bytes_total": T, "held": True},
-            "paused at 50% of 1T: until it is wanted again",
+            "paused at 50% of 1T: by hand, until 'zvaultctl scrub' resumes it",
         ),
-        ({"state": "resilver"}, "a device is being rebuilt"),
+        ({"state": "resilver"}, "a resilver runs"),
     ],
 )
 def test_scrub(changes, told):

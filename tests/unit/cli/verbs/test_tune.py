@@ -56,7 +56,7 @@ def test_each_parameter_with_what_it_is_and_why(tuned, ctl):
         "    vaults: cold: profile rbd-hdd, tuned",
         "            warm: profile rbd-hdd, not tuned now",
         "            far: on ssh://root@attic, which is not tuned from here",
-        "  also for: the pools rpool, tank: parameters hold for all pools of a host",
+        "  also for: the pools rpool, tank: parameters apply to all pools of a host",
         "",
         "PARAMETER                                DEFAULT  BEFORE  NOW  WANTED  STATE",
         "zfs_vdev_aggregation_limit_non_rotating  128K     128K    4M   4M      set",
@@ -73,8 +73,8 @@ def test_one_vaults_only_and_what_it_lacks_is_a_trouble(tuned, ctl):
     assert said.lines[-4:] == [
         "zfs_vdev_async_write_max_active  10       10      7    cold=4,warm=16  changed",
         "    writes at a device at once while much is dirty",
-        "    somebody else set it to 7 after zvault had made it 16; warm wants more",
-        "    next: to have it tuned again, put back 16",
+        "    somebody else set it to 7 after zvault had set 16; warm wants more",
+        "    next: set it to 16 to have zvault tune it again",
     ]
     assert "there is no vault 'nope'" in ctl("tune", "show", "nope").err
 
@@ -93,7 +93,7 @@ def test_for_scripts(tuned, ctl):
 def test_a_file_for_modprobe(tuned, ctl):
     said = ctl("tune", "modprobe")
     assert (said.out, said.code) == ("", 0)
-    assert "no vault wants a parameter that counts only when OpenZFS is loaded" in said.err
+    assert "no vault wants a parameter that OpenZFS reads only when it is loaded" in said.err
     one = {"name": "zfs_dirty_data_max_max", "value": "8589934592", "why": "wanted by cold"}
     tuned.documents["GET /v1/tuning"]["modprobe"] = [one]
     said = ctl("tune", "modprobe")
