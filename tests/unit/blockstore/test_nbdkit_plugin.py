@@ -23,6 +23,7 @@ from zvault.api.blockstore import EngineStatus, StoreDocument
 from zvault.blockstore import server
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.options import Options
+from zvault.blockstore.position import WentBack
 from zvault.blockstore.readonly import Superseded
 from zvault.blockstore.server import ReachedStore, ServedDevice, ServeOptions, file_system, options_of
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
@@ -300,6 +301,24 @@ def test_one_that_is_there_is_used(device: Device):
     device.plugin.cleanup()
     handle = device.serve("create=yes", size=None)
     assert device.read(handle, 0, 4096) == b"d" * 4096
+
+
+def test_one_that_went_back_is_refused_also_where_its_journal_is_gone(device: Device, tmp_path: Path):
+    """As after a boot: the journal was in memory."""
+    seen = f"seen={tmp_path / 'seen'}"
+    handle = device.serve("create=yes", seen)
+    device.plugin.pwrite(handle, b"d" * 4096, 0, 0)
+    device.plugin.flush(handle, 0)
+    older = dict(device.store.objects)
+    device.plugin.pwrite(handle, b"e" * 4096, 0, 0)
+    device.plugin.cleanup()
+    device.store.objects = older
+    serving = device.load(seen, f"journal={tmp_path / 'another'}")
+    with pytest.raises(WentBack, match="older than this host knows it"):
+        serving.begin()
+    assert device.status()["error"]["kind"] == "WentBack"
+    assert "--accept-rollback" in device.status()["error"]["next"]
+    device.plugin = None
 
 
 def test_one_that_is_to_be_made_needs_a_size(device: Device):

@@ -57,6 +57,8 @@ def test_its_argv_says_all_that_the_plugin_must_know(slot: Slot):
         "https://s3.example.org",
     )
     assert told.journal is not None, "there is always a journal"
+    seen = "seen=/var/lib/zvault/blockstore"
+    assert seen in words, "what this host knows of stores outlives their journals in memory"
     assert "create=yes" in guarded_server.server_command(slot, spec(TEXT), create=True)
 
 
