@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from pathlib import PurePosixPath
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -313,7 +314,7 @@ class Device(Table):
         if folder is None or "nbd" not in info.data:
             return folder
         folder = posixpath.normpath(folder)
-        if not any(path.startswith(f"{folder.rstrip('/')}/") for path in _files(info.data["nbd"])):
+        if not any(PurePosixPath(path).is_relative_to(folder) for path in _files(info.data["nbd"])):
             raise ValueError(
                 f"nothing of this device is in {folder}: name the mount point that its file is below"
             )
