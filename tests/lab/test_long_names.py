@@ -46,7 +46,7 @@ def test_one_name_that_is_too_long(tank: World, length: int):
     for _ in range(2):
         done = ctl("run", "tank")
         assert done.code == 1, done.out + done.err
-        run = world.status()["backups"][0]["last_run"]
+        run = ctl("history", "-j").json()["runs"][0]
         assert run["result"] == "partial"
         found = errors(run["id"])
         assert set(found) == {too_long}

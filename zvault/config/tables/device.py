@@ -314,7 +314,7 @@ class Device(Table):
         if folder is None or "nbd" not in info.data:
             return folder
         folder = posixpath.normpath(folder)
-        if not any(PurePosixPath(folder) in PurePosixPath(path).parents for path in _files(info.data["nbd"])):
+        if not any(PurePosixPath(path).is_relative_to(folder) for path in _files(info.data["nbd"])):
             raise ValueError(
                 f"nothing of this device is in {folder}: name the mount point that its file is below"
             )
