@@ -303,7 +303,7 @@ def test_holds_are_listed_and_only_orphans_reaped_and_a_base_outlives_its_vaults
     assert "nothing to reap" in refused.err, "what is in use is not reaped, also when it is named"
     ok("run", "usb")
     assert base in snapshots("usb/lab/tank/home")
-    assert len(snapshots("usb/lab/tank/home")) == 5
+    assert len(snapshots("usb/lab/tank/home")) == 6
     assert base not in snapshots(HOME)
     assert len(snapshots(HOME)) == 2
 
