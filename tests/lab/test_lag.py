@@ -1,0 +1,94 @@
+"""What is told of lag while the vault is down, beside what an independent reader saw on it: never better."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from crash_world import DROP_IN, Pair, points
+from world import DISK, ctl, eventually, ok, sh, shell
+
+LAB = {"mem": "3G", "timeout": 600}
+
+NAMES = [f"tank/d{number}" for number in range(10)]
+
+
+class Once(Pair):
+    """The pair under a daemon that stays dead when it was killed."""
+
+    def source(self) -> None:
+        super().source()
+        for name in NAMES:
+            sh("zfs", "create", name)
+            world.noise(Path("/") / name / "file", 2)
+
+    def start(self) -> None:
+        DROP_IN.parent.mkdir(parents=True, exist_ok=True)
+        DROP_IN.write_text("[Service]\nRestart=no\n")
+        sh("systemctl", "daemon-reload")
+        super().start()
+
+    def clean(self) -> None:
+        super().clean()
+        DROP_IN.unlink(missing_ok=True)
+        sh("systemctl", "daemon-reload")
+
+
+@pytest.fixture
+def tank() -> Iterator[Once]:
+    it = Once(vault_extra="transfers = 2", backup_extra='limit = "1M"\nretries = 0')
+    it.clean()
+    it.source()
+    yield it
+    it.clean()
+
+
+def on_vault() -> set[str]:
+    """The datasets of the source of which the vault has a snapshot, by GUID."""
+    here, there = points("tank"), points("cold")
+    guids = {guid for one in there.values() for guid in one.snapshots}
+    return {name for name, one in here.items() if guids.intersection(one.snapshots)}
+
+
+def status() -> dict[str, Any]:
+    """What the status says of the backup."""
+    return ctl("status", "-j").json()["backups"][0]
+
+
+def take_away() -> None:
+    """The vault is gone, and cannot be imported."""
+    eventually("the receives to end", lambda: shell("zpool export cold && echo gone", check=False) == "gone")
+    loop = sh("losetup", "--noheadings", "-O", "NAME", "--associated", str(DISK / "cold.img")).strip()
+    sh("losetup", "--detach", loop)
+
+
+def test_a_first_full_that_was_cut_off_claims_nothing_that_did_not_arrive(tank: Once) -> None:
+    tank.start()
+    ok("run", "--no-wait", "tank")
+    eventually("some of it on the vault", lambda: len(on_vault()) >= 4, seconds=120)
+    os.kill(world.main_pid(), signal.SIGKILL)
+    eventually("the end of its children", lambda: world.service("ActiveState") == "failed")
+    arrived = on_vault()
+    assert 4 <= len(arrived) < len(NAMES), arrived
+    take_away()
+    sh("systemctl", "start", "zvaultd")
+
+    def lags() -> dict[str, float | None]:
+        return {row["dataset"]: row["lag_seconds"] for row in ok("list", "-j").json()["datasets"]}
+
+    eventually("the run that makes up for it to fail", lambda: status()["run"] is None)
+    told = lags()
+    assert set(told) == {"tank", "tank/home", *NAMES}
+    assert {name for name, lag in told.items() if lag is not None} <= arrived
+    # Not all is unknown: what the run was told to have arrived is.
+    assert sum(lag is not None for lag in told.values()) >= 2
+    backup = eventually(
+        "the lags in the status", lambda: status() if status()["datasets"] == len(told) else None
+    )
+    assert backup["lag_seconds"] is None
+    assert backup["pending"] is None or backup["pending"] >= len(told) - len(arrived)
