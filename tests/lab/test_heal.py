@@ -323,12 +323,13 @@ def test_what_was_destroyed_and_cannot_be_freed_is_known_as_that(sick: Sick):
     def freeing() -> int:
         return int(sh("zpool", "get", "-Hpo", "value", "freeing", "cold"))
 
-    eventually(
-        "it is stuck", lambda: freeing() and "freeing" in ctl("heal", "cold").err, seconds=120, every=5
-    )
-    told = " ".join(ctl("heal", "cold").err.split())
-    print(freeing(), told)
-    assert "zfs_free_leak_on_eio" in told
+    eventually("it is to be freed", freeing, seconds=60)
+    time.sleep(10)
+    assert freeing(), "it is stuck"
+    for verb in ("scrub", "heal"):
+        told = " ".join(ctl(verb, "cold").err.split())
+        print(verb, freeing(), told)
+        assert "zfs_free_leak_on_eio" in told
     leak = Path("/sys/module/zfs/parameters/zfs_free_leak_on_eio")
     leak.write_text("1")
     try:

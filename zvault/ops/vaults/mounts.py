@@ -52,6 +52,6 @@ async def _mount(zfs: Zfs, mount: Mount) -> None:
         if {wanted["sharenfs"], wanted["sharesmb"]} != {"off"}:
             await zfs.host.run(["zfs", "share", mount.source], deadline=DEADLINE, check=False)
         return
-    # By mount(8), as somebody did before: of a dataset with a mountpoint of its own that needs zfsutil.
-    more = () if wanted["mountpoint"] in {"legacy", "none"} else ("zfsutil",)
+    # By mount(8), as somebody did before: mount.zfs(8) takes zfsutil for all but legacy ones, and refuses it for those.
+    more = () if wanted["mountpoint"] == "legacy" else ("zfsutil",)
     await zfs.host.run(again_argv(mount.source, mount.point, (*mount.options, *more)), deadline=DEADLINE)

@@ -43,6 +43,7 @@ async def test_each_is_mounted_again_as_it_was(monkeypatch: pytest.MonkeyPatch) 
         Mount("cold/lab", "/cold/lab"),
         Mount("cold/legacy", "/mnt/legacy", ("ro",)),
         Mount("cold/elsewhere", "/mnt/elsewhere", ("rw", "noatime")),
+        Mount("cold/none", "/mnt/none", ("ro",)),
         Mount("cold/lab@s1", "/mnt/s1", ("ro", "nosuid")),
         Mount("cold/locked", "/locked"),
         there,
@@ -56,6 +57,7 @@ async def test_each_is_mounted_again_as_it_was(monkeypatch: pytest.MonkeyPatch) 
             "cold/lab": {"mountpoint": "/cold/lab"},
             "cold/legacy": {"mountpoint": "legacy"},
             "cold/elsewhere": {"mountpoint": "/own"},
+            "cold/none": {"mountpoint": "none"},
             "cold/locked": {"mountpoint": "/locked"},
         },
     )
@@ -64,6 +66,7 @@ async def test_each_is_mounted_again_as_it_was(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(host.ran) == [
         "mount -t zfs -o ro cold/legacy /mnt/legacy",
         "mount -t zfs -o ro,nosuid cold/lab@s1 /mnt/s1",
+        "mount -t zfs -o ro,zfsutil cold/none /mnt/none",
         "mount -t zfs -o rw,noatime,zfsutil cold/elsewhere /mnt/elsewhere",
         "zfs mount cold/lab",
         "zfs mount cold/lab/x",
