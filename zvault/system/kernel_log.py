@@ -11,6 +11,12 @@ from pathlib import Path
 
 KMSG = Path("/dev/kmsg")
 
+NAME = "kmsg"
+"""What zvaultd.service calls the log that it opens."""
+
+FIRST_GIVEN = 3
+"""The first descriptor that systemd gives (SD_LISTEN_FDS_START)."""
+
 LONGEST = 8192
 """Bytes: no record is longer; a shorter buffer would be refused one (kernel/printk/printk.c)."""
 
@@ -37,11 +43,23 @@ def parse(raw: bytes) -> KernelRecord:
     return KernelRecord(int(words[1]), int(words[0]) < KERNEL, text.partition("\n")[0])
 
 
+def _given() -> int | None:
+    """The log as systemd has opened it for zvaultd, which has not the right to (sd_listen_fds(3)); None without one."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    return FIRST_GIVEN + names.index(NAME) if NAME in names else None
+
+
 class KernelLog:
     """The log, open. Reading never waits. Raises OSError where this may not be opened."""
 
     def __init__(self) -> None:
-        self.fd = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        given = _given()
+        self.fd = (
+            os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) if given is None else os.dup(given)
+        )
+        os.set_blocking(self.fd, False)
 
     def read(self) -> Iterator[KernelRecord]:
         """All records there are now that were not read yet."""

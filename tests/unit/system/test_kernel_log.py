@@ -81,3 +81,18 @@ async def test_records_are_passed_on_and_silence_is_told(
     following.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await following
+
+
+def test_a_log_that_systemd_has_opened_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    monkeypatch.setattr(kernel_log, "FIRST_GIVEN", read - 1)
+    monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+    monkeypatch.setenv("LISTEN_FDNAMES", "other:kmsg")
+    os.write(write, b"6,339,5140900,-;text")
+    log = KernelLog()
+    assert [record.text for record in log.read()] == ["text"]
+    log.close()
+    os.close(read)
+    os.close(write)
+    monkeypatch.setenv("LISTEN_PID", "1")
+    assert kernel_log._given() is None

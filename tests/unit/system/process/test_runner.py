@@ -421,3 +421,21 @@ async def test_of_endless_complaints_the_last_are_kept():
     done = await HostRunner().run(["sh", "-c", "yes complaint | head -c 9000000 >&2; echo last >&2"])
     assert done.complaint() == "last"
     assert len(done.stderr) <= output.LONGEST_COMPLAINT
+
+
+async def test_a_cancellation_as_a_program_ends_is_not_swallowed(monkeypatch: pytest.MonkeyPatch):
+    ended = asyncio.Event()
+
+    async def communicate(*_: object) -> tuple[bytes, bytes]:
+        await ended.wait()
+        return b"", b""
+
+    monkeypatch.setattr(runner, "_communicate", communicate)
+    task = asyncio.create_task(HostRunner().run(["true"], deadline=30))
+    await asyncio.sleep(0.3)
+    ended.set()
+    await asyncio.sleep(0)
+    # Either it was over before, or it is cancelled.
+    taken = task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled() == taken
