@@ -201,7 +201,7 @@ class MbufferSettings:
         return [[*argv, *watchdog, *(["-q"] if quiet else [])]]
 
 
-def stages(
+def stages(  # noqa: PLR0913 - what stands between two ends
     send: list[str],
     receive: list[str],
     source: StreamEnd,
@@ -210,19 +210,28 @@ def stages(
     buffer: MbufferSettings | None,
     codec: str | None = None,
     throttle: Sequence[str] = (),
+    gate: Sequence[str] = (),
 ) -> list[list[str]]:
     """A stream's stages on this host, first to last. ``throttle`` is the one that limits it, if any.
 
     Between two hosts each end has a buffer, and the one next to the receiver tells the progress; between them the
-    stream is compressed by ``codec``, and limited as it is there.
+    stream is compressed by ``codec``, and limited as it is there. The ``gate``, if any, is on this host: as near to the
+    receiver as that is.
     """
-    limit = [list(throttle)] if throttle else []
+    limit, check = ([list(stage)] if stage else [] for stage in (throttle, gate))
     if source.remote is None and vault.remote is None:
-        return [send, *limit, *(buffer.argv(vault, quiet=False, last=True) if buffer else []), receive]
+        buffering = buffer.argv(vault, quiet=False, last=True) if buffer else []
+        return [send, *limit, *buffering, *check, receive]
     after = buffer.argv(vault, quiet=False, last=True) if buffer else []
     before = buffer.argv(source, quiet=bool(after)) if buffer else []
     pack, unpack = ([packer] for packer in _CODECS[codec]) if codec else ([], [])
     sending, receiving = [send, *before, *pack], [*unpack, *after, receive]
+    if vault.remote is None:
+        receiving = [*unpack, *after, *check, receive]
+    elif source.remote is None:
+        sending = [send, *check, *before, *pack]
+    elif check:
+        limit += [*unpack, *check, *pack]
     return [*source.stages(sending), *limit, *vault.stages(receiving)]
 
 

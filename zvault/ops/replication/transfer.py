@@ -24,6 +24,7 @@ from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import look, plan_all
 from zvault.ops.stream.route import Route
 from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream
+from zvault.zfs.orders import step_order
 from zvault.zfs.stream import receive_argv, send_argv
 
 BUSY_PATIENCE = 60.0
@@ -174,6 +175,7 @@ class Transfers:
                     flags,
                     size,
                     self.throttle,
+                    step_order(step, dataset, flags),
                 ),
                 total=size,
                 report=report,
