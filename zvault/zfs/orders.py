@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from zvault.core.errors import ResumeRefused
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import SnapshotName
 from zvault.core.replication.plan_model import Action, Step, sent_by
@@ -12,7 +13,7 @@ from zvault.core.replication.stream_flags import SentFlags
 from zvault.zfs.gate import records
 from zvault.zfs.gate.check import ANY, Order
 from zvault.zfs.gate.check import Snapshot as Ordered
-from zvault.zfs.gate.resume_token import ResumeToken, decode
+from zvault.zfs.gate.resume_token import BadToken, decode
 from zvault.zfs.stream import Flags
 
 _KINDS = {"filesystem": records.FILESYSTEM, "volume": records.VOLUME}
@@ -47,9 +48,9 @@ def features(flags: SentFlags, *, encrypted: bool) -> tuple[int, int]:
 
 
 def step_order(step: Step, source: Dataset, flags: Flags) -> Order:
-    """The stream of a step, as ``send_argv`` asks for it. Raises BadToken."""
+    """The stream of a step, as ``send_argv`` asks for it. Raises ResumeRefused."""
     if step.kind is Action.RESUME and step.token is not None:
-        return resumed_order(decode(step.token), step.to, source)
+        return resumed_order(step.token, step.to, source)
     sent = SentFlags(flags.large_blocks, flags.compressed, flags.embedded, flags.raw)
     must, may = features(sent, encrypted=source.encrypted)
     return Order(
@@ -92,19 +93,23 @@ def heal_order(snapshot: SnapshotName, guid: int, flags: Flags) -> Order:
     return Order(snapshot.dataset, ANY, ANY, ordered, must=must, may=may, clone=True)
 
 
-def resumed_order(token: ResumeToken, to: Snapshot, source: Dataset) -> Order:
-    """The stream that goes on where a token says; what it says was held against the plan before."""
-    must, may = features(token.flags, encrypted=source.encrypted)
+def resumed_order(token: str, to: Snapshot, source: Dataset) -> Order:
+    """The stream that goes on where a token says, which was held against the plan before. Raises ResumeRefused."""
+    try:
+        told = decode(token)
+    except BadToken as error:
+        raise ResumeRefused("a stream cannot be resumed", f"its resume token is corrupt: {error}") from None
+    must, may = features(told.flags, encrypted=source.encrypted)
     if source.encrypted:
         must |= records.RAW
     return Order(
         to.dataset,
         _KINDS[source.type],
-        token.from_guid,
+        told.from_guid,
         _ordered([to]),
         must=must | records.RESUMING,
         may=may,
-        clone=token.from_guid != 0,
+        clone=told.from_guid != 0,
     )
 
 

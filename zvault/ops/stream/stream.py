@@ -273,7 +273,8 @@ def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
     if receiver in failed and not echo and _complaint(receiver):
         return receiver
     at_fault = [end for end in failed if not (end is receiver and echo) and not _lost_its_neighbour(end)]
-    return min(at_fault or failed, key=lambda end: end.ended)
+    others = [end for end in failed if not is_gate(end.argv)]
+    return min(at_fault or others or failed, key=lambda end: end.ended)
 
 
 def _lost_its_neighbour(end: StageEnd) -> bool:

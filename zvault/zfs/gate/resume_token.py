@@ -22,7 +22,7 @@ MAX_TOKEN = 64 << 10
 MAX_PACKED = 64 << 10
 """Bytes, once it is unpacked."""
 
-_FORM = re.compile(r"1-([0-9a-f]{1,16})-([0-9a-f]{1,16})-((?:[0-9a-f]{2})+)", re.ASCII)
+_FORM = re.compile(r"1-([0-9a-f]{1,16})-([0-9a-f]{1,16})-([0-9a-f]+)", re.ASCII)
 
 _SNAPNAME = re.compile(r"[A-Za-z0-9\-_.: ]+")
 _NUMBERS = frozenset({"fromguid", "object", "offset", "bytes", "toguid"})
@@ -50,7 +50,7 @@ class ResumeToken:
 def decode(token: str) -> ResumeToken:
     """Decode a token. Raises BadToken."""
     form = _FORM.fullmatch(token) if len(token) <= MAX_TOKEN else None
-    if form is None:
+    if form is None or len(form[3]) % 2:
         raise BadToken("it has not the form of one")
     checksum, length, packed = int(form[1], 16), int(form[2], 16), bytes.fromhex(form[3])
     if _fletcher(packed) != checksum:
