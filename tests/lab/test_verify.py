@@ -57,10 +57,12 @@ def flip(image: Path, at: int) -> None:
 
 def test_a_file_that_differs_is_found_and_named_with_both_hashes(tank: World) -> None:
     # Without checksums the vault cannot know that a byte is not what it was: so it is with damage above ZFS.
-    sh("zfs", "set", "checksum=off", "tank/home")
     mark = odd_file(Path("/tank/home") / NAME)
     tank.exclude = '["tank/scratch", "tank/big"]'
     tank.start()
+    ok("vault", "up", "cold")
+    sh("zfs", "set", "checksum=off", "cold")
+    ok("vault", "down", "cold")
     ok("run", "tank")
     same = ok("verify", "tank", "--level", "full")
     assert "the same on both sides" in same.out

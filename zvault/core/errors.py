@@ -100,6 +100,12 @@ class TransferFailed(ZvaultError):
     retryable = True
 
 
+class StreamRefused(ZvaultError):
+    """What another host sent is not what it was asked for, and was not received."""
+
+    reason = "not-as-ordered"
+
+
 class ResumeRefused(TransferFailed):
     """A stream could not be resumed with the token it was resumed by; without it, it may go."""
 

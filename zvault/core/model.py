@@ -70,7 +70,7 @@ class Dataset:
     ``written`` is the number of bytes written since the newest snapshot, ``resume_token`` is set while an
     interrupted ``zfs receive -s`` waits to be resumed. ``origin`` names the snapshot of which it is a clone; a
     ``placeholder`` is a filesystem that zvault made only to hold others. ``sent`` is the record of the flags it was
-    sent with (core/ledger.py), its own or inherited.
+    sent with (core/replication/send_record.py), where it is set on the dataset itself.
     """
 
     name: DatasetName

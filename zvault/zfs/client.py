@@ -10,11 +10,13 @@ from collections.abc import Iterable, Sequence
 from zvault.core.errors import NotFound, ToolFailed, VaultFull
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, SnapshotName, parse_name
+from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
 from zvault.core.replication.send_record import fault
 from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
 from zvault.zfs.changes import Changes
+from zvault.zfs.gate.resume_token import BadToken, decode
 from zvault.zfs.host import Host, LocalHost, SshHost
 from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
 from zvault.zfs.lzc import Lzc
@@ -72,7 +74,7 @@ class Zfs:
         if root in moved:
             raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
         left = (line for line in datasets if line.partition("\t")[0] not in moved)
-        return parse.tree(left, points)
+        return parse.tree(left, points, await self._own(root))
 
     async def _listed(self, root: str) -> tuple[list[str], dict[str, DatasetPoints], set[str]]:
         """The lines of the datasets, what each has, and the names under which datasets came or went meanwhile."""
@@ -115,6 +117,16 @@ class Zfs:
         """The names of a dataset and of all below it, without their snapshots. Raises NotFound."""
         lines = await self._list([root], "-r", "filesystem,volume", ("name",))
         return [DatasetName(line) for line in lines]
+
+    async def _own(self, root: str, depth: str = "-r") -> dict[str, dict[str, str]]:
+        """zvault's own properties of a dataset and all below it, where they are set on the dataset itself."""
+        of = ["-t", "filesystem,volume", "-o", "name,property,value", ",".join(parse.OWN)]
+        result = await self.host.run(
+            ["zfs", "get", "-Hp", depth, "-s", "local", *of, root], deadline=LIST_DEADLINE, check=False
+        )
+        if result.returncode != 0:
+            raise _list_failure(root, result)
+        return parse.own_properties(result.stdout.splitlines())
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""
@@ -244,27 +256,31 @@ class Zfs:
     async def interrupted(self, token: str) -> Interrupted:
         """What a resume token means, and whether this host can still serve it.
 
-        The token is asked of ``zfs send -nvP -t``: it checks the snapshot, its GUID and the flags. Raises ToolFailed
-        when that does not work, and nothing is known of the token therefore.
+        What it means is decoded from the token itself. ``zfs send -nvP -t`` is asked whether the snapshot is still
+        there, and how much is left. Raises ToolFailed when that does not work.
         """
+        try:
+            told = decode(token)
+        except BadToken as error:
+            return Interrupted(token, 0, f"its resume token is corrupt: {error}")
         result = await self.host.run(
             ["zfs", "send", "-nvP", "-t", token], deadline=LIST_DEADLINE, check=False
         )
         said = result.stdout + result.stderr
-        contents = parse.token_contents(said)
-        done = contents.get("bytes")
         problem = "" if result.returncode == 0 else result.complaint().removeprefix("cannot resume send: ")
         if problem and fault(problem) == "other":
-            if "toguid" not in contents:
-                raise ToolFailed("cannot tell what an interrupted receive was of", problem)
+            if "resume token contents" not in said:
+                raise ToolFailed("cannot tell whether an interrupted receive can be resumed", problem)
             problem = ""  # a trouble of the host's: the token may be as good as ever
         return Interrupted(
             token,
-            int(contents.get("toguid", "0"), 0),
+            told.to_guid,
             problem,
-            done=None if done is None else int(done, 0),
+            done=told.done,
             left=parse.stream_size(said),
-            flags=parse.token_flags(contents),
+            flags=told.flags,
+            from_guid=told.from_guid,
+            pool=SnapshotName(told.to_name).pool,
         )
 
     async def estimate(self, step: Step, flags: Flags) -> int | None:
@@ -309,6 +325,18 @@ class Zfs:
                     raise kind(
                         f"cannot make '{above}'", result.complaint(), advice if kind is VaultFull else ""
                     )
+
+    async def filled(self, placeholder: str) -> str:
+        """What a placeholder holds itself by now, in words, or nothing. Raises NotFound, ToolFailed."""
+        own = (await self._own(placeholder, "-d0")).get(placeholder, {})
+        known = await self.get(placeholder, "written", "origin", "type")
+        snapshots = await self._list([placeholder], "-d1", "snapshot", ("name",))
+        if own.get(parse.PLACEHOLDER) != placeholder or known["type"] != "filesystem":
+            return "it is none that zvault made"
+        if snapshots or known["origin"] not in {"-", ""}:
+            return "it has snapshots" if snapshots else "it is a clone"
+        written = parse.number(known["written"])
+        return f"{written} bytes were written to it" if written > PLACEHOLDER_BYTES else ""
 
     async def exists(self, dataset: str) -> bool:
         """Whether a dataset or snapshot exists. Raises PoolSuspended, ToolFailed where that cannot be known."""

@@ -9,9 +9,8 @@ from typing import TypeVar, cast
 
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
-from zvault.core.replication.stream_flags import SentFlags
 from zvault.zfs.listing_cache import NONE, DatasetPoints
-from zvault.zfs.trial_dataset import MARK
+from zvault.zfs.trial_dataset import MARK, SCRATCH_NAMES
 
 PLACEHOLDER = "org.zvault:placeholder"
 """User property of a filesystem that zvault made only to hold others. Its value is that one's own name: what is
@@ -29,11 +28,14 @@ DATASET_COLUMNS = (
     "receive_resume_token",
     "encryption",
     "origin",
-    PLACEHOLDER,
-    SENT,
-    MARK,
     "snapshots_changed",
 )
+"""No user property: what is in one may look like another column, or another line."""
+
+OWN = (PLACEHOLDER, SENT, MARK)
+"""zvault's own user properties of datasets. They count where they are set on the dataset itself: whatever came with a
+stream was set by whoever sent it."""
+
 POINT_COLUMNS = ("name", "guid", "createtxg")
 """Of snapshots and bookmarks. ``zfs list`` is half again as fast if asked for nothing but these (and a few more:
 zfs_list_only_by_fast in cmd/zfs/zfs_iter.c): the kernel then need not open each snapshot."""
@@ -141,18 +143,38 @@ def _oldest_first(found: list[Point]) -> tuple[Point, ...]:
     return tuple(sorted(found, key=lambda point: point.createtxg))
 
 
-def tree(dataset_lines: Iterable[str], of_each: Mapping[str, DatasetPoints]) -> Tree:
+def own_properties(lines: Iterable[str]) -> dict[str, dict[str, str]]:
+    """By dataset, what ``zfs get`` printed of zvault's own properties (name, property, value).
+
+    A value can hold anything, lines that look like others too: the first that is told of a property counts, and what
+    counts for anything is looked at again (``_is_scratch``, ``tree``).
+    """
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for line in lines:
+        name, _, rest = line.partition("\t")
+        key, tab, value = rest.partition("\t")
+        if tab and key in OWN and value.isprintable():
+            found[name].setdefault(key, value)
+    return dict(found)
+
+
+def tree(
+    dataset_lines: Iterable[str],
+    of_each: Mapping[str, DatasetPoints],
+    own: Mapping[str, Mapping[str, str]] | None = None,
+) -> Tree:
     """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch."""
     datasets: dict[str, Dataset] = {}
+    own = own or {}
+    scratch = [DatasetName(name) for name, of_it in own.items() if _is_scratch(name, of_it.get(MARK, ""))]
     for line in dataset_lines:
-        name, kind, guid, used, written, token, encryption, origin, placeholder, sent, own, _ = line.split(
-            "\t"
-        )
-        if own not in {"-", ""}:
+        name, kind, guid, used, written, token, encryption, origin, _ = line.split("\t")
+        dataset = DatasetName(name)
+        if any(dataset.is_within(one) for one in scratch):
             continue
-        has = of_each.get(name, NONE)
+        has, marks = of_each.get(name, NONE), own.get(name, {})
         datasets[name] = Dataset(
-            name=DatasetName(name),
+            name=dataset,
             guid=int(guid),
             type=cast(DatasetType, kind),
             used=number(used),
@@ -162,10 +184,16 @@ def tree(dataset_lines: Iterable[str], of_each: Mapping[str, DatasetPoints]) -> 
             snapshots=has.snapshots,
             bookmarks=has.bookmarks,
             origin=None if origin in {"-", ""} else SnapshotName(origin),
-            placeholder=placeholder == name and not has.snapshots,
-            sent="" if sent == "-" else sent,
+            placeholder=marks.get(PLACEHOLDER) == name and not has.snapshots,
+            sent=marks.get(SENT, ""),
         )
     return Tree(dict(sorted(datasets.items(), key=lambda item: item[1].name.parts)))
+
+
+def _is_scratch(name: str, mark: str) -> bool:
+    """Whether a dataset is one that zvault made for a while: by its mark, and by a name that only such have."""
+    dataset = DatasetName(name)
+    return mark in {name, dataset.pool} and dataset.name.startswith(SCRATCH_NAMES)
 
 
 def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -178,23 +206,6 @@ def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
         fields = dict(zip(DATASET_COLUMNS, line.split("\t"), strict=True))
         found[fields["name"]] = (f"{fields['guid']} {fields['origin']}", fields["snapshots_changed"])
     return found
-
-
-def token_contents(text: str) -> dict[str, str]:
-    """The fields that ``zfs send -nvt TOKEN`` prints of a resume token: ``toguid = 0x1f`` and the like."""
-    fields: dict[str, str] = {}
-    for line in text.splitlines():
-        key, equals, value = line.strip().partition(" = ")
-        if equals:
-            fields[key] = value
-    return fields
-
-
-def token_flags(contents: Mapping[str, str]) -> SentFlags | None:
-    """The flags of a token's stream, as far as it tells: it leaves out those that made no difference (2.3.9)."""
-    if "toguid" not in contents:
-        return None
-    return SentFlags(*(f"{name}ok" in contents for name in ("largeblock", "compress", "embed", "raw")))
 
 
 def stream_size(text: str) -> int | None:

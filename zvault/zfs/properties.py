@@ -41,7 +41,10 @@ async def values(
         if result.returncode != 0:
             raise ToolFailed("cannot read the properties of datasets", result.complaint())
         for line in result.stdout.splitlines():
-            name, key, value = line.split("\t", 2)
+            # A user property may hold a newline: what follows it is no line of its own.
+            name, key, value = [*line.split("\t", 2), "-", "-"][:3]
+            if name not in some:
+                continue
             if key not in NOT_COMPARED and not key.startswith("org.zvault:") and value != "-":
                 found[name][key] = value
     return dict(found)
@@ -54,7 +57,8 @@ async def local(host: ToolRunner, dataset: str, *names: str) -> dict[str, str]:
         deadline=DEADLINE,
         check=False,
     )
-    return dict(line.split("\t", 1) for line in result.stdout.splitlines())
+    rows = (line.partition("\t") for line in result.stdout.splitlines())
+    return {key: value for key, tab, value in rows if tab and key in names}
 
 
 async def exact(host: ToolRunner, datasets: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -67,7 +71,7 @@ async def exact(host: ToolRunner, datasets: Sequence[str], names: Sequence[str])
 
 async def own(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str, str]:
     """By dataset, a property as it is set on the dataset itself. Raises ToolFailed where nothing can be read."""
-    found = await _table(host, datasets, name, "value", "-s", "local,received")
+    found = await _table(host, datasets, name, "value", "-s", "local")
     return {dataset: values[name] for dataset, values in found.items() if name in values}
 
 

@@ -13,17 +13,33 @@ from zvault.core.integrity.verification import DRILLED, LEVELS, VERIFIED
 from zvault.core.model import Dataset
 from zvault.core.replication.plan_model import Action, Step
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_PROPERTIES
-from zvault.zfs.parse import SENT
-
-KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", "quota", "refquota", "reservation", "refreservation")
-"""Not in force on a vault: they would mount, share or fill it. ``zfs send -b`` gives back what is inheritable of these;
-of the limits nothing is kept, so that they go on record (core/replication/source_properties.py).
-"""
-
-VOLUME_KEEP_OUT = ("reservation", "refreservation")
+from zvault.zfs.parse import PLACEHOLDER, SENT
+from zvault.zfs.trial_dataset import MARK
 
 RESTORING = "org.zvault:restoring"
 """User property of a dataset that is being restored, until all of its restore has ended: the GUID of its snapshot."""
+
+_LIMITS = ("quota", "refquota", "reservation", "refreservation")
+_STORAGE = (
+    "checksum",
+    "copies",
+    "dedup",
+    "logbias",
+    "primarycache",
+    "redundant_metadata",
+    "secondarycache",
+    "sync",
+)
+_USE = ("devices", "exec", "nbmand", "overlay", "setuid", "snapdir", "special_small_blocks", "vscan")
+_OWN = (PLACEHOLDER, MARK, RESTORING, DRILLED, *(VERIFIED + level for level in LEVELS))
+
+KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", *_LIMITS, *_STORAGE, *_USE)
+"""Not in force on a vault, whatever the source says: they would mount, share or fill it, or decide how it keeps what is
+in it, which is the vault's to decide. ``zfs send -b`` gives back what is inheritable of these; of the limits nothing is
+kept, so that they go on record (core/replication/source_properties.py). OpenZFS has had all of them since 0.8.
+"""
+
+VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", *_STORAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +110,7 @@ def receive_argv(
         own[SOURCE_PROPERTIES] = record
     for key, value in own.items():
         argv += ["-o", f"{key}={value}"]
-    for key in VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT:
+    for key in (*(VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT), *_OWN):
         argv += ["-x", key]
     if step is not None and step.origin is not None:
         argv += ["-o", f"origin={step.origin}"]
@@ -125,7 +141,7 @@ def restore_receive_argv(
     With ``raw`` the vault's own settings come along and are left out here; its record of the flags is in any case.
     ``mark`` tells that the restore has not ended (RESTORING).
     """
-    keep_out = [SENT, SOURCE_PROPERTIES]
+    keep_out = [SENT, SOURCE_PROPERTIES, PLACEHOLDER, MARK]
     if kind != "volume":
         keep_out += ["mountpoint", "sharenfs", "sharesmb"]
     if raw:
@@ -201,7 +217,7 @@ class MbufferSettings:
         return [[*argv, *watchdog, *(["-q"] if quiet else [])]]
 
 
-def stages(
+def stages(  # noqa: PLR0913 - what stands between two ends
     send: list[str],
     receive: list[str],
     source: StreamEnd,
@@ -210,19 +226,28 @@ def stages(
     buffer: MbufferSettings | None,
     codec: str | None = None,
     throttle: Sequence[str] = (),
+    gate: Sequence[str] = (),
 ) -> list[list[str]]:
     """A stream's stages on this host, first to last. ``throttle`` is the one that limits it, if any.
 
     Between two hosts each end has a buffer, and the one next to the receiver tells the progress; between them the
-    stream is compressed by ``codec``, and limited as it is there.
+    stream is compressed by ``codec``, and limited as it is there. The ``gate``, if any, is on this host: as near to the
+    receiver as that is.
     """
-    limit = [list(throttle)] if throttle else []
+    limit, check = ([list(stage)] if stage else [] for stage in (throttle, gate))
     if source.remote is None and vault.remote is None:
-        return [send, *limit, *(buffer.argv(vault, quiet=False, last=True) if buffer else []), receive]
+        buffering = buffer.argv(vault, quiet=False, last=True) if buffer else []
+        return [send, *limit, *buffering, *check, receive]
     after = buffer.argv(vault, quiet=False, last=True) if buffer else []
     before = buffer.argv(source, quiet=bool(after)) if buffer else []
     pack, unpack = ([packer] for packer in _CODECS[codec]) if codec else ([], [])
     sending, receiving = [send, *before, *pack], [*unpack, *after, receive]
+    if vault.remote is None:
+        receiving = [*unpack, *after, *check, receive]
+    elif source.remote is None:
+        sending = [send, *check, *before, *pack]
+    elif check:
+        limit += [*unpack, *check, *pack]
     return [*source.stages(sending), *limit, *vault.stages(receiving)]
 
 

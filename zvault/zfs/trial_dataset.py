@@ -15,6 +15,10 @@ from zvault.system.process.runner import Runner
 
 NAME = "zvault-scratch"
 MARK = "org.zvault:scratch"
+DRILL, LOOK = "zvault-drill-", "zvault-look-"
+SCRATCH_NAMES = (NAME, DRILL, LOOK)
+"""What the last part of a scratch dataset's name begins with."""
+
 DEADLINE = 120.0
 PATIENCE = 60.0
 """Seconds for a receive that was killed to release its dataset."""

@@ -23,7 +23,9 @@ DATED = "tank@zvault_1970-01-01T00:00:{:02}Z"
 
 
 class Tools:
-    """A Runner that starts nothing: ``answer(argv)`` gives status, stdout, stderr."""
+    """A Runner that starts nothing: ``answer(argv)`` gives status, stdout, stderr; ``own`` are zvault's properties."""
+
+    own = ""
 
     def __init__(self, answer: Callable[[list[str]], Answer]) -> None:
         self.answer = answer
@@ -37,6 +39,8 @@ class Tools:
         stdin: bytes | None = None,
         check: bool = True,
     ) -> Result:
+        if list(argv[:4]) == ["zfs", "get", "-Hp", "-r"]:
+            return Result(tuple(argv), 0, self.own, "", 0.0)
         self.asked.append(list(argv))
         code, out, err = self.answer(list(argv))
         result = Result(tuple(argv), code, out, err, 0.0)
@@ -60,7 +64,7 @@ async def test_only_stamps_by_this_hosts_clock_prove_that_nothing_changed(
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
             return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t1000\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t1000\n", ""
 
     client, tools = zfs(answer)
     client.host.address = address  # type: ignore[misc]
@@ -75,7 +79,7 @@ async def test_a_tree_is_two_listings() -> None:
             return 0, "tank/a b@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
         return (
             0,
-            "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\t-\t-\t-\t-\n",
+            "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\ntank/a b\tfilesystem\t2\t0\t0\t-\toff\t-\t-\n",
             "",
         )
 
@@ -95,7 +99,7 @@ async def test_a_change_of_the_root_alone_leaves_what_is_below_it_as_it_was() ->
         if "snapshot,bookmark" not in argv:
             return (
                 0,
-                "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t{at}\n" for d, at in changed.items()),
+                "".join(f"{d}\tfilesystem\t1\t0\t0\t-\toff\t-\t{at}\n" for d, at in changed.items()),
                 "",
             )
         roots = changed if "-r" in argv else argv[argv.index("-o") + 2 :]
@@ -265,7 +269,7 @@ async def test_when_was_made_what_has_no_time_in_its_name_is_asked_by_name() -> 
                 "".join(f"{name}\t{guid}\t{guid}\n" for name, guid in zip(lines, guids, strict=True)),
                 "",
             )
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n", ""
 
     client, tools = zfs(answer)
     tank = (await client.tree("tank")).datasets["tank"]
@@ -283,7 +287,7 @@ async def test_a_listing_that_cannot_be_completed_fails() -> None:
             return 1, "", "cannot open 'tank@by-hand': pool I/O is currently suspended\n"
         if "snapshot,bookmark" in argv:
             return 0, "tank@by-hand\t7\t3\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n", ""
 
     client, _ = zfs(answer)
     with pytest.raises(PoolSuspended):
@@ -296,7 +300,7 @@ async def test_holds_are_asked_once_of_what_did_not_change_and_only_of_what_is_a
             return 0, "".join(f"{DATED.format(second)}\t{second}\t{second}\n" for second in (3, 4, 5)), ""
         if "holds" in argv:
             return 0, f"{DATED.format(4)}\tzvault:1f\tSat Nov 21\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t100\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t100\n", ""
 
     client, tools = zfs(answer)
 
@@ -318,7 +322,7 @@ async def test_two_who_look_at_the_same_time_list_the_snapshots_once() -> None:
     def answer(argv: list[str]) -> Answer:
         if "snapshot,bookmark" in argv:
             return 0, "tank@zvault_1970-01-01T00:01:40Z\t7\t3\n", ""
-        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t100\n", ""
+        return 0, "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t100\n", ""
 
     client, tools = zfs(answer)
     run = tools.run
@@ -348,45 +352,75 @@ async def test_many_snapshots_do_not_overflow_a_command_line() -> None:
     assert max(sum(len(word) + 9 for word in argv) for argv in tools.asked) < 1 << 20
 
 
-async def test_a_token_that_can_be_resumed() -> None:
-    said = "resume token contents:\nnvlist version: 0\n\ttoguid = 0x5fd0679cbb2233f3\nsize\t4195944\n"
-    client, _ = zfs(lambda _: (0, said, ""))
-    found = await client.interrupted("1-abc")
-    assert (found.token, found.to_guid, found.problem) == ("1-abc", 0x5FD0679CBB2233F3, "")
+TOKEN = (
+    "1-cb09dd245-f0-789c636064000310a500c4ec50360710e72765a52697303030439460caa7a515a796806444e0f26c48f2499525a9c54"
+    "0fa81b41856fd25f9e9a599290c0c5ee7bcd2769ffa2aae8124cf0996cf4bcc4d05d28979d9fa890ec58650774840f5c3dc9d9a9b949a92"
+    "9f0d369f1b493c393fb7a028b5b818280507009c141d3d"
+)
+"""Made by OpenZFS 2.3.9: 0x161be0 bytes of tank/a@s1, in full, with -c and -e."""
+
+SAYS = "resume token contents:\nnvlist version: 0\n\ttoguid = 0x666\n\ttoname = evil@s\n\trawok = 1\n"
+"""A host's claims of it, which are not so."""
+
+
+async def test_a_token_means_what_it_holds_and_not_what_is_said_of_it() -> None:
+    client, _ = zfs(lambda _: (0, f"{SAYS}size\t4195944\n", ""))
+    found = await client.interrupted(TOKEN)
+    assert (found.token, found.to_guid, found.problem) == (TOKEN, 0x17F5CABB664ACE4A, "")
+    assert (found.done, found.left, found.from_guid, found.pool) == (0x161BE0, 4195944, 0, "tank")
+    assert found.flags == SentFlags(compressed=True, embedded=True)
 
 
 async def test_a_token_whose_snapshot_is_gone() -> None:
-    out = "resume token contents:\nnvlist version: 0\n\ttoguid = 0xe3084191d6b3e000\n\ttoname = tank/my data@s5\n"
     err = "cannot resume send: 'tank/my data@s5' used in the initial send no longer exists\n"
-    client, _ = zfs(lambda _: (255, out, err))
-    found = await client.interrupted("1-abc")
+    client, _ = zfs(lambda _: (255, SAYS, err))
+    found = await client.interrupted(TOKEN)
     assert found.problem == "'tank/my data@s5' used in the initial send no longer exists"
 
 
-async def test_a_token_nobody_understands() -> None:
-    client, _ = zfs(lambda _: (255, "", "cannot resume send: resume token is corrupt\n"))
-    found = await client.interrupted("1-abc")
-    assert (found.to_guid, found.problem) == (0, "resume token is corrupt")
+@pytest.mark.parametrize("token", ["1-abc", TOKEN[:-2], TOKEN.replace("1-c", "1-d", 1), "1-0-ffffffff-789c"])
+async def test_a_token_that_is_none_is_asked_of_nobody(token: str) -> None:
+    client, tools = zfs(lambda _: (0, SAYS, ""))
+    found = await client.interrupted(token)
+    assert found.problem.startswith("its resume token is corrupt: ")
+    assert tools.asked == []
 
 
 async def test_a_trouble_of_the_hosts_is_none_of_the_tokens() -> None:
-    client, _ = zfs(
-        lambda _: (1, "resume token contents:\n\ttoguid = 0x1f\n", "internal error: out of memory\n")
-    )
-    found = await client.interrupted("1-abc")
-    assert (found.to_guid, found.problem) == (0x1F, "")
+    client, _ = zfs(lambda _: (1, SAYS, "internal error: out of memory\n"))
+    found = await client.interrupted(TOKEN)
+    assert (found.to_guid, found.problem) == (0x17F5CABB664ACE4A, "")
     broken, _ = zfs(lambda _: (1, "", "Permission denied the ZFS utilities must be run as root.\n"))
-    with pytest.raises(ToolFailed, match="cannot tell what an interrupted receive was of"):
-        await broken.interrupted("1-abc")
+    with pytest.raises(ToolFailed, match="cannot tell whether an interrupted receive can be resumed"):
+        await broken.interrupted(TOKEN)
 
 
-async def test_a_token_tells_how_far_it_got_and_its_flags() -> None:
-    fields = "bytes = 0x100000", "toguid = 0x1f", "largeblockok = 1", "compressok = 1"
-    said = "resume token contents:\n\t" + "\n\t".join(fields) + "\nfull\ttank@s\t3145728\nsize\t3145728\n"
-    client, _ = zfs(lambda _: (0, said, ""))
-    found = await client.interrupted("1-abc")
-    assert (found.done, found.left, found.progress) == (1 << 20, 3 << 20, "at 1M of 4M")
-    assert found.flags == SentFlags(large_blocks=True, compressed=True)
+def held(own: str, snapshots: str, **properties: str) -> Zfs:
+    """A vault whose placeholder is so."""
+    known = {"written": "0", "origin": "-", "type": "filesystem", **properties}
+
+    def answer(argv: list[str]) -> Answer:
+        if "local" in argv:
+            return 0, own, ""
+        if "snapshot" in argv:
+            return 0, snapshots, ""
+        return 0, "".join(f"{key}\t{value}\n" for key, value in known.items()), ""
+
+    return zfs(answer)[0]
+
+
+async def test_a_placeholder_is_looked_at_again_before_anything_goes_over_it() -> None:
+    own = "cold/up\torg.zvault:placeholder\tcold/up\n"
+    assert await held(own, "").filled("cold/up") == ""
+    assert await held(own, "cold/up@by-hand\n").filled("cold/up") == "it has snapshots"
+    assert await held(own, "", written="2000000").filled("cold/up") == "2000000 bytes were written to it"
+    assert await held(own, "", origin="cold/x@s").filled("cold/up") == "it is a clone"
+    for other in (
+        "",
+        own.replace("\tcold/up\n", "\tcold/other\n"),
+        "cold\torg.zvault:placeholder\tcold/up\n",
+    ):
+        assert await held(other, "").filled("cold/up") == "it is none that zvault made"
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,33 @@
 """What zfs 2.3.9 printed, as it printed it."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
-from zvault.core.replication.stream_flags import SentFlags
 from zvault.zfs.parse import (
     DATASET_COLUMNS,
     PLACEHOLDER,
+    SENT,
     dated,
     number,
     only_gone,
+    own_properties,
     points,
     stamps,
     stream_size,
-    token_contents,
-    token_flags,
     tree,
 )
+from zvault.zfs.trial_dataset import MARK
 
 TOKEN = "1-d15124140-e0-789c636064000310a501c49c50360710a715e5e7a69766a630"
 
 DATASETS = f"""\
-tank\tfilesystem\t11974192127599986751\t105210880\t24576\t-\toff\t-\t-\t-\t-\t1795266287
-tank/my data\tfilesystem\t265146441535123029\t105017344\t0\t-\toff\t-\t-\t1f:Lce\t-\t1795266287
-tank/my data/sub\tfilesystem\t77\t1024\t1024\t{TOKEN}\t-\t-\t-\t-\t-\t-
-tank/my\tfilesystem\t88\t12288\t0\t-\taes-256-gcm\t-\t-\t-\t-\t-
-tank/vol\tvolume\t99\t67108864\t0\t-\toff\t-\t-\t-\t-\t1795266287
+tank\tfilesystem\t11974192127599986751\t105210880\t24576\t-\toff\t-\t1795266287
+tank/my data\tfilesystem\t265146441535123029\t105017344\t0\t-\toff\t-\t1795266287
+tank/my data/sub\tfilesystem\t77\t1024\t1024\t{TOKEN}\t-\t-\t-
+tank/my\tfilesystem\t88\t12288\t0\t-\taes-256-gcm\t-\t-
+tank/vol\tvolume\t99\t67108864\t0\t-\toff\t-\t1795266287
 """.splitlines()
 
 POINTS = """\
@@ -51,7 +54,7 @@ MADE = {
 
 
 def test_a_listing_becomes_datasets_with_their_points_oldest_first() -> None:
-    found = tree(DATASETS, points(POINTS, MADE))
+    found = tree(DATASETS, points(POINTS, MADE), {"tank/my data": {SENT: "1f:Lce"}})
     assert found.get("tank/my data") == Dataset(
         DatasetName("tank/my data"),
         265146441535123029,
@@ -110,7 +113,7 @@ def test_guids_keep_all_their_64_bits() -> None:
 def test_parents_come_before_children_and_a_tree_stays_together() -> None:
     # By plain text "tank/my data" would come between "tank/my" and "tank/my/x": a space sorts before a slash.
     names = ["tank/my data", "tank/my/x", "tank/my", "tank", "tank/my data/sub"]
-    lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\t-\t-\t-" for name in names]
+    lines = [f"{name}\tfilesystem\t1\t0\t0\t-\toff\t-\t-" for name in names]
     assert list(tree(lines, {}).datasets) == [
         "tank",
         "tank/my",
@@ -155,25 +158,6 @@ size\t4195944
 """
 
 
-def test_a_resume_token_tells_what_it_was_sending() -> None:
-    contents = token_contents(RESUMED)
-    assert int(contents["toguid"], 0) == 0x5FD0679CBB2233F3
-    assert contents["toname"] == "tank/my data@s3"
-
-
-def test_a_token_tells_the_flags_that_made_a_difference() -> None:
-    assert token_flags(token_contents(RESUMED)) == SentFlags()
-    large = RESUMED.replace("nvlist version: 0", "nvlist version: 0\n\tlargeblockok = 1\n\tcompressok = 1")
-    assert token_flags(token_contents(large)) == SentFlags(large_blocks=True, compressed=True)
-    raw = RESUMED.replace("nvlist version: 0", "nvlist version: 0\n\tcompressok = 1\n\trawok = 1")
-    assert token_flags(token_contents(raw)) == SentFlags(compressed=True, raw=True)
-    assert token_flags(token_contents("cannot resume send: resume token is corrupt\n")) is None
-
-
-def test_a_name_with_an_equals_sign_in_it_is_kept_whole() -> None:
-    assert token_contents("\ttoname = tank/a = b@s\n")["toname"] == "tank/a = b@s"
-
-
 def test_an_estimate_is_the_last_line() -> None:
     assert stream_size(RESUMED) == 4195944
     assert stream_size("incremental\ts1\ttank@s2\t7\nincremental\ts2\ttank@s3\t8\nsize\t15\n") == 15
@@ -189,23 +173,48 @@ def test_no_estimate_is_none_rather_than_zero() -> None:
     assert stream_size("full\tsize\t12\n") is None
 
 
-def test_a_placeholder_is_only_what_bears_its_own_name_and_holds_nothing() -> None:
-    def line(name: str, value: str) -> str:
-        values = {"name": name, "type": "filesystem", "guid": "1", PLACEHOLDER: value}
-        return "\t".join(values.get(column, "-") for column in DATASET_COLUMNS)
+def line(name: str, **values: str) -> str:
+    known = {"name": name, "type": "filesystem", "guid": "1", **values}
+    return "\t".join(known.get(column, "-") for column in DATASET_COLUMNS)
 
-    lines = [line("cold/h", "cold/h"), line("cold/h/inherits", "cold/h"), line("cold/h/real", "cold/h/real")]
-    found = tree(lines, points(["cold/h/real@s\t7\t3"], {"cold/h/real@s": 100}))
+
+def test_a_placeholder_is_only_what_bears_its_own_name_and_holds_nothing() -> None:
+    lines = [line("cold/h"), line("cold/h/other"), line("cold/h/real")]
+    own = {"cold/h": "cold/h", "cold/h/other": "cold/h", "cold/h/real": "cold/h/real"}
+    marks = {name: {PLACEHOLDER: value} for name, value in own.items()}
+    found = tree(lines, points(["cold/h/real@s\t7\t3"], {"cold/h/real@s": 100}), marks)
     assert [one.name for one in found if one.placeholder] == ["cold/h"]
+
+
+def test_only_what_zvault_made_for_a_while_is_left_out_of_a_listing() -> None:
+    names = ["tank", "tank/home", "tank/zvault-drill-1f", "tank/zvault-drill-1f/drill", "tank/zvault-scratch"]
+    marks = {"tank": "tank", "tank/home": "tank/home", "tank/zvault-drill-1f": "tank/zvault-drill-1f"}
+    marks |= {"tank/zvault-scratch": "tank", "tank/mine": "tank/mine"}
+    own = {name: {MARK: value} for name, value in marks.items()}
+    found = tree([line(name) for name in [*names, "tank/zvault-scratchy", "tank/mine"]], {}, own)
+    assert list(found.datasets) == ["tank", "tank/home", "tank/mine", "tank/zvault-scratchy"]
+
+
+def test_own_properties_are_taken_only_where_they_are_surely_what_they_seem() -> None:
+    said = (
+        "tank/a\torg.zvault:sent\t1f:Lce\n"
+        "tank/b\torg.zvault:sent\tx\ty\n"
+        "tank/a\torg.zvault:sent\tfalse\n"
+        "no line of its own\n"
+        "tank/c\torg.zvault:sent\t\x1b[2J\n"
+        "tank/d\torg.example:x\t1\n"
+    )
+    assert own_properties(said.splitlines()) == {"tank/a": {SENT: "1f:Lce"}}
+
+
+@given(st.lists(st.text("ab\t\n@/#-: org.zvault:scratch\x1b", max_size=40), max_size=8))
+def test_no_property_breaks_a_listing(said: list[str]) -> None:
+    own = own_properties("\n".join(said).splitlines())
+    assert list(tree([line("tank"), line("tank/home")], {}, own).datasets) == ["tank", "tank/home"]
 
 
 def test_a_promote_shows_in_the_stamps_of_both() -> None:
     """It moves snapshots, and need not move ``snapshots_changed``."""
-
-    def line(name: str, origin: str) -> str:
-        values = {"name": name, "guid": "1", "origin": origin, "snapshots_changed": "1795266287"}
-        return "\t".join(values.get(column, "-") for column in DATASET_COLUMNS)
-
-    before = stamps([line("tank/a", "-"), line("tank/b", "tank/a@s")])
-    after = stamps([line("tank/a", "tank/b@s"), line("tank/b", "-")])
+    before = stamps([line("tank/a"), line("tank/b", origin="tank/a@s")])
+    after = stamps([line("tank/a", origin="tank/b@s"), line("tank/b")])
     assert all(before[name] != after[name] for name in before)

@@ -73,7 +73,16 @@ def test_what_is_received_is_not_mounted_not_written_and_can_be_resumed(kind: st
     assert argv[-1] == "cold/my data"
     assert "readonly=on" in argv
     assert "-F" not in argv
-    assert not any("org.zvault" in word for word in argv)
+    assert not any("org.zvault" in word and "=" in word for word in argv)
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "volume"])
+def test_a_source_s_properties_decide_nothing_on_a_vault(kind: str) -> None:
+    argv = receive_argv("cold/my data", kind)
+    kept_out = {argv[place + 1] for place, word in enumerate(argv) if word == "-x"}
+    assert kept_out >= {"checksum", "copies", "dedup", "sync", "primarycache", "redundant_metadata"}
+    assert kept_out >= {"org.zvault:scratch", "org.zvault:placeholder", "org.zvault:restoring"}
+    assert not kept_out & {"recordsize", "compression", "acltype", "xattr"}
 
 
 @pytest.mark.parametrize("kind", ["filesystem", "volume"])
@@ -109,7 +118,8 @@ def test_a_restore_brings_properties_back_but_neither_mounts_nor_shares() -> Non
         "-p",
         "cold/a@s1",
     ]
-    own = ["-x", "org.zvault:sent", "-x", "org.zvault:source-properties"]
+    names = ("sent", "source-properties", "placeholder", "scratch")
+    own = [word for name in names for word in ("-x", f"org.zvault:{name}")]
     left_out = [*own, "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb"]
     filesystem = restore_receive_argv("tank/new", "filesystem", raw=False)
     assert filesystem == ["zfs", "receive", "-s", "-u", *left_out, "tank/new"]

@@ -127,3 +127,26 @@ def test_what_is_lacking_is_left_out_and_told() -> None:
         "mbuffer is not installed on this host:"
     )
     assert unbuffered(there(), here()) == ""
+
+
+GATE = ["gate", "order"]
+
+
+def test_the_gate_is_next_to_the_receiver_or_as_near_as_this_host_is() -> None:
+    assert stages(SEND, RECEIVE, there(), here(), buffer=BUFFER, codec="zstd", gate=GATE)[1:] == [
+        ["zstd", "-q", "-d", "-c"],
+        MBUFFER,
+        GATE,
+        RECEIVE,
+    ]
+    assert stages(SEND, RECEIVE, here(), here(), buffer=BUFFER, gate=GATE) == [SEND, MBUFFER, GATE, RECEIVE]
+    assert stages(SEND, RECEIVE, here(), there(), buffer=BUFFER, codec="lz4", gate=GATE)[:2] == [SEND, GATE]
+
+
+def test_from_host_to_host_a_stream_is_unpacked_here_for_the_gate() -> None:
+    far, *between, near = stages(
+        SEND, RECEIVE, there(), there(name="attic"), buffer=BUFFER, codec="zstd", throttle=["slow"], gate=GATE
+    )
+    assert (far[1], near[1]) == ("peer", "attic")
+    assert between == [["slow"], ["zstd", "-q", "-d", "-c"], GATE, ["zstd", "-q", "-c", "-1"]]
+    assert len(stages(SEND, RECEIVE, there(), there(), buffer=BUFFER, codec="zstd")) == 2

@@ -110,11 +110,19 @@ class _Decision:
         if all(snap.guid != interrupted.to_guid for snap in self.case.source.snapshots):
             return "the snapshot it was sending is gone from the source"
         vault = self.case.vault
+        if strays := interrupted.strays(self.case.source.name.pool, self._bases(vault)):
+            return strays
         if vault is not None and vault.snapshots:
             found = find_base(self.case.source, vault, self.case.ancestry)
             if found is None or found[1] is not vault.snapshots[-1] or vault.written:
                 return f"{self.case.target} was changed since it began"
         return ""
+
+    def _bases(self, vault: Dataset | None) -> set[int]:
+        """The GUIDs that a stream into the vault's dataset can start from, 0 for one in full."""
+        if vault is not None and vault.snapshots:
+            return {vault.snapshots[-1].guid}
+        return {0} if self.case.branched is None else {self.case.branched.guid}
 
     def _resume(self, interrupted: Interrupted) -> TransferPlan:
         case, vault = self.case, self.case.vault

@@ -5,7 +5,7 @@ Nothing here touches a pool: a plan is a value that can be shown, tested and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -21,6 +21,9 @@ Ours = Callable[[Snapshot], bool]
 
 OnConflict = Literal["stop", "rollback", "new-dataset"]
 """What to do with a vault's dataset that was changed: leave it, give the changes up, or set it aside."""
+
+MOST_IN_A_STREAM = 10_000
+"""Snapshots that one stream brings: the gate is told each of them on its command line, which holds 2 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Interrupted:
 
     ``problem`` is empty when the source can still serve the token, else it says why not. ``done`` and ``left`` are
     the stream's bytes that the vault has and lacks, ``flags`` those it is known to go with; None where not told.
+    ``from_guid`` is what the stream starts from (0: nothing), ``pool`` where the token has its snapshot looked for.
     """
 
     token: str
@@ -56,6 +60,8 @@ class Interrupted:
     done: int | None = None
     left: int | None = None
     flags: SentFlags | None = None
+    from_guid: int | None = None
+    pool: str = ""
 
     @property
     def progress(self) -> str:
@@ -63,6 +69,17 @@ class Interrupted:
         if self.done is None or self.left is None:
             return ""
         return f"at {format_size(self.done)} of {format_size(self.done + self.left)}"
+
+    def strays(self, pool: str, bases: Collection[int]) -> str:
+        """What it would have sent otherwise than this receive needs it, in words, or nothing.
+
+        Who keeps the token may have written it: it must name the ``pool`` and start from one of the ``bases``, by GUID.
+        """
+        if self.pool and self.pool != pool:
+            return f"its token is for the pool {self.pool}, not {pool}"
+        if self.from_guid is not None and self.from_guid not in bases:
+            return "its token starts from another snapshot than what was received so far"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +163,9 @@ def incremental_steps(
             current, adjacent = snap, True
             continue
         run.append(snap)
+        if len(run) == MOST_IN_A_STREAM:
+            yield _incremental(current, run)
+            current, run = snap, []
     if run:
         yield _incremental(current, run)
 

@@ -39,6 +39,7 @@ from zvault.ops.vaults.vault import Vaults
 from zvault.system import ssh, tcp_info
 from zvault.system.process.runner import Runner
 from zvault.system.process.sampler import sampler_argv
+from zvault.zfs.gate.process import is_gate
 from zvault.zfs.pool import module_parameters, statistics
 from zvault.zfs.pool.pool import Zpool
 
@@ -332,6 +333,8 @@ _KINDS: dict[str, Kind] = {
 def _named(argv: Sequence[str]) -> tuple[Kind, str]:
     """The kind of stage that a program of a stream is, and its name."""
     program = PurePath(argv[0]).name
+    if is_gate(argv):
+        return "buffer", "gate"
     if program == "zfs":
         return ("source" if argv[1] == "send" else "receive"), f"zfs {argv[1]}"
     return (_KINDS[program], program) if program in _KINDS else ("limit", "throttle")

@@ -16,6 +16,7 @@ from zvault.core.errors import Damaged, Refused, ZvaultError
 from zvault.core.integrity.damage import HealTarget, damages_of, files
 from zvault.core.integrity.healing import Copies, HealingStream, Unhealed, anew, next_cures, unhealed
 from zvault.core.model import Tree
+from zvault.core.names import SnapshotName
 from zvault.core.replication.lineage import ASIDE
 from zvault.core.units import format_duration, format_size
 from zvault.ops.context import Context
@@ -28,6 +29,7 @@ from zvault.ops.state.pool_health import damage_document
 from zvault.ops.stream.stream import Progress, stream
 from zvault.ops.vaults.health import look_at
 from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.zfs.orders import heal_order
 from zvault.zfs.pool.scrub import Scrubber
 from zvault.zfs.repair.block_writer import pick_argv
 from zvault.zfs.repair.damage_names import heal_send_argv
@@ -166,10 +168,11 @@ class Healing:
         told = "" if size is None else f", at most {format_size(size)}"
         self._say(f"{dataset}: {cure.reason}{told}")
         argv = heal_send_argv(cure, flags), pick_argv(repair.folder.path)
+        order = heal_order(SnapshotName(cure.snapshot), cure.target.guid, flags)
         try:
             done = await stream(
                 self.context.env.runner,
-                await route.stages(*argv, flags, size),
+                await route.stages(*argv, flags, size, order=order),
                 total=size,
                 report=lambda progress: self._progress(cure, progress, size),
                 trouble=vault.trouble,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from zvault.core.errors import Busy, ResumeRefused
+from zvault.core.errors import Busy, Conflict, ResumeRefused
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
@@ -25,6 +25,7 @@ from zvault.ops.replication.sides_and_plan import look, plan_all
 from zvault.ops.stream.route import Route
 from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream
 from zvault.zfs.changes import NamesGone
+from zvault.zfs.orders import step_order
 from zvault.zfs.stream import receive_argv, send_argv
 
 BUSY_PATIENCE = 60.0
@@ -207,6 +208,8 @@ class Transfers:
 
     async def _stream(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
         opened, flags = self.opened, self.opened.flags(dataset)
+        if step.over:
+            await self._refuse_unless_empty(plan)
         size = await self.plan.estimates.size(step, dataset)
         self._tell_begun(step, dataset, size)
         key = opened.backup.name, dataset.name
@@ -235,6 +238,7 @@ class Transfers:
                     flags,
                     size,
                     self.throttle,
+                    step_order(step, dataset, flags),
                 ),
                 total=size,
                 report=report,
@@ -246,6 +250,15 @@ class Transfers:
             opened.context.activity.streams.pop(key, None)
             self.meter.end(dataset.name, moved)
         self._tell_ended(dataset, done)
+
+    async def _refuse_unless_empty(self, plan: TransferPlan) -> None:
+        """Before ``zfs receive -F``: what it is received over must still hold nothing itself. Raises Conflict."""
+        if obstacle := await self.opened.vault.zfs.filled(plan.target):
+            raise Conflict(
+                f"{plan.dataset} cannot be received over {plan.target}",
+                f"that was a placeholder, and now {obstacle}",
+                f"rename {plan.target} to keep what it holds, and the next run sends in full",
+            )
 
     def _tell_begun(self, step: Step, dataset: Dataset, size: int | None) -> None:
         self.opened.emit(

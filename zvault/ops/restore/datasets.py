@@ -36,6 +36,7 @@ from zvault.ops.stream.stream import Progress, stream
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
+from zvault.zfs.orders import restore_order, resumed_order
 from zvault.zfs.stream import (
     RESTORING,
     Flags,
@@ -205,11 +206,12 @@ class Streams:
         send = (
             restore_resume_argv(token) if token else restore_send_argv(one.snapshot.name, raw=raw, base=base)
         )
+        order = resumed_order(token, one.snapshot, dataset) if token else restore_order(one, dataset)
         mark = str(work.restoration.snapshot.guid)
         receive = restore_receive_argv(target, dataset.type, raw=raw, origin=one.origin, mark=mark)
         done = await stream(
             self.context.env.runner,
-            await route.stages(send, receive, RESTORED, size),
+            await route.stages(send, receive, RESTORED, size, order=order),
             total=size,
             report=report,
             trouble=self.vault.trouble,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -231,10 +232,10 @@ async def _work(
         streams = one.left({snap.guid for snap in target.snapshots}).streams
         if target.resume_token is not None:
             token = await vault.zfs.interrupted(target.resume_token)
-            if token.problem or not streams or token.to_guid != streams[0].snapshot.guid:
+            if problem := _problem(token, streams, one.dataset):
                 raise Refused(
                     f"the restore to '{one.target}' that was cut off cannot go on",
-                    token.problem or "it was of another snapshot",
+                    problem,
                     f"'zfs receive -A {one.target}' gives it up; then restore again",
                 )
         if not streams or streams[-1].snapshot.guid in {snap.guid for snap in target.snapshots}:
@@ -246,6 +247,18 @@ async def _work(
     return DatasetWork(
         one, streams, tuple(sizes), action, target.resume_token if target is not None else None
     )
+
+
+def _problem(token: Interrupted, streams: Sequence[Stream], dataset: Dataset) -> str:
+    """Why a restore cannot go on where a token says, or nothing: the target's host may have written any token."""
+    if token.problem:
+        return token.problem
+    if not streams or token.to_guid != streams[0].snapshot.guid:
+        return "it was of another snapshot"
+    if token.flags is not None and token.flags.raw != dataset.encrypted:
+        return "it was begun raw (-w)" if token.flags.raw else "it was not begun raw (-w), and is encrypted"
+    base = streams[0].base
+    return token.strays(dataset.name.pool, {0 if base is None else base.guid})
 
 
 def _exists(name: str) -> Refused:

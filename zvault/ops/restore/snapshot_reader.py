@@ -28,7 +28,7 @@ from zvault.system.mount import (
     unmount_argv,
 )
 from zvault.system.tasks import to_its_end
-from zvault.zfs import scratch_datasets
+from zvault.zfs import scratch_datasets, trial_dataset
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import Host
 
@@ -37,9 +37,6 @@ LOOK = "look/"
 
 UNMOUNT_TRIES = 40
 """Half seconds: what was put down while it read is gone when the kernel has answered it."""
-
-OWN = "zvault-look-"
-"""What the names of clones begin with."""
 
 
 class KeyNotLoaded(Refused):
@@ -102,7 +99,7 @@ async def _mounted(context: Context, host: Host, snapshot: Snapshot) -> AsyncIte
 @contextlib.asynccontextmanager
 async def _cloned(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
     number = secrets.token_hex(4)
-    name = snapshot.dataset.pool.child(f"{OWN}{number}")
+    name = snapshot.dataset.pool.child(f"{trial_dataset.LOOK}{number}")
     async with kept_apart(context, host, name):
         link = await scratch_datasets.clone_volume(host, snapshot.name, name)
         found = await host.run(device_argv(link), deadline=DEADLINE)

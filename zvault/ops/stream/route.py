@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zvault.config.profile import Stream
 from zvault.system.process.runner import PIPE_SIZE
+from zvault.zfs.gate.check import Order
+from zvault.zfs.gate.process import gate_argv
 from zvault.zfs.host import Host
 from zvault.zfs.stream import Compression, Flags, MbufferSettings, StreamEnd, choose_codec, stages, unbuffered
 
@@ -32,8 +35,12 @@ class Route:
         flags: Flags,
         size: int | None,
         throttle: Sequence[str] = (),
+        order: Order | None = None,
     ) -> list[list[str]]:
         """A stream's stages on this host; ``size`` in bytes, as far as it is known. Raises HostUnreachable.
+
+        What another host sends goes through the gate, which holds it against the ``order``; and whatever is received
+        over something (``-F``). From host to host the gate is here, and the stream is unpacked for it.
 
         Within a host, what is no larger than a pipe needs no other buffer: a process less for each of many small
         streams; nor does anything on its way to a pool that answers at once.
@@ -43,7 +50,10 @@ class Route:
         small = size is not None and size <= PIPE_SIZE
         direct = _here(source, vault) and (self.stream.direct or small)
         buffer = None if direct else self._buffer()
-        return stages(send, receive, source, vault, buffer=buffer, codec=codec, throttle=throttle)
+        gate = gate_argv(order) if order is not None and (source.remote or "-F" in receive) else []
+        if gate and source.remote and vault.remote and codec is not None and shutil.which(codec) is None:
+            codec = None
+        return stages(send, receive, source, vault, buffer=buffer, codec=codec, throttle=throttle, gate=gate)
 
     def _buffer(self) -> MbufferSettings:
         own = self.stream

@@ -22,6 +22,7 @@ from zvault.core.errors import (
     PoolSuspended,
     ResumeRefused,
     Stalled,
+    StreamRefused,
     TransferFailed,
     VaultFull,
     ZvaultError,
@@ -33,6 +34,7 @@ from zvault.system import ssh
 from zvault.system.process.runner import Pipeline, Runner, StageEnd, describe_exit
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.system.tasks import Look, to_its_end
+from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
 from zvault.zfs.stream import bytes_passed, bytes_sent, is_progress
 
 PROGRESS_EVERY = 0.5
@@ -249,6 +251,12 @@ def _judge(ends: Sequence[StageEnd]) -> None:
     there = ssh.address_of(culprit.argv)
     if there is not None and culprit.returncode == ssh.OWN_FAILURE:
         raise ssh.failure(there, "\n".join(_words(culprit)))
+    if is_gate(culprit.argv) and culprit.returncode == REFUSED:
+        raise StreamRefused(
+            "what was sent is not what was ordered, and was not received",
+            _complaint(culprit).removeprefix(SAYS),
+            "look at who controls the sending host: its ZFS would not send this by itself",
+        )
     what = f"{_program(culprit.argv)} failed" if there is None else f"the stream failed on {there}"
     said, code = _complaint(culprit), culprit.returncode
     # What one that was killed said before is not why it ended.
@@ -262,22 +270,31 @@ def _judge(ends: Sequence[StageEnd]) -> None:
 
 
 def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
-    """The receiver, if it says what it has against the stream; else the first that did not just lose its neighbour."""
+    """The gate, if it refuses the stream; the receiver, if it says what it has against the stream; else the first that
+    did not just lose its neighbour.
+    """
+    if refusing := [end for end in failed if is_gate(end.argv) and end.returncode == REFUSED]:
+        return refusing[0]
     echo = any(phrase in receiver.stderr for phrase in _ECHOES)
     if receiver in failed and not echo and _complaint(receiver):
         return receiver
     at_fault = [end for end in failed if not (end is receiver and echo) and not _lost_its_neighbour(end)]
-    return min(at_fault or failed, key=lambda end: end.ended)
+    others = [end for end in failed if not is_gate(end.argv)]
+    return min(at_fault or others or failed, key=lambda end: end.ended)
 
 
 def _lost_its_neighbour(end: StageEnd) -> bool:
-    """Whether a stage ended only because nobody took what it wrote."""
+    """Whether a stage ended only because nobody took what it wrote, or gave it all that it was to pass on."""
     if end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None:
         return not _complaint(end)
+    if is_gate(end.argv) and INCOMPLETE in end.stderr:
+        return True
     return end.returncode in {-signal.SIGPIPE, 128 + signal.SIGPIPE} or "Broken pipe" in end.stderr
 
 
 def _program(argv: Sequence[str]) -> str:
+    if is_gate(argv):
+        return "the gate"
     return " ".join(argv[:2]) if argv[0] == "zfs" else argv[0]
 
 

@@ -24,9 +24,7 @@ from zvault.ops.restore.snapshot_reader import kept_apart, reading
 from zvault.ops.vaults.vault import OpenVault
 from zvault.ops.verification.proofs import common
 from zvault.zfs import properties, scratch_datasets
-
-OWN = "zvault-drill-"
-"""What the names of the filesystems begin with that drills restore below."""
+from zvault.zfs.trial_dataset import DRILL
 
 
 @dataclass
@@ -48,7 +46,7 @@ class RestoreDrill:
         mine, its = common(pair)
         assert pair.vault is not None  # noqa: S101 - it has the snapshot
         source = self.context.clients.source_of(self.backup)
-        top = self._into().child(OWN + secrets.token_hex(4))
+        top = self._into().child(DRILL + secrets.token_hex(4))
         scratch = self.context.clients.source_at(None)
         async with kept_apart(self.context, scratch.host, top):
             await scratch_datasets.make_parent(scratch.host, top)
@@ -92,7 +90,8 @@ class RestoreDrill:
             if pair.vault is None or pair.vault.used > budget or not pair.vault.snapshots:
                 continue
             known = await properties.local(self.vault.zfs.host, pair.vault.name, DRILLED)
-            drilled[pair.source.name] = int(known.get(DRILLED, "0"))
+            when = known.get(DRILLED, "")
+            drilled[pair.source.name] = int(when) if when.isdecimal() else 0
         if not drilled:
             raise NotFound(
                 f"no dataset of backup '{self.backup.name}' can be drilled",

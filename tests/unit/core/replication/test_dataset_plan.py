@@ -8,6 +8,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import (
+    MOST_IN_A_STREAM,
     Action,
     Interrupted,
     Ours,
@@ -15,6 +16,7 @@ from zvault.core.replication.plan_model import (
     Step,
     TransferPlan,
     incremental_steps,
+    sent_by,
 )
 from zvault.core.replication.vault_changes import Abort
 
@@ -456,6 +458,9 @@ def test_an_interrupted_receive_is_resumed_and_the_rest_follows() -> None:
     [
         (Interrupted("t", 102, "used in the initial send no longer exists"), "no longer exists"),
         (Interrupted("t", 999), "the snapshot it was sending is gone from the source"),
+        (Interrupted("t", 103, from_guid=0), "starts from another snapshot"),
+        (Interrupted("t", 103, from_guid=102), "starts from another snapshot"),
+        (Interrupted("t", 103, pool="other"), "for the pool other, not tank"),
     ],
 )
 def test_a_stale_token_is_given_up_with_its_reason(interrupted: Interrupted, why: str) -> None:
@@ -465,6 +470,16 @@ def test_a_stale_token_is_given_up_with_its_reason(interrupted: Interrupted, why
     assert made.action is Action.INCREMENTAL
     assert why in aborted(made)
     assert streams(made) == [("-i", "tank/a@zvault_1", "tank/a@zvault_3")]
+
+
+@pytest.mark.parametrize("numbers", [(), (1,)])
+def test_a_token_that_starts_from_what_was_received_is_resumed(numbers: tuple[int, ...]) -> None:
+    interrupted = Interrupted("t", 103, from_guid=101 if numbers else 0, pool="tank")
+    there = vault(*numbers, token="t")
+    made = plan_transfer(
+        DatasetCase(source(snap(1), snap(3)), "cold/a", there, interrupted=interrupted), ours
+    )
+    assert made.action is Action.RESUME
 
 
 def test_a_full_receive_that_cannot_be_resumed_begins_anew() -> None:
@@ -491,3 +506,13 @@ def test_the_model_refuses_what_zfs_refuses() -> None:
     ):
         with pytest.raises(Illegal):
             world.copy().run(wrong)
+
+
+def test_a_very_long_backlog_comes_in_several_streams_that_follow_on_each_other() -> None:
+    snapshots = tuple(snap(number) for number in range(1, MOST_IN_A_STREAM + 12))
+    steps = list(incremental_steps(snapshots, snapshots[0], snapshots[1:]))
+    assert [(step.base, step.to) for step in steps] == [
+        (snapshots[0], snapshots[MOST_IN_A_STREAM]),
+        (snapshots[MOST_IN_A_STREAM], snapshots[-1]),
+    ]
+    assert [snap for step in steps for snap in sent_by(step, snapshots)] == list(snapshots[1:])

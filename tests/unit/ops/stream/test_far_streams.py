@@ -3,10 +3,12 @@
 import pytest
 
 from zvault.core.address import Address
-from zvault.core.errors import Conflict, HostUnreachable, TransferFailed, VaultFull
+from zvault.core.errors import Conflict, HostUnreachable, StreamRefused, TransferFailed, VaultFull
 from zvault.ops.stream.stream import _judge
 from zvault.system import ssh
 from zvault.system.process.runner import StageEnd
+from zvault.zfs.gate.check import Order, Snapshot
+from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, gate_argv
 
 PEER = Address("peer", "root")
 FAR = tuple(ssh.argv(PEER, None, "exec sh -c 'zfs …'"))
@@ -83,3 +85,28 @@ def test_a_host_key_that_changed_is_told_of_a_stream_too() -> None:
     said = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n"
     with pytest.raises(Exception, match="another host key"):
         _judge([end(FAR, 255, said, 1), end(RECEIVE, 1, ECHO, 2)])
+
+
+GATE = tuple(gate_argv(Order("t", 2, 0, (Snapshot(1, "1"),))))
+
+
+def test_a_stream_that_the_gate_refuses_is_nobody_else_s_fault() -> None:
+    ends = [
+        end(FAR, 255, PROGRESS, 1),
+        end(MBUFFER, 1, "mbuffer: error: Broken pipe\n", 2),
+        end(GATE, REFUSED, f"{SAYS}'t/kid@1' in it has the GUID 7, not 1\n", 3),
+        end(RECEIVE, 1, ECHO, 2.5),
+    ]
+    with pytest.raises(StreamRefused) as caught:
+        _judge(ends)
+    assert caught.value.why == "'t/kid@1' in it has the GUID 7, not 1"
+    assert not caught.value.retryable
+
+
+def test_a_link_that_is_lost_is_not_the_gate_s_fault() -> None:
+    cut = end(GATE, 1, f"{SAYS}{INCOMPLETE}\n", 1)
+    with pytest.raises(HostUnreachable):
+        _judge([end(FAR, 255, PROGRESS, 2), end(MBUFFER, 0, "", 2), cut, end(RECEIVE, 1, ECHO, 3)])
+    full = end(RECEIVE, 1, "cannot receive: out of space\n", 3)
+    with pytest.raises(VaultFull):
+        _judge([end(FAR, 255, PROGRESS, 2), end(GATE, -13, "", 2), full])

@@ -1,13 +1,17 @@
-"""Which buffer a stream gets within one host."""
+"""Which buffer a stream gets within one host, and which streams go through the gate."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from zvault.config.profile import Stream
+from zvault.core.address import Address
 from zvault.ops.stream.route import Route
 from zvault.system.process.runner import PIPE_SIZE, HostRunner
-from zvault.zfs.host import LocalHost
+from zvault.zfs.gate.check import Order, Snapshot
+from zvault.zfs.gate.process import is_gate
+from zvault.zfs.host import LocalHost, SshHost
 from zvault.zfs.stream import Flags
 
 FLAGS = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
@@ -41,3 +45,33 @@ async def test_a_pool_that_answers_at_once_needs_none_at_all(
     assert stages == [["send"], ["receive"]]
     assert await route.lacking(FLAGS) == []
     assert "mbuffer is not installed" in (await Route(here, here, Stream(), 60.0).lacking(FLAGS))[0]
+
+
+ORDER = Order("tank/a", 2, 0, (Snapshot(1, "s"),))
+
+
+@pytest.mark.parametrize(
+    ("far", "receive", "gates"),
+    [
+        ((True, False), [], 1),
+        ((True, True), [], 1),
+        ((False, False), [], 0),
+        ((False, True), [], 0),
+        ((False, False), ["-F"], 1),
+        ((False, True), ["-F"], 1),
+    ],
+)
+async def test_what_another_host_sends_goes_through_the_gate_and_what_goes_over_something(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, far: tuple[bool, bool], receive: list[str], gates: int
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+
+    async def tools(_: SshHost) -> frozenset[str]:
+        return frozenset({"zstd"})
+
+    monkeypatch.setattr(SshHost, "tools", tools)
+    runner = HostRunner()
+    ends = [SshHost(runner, Address("peer", "root"), tmp_path) if one else LocalHost(runner) for one in far]
+    route = Route(ends[0], ends[1], Stream(), 60.0, "zstd")
+    made = await route.stages(["zfs", "send"], ["zfs", "receive", *receive, "v"], FLAGS, 1 << 30, order=ORDER)
+    assert sum(map(is_gate, made)) == gates

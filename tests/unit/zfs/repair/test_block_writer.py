@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.integrity.block_pointer import BlockPointer, Dva, fletcher4
+from zvault.zfs.gate.records import MAGIC
 from zvault.zfs.repair.block_writer import LABELS, Folder, PoolBlock, Task, look, main, pick, put
-from zvault.zfs.repair.stream_records import MAGIC, BadStream, written
+from zvault.zfs.repair.stream_records import BadStream, written
 
 BEGIN, OBJECT, FREE, WRITE, END, SPILL, EMBEDDED = 0, 1, 4, 3, 5, 7, 8
 
@@ -26,7 +27,9 @@ def record(kind: int, body: bytes = b"", payload: bytes = b"") -> bytes:
 def write(number: int, offset: int, data: bytes, *, logical: int | None = None) -> bytes:
     """``logical``: it is compressed."""
     size = len(data) if logical is None else logical
-    body = struct.pack("<QI4xQQQ", number, 19, offset, size, 1).ljust(88, b"\0")
+    body = struct.pack("<QI4xQQQBBB", number, 19, offset, size, 1, 7, 0, int(logical is not None)).ljust(
+        88, b"\0"
+    )
     return record(WRITE, body + struct.pack("<Q", 0 if logical is None else len(data)), data)
 
 

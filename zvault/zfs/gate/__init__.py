@@ -1,0 +1,1 @@
+"""What another host sends, checked before ZFS gets it: streams, record by record, and resume tokens."""
