@@ -72,8 +72,9 @@ def test_idle_connections_stop_no_backup_and_the_metrics_come_back(tank):
 
 
 def test_a_member_of_the_group_cannot_keep_root_out(tank):
+    sh("groupadd", "-f", "zvault")
+    sh("useradd", "-G", "zvault", "member")
     tank.start()
-    sh("useradd", "-G", "zvault", "member", check=False)
     script = (
         "import socket, time\nkept = []\n"
         "for _ in range(600):\n"
