@@ -274,7 +274,7 @@ async def test_while_a_source_does_not_answer_the_old_schedule_holds(
     async def hangs(_: object) -> None:
         await asyncio.sleep(60)
 
-    monkeypatch.setattr(scheduler, "_last_snapshot", hangs)
+    monkeypatch.setattr(scheduler, "last_run", hangs)
     task = asyncio.create_task(scheduler.reschedule())
     await asyncio.sleep(0.01)
     assert scheduler.next_run("a") is not None

@@ -166,9 +166,11 @@ class Busy:
         self.changed = 5
 
     def __call__(self, argv: list[str]) -> Answer:
+        if "get" in argv:
+            return 0, "", ""
         if "filesystem,volume" in argv and "-d0" not in argv:
             rows = "".join(
-                f"{name}\tfilesystem\t{guid}\t0\t0\t-\toff\t-\t-\t-\t-\t{self.changed}\n"
+                f"{name}\tfilesystem\t{guid}\t0\t0\t-\toff\t-\t{self.changed}\n"
                 for name, guid in self.there.items()
             )
             if self.moves:

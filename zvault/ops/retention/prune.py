@@ -16,7 +16,7 @@ from zvault.ops.replication.sides_and_plan import look
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.vaults.vault import Vaults
-from zvault.system.procfs import users_argv
+from zvault.system.snapshot_users import users_argv
 from zvault.zfs.changes import Changes, LzcFailure
 from zvault.zfs.client import Zfs
 

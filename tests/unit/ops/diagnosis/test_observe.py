@@ -79,7 +79,7 @@ async def test_a_vault_that_is_down_is_told_at_once(context: Context, monkeypatc
     began = time.monotonic()
     found = await doctor_document(context, Vaults(context), context.env.vault("cold"), 30.0)
     assert time.monotonic() - began < 15
-    assert found["verdict"]["sentence"].startswith("vault cold is down: nothing is under way")
+    assert found["verdict"]["sentence"].startswith("vault cold is down: no stream writes to it")
 
 
 async def test_a_pool_that_hangs_is_not_waited_for(context: Context, monkeypatch: pytest.MonkeyPatch):

@@ -173,7 +173,7 @@ async def test_what_retention_keeps_is_not_rolled_away() -> None:
         f"it is not rolled back: retention keeps @{snapname(2)}, which the source has lost: hourly"
         in plan.reason
     )
-    assert plan.next.startswith("find out why tank lost what the vault has, and restore it; or 'zfs rollback")
+    assert plan.next.startswith("find out why tank lost what the vault has, and restore it; or 'zfs rename")
     # Without any rule all is kept, and whatever the rules say, the newest.
     assert (await rollback({}, *lost(2))).action is Action.CONFLICT
     assert (await rollback({"within": "1s"}, *lost(2))).action is Action.CONFLICT

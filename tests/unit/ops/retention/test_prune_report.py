@@ -19,7 +19,7 @@ from zvault.ops.retention.prune import Explainer, prune, without_stuck
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
 from zvault.ops.retention.prune_report import prune_part
 from zvault.system.process.runner import HostRunner
-from zvault.system.procfs import snapshot_users, users_argv
+from zvault.system.snapshot_users import snapshot_users, users_argv
 from zvault.zfs.host import LocalHost
 
 KEEP_ONE = {"keep": {"source": {"last": 1}, "vault": {"last": 1}}}
