@@ -74,7 +74,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
     and links of files; of datasets also properties, limits and inherited keys. What differs is told by its path, with
     the commands that put it right. --no-compare leaves out what has to be read for that.
 
-    Ctrl-C stops following; the restore goes on in the daemon. Exit status: 0 ok; 1 failed, or not all is as in the
+    Ctrl-C stops following; the restore continues in the daemon. Exit status: 0 ok; 1 failed, or not all is as in the
     snapshot.
     """
     name, snapshot = split_snapshot(dataset)

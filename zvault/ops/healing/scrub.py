@@ -101,7 +101,7 @@ class Scrubbing:
         if before.scan.resilver and before.scan.open:
             raise Refused(
                 f"vault '{self.name}' cannot be scrubbed now",
-                "a device of its pool is being rebuilt",
+                "a resilver of its pool runs",
                 "wait for that",
             )
         if not self._begun and not before.scan.open and not self.due(before):
