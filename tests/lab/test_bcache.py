@@ -268,6 +268,9 @@ def test_killed_at_any_moment(cached: Cached, verb: str, before: bool):
 
 
 async def test_what_holds_anything_is_not_formatted(cached: Cached):
+    with pytest.raises(NotFound, match="there is no file"):
+        await cached.stack(create=False).up(quiet)
+    sh(f"truncate -s 128M {cached.backing}")
     with pytest.raises(NotFound, match="blank"):
         await cached.stack(create=False).up(quiet)
     sh(f"mkfs.ext4 -q {cached.cache}")
