@@ -137,7 +137,7 @@ def test_a_restore_takes_only_what_was_asked_for(desk: None) -> None:
     ok("run", "home")
     sh("zfs", "create", "desk/old")
     for answer in (
-        f"/usr/sbin/zfs send -R {VAULT}@SNAP",
+        f"/usr/sbin/zfs send -w -R {VAULT}@SNAP",
         f"/usr/sbin/zfs send -w -p {VAULT}/enc@SNAP",
         f"/usr/sbin/zfs send -Lceb {VAULT}@SNAP",
     ):
