@@ -22,7 +22,7 @@ from zvault.ops.provision.measure import measure, refuse_unless_auto
 from zvault.ops.report import vault_document
 from zvault.ops.tuning.report import measured_document, tuning_document
 from zvault.ops.vaults.earlier_pools import pool_history
-from zvault.ops.vaults.new_pool import creation_document, refuse_unless_new
+from zvault.ops.vaults.new_pool import creation_document
 from zvault.ops.vaults.takeover import take_over, takeover
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 
@@ -129,7 +129,7 @@ class VaultsApi:
     async def get_creation(self, request: web.Request) -> CreationAnswer:
         """What making a vault's pool would run."""
         vault = self.vaults[request.match_info["vault"]]
-        refuse_unless_new(vault.config, await pool_history(vault.context, vault.config))
+        await vault.refuse_unless_new()
         made = vault.assembly()
         found = creation_document(vault.name, vault.config, made.profile(), made.stack())
         return {"creation": found}

@@ -217,6 +217,16 @@ class ManagedVault(Lifecycle):
         else:
             await self._go_down(say)
 
+    async def refuse_unless_new(self) -> None:
+        """Raises Busy while any of it is up, Refused for a vault that had a pool."""
+        if self.users or await self.assembly(new=True).anything_up():
+            raise Busy(
+                f"vault '{self.name}' is up",
+                "only one that is down can be new",
+                f"zvaultctl vault status {self.name}",
+            )
+        refuse_unless_new(self.config, await pool_history(self.context, self.config))
+
     async def create(
         self, say: Say, prepare: Callable[[Assembly], Awaitable[T]], finish: Callable[[T], Awaitable[None]]
     ) -> None:
@@ -226,14 +236,8 @@ class ManagedVault(Lifecycle):
         Refused for a vault that had a pool.
         """
         async with self._lock:
+            await self.refuse_unless_new()
             assembly = self.assembly(new=True)
-            if self.users or await assembly.anything_up():
-                raise Busy(
-                    f"vault '{self.name}' is up",
-                    "only one that is down can be new",
-                    f"zvaultctl vault status {self.name}",
-                )
-            refuse_unless_new(self.config, await pool_history(self.context, self.config))
             self.lease.put(self.config.pool, [], pinned=False, exported=False)
             try:
                 prepared = await prepare(assembly)
