@@ -130,14 +130,20 @@ def spawning(spawn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
     return wrapped
 
 
+def call_words(request: Any) -> str:
+    """A request, told by its pools: which datasets share a call with which is a matter of when each one asks."""
+    names = request["arguments"]
+    some = names.get("names") or names.get("marks") or names.get("snapshot_name") or names.get("ranges") or ()
+    pools = {re.split("[/@#]", str(name))[0] for name in ([some] if isinstance(some, str) else some)}
+    return " ".join([request["call"], *sorted(pools)])
+
+
 def asking(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Before a request, and when it was sent and not yet answered if it changes anything."""
 
     @functools.wraps(ask)
     async def wrapped(self: Any, request: Any, deadline: float) -> Any:
-        names = request["arguments"]
-        some = names.get("names") or names.get("marks") or names.get("snapshot_name") or names.get("ranges")
-        words = f"{request['call']} {some if isinstance(some, str) else ' '.join(map(str, some or ()))}"
+        words = call_words(request)
         reach("before", words)
         answer = asyncio.ensure_future(ask(self, request, deadline))
         if request["call"] not in CALLS_THAT_READ:

@@ -281,7 +281,7 @@ def all_of(tank: Crashing, points: list[str], crash: Callable[[str], bool]) -> N
         print(f"{time.monotonic() - began:5.1f} s {point!r}", flush=True)
     print(f"died at {len(points) - len(missed)}; not reached:", missed)
     assert not wrong
-    # How many listings a run needs depends on what was seen when; hardly anything else may be missing.
+    # How many calls a run needs depends on what was seen when; hardly anything else may be missing.
     assert len(missed) <= len(points) // 20 + 1
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -358,28 +359,46 @@ def test_schedules_go_on_when_the_clock_is_set_back(tank):
         eventually("and so it is after a restart", lambda: 0 < next_night() < 86400)
 
 
+@contextmanager
+def clock_held_at(second: float) -> Iterator[None]:
+    """The wall clock does not leave one second."""
+    held = threading.Event()
+
+    def hold() -> None:
+        while not held.wait(0.02):
+            time.clock_settime(time.CLOCK_REALTIME, second)
+
+    with clock_set("now"):
+        holding = threading.Thread(target=hold)
+        holding.start()
+        try:
+            yield
+        finally:
+            held.set()
+            holding.join()
+
+
 def test_a_clock_that_comes_by_the_same_second_twice(tank):
     """The pool tells by the second when something last changed: a listing of before must not pass for one of now."""
-    back = Path("/run/back")
-    hook = json.dumps(["sh", "-c", f"[ ! -e {back} ] || date --set @$(cat {back})"])
-    tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{hook}] }} }}"
+    waits, goes_on = Path("/run/waits"), Path("/run/goes-on")
+    hook = f"[ ! -e {waits} ] || {{ rm {waits}; while [ ! -e {goes_on} ]; do sleep 0.1; done; }}"
+    tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{json.dumps(['sh', '-c', hook])}] }} }}"
     tank.keep = "{ }"
     tank.start()
     runs(2)
-    late = 0.4  # seconds from the hook to the snapshot
-    for number in range(8):  # it must hit the very second: each time it learns how long that takes
-        sh("zfs", "snapshot", "-r", f"tank@by-hand-{number}")
-        second = int(get(HOME, "snapshots_changed"))
-        time.sleep(4)
-        write()
-        back.write_text(f"{second + 0.5 - late:.3f}")
-        with clock_set("now"):
-            assert run_now()["sent"] == 2
-            bases_advanced()
-            same_files()
-            missed = int(get(HOME, "snapshots_changed")) - second
-        back.unlink()
-        if not missed:
-            return
-        late += missed
-    pytest.fail("it was too unsteady to show anything")
+    sh("zfs", "snapshot", "-r", "tank@by-hand")
+    second = int(get(HOME, "snapshots_changed"))
+    write()
+    waits.touch()
+    run = api("POST", "/v1/run/tank")["run"]
+    eventually("the hook", lambda: not waits.exists())
+    before = snapshots(HOME)
+    with clock_held_at(second + 0.5):
+        goes_on.touch()
+        eventually("the snapshot", lambda: snapshots(HOME) != before)
+    goes_on.unlink()
+    assert int(get(HOME, "snapshots_changed")) == second
+    done = run_of(run)
+    assert (done["result"], done["sent"]) == ("ok", 2)
+    bases_advanced()
+    same_files()

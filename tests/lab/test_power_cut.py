@@ -27,15 +27,15 @@ LINES = (
         ("during snapshot", 0.02),
         (BIG, 0.5),
         ("during destroy tank", 0.03),
-        ("before bookmark tank/big", 0.0),
+        ("before bookmark tank", 0.0),
         ("during zpool export", 0.05),
     ),
     (
         ("during zfs receive .*tank/new", 0.05),
-        ("during release tank/big", 0.03),
+        ("during release tank", 0.03),
         ("during destroy cold", 0.03),
         (BIG, 1.2),
-        ("during destroy_bookmarks tank/home", 0.03),
+        ("during destroy_bookmarks tank", 0.03),
     ),
 )
 """Two hosts: where a run is when the power goes, and how many seconds later it does."""
