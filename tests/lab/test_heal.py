@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ class Sick(World):
 
 
 @pytest.fixture(scope="module")
-def sick() -> Iterator[Sick]:
+def sick() -> Sick:
     it = Sick(keep="{ source = { last = 20 }, vault = { last = 20 } }", delay="")
     it.clean()
     it.extra = """
@@ -99,8 +98,7 @@ keep = { source = { last = 20 }, vault = { last = 20 } }
     it.run_again()
     it.run_again()
     ok("run", "second", "--no-snapshot")
-    yield it
-    it.clean()
+    return it  # it cannot be taken down: its last test leaves a pool that only a reboot closes
 
 
 def vault() -> dict[str, Any]:
@@ -339,3 +337,7 @@ def test_what_was_destroyed_and_cannot_be_freed_is_known_as_that(sick: Sick):
     ctl("scrub", "cold")
     assert "errors: 0" in ok("scrub", "cold").out
     ok("heal", "cold")
+    # OpenZFS keeps that pool open for ever: it opened a directory for what has leaked, and never closes it.
+    kept = " ".join(ctl("vault", "down", "cold").err.split())
+    assert "leaked (zfs_free_leak_on_eio)" in kept
+    assert "before the host is started anew" in kept

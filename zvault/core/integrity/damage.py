@@ -133,7 +133,7 @@ def leak_advice(pool: str, freeing: int) -> tuple[str, str]:
         " it cannot be read, and neither heal nor scrub changes that",
         f"where 'zpool get freeing {pool}' stays as it is, 'echo 1 > /sys/module/zfs/parameters/zfs_free_leak_on_eio'"
         " has ZFS give up what it cannot find any more (that space stays taken) and free the rest; after that two"
-        " scrubs take the errors off",
+        " scrubs take the errors off, and the pool can be exported again once the host was started anew",
     )
 
 

@@ -19,7 +19,7 @@ from zvault.core.errors import (
     ToolFailed,
     ZvaultError,
 )
-from zvault.core.units import format_duration
+from zvault.core.units import format_duration, format_size
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.system.procfs import running_for
 from zvault.zfs.pool import hostid
@@ -225,15 +225,28 @@ class Zpool:
             await asyncio.sleep(1.0)
         if "suspended" in result.stderr:
             raise suspended(pool)
-        raise Busy(
-            f"cannot export the pool '{pool}'",
-            _last_words(result),
-            f"'zfs mount' and 'lsof' show what uses it; end that, then 'zpool export {pool}'",
-        )
+        leaked = await self._run(["zpool", "get", "-Hpo", "value", "leaked", pool], pool, deadline)
+        raise _in_use(pool, _last_words(result), _int(leaked.stdout.strip()))
 
     async def clear(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
         """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed."""
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
+
+
+def _in_use(pool: str, said: str, leaked: int) -> Busy:
+    """The error for a pool that cannot be exported; ``leaked`` is the property, in bytes.
+
+    The first time that ZFS gives up space it opens a directory of the pool for it and never closes it
+    (dsl_process_async_destroys in dsl_scan.c), so a pool that leaked since it was imported counts as used for ever.
+    """
+    then = f"'zfs mount' and 'lsof' show what uses it; end that, then 'zpool export {pool}'"
+    if leaked:
+        then += (
+            f"; where nothing does: {format_size(leaked)} of it have leaked (zfs_free_leak_on_eio), and OpenZFS exports"
+            " a pool to which that happened since its import no more before the host is started anew; what is in it"
+            " is safe"
+        )
+    return Busy(f"cannot export the pool '{pool}'", said, then)
 
 
 def import_command(pool: str, search: Sequence[str], *, force: bool = False) -> list[str]:

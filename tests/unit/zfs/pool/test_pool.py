@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from zvault.core.errors import DeadlineExceeded, PoolSuspended
+from zvault.core.errors import Busy, DeadlineExceeded, PoolSuspended
 from zvault.system.process.runner import Result
+from zvault.zfs.pool import pool
 from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool, exporting
 
 HEAD = ["zpool", "create", "-o", "cachefile=none"]
@@ -134,3 +135,25 @@ async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
 async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
     listed = said("cold\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
     assert await Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path).state("cold") is None
+
+
+class InUse(Host):
+    """Every export is refused, and so much of the pool has leaked."""
+
+    def __init__(self, leaked: int) -> None:
+        self.leaked = leaked
+
+    async def run(self, argv: Sequence[str], **_: object) -> Result:
+        if argv[1] == "export":
+            return Result((), 1, "", "cannot export 'cold': pool is busy\n", 0.0)
+        return said(f"{self.leaked}\n")
+
+
+@pytest.mark.parametrize("leaked", [0, 5 << 20])
+async def test_a_pool_that_leaked_is_told_to_be_kept_open_by_zfs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaked: int
+):
+    monkeypatch.setattr(pool, "BUSY_PATIENCE", 0.0)
+    with pytest.raises(Busy, match="cannot export") as refused:
+        await Zpool(InUse(leaked), tmp_path).export("cold")
+    assert ("5M of it have leaked" in refused.value.next) == bool(leaked)
