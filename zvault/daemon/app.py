@@ -117,6 +117,8 @@ class Daemon:
         self._background(self._feed_watchdog())
         async with _patience():
             interrupted = await self.reconcile()
+        self._background(self._again_and_again("state", self.state_monitor.look, STATE_EVERY))
+        self._background(self._again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
         await self.api.listen(self.paths.socket)
         await self._serve_metrics()
         await self.scheduler.start()
@@ -125,8 +127,6 @@ class Daemon:
         self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(self._again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
         self._background(self._again_and_again("stalls", self.stall_monitor.watch, AGAIN))
-        self._background(self._again_and_again("state", self.state_monitor.look, STATE_EVERY))
-        self._background(self._again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
         self._background(self._tell_status())
         self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))

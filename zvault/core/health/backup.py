@@ -150,7 +150,7 @@ def _lag(facts: BackupFacts) -> Iterator[Finding]:
     if lag is not None:
         return
     if facts.never_ran:
-        yield finding(NEW, facts.name, "it never ran, so nothing of it is known to be on the vault")
+        yield finding(NEW, facts.name, "nothing of it is known to be on the vault")
     else:
         absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else ""
         why = absent or facts.not_read or "nobody has seen yet what the vault has"

@@ -25,6 +25,7 @@ from zvault.core.health.vault_conditions import (
     STORE_TROUBLE,
     VAULT_CONDITIONS,
     VAULT_UNKNOWN_LONG,
+    WAS_DEGRADED,
 )
 from zvault.core.health.verdict import DAY, Finding, Verdict, finding
 from zvault.core.units import format_duration, format_size
@@ -118,7 +119,7 @@ def _storage(facts: VaultFacts) -> Iterator[Finding]:
         why = f"its pool {facts.pool} is {facts.pool_state}"
         yield finding(POOL_UNWELL, facts.name, why, word=facts.pool_state)
     elif facts.pool_state is None and facts.was_degraded:
-        yield finding(DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen")
+        yield finding(WAS_DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen")
 
 
 def _contents(facts: VaultFacts) -> Iterator[Finding]:

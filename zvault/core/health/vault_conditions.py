@@ -81,9 +81,20 @@ DEGRADED = Condition(
     "warning",
     "DEGRADED",
     "has a degraded pool",
-    "The pool is degraded, or was when it was last seen since `zvaultd` started.",
+    "The pool is degraded.",
     "It works without one of its devices, or after errors. The next failure may be the last.",
-    "bring the vault up and see 'zpool status' of its pool: it names the device",
+    "see 'zpool status' of its pool: it names the device",
+    "ZvaultPoolDegraded",
+)
+WAS_DEGRADED = Condition(
+    "was-degraded",
+    "vault",
+    "warning",
+    "DEGRADED",
+    "had a degraded pool",
+    "The vault is down, and its pool was degraded when it was last seen since `zvaultd` started.",
+    "It works without one of its devices, or after errors. The next failure may be the last.",
+    "'zvaultctl vault up {name}', and see 'zpool status' of its pool: it names the device",
     "ZvaultPoolDegraded",
 )
 ERROR = Condition(
@@ -191,6 +202,7 @@ VAULT_CONDITIONS = (
     ALMOST_FULL,
     HALF_UP,
     DEGRADED,
+    WAS_DEGRADED,
     ERROR,
     STORE_TROUBLE,
     STALLED,
@@ -203,5 +215,16 @@ VAULT_CONDITIONS = (
 )
 """Worst first; of the same level, in the order in which they name the state."""
 
-CONTENTS = (DAMAGED, ALMOST_FULL, SCRUB_OVERDUE, SCRUB_MISSED, DRIFT, BACKLOG, VAULT_UNKNOWN_LONG, NEVER_SEEN)
+CONTENTS = (
+    DAMAGED,
+    ALMOST_FULL,
+    WAS_DEGRADED,
+    STALLED,
+    SCRUB_OVERDUE,
+    SCRUB_MISSED,
+    DRIFT,
+    BACKLOG,
+    VAULT_UNKNOWN_LONG,
+    NEVER_SEEN,
+)
 """What does not say that bringing the vault up, or taking it down, went wrong."""

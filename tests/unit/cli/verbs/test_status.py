@@ -57,7 +57,7 @@ def test_status_tells_what_is_wrong_why_and_what_next(daemon, ctl):
         "  last success: never",
         "      last run: never",
     ]
-    assert "       unknown: never ran: it never ran, so nothing of it is known to be on the vault" in slow
+    assert "       unknown: never ran: nothing of it is known to be on the vault" in slow
     assert "          next: start it with 'zvaultctl run slow'" in slow
     assert any("cold-0 gone (nbdkit:file /srv/cold.img): unplugged" in line for line in said.lines)
 

@@ -53,7 +53,7 @@ def test_a_vault_that_is_down_is_as_it_was_seen_last(tmp_path: Path):
     seen: VaultDocument = {**DOWN, "scrub": Condition(START).document()}
     assert it.vault(seen, {}).keys == ()
     assert it.vault({**UP, "health": "DEGRADED", "free": 1}, {}).keys == ("almost-full", "degraded")
-    assert it.vault(seen, {}).keys == ("almost-full", "degraded")
+    assert it.vault(seen, {}).keys == ("almost-full", "was-degraded")
     assert it.vault({**UP, "health": "SUSPENDED"}, {}).keys == ("pool-unwell",)
     assert it.vault(seen, {}).keys == (), "a pool that is not imported is not suspended"
 
