@@ -29,7 +29,8 @@ class KnownProofs(Learned[Proofs]):
         """Keep them, and note them for the next daemon."""
         before = self.noted(name)
         super().put(name, value, way)
-        if self.get(name) == value and before != value:
+        # The state directory is for others to make.
+        if self.get(name) == value and before != value and self._store.directory.parent.is_dir():
             with contextlib.suppress(OSError):
                 texts = {level: str(proof) for level, proof in value.items()}
                 self._store.put(name, {"way": way, "proofs": texts})
