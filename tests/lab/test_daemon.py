@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import signal
 import socket
 import subprocess
@@ -93,6 +94,64 @@ def test_reload_takes_the_good_and_keeps_the_old_for_the_bad(tank):
     sh("systemctl", "reload", "zvaultd")
     assert world.metrics()["zvault_config_reload_success"] == 1
     assert world.main_pid() == pid
+
+
+def held(kind: str, name: str) -> dict[str, str]:
+    """The severity of each condition that holds for a subject, as the metrics have it."""
+    mine = f'kind="{kind}",name="{name}"'
+    found = [sample for sample in world.metrics() if sample.startswith("zvault_condition") and mine in sample]
+    pattern = r'condition="([^"]*)".*severity="([^"]*)"'
+    return dict(match.groups() for sample in found if (match := re.search(pattern, sample)))
+
+
+def test_what_is_wrong_shows_everywhere_until_it_is_right_again(tank):
+    tank.backup_extra = 'max_lag = "1h"'
+    tank.start()
+    # What was never shown to be well is not said to be.
+    assert ctl("status").code == 3
+    health = 'zvault_health{{kind="{}",name="{}"}}'
+    eventually("the daemon has looked", lambda: world.metrics()[health.format("daemon", "zvaultd")] == 0)
+    assert held("backup", "tank") == {"new": "unknown"}
+    eventually("a look at the vault", lambda: held("vault", "cold") == {"never-seen": "unknown"})
+    ok("run", "tank")
+    eventually("all to be well", lambda: ctl("status").code == 0)
+    eventually(
+        "that in the metrics",
+        lambda: world.metrics()[health.format("vault", "cold")] == 0 == len(held("vault", "cold")),
+    )
+    assert world.metrics()[health.format("backup", "tank")] == 0
+
+    # The lag becomes too long by a reload, and what is on disk is not in force before it.
+    CONFIG.write_text(CONFIG.read_text().replace('max_lag = "1h"', 'max_lag = "1s"'))
+    eventually("it is seen", lambda: held("daemon", "zvaultd") == {"config-changed": "warning"})
+    said = ctl("status")
+    assert (said.code, said.out.splitlines()[0]) == (1, "zvaultd has 1 warning")
+    assert "systemctl reload zvaultd" in said.out
+    assert held("backup", "tank") == {}
+    eventually("it is told", lambda: "is not in force" in world.journal("CONDITION=config-changed"))
+    sh("systemctl", "reload", "zvaultd")
+    eventually("it is late", lambda: held("backup", "tank").keys() & {"late", "very-late"})
+    eventually("that no more", lambda: held("daemon", "zvaultd") == {})
+    eventually("it is far behind", lambda: held("backup", "tank") == {"very-late": "critical"})
+    assert world.metrics()[health.format("backup", "tank")] == 3
+    said = ctl("status")
+    print(said.out)
+    assert said.code == 1
+    assert said.out.splitlines()[0] == "1 of 1 backup needs attention: tank late"
+    verdict = world.status()["backups"][0]["verdict"]
+    assert (verdict["level"], verdict["state"]) == ("critical", "late")
+    assert "max_lag is 1s" in verdict["findings"][0]["why"]
+    eventually(
+        "the journal", lambda: "backup tank (critical) is far behind" in world.journal("HEALTH=critical")
+    )
+    assert "backup tank (critical)" in world.journal("BACKUP=tank", "CONDITION=very-late")
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    eventually("it is well again", lambda: ctl("status").code == 0)
+    assert held("backup", "tank") == {}
+    eventually(
+        "that is told", lambda: "backup tank is well again" in world.journal("BACKUP=tank", "HEALTH=ok")
+    )
 
 
 def test_every_runs_by_itself_and_catches_up_once_after_a_pause(tank):

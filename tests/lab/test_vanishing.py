@@ -371,7 +371,9 @@ def imported() -> bool:
 
 
 def said() -> int:
-    return world.journal().count("somebody exported it")
+    """How often it was told; the verdict on the vault tells it once more."""
+    lines = world.journal().splitlines()
+    return sum("somebody exported it" in line and "is half up" not in line for line in lines)
 
 
 def state(wanted: str, why: str = "") -> bool:

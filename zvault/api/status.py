@@ -2,18 +2,20 @@
 
 from typing import Literal, TypedDict
 
+from zvault.api.health import HealthDocument
 from zvault.api.runs import Result
-from zvault.api.vaults import VaultDocument
+from zvault.api.vaults import JudgedVault
 from zvault.core.errors import ErrorDocument
 
 
 class DaemonDocument(TypedDict):
-    """The daemon itself."""
+    """The daemon itself. ``warnings``: what it complains of, also of backups and vaults, in words."""
 
     version: str
     pid: int
     started: float
     warnings: list[str]
+    verdict: HealthDocument
 
 
 class ProofDocument(TypedDict):
@@ -57,6 +59,7 @@ class BackupDocument(TypedDict):
     held_back: int | None
     bytes_done: int
     bytes_total: int | None
+    verdict: HealthDocument
 
 
 class StatusDocument(TypedDict):
@@ -64,4 +67,4 @@ class StatusDocument(TypedDict):
 
     daemon: DaemonDocument
     backups: list[BackupDocument]
-    vaults: list[VaultDocument]
+    vaults: list[JudgedVault]

@@ -3,6 +3,7 @@
 from typing import Literal, TypedDict, final
 
 from zvault.api.blockstore import StoreDocument
+from zvault.api.health import HealthDocument
 from zvault.core.errors import ErrorDocument
 
 VaultState = Literal["up", "down", "partial", "gone"]
@@ -74,16 +75,22 @@ class VaultDocument(UseDocument):
     error: ErrorDocument | None
 
 
+class JudgedVault(VaultDocument):
+    """One vault, and how it is."""
+
+    verdict: HealthDocument
+
+
 class VaultsAnswer(TypedDict):
     """All vaults."""
 
-    vaults: list[VaultDocument]
+    vaults: list[JudgedVault]
 
 
 class VaultAnswer(TypedDict):
     """One vault, after something was done with it."""
 
-    vault: VaultDocument
+    vault: JudgedVault
 
 
 @final

@@ -1,29 +1,42 @@
-"""Whether a backup or vault needs attention, in one word. Pure."""
+"""How backups, vaults and the daemon are, in words: the verdicts are zvaultd's. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from zvault.api.health import HealthDocument, Level
 from zvault.api.status import BackupDocument, StatusDocument
-from zvault.api.vaults import DeviceDocument, VaultDocument
+from zvault.api.vaults import DeviceDocument, JudgedVault
 from zvault.cli.event_text import plural
+from zvault.cli.output import OK, RED, TROUBLE, UNKNOWN, YELLOW
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.vault_conditions import CONTENTS
+from zvault.core.health.verdict import worst
+
+EXITS: dict[Level, int] = {"ok": OK, "unknown": UNKNOWN, "warning": TROUBLE, "critical": TROUBLE}
+"""The exit status by the worst level."""
+
+COLOURS: dict[Level, str | None] = {"ok": None, "unknown": YELLOW, "warning": YELLOW, "critical": RED}
+
+WELL: HealthDocument = {"level": "ok", "state": "ok", "findings": []}
 
 
-def backup_health(backup: BackupDocument) -> str:
-    """``ok``, ``new`` (never ran), or what is wrong: ``differs``, ``late``, ``failed``, ``partial``, ``interrupted``,
-    ``held-back`` (prune_limit lets not all go that no rule keeps).
+def state_of(one: BackupDocument | JudgedVault) -> str:
+    """The state of a backup or vault in one word."""
+    return one["verdict"]["state"]
 
-    A failed run outranks lateness: it says why, and lag stands in its own column. What a verification found not to be
-    the same on both sides outranks all but that.
-    """
-    result = backup["last_result"]
-    if result == "failed":
-        return "failed"
-    if any(proof["result"] == "differs" for proof in (backup["proofs"] or {}).values()):
-        return "differs"
-    if backup["late"]:
-        return "late"
-    if result is None:
-        return "new"
-    return "held-back" if result == "ok" and backup["held_back"] else result
+
+def well(one: BackupDocument | JudgedVault) -> bool:
+    """Whether nothing about it needs attention."""
+    return one["verdict"]["level"] == "ok"
+
+
+def level_of(status: StatusDocument) -> Level:
+    """The worst level of all."""
+    verdicts = [status["daemon"]["verdict"]]
+    verdicts += [backup["verdict"] for backup in status["backups"]]
+    verdicts += [vault["verdict"] for vault in status["vaults"]]
+    return worst(verdict["level"] for verdict in verdicts)
 
 
 def proven(backup: BackupDocument) -> float | None:
@@ -35,74 +48,60 @@ def proven(backup: BackupDocument) -> float | None:
     return max((one for one in known if one is not None), default=None)
 
 
-def backup_well(backup: BackupDocument) -> bool:
-    """Whether nothing about this backup needs attention."""
-    return backup_health(backup) in ("ok", "new") and not backup["late"]
-
-
-def vault_health(vault: VaultDocument) -> str:
-    """``ok``, or what is wrong: the stack's state if not whole, the pool's if not ONLINE, ``failed``, ``damaged``.
-
-    ``troubled``: a block store of its works, and its object store does not, or the like.
-    """
-    if vault["state"] in ("partial", "gone"):
-        return vault["state"]
-    if vault["health"] is not None and vault["health"] != "ONLINE":
-        return vault["health"]
-    if vault["error"]:
-        return "failed"
-    if vault["scrub"] is not None and vault["scrub"]["errors"]:
-        return "damaged"
-    return "troubled" if any(map(store_trouble, vault["devices"])) else "ok"
-
-
 def store_trouble(device: DeviceDocument) -> str:
     """What is wrong with the block store behind a device; "" for nothing, and for other devices."""
     store = device["store"]
     return (store["trouble"] or "") if store is not None else ""
 
 
-def vault_well(vault: VaultDocument) -> bool:
-    """Whether nothing about this vault needs attention. One that is down on demand is well."""
-    return vault_health(vault) == "ok"
+def storage_well(vault: JudgedVault) -> bool:
+    """Whether bringing it up or down went well: what is wrong, if anything, is wrong with what is in it."""
+    contents = {condition.key for condition in CONTENTS}
+    return all(one["condition"] in contents for one in vault["verdict"]["findings"])
 
 
-def storage_well(vault: VaultDocument) -> bool:
-    """The same of its storage alone: to bring it up or down went well also where something in it is damaged."""
-    return vault_health(vault) in {"ok", "damaged"}
-
-
-def all_well(status: StatusDocument) -> bool:
-    """Whether nothing at all needs attention."""
-    return (
-        not status["daemon"]["warnings"]
-        and all(map(backup_well, status["backups"]))
-        and all(map(vault_well, status["vaults"]))
-    )
+def findings_told(verdict: HealthDocument, error: ErrorDocument | None = None) -> Iterator[tuple[str, str]]:
+    """The level of each finding, and what is wrong; why, too, unless the ``error`` that is shown beside it says so."""
+    for one in verdict["findings"]:
+        known = error is not None and error["what"] in one["why"]
+        yield one["level"], one["what"] if known else f"{one['what']}: {one['why']}"
 
 
 def headlines(status: StatusDocument) -> list[str]:
-    """The state of everything: a sentence for each kind that needs attention, or that all is well."""
-    backups, vaults, warnings = status["backups"], status["vaults"], status["daemon"]["warnings"]
+    """The state of everything: a sentence for each kind that needs attention or is not known, or that all is well."""
+    backups, vaults = status["backups"], status["vaults"]
     lines = [
-        _attention(
-            "backup", len(backups), [f"{b['name']} {backup_health(b)}" for b in backups if not backup_well(b)]
-        ),
-        _attention(
-            "vault", len(vaults), [f"{v['name']} {vault_health(v)}" for v in vaults if not vault_well(v)]
-        ),
-        f"zvaultd has {plural(len(warnings), 'warning')}" if warnings else "",
+        *_about("backup", [(one["name"], one["verdict"]) for one in backups]),
+        *_about("vault", [(one["name"], one["verdict"]) for one in vaults]),
+        *_about_daemon(status["daemon"]["verdict"]),
     ]
-    if any(lines):
-        return [line for line in lines if line]
+    if lines:
+        return lines
     counts = [
         plural(len(things), noun) for things, noun in ((backups, "backup"), (vaults, "vault")) if things
     ]
     return [f"all is well: {', '.join(counts)}" if counts else "nothing is configured"]
 
 
-def _attention(noun: str, total: int, troubled: list[str]) -> str:
-    if not troubled:
-        return ""
-    needs = "needs" if len(troubled) == 1 else "need"
-    return f"{len(troubled)} of {plural(total, noun)} {needs} attention: {', '.join(troubled)}"
+def _about(noun: str, verdicts: list[tuple[str, HealthDocument]]) -> Iterator[str]:
+    total = plural(len(verdicts), noun)
+    troubled = [f"{name} {one['state']}" for name, one in verdicts if one["level"] in ("warning", "critical")]
+    if troubled:
+        needs = "needs" if len(troubled) == 1 else "need"
+        yield f"{len(troubled)} of {total} {needs} attention: {', '.join(troubled)}"
+    unknown = [f"{name} {one['state']}" for name, one in verdicts if one["level"] == "unknown"]
+    if unknown:
+        are = "is" if len(unknown) == 1 else "are"
+        yield f"{len(unknown)} of {total} {are} not known to be well: {', '.join(unknown)}"
+
+
+def _about_daemon(verdict: HealthDocument) -> Iterator[str]:
+    warnings = list(_bad(one["level"] for one in verdict["findings"]))
+    if warnings:
+        yield f"zvaultd has {plural(len(warnings), 'warning')}"
+    elif verdict["findings"]:
+        yield f"zvaultd {verdict['findings'][0]['what']}"
+
+
+def _bad(levels: Iterable[Level]) -> Iterator[Level]:
+    return (level for level in levels if level != "unknown")

@@ -12,19 +12,21 @@ from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocum
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.routes import Route
 from zvault.api.tuning import TuningDocument
-from zvault.api.vaults import VaultsAnswer
+from zvault.api.vaults import JudgedVault, VaultsAnswer
 from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.core.errors import HostUnreachable
+from zvault.core.health.vault import judge_vault
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.doctor import doctor_document, watched_for
 from zvault.ops.diagnosis.fit import fit_document
+from zvault.ops.health import judged, vault_facts
 from zvault.ops.report import list_document, plan_document, vault_document
 from zvault.ops.retention.holds import find_keepsakes
 from zvault.ops.retention.prune_report import prune_document
 from zvault.ops.state.environment import Environment
 from zvault.ops.tuning.report import tuning_document
-from zvault.ops.vaults.vault import Vaults
+from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.process.runner import HostRunner
 
 A = TypeVar("A")
@@ -62,8 +64,14 @@ async def _list(context: Context, vaults: Vaults, wanted: Arguments) -> ListAnsw
     )
 
 
-async def _vaults(_: Context, vaults: Vaults, __: Arguments) -> VaultsAnswer:
-    return {"vaults": [await vault_document(keeper) for keeper in vaults.all()]}
+async def _vaults(context: Context, vaults: Vaults, __: Arguments) -> VaultsAnswer:
+    return {"vaults": [await _judged(context, keeper) for keeper in vaults.all()]}
+
+
+async def _judged(context: Context, keeper: ManagedVault) -> JudgedVault:
+    """By what can be seen without a daemon: what it would have noticed over time is missing."""
+    document = await vault_document(keeper)
+    return judged(document, judge_vault(vault_facts(context, document)))
 
 
 async def _tuning(context: Context, _: Vaults, __: Arguments) -> TuningDocument:

@@ -16,15 +16,22 @@ TROUBLE = 1
 USAGE = 2
 """The command cannot run: wrong usage, bad configuration, no permission, or no daemon."""
 
+UNKNOWN = 3
+"""Nothing is known to be wrong, and not all is known to be well."""
+
 OUTPUT_VERSION = (0, 1)
 """Version (major, minor) of the output of ``-j``. Major grows when something is renamed or removed."""
 
 RED, YELLOW = "31", "33"
 _COLOURS = {
-    **dict.fromkeys(("failed", "gone", "damaged", "differs", "conflict"), RED),
+    **dict.fromkeys(("failed", "gone", "damaged", "differs", "conflict", "full"), RED),
     **dict.fromkeys(("FAULTED", "SUSPENDED", "UNAVAIL", "REMOVED"), RED),
     **dict.fromkeys(
-        ("late", "partial", "interrupted", "held-back", "troubled", "DEGRADED", "OFFLINE"), YELLOW
+        (
+            *("late", "partial", "interrupted", "held-back", "at-risk", "unproven", "unknown", "new"),
+            *("troubled", "unscrubbed", "stalled", "drifting", "backlog", "DEGRADED", "OFFLINE"),
+        ),
+        YELLOW,
     ),
 }
 

@@ -18,10 +18,13 @@ from zvault.core.errors import Busy, ConfigError, ZvaultError
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
 from zvault.daemon.events import Events
+from zvault.daemon.health.journal import VerdictJournal
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.exporter import Metrics
 from zvault.daemon.metrics.server import MetricsServer
+from zvault.daemon.monitors.config_monitor import LOOK_EVERY as CONFIG_EVERY
+from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.stall_monitor import AGAIN, StallMonitor
@@ -75,6 +78,8 @@ class Daemon:
         self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
         self.vault_monitor = VaultMonitor(self.vaults)
         self.state_monitor = StateMonitor(paths.state, self.history)
+        self.config_monitor = ConfigMonitor(self.context.env)
+        self.verdicts = VerdictJournal()
         self.status = Status(
             self.context,
             self.vault_monitor,
@@ -83,6 +88,7 @@ class Daemon:
             self.scheduler,
             self.context.env.clock.time(),
             state=self.state_monitor,
+            config=self.config_monitor,
         )
         self.metrics = Metrics(self.status)
         self.metrics_server = MetricsServer(self.metrics)
@@ -111,6 +117,8 @@ class Daemon:
         self._background(self._feed_watchdog())
         async with _patience():
             interrupted = await self.reconcile()
+        self._background(self._again_and_again("state", self.state_monitor.look, STATE_EVERY))
+        self._background(self._again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
         await self.api.listen(self.paths.socket)
         await self._serve_metrics()
         await self.scheduler.start()
@@ -119,7 +127,6 @@ class Daemon:
         self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(self._again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
         self._background(self._again_and_again("stalls", self.stall_monitor.watch, AGAIN))
-        self._background(self._again_and_again("state", self.state_monitor.look, STATE_EVERY))
         self._background(self._tell_status())
         self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
@@ -222,6 +229,12 @@ class Daemon:
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
             del warnings[name]
         warnings |= self.sleep_monitor.warnings()
+        self._tell_verdicts()
+
+    def _tell_verdicts(self) -> None:
+        """Tell the journal of what is no longer as it was; of a vault on its way up or down once it is there."""
+        moving = {vault.name for vault in self.vaults.all() if vault.moving}
+        self.verdicts.tell(self.status.verdicts(self.metrics.vaults), moving)
 
     async def _look_at_lags(self) -> None:
         # Side by side: a host that does not answer must not keep the others' lags from being known.
@@ -271,6 +284,7 @@ class Daemon:
             self.context.env.reconfigure(config)
             self.metrics.reload_ok = True
             self.status.warnings.pop("config", None)
+            await self.config_monitor.look()
             await self.scheduler.reschedule()
             if moved:
                 await self.metrics_server.close()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zvault.config.schema import Backup
-from zvault.core.integrity.verification import Level, Proof
 from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.known_proofs import KnownProofs
 from zvault.daemon.learned import Learned
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import lags
@@ -33,7 +33,7 @@ class LagReadings:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
-        self.proofs: Learned[Mapping[Level, Proof]] = Learned(context.env)
+        self.proofs = KnownProofs(context.env)
         self._read: Learned[Reading] = Learned(context.env)
 
     async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:

@@ -6,11 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from zvault.api.events import Event
+from zvault.daemon.history import ASIDE
 
 
 @dataclass
 class RunCounters:
-    """What happened so far; keys begin with the backup's name."""
+    """What happened so far; keys begin with the backup's name.
+
+    ``conflicts``: the datasets that the last run of each backup left out because they are in conflict.
+    """
 
     runs: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -23,11 +27,22 @@ class RunCounters:
     heals: Counter[tuple[str, str]] = field(default_factory=Counter)
     differing: Counter[tuple[str, str]] = field(default_factory=Counter)
     over_limit: dict[tuple[str, str], int] = field(default_factory=dict)
+    conflicts: dict[str, set[str]] = field(default_factory=dict)
+    _conflicting: dict[str, set[str]] = field(default_factory=dict)
+    """The same of runs under way, by run."""
 
     def count(self, event: Event) -> None:
         """Take an event of a run in."""
         backup = event["backup"]
+        if event["event"] == "run-finished":
+            found = self._conflicting.pop(event["run"], set())
+            if event["trigger"] not in ASIDE:
+                self.conflicts[backup] = found
         match event["event"]:
+            case "run-started":
+                self._conflicting[event["run"]] = set()
+            case "dataset-failed" if event["error"]["reason"] == "conflict":
+                self._conflicting.setdefault(event["run"], set()).add(event["dataset"])
             case "transfer-finished":
                 self.bytes[backup] += event["bytes"]
                 self.seconds[backup] = self.seconds.get(backup, 0.0) + event["seconds"]

@@ -24,6 +24,9 @@ TICK = 15.0
 SET_BACK = 15.0
 """Seconds the clock must have gone back for schedules to be counted anew; for less it is not worth a listing."""
 
+BEHIND_FOR = 86400.0
+"""Seconds for which it is told that the clock was set back: one that was wrong by years may be right now."""
+
 log = logging.getLogger(__name__)
 
 
@@ -62,6 +65,8 @@ class Scheduler:
         self._scheduler = AsyncIOScheduler(timezone=UTC)
         self._tick: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._before: tuple[float, float] | None = None
+        """When the clock was set back (monotonic), and what it showed before (seconds since the epoch)."""
 
     async def start(self) -> None:
         """Schedule every backup; one whose time passed while the daemon was down is due at once."""
@@ -123,6 +128,7 @@ class Scheduler:
             await asyncio.sleep(TICK)
             back = before - self._ahead()
             if back > SET_BACK:
+                self._before = time.monotonic(), self.context.env.clock.time() + back
                 log.warning(
                     "the clock was set back by %s: schedules go by it from now on", format_duration(back)
                 )
@@ -132,6 +138,12 @@ class Scheduler:
     def _ahead(self) -> float:
         """The wall clock less the monotonic one: it grows with each suspend, and shrinks only when it is set back."""
         return self.context.env.clock.time() - time.monotonic()
+
+    def behind(self) -> float:
+        """Seconds by which the clock, which was set back, is behind of where it was; 0 after a day in any case."""
+        if self._before is None or time.monotonic() - self._before[0] > BEHIND_FOR:
+            return 0.0
+        return max(0.0, self._before[1] - self.context.env.clock.time())
 
     def next_run(self, name: str) -> float | None:
         """When a backup is due next, in seconds since the epoch; None when it runs only by hand."""

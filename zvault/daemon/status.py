@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import zvault
 from zvault.api.status import BackupDocument, StatusDocument
+from zvault.api.vaults import JudgedVault, VaultDocument
 from zvault.config.schema import Backup
 from zvault.core.diagnosis.stalls import Stalls
-from zvault.core.policy.missed import missed_times, overdue
+from zvault.core.health.backup import late
+from zvault.core.health.daemon import NAME as DAEMON
+from zvault.core.health.daemon import DaemonFacts, judge_daemon
+from zvault.core.health.verdict import Kind, Verdict
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
+from zvault.daemon.health.facts import backup_facts, worst_lag
+from zvault.daemon.health.judge import Judge
 from zvault.daemon.history import ASIDE, History
+from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.proof_report import proofs_document
 from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
+from zvault.ops.health import health_document, judged
 from zvault.ops.replication.lag import age, pending
 from zvault.ops.tuning.parameters import complaints
 
 
 @dataclass
 class Status:
-    """Puts the state together. ``warnings`` are what the daemon itself complains of, by subject."""
+    """Puts the state together. ``warnings`` are what the daemon itself complains of, by subject.
+
+    All that says how something is takes it from the verdicts here: status, exit codes, metrics, journal.
+    """
 
     context: Context
     vault_monitor: VaultMonitor
@@ -37,6 +48,11 @@ class Status:
     warnings: dict[str, str] = field(default_factory=dict)
     stalls: Stalls = field(default_factory=Stalls)
     state: StateMonitor | None = None
+    config: ConfigMonitor | None = None
+
+    def __post_init__(self) -> None:
+        """It remembers since when something is unknown."""
+        self.judge = Judge(self.context)
 
     async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
@@ -49,13 +65,68 @@ class Status:
                     *self.warnings.values(),
                     *([self.unwritable] if self.unwritable is not None else []),
                     *self.context.activity.writes.drifts.values(),
-                    *self.stalls.warnings(self.context.env.clock.time()),
+                    *(text for texts in self._stalls().values() for text in texts),
                     *complaints(self.context.records.leases),
                 ],
+                "verdict": health_document(self.daemon_verdict()),
             },
             "backups": [self.backup(backup) for backup in self.context.env.config.backup.values()],
-            "vaults": await self.vault_monitor.documents(),
+            "vaults": self.judged(await self.vault_monitor.documents()),
         }
+
+    def judged(self, vaults: Sequence[VaultDocument]) -> list[JudgedVault]:
+        """Vaults with their verdicts."""
+        return [judged(vault, self.vault_verdict(vault)) for vault in vaults]
+
+    def verdicts(self, vaults: Sequence[VaultDocument]) -> dict[tuple[Kind, str], Verdict]:
+        """All verdicts, by kind and name; those on the vaults by documents that were made before."""
+        found: dict[tuple[Kind, str], Verdict] = {("daemon", DAEMON): self.daemon_verdict()}
+        config = self.context.env.config
+        for name, backup in config.backup.items():
+            found["backup", name] = self.backup_verdict(backup)
+        for vault in vaults:
+            if vault["name"] in config.vault:
+                found["vault", vault["name"]] = self.vault_verdict(vault)
+        return found
+
+    def vault_verdict(self, vault: VaultDocument) -> Verdict:
+        """How a vault is, by its document and what is remembered of it."""
+        return self.judge.vault(vault, self._stalls())
+
+    def backup_verdict(self, backup: Backup) -> Verdict:
+        """How a backup is, by what is in memory and in the history."""
+        facts = backup_facts(
+            self.context,
+            self.runs,
+            self.history,
+            backup,
+            started=self.started,
+            next_run=self.scheduler.next_run(backup.name),
+            not_read=self.warnings.get(f"lag {backup.name}", ""),
+        )
+        return self.judge.backup(facts, self.context.env.way(backup))
+
+    def daemon_verdict(self) -> Verdict:
+        """How the daemon and its host are. What it complains of backups and vaults is in their verdicts."""
+        state = self.state if self.state is not None and self.state.looked else None
+        return judge_daemon(
+            DaemonFacts(
+                warnings={key: text for key, text in self.warnings.items() if not key.startswith("lag ")},
+                config_differs=self.config.differs if self.config is not None else None,
+                unwritable=(state.trouble or "") if state is not None else None,
+                space=state.space if state is not None else None,
+                clock_behind=self.scheduler.behind(),
+                stalls=self._stalls().get("", ()),
+                tuning=tuple(complaints(self.context.records.leases)),
+            )
+        )
+
+    def _stalls(self) -> dict[str, tuple[str, ...]]:
+        """The stalls that are not over, by vault; under "" those of which nobody knows whose they are."""
+        found: dict[str, tuple[str, ...]] = {}
+        for vault, text in self.stalls.warnings(self.context.env.clock.time()):
+            found[vault] = (*found.get(vault, ()), text)
+        return found
 
     def backup(self, backup: Backup) -> BackupDocument:
         """One backup, from what is in memory and in the history: of the source and the vault that it has now."""
@@ -67,6 +138,7 @@ class Status:
         success = self.history.last(name, "ok", way=way)
         lag = self.lag(name)
         lags = self.runs.lags.get(name)
+        verdict = self.backup_verdict(backup)
         return {
             "name": name,
             "source": str(backup.source),
@@ -75,7 +147,7 @@ class Status:
             "state": "idle" if run is None else "running" if run.waiting is None else "waiting",
             "lag_seconds": lag,
             "max_lag_seconds": backup.max_lag,
-            "late": self.late(backup),
+            "late": late(verdict),
             "last_success": success["ended"] if success else None,
             "last_run": last["started"] if last else None,
             "last_result": last["result"] if last else None,
@@ -93,6 +165,7 @@ class Status:
             "held_back": self._held_back(name),
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,
+            "verdict": health_document(verdict),
         }
 
     def _held_back(self, name: str) -> int | None:
@@ -107,43 +180,21 @@ class Status:
 
     def lag(self, name: str) -> float | None:
         """A backup's lag now: its worst dataset's; None while any is unknown."""
-        seconds = [age(lag, self.context.env.clock.time()) for lag in self.runs.lags.get(name, {}).values()]
-        known = [value for value in seconds if value is not None]
-        return max(known) if known and len(known) == len(seconds) else None
+        return worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
 
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
         """Each dataset's lag as last read, and its seconds now."""
         now = self.context.env.clock.time()
         return {dataset: (lag, age(lag, now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
 
-    def late(self, backup: Backup) -> bool:
-        """Whether the vault lies further behind than the user tolerates. Unknown is late: silence is no success.
-
-        Where no lag is said to be too much, two of its times without a new backup are.
-        """
-        lag = self.lag(backup.name)
-        if backup.max_lag is None:
-            return self._overdue(backup, lag)
-        return lag is None or lag > backup.max_lag
-
-    def _overdue(self, backup: Backup, lag: float | None) -> bool:
-        schedule, env = backup.every or backup.schedule, self.context.env
-        if schedule is None:
-            return False
-        success = self.history.last(backup.name, "ok", way=env.way(backup))
-        last = env.clock.time() - lag if lag is not None else success["started"] if success else None
-        since = datetime.fromtimestamp(self.started if last is None else last, UTC)
-        run = self.runs.running(backup.name)
-        missed = missed_times(schedule, since, env.clock.now(), env.zone)
-        return overdue(missed, at_work=run is not None and run.waiting is None, began=last is not None)
-
     def line(self) -> str:
         """One line for ``systemctl status``."""
         running = [run for run in self.runs.current.values() if run.trigger not in ASIDE]
         if running:
             return "; ".join(_running(run) for run in running)
-        late = [name for name, backup in self.context.env.config.backup.items() if self.late(backup)]
-        return f"late: {', '.join(late)}" if late else f"idle; backups: {len(self.context.env.config.backup)}"
+        backups = self.context.env.config.backup
+        behind = [name for name, backup in backups.items() if late(self.backup_verdict(backup))]
+        return f"late: {', '.join(behind)}" if behind else f"idle; backups: {len(backups)}"
 
 
 def _running(run: ActiveRun) -> str:

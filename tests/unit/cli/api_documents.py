@@ -16,6 +16,8 @@ from typing import Any
 from zvault.api.blockstore import EngineStatus
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
+from zvault.core.health.backup import BackupFacts, ProofFacts, judge_backup
+from zvault.core.health.vault import judge_vault
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
@@ -28,6 +30,7 @@ from zvault.devices.stack import DeviceState
 from zvault.object_store.metered import BOUNDS
 from zvault.ops import report
 from zvault.ops.context import Context
+from zvault.ops.health import health_document, judged, vault_facts
 from zvault.ops.state.environment import Clock, Environment
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
@@ -66,7 +69,11 @@ def trouble(reason="transfer", what="the stream broke", why="zfs receive: out of
 @cache
 def daemon() -> Status:
     """A daemon's state, of one backup that ran well 12 minutes ago."""
-    folder = Path(FOLDER.name)
+    return made(Path(FOLDER.name))
+
+
+def made(folder: Path) -> Status:
+    """The same, whose files are in a folder."""
     paths = Paths(folder, folder, folder, folder)
     context = Context.of(Environment(CONFIG, paths, HostRunner(), "host", StoppedClock()))
     history = History(folder / "history.sqlite")
@@ -76,12 +83,14 @@ def daemon() -> Status:
     newest = Snapshot(DatasetName("tank/home"), "a", 1, 1, int(NOW - 723))
     runs.lags["home"] = {name: DatasetLag(name, None, newest, 0) for name in ("tank/home", "a", "b")}
     parts: Any = (
-        SimpleNamespace(documents=_seen),
+        SimpleNamespace(documents=_seen, vaults=SimpleNamespace(all=list)),
         runs,
         history,
-        SimpleNamespace(next_run=lambda _: 1_790_003_600.0),
+        SimpleNamespace(next_run=lambda _: 1_790_003_600.0, behind=lambda: 0.0),
     )
-    return Status(context, *parts, started=1_789_000_000.0)
+    looked: Any = SimpleNamespace(trouble=None, looked=True, space=1 << 30)
+    config: Any = SimpleNamespace(differs="")
+    return Status(context, *parts, started=1_789_000_000.0, state=looked, config=config)
 
 
 async def _seen() -> list[Any]:
@@ -89,7 +98,28 @@ async def _seen() -> list[Any]:
 
 
 def backup(name="home", **changes):
-    return daemon().backup(CONFIG.backup["home"]) | {"name": name} | changes
+    """Its verdict is on what was changed."""
+    found = daemon().backup(CONFIG.backup["home"]) | {"name": name} | changes
+    return found | {"verdict": health_document(judge_backup(backup_facts(found)))}
+
+
+def backup_facts(found):
+    """What a backup's document tells of it."""
+    ago = found["last_success"]
+    proofs = found["proofs"]
+    return BackupFacts(
+        found["name"],
+        found["last_result"],
+        found["last_error"],
+        NOW - ago if ago is not None else None,
+        found["lag_seconds"],
+        found["max_lag_seconds"],
+        held_back=found["held_back"] or 0,
+        proofs={
+            level: ProofFacts(1.0, None, proof["result"] == "differs", proof["told"])
+            for level, proof in (proofs or {}).items()
+        },
+    )
 
 
 def device(**changes):
@@ -118,7 +148,8 @@ def vault(name="cold", **changes):
         devices=devices,
         imported=imported,
     )
-    return asyncio.run(report.vault_document(keeper)) | {"name": name} | changes
+    found = asyncio.run(report.vault_document(keeper)) | {"name": name} | changes
+    return judged(found, judge_vault(vault_facts(daemon().context, found)))
 
 
 def status(*backups, vaults=None, warnings=()):

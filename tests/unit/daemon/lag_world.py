@@ -140,7 +140,7 @@ class World:
         self.context.clients.pool_is_up = self.pool_is_up  # type: ignore[method-assign]
         self.history = History(self.folder / "history.sqlite")
         self.runs = Runs(self.context, Vaults(self.context), self.history, Events())
-        scheduler: Any = SimpleNamespace(next_run=lambda _: None)
+        scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
         monitor: Any = SimpleNamespace()
         self.status = Status(self.context, monitor, self.runs, self.history, scheduler, self.clock.at)
 

@@ -14,6 +14,8 @@ import pytest
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
+from zvault.core.health.conditions import CONDITIONS
+from zvault.core.health.verdict import LEVELS, Condition
 from zvault.daemon.app import Daemon
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -77,6 +79,27 @@ def test_an_alert_has_a_page_that_says_when_it_is_gone(alert: str):
 def test_an_alert_is_tested(alert: str):
     texts = [file.read_text(encoding="utf-8") for file in TESTS]
     assert any(f"  - name: {alert} " in text for text in texts)
+
+
+def severity(alert: str) -> str:
+    found = re.search(r"severity: (\w+)", ALERTS[alert])
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    "one", [one for table in CONDITIONS.values() for one in table], ids=lambda one: one.key
+)
+def test_each_condition_that_is_no_mere_gap_fires_one_alert(one: Condition):
+    """By a rule of its own that is as bad at least, or by the general one, which leaves it out then."""
+    general = {"warning": "ZvaultWarning", "critical": "ZvaultCritical"}
+    for level, alert in general.items():
+        assert f'zvault_condition{{severity="{level}",alert=""}} == 1' in ALERTS[alert]
+    if one.level == "unknown":
+        assert not one.alert, "it becomes a warning if it lasts"
+    else:
+        alert = one.alert or general[one.level]
+        assert LEVELS.index(severity(alert)) >= LEVELS.index(one.level)
 
 
 def test_there_is_no_page_of_an_alert_that_is_gone():

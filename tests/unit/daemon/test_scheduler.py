@@ -232,8 +232,16 @@ async def test_a_clock_that_is_set_back_has_schedules_counted_anew(
     monkeypatch.setattr(scheduler, "reschedule", reschedule)
     await asyncio.sleep(0.1)
     assert not anew.is_set()
+    assert scheduler.behind() == 0
+    before = StoppedClock.now_is
     monkeypatch.setattr(StoppedClock, "now_is", at("2026-11-19 09:30", UTC))
     await asyncio.wait_for(anew.wait(), 5)
+    assert abs(scheduler.behind() - (before - StoppedClock.now_is).total_seconds()) < 5
+    monkeypatch.setattr(StoppedClock, "now_is", before + timedelta(seconds=5))
+    assert scheduler.behind() == 0, "it is where it was"
+    monkeypatch.setattr(StoppedClock, "now_is", at("2026-11-19 09:30", UTC))
+    monkeypatch.setattr(module, "BEHIND_FOR", 0.0)
+    assert scheduler.behind() == 0, "by now it may be right"
 
 
 async def test_a_new_configuration_takes_the_place_of_the_old(build: Any, fired: Fired) -> None:

@@ -29,7 +29,7 @@ def status(tmp_path: Path) -> Iterator[Status]:
     history = History(tmp_path / "history.sqlite")
     runs = Runs(where, Vaults(where), history, Events())
     monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
-    scheduler: Any = SimpleNamespace(next_run=lambda _: None)
+    scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
     yield Status(where, monitor, runs, history, scheduler, started=START)
     history.close()
 
@@ -115,11 +115,10 @@ def test_a_backup_whose_vault_was_changed_has_no_backup_there_yet(status: Status
     assert before["last_success"] == START + 2 * HOUR
     status.context.env.config = context(vault={"pool": "ice"}, max_lag="3h").env.config
     after = told(status)
-    assert (after["lag_seconds"], after["pending"], after["datasets"], after["late"]) == (
-        None,
-        None,
-        None,
-        True,
-    )
+    assert (after["lag_seconds"], after["pending"], after["datasets"]) == (None, None, None)
+    assert (after["verdict"]["level"], after["verdict"]["state"], after["late"]) == ("unknown", "new", False)
     assert (after["last_success"], after["last_run"], after["last_result"]) == (None, None, None)
     assert status.dataset_lags("b") == {}
+    clock: Any = status.context.env.clock
+    clock.at += 3 * HOUR
+    assert told(status)["late"], "unknown for as long as max_lag"

@@ -10,25 +10,22 @@ import typer
 
 from zvault.api import routes
 from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
-from zvault.api.vaults import VaultDocument
+from zvault.api.vaults import JudgedVault
 from zvault.cli.client import read
-from zvault.cli.event_text import plural
 from zvault.cli.health_text import (
-    all_well,
-    backup_health,
-    backup_well,
+    COLOURS,
+    EXITS,
+    WELL,
+    findings_told,
     headlines,
+    level_of,
     proven,
+    state_of,
     store_trouble,
-    vault_health,
-    vault_well,
+    well,
 )
 from zvault.cli.options import AsJson, Exact, TableForm, Tabs
 from zvault.cli.output import (
-    OK,
-    RED,
-    TROUBLE,
-    YELLOW,
     clean,
     document,
     labelled,
@@ -60,7 +57,8 @@ def status(
     last_success, last_run, last_result, next_run, bytes_done, bytes_total, error. Vaults: name, health,
     state, pool, pool_health, size, alloc, free, users, error.
 
-    Exit status: 0 all is well; 1 something is late, failed or degraded; 2 the daemon cannot be asked.
+    Exit status: 0 all is well; 1 something is late, failed or degraded; 2 the daemon cannot be asked; 3 nothing
+    is known to be wrong, and something is not known to be well.
     """
     found = _only(read(routes.STATUS), name or [])
     if json:
@@ -69,7 +67,7 @@ def status(
         say_all(_for_scripts(found, exact))
     else:
         say_all(_screen(found, TableForm(exact=exact)))
-    raise typer.Exit(OK if all_well(found) else TROUBLE)
+    raise typer.Exit(EXITS[level_of(found)])
 
 
 def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
@@ -84,7 +82,7 @@ def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
             "if it was added to the configuration just now, 'systemctl reload zvaultd'",
         )
     return {
-        "daemon": {**found["daemon"], "warnings": []},
+        "daemon": {**found["daemon"], "warnings": [], "verdict": WELL},
         "backups": [b for b in found["backups"] if b["name"] in names],
         "vaults": [v for v in found["vaults"] if v["name"] in names],
     }
@@ -108,7 +106,7 @@ def _what(backup: BackupDocument) -> str | None:
     return error["what"] if error is not None else None
 
 
-HEALTH = Column("health", "state", get=backup_health)
+HEALTH = Column("health", "state", get=state_of)
 BACKUPS = [
     Column("backup", key="name"),
     Column("vault"),
@@ -123,7 +121,7 @@ BACKUPS = [
 ]
 VAULTS = [
     Column("vault", key="name"),
-    Column("health", "state", get=vault_health),
+    Column("health", "state", get=state_of),
     Column("state"),
     Column("size", "size"),
     Column("alloc", "size", "allocated"),
@@ -146,7 +144,7 @@ BACKUPS_FOR_SCRIPTS = [
 ]
 VAULTS_FOR_SCRIPTS = [
     Column("name"),
-    Column("health", get=vault_health),
+    Column("health", get=state_of),
     Column("state"),
     Column("pool"),
     Column("pool_health", key="health"),
@@ -166,10 +164,10 @@ def _for_scripts(found: StatusDocument, exact: bool) -> Iterator[str]:
 
 
 def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
-    well = all_well(found)
+    colour = COLOURS[level_of(found)]
     for sentence in headlines(found):
         for line in wrapped(sentence, "", width(sys.stdout), "  "):
-            yield paint(line, None if well else RED, sys.stdout)
+            yield paint(line, colour, sys.stdout)
     yield from _daemon(found["daemon"])
     if found["backups"]:
         yield ""
@@ -178,26 +176,26 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
         yield ""
         yield from table(VAULTS, found["vaults"], form)
     for backup in found["backups"]:
-        if not backup_well(backup) or backup["last_error"] or backup["retry_at"] is not None:
+        if not well(backup) or backup["last_error"] or backup["retry_at"] is not None:
             yield ""
             yield from _troubled_backup(backup)
     for vault in found["vaults"]:
-        if not vault_well(vault):
+        if not well(vault):
             yield ""
             yield from _troubled_vault(vault)
 
 
 def _daemon(daemon: DaemonDocument) -> Iterator[str]:
     yield f"zvaultd {daemon['version']}, pid {daemon['pid']}, started {ago(daemon['started'])}"
-    for warning in daemon["warnings"]:
-        for line in wrapped(clean(warning), "warning: ", width(sys.stdout)):
-            yield paint(line, YELLOW, sys.stdout)
+    for one in daemon["verdict"]["findings"]:
+        for line in wrapped(clean(one["why"]), f"{one['level']}: ", width(sys.stdout)):
+            yield paint(line, COLOURS[one["level"]], sys.stdout)
 
 
 def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
     """What is wrong with a backup, why, and what to do."""
-    health = backup_health(backup)
-    yield paint(f"backup {backup['name']}: {health}", None if backup_well(backup) else RED, sys.stdout)
+    verdict = backup["verdict"]
+    yield paint(f"backup {backup['name']}: {verdict['state']}", COLOURS[verdict["level"]], sys.stdout)
     error = _trouble(backup)
     yield from labelled(
         [
@@ -205,8 +203,7 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
             ("last success", _when(backup["last_success"], "never")),
             ("last run", _last_run(backup)),
             ("this run", _waits(backup)),
-            ("proof", _proof(backup)),
-            ("pruning", _held_back(backup)),
+            *findings_told(verdict, error),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
             ("next", error["next"] if error and error["next"] else _advice(backup)),
@@ -233,26 +230,14 @@ def _next_run(backup: BackupDocument) -> str:
 def _lag_told(backup: BackupDocument) -> str:
     limit = backup["max_lag_seconds"]
     lag = "unknown" if backup["lag_seconds"] is None else format_duration(backup["lag_seconds"])
-    if limit is None:
-        return lag + (", and two of its times have passed since its last good run" if backup["late"] else "")
-    return f"{lag}, at most {format_duration(limit)} is wanted"
+    return lag if limit is None else f"{lag}, at most {format_duration(limit)} is wanted"
 
 
 def _advice(backup: BackupDocument) -> str:
-    """What to do about a backup that needs attention though no error is known."""
+    """What to do about a backup of which no error is known."""
     if backup["state"] != "idle":
         return f"watch it with 'zvaultctl follow {backup['name']}'"
-    if backup_health(backup) == "held-back":
-        name = backup["name"]
-        return f"'zvaultctl prune {name} -n --over-limit' shows what is to go; if it is too much, make 'keep' longer"
-    return f"start it with 'zvaultctl run {backup['name']}'; see 'zvaultctl history {backup['name']}'"
-
-
-def _held_back(backup: BackupDocument) -> str:
-    """That prune_limit holds something back, and until when."""
-    if not (count := backup["held_back"]):
-        return ""
-    return f"prune_limit holds snapshots of {plural(count, 'dataset')} back; the next runs prune them, oldest first"
+    return "" if well(backup) else backup["verdict"]["findings"][0]["next"]
 
 
 def _last_run(backup: BackupDocument) -> str:
@@ -260,24 +245,14 @@ def _last_run(backup: BackupDocument) -> str:
     return f"{when}, {backup['last_result']}" if backup["last_result"] else when
 
 
-def _proof(backup: BackupDocument) -> str:
-    """What a verification found that is not the same on both sides."""
-    differing = [
-        (level, proof) for level, proof in (backup["proofs"] or {}).items() if proof["result"] == "differs"
-    ]
-    return "\n".join(
-        f"{level} found a difference {_when(proof['tried'], 'once')}, {proof['told']}: see 'zvaultctl history'"
-        for level, proof in differing
-    )
-
-
 def _when(when: float | None, otherwise: str) -> str:
     return otherwise if when is None else f"{ago(when)} ({local_time(when)})"
 
 
-def _troubled_vault(vault: VaultDocument) -> Iterator[str]:
+def _troubled_vault(vault: JudgedVault) -> Iterator[str]:
     """What is wrong with a vault, layer by layer."""
-    yield paint(f"vault {vault['name']}: {vault_health(vault)}", RED, sys.stdout)
+    verdict = vault["verdict"]
+    yield paint(f"vault {vault['name']}: {verdict['state']}", COLOURS[verdict["level"]], sys.stdout)
     error = vault["error"]
     devices = [
         f"{d['name']} {d['state']} ({d['spec']}){': ' + why if (why := d['detail'] or store_trouble(d)) else ''}"
@@ -290,12 +265,10 @@ def _troubled_vault(vault: VaultDocument) -> Iterator[str]:
             ("devices", "\n".join(devices)),
             ("scrub", scrub_told(vault["scrub"])),
             ("damaged", damage_told(vault["scrub"])),
+            *findings_told(verdict, error),
             ("error", error["what"] if error else ""),
             ("why", error["why"] if error else ""),
-            (
-                "next",
-                error["next"] if error and error["next"] else f"see 'zvaultctl vault status {vault['name']}'",
-            ),
+            ("next", error["next"] if error and error["next"] else verdict["findings"][0]["next"]),
         ],
         width(sys.stdout),
     )

@@ -11,9 +11,9 @@ import typer
 from zvault.api import routes
 from zvault.api.blockstore import StoreDocument
 from zvault.api.routes import Route
-from zvault.api.vaults import CreationDocument, DeviceDocument, VaultAnswer, VaultDocument
+from zvault.api.vaults import CreationDocument, DeviceDocument, JudgedVault, VaultAnswer, VaultDocument
 from zvault.cli.client import Client, act, read, socket_path
-from zvault.cli.health_text import storage_well, store_trouble, vault_health, vault_well
+from zvault.cli.health_text import COLOURS, EXITS, findings_told, storage_well, store_trouble, well
 from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, Yes
 from zvault.cli.output import (
     OK,
@@ -35,6 +35,7 @@ from zvault.cli.verbs.begin_anew import begin_anew
 from zvault.cli.verbs.measure import follow
 from zvault.cli.verbs.takeover import take
 from zvault.core.errors import NotFound
+from zvault.core.health.verdict import worst
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -157,7 +158,7 @@ def status(
 
     With -H or -o one line a vault.
 
-    Exit status: 0 all are well, up or down; 1 one is degraded, partly up or gone.
+    Exit status: 0 all are well, up or down; 1 one needs attention; 3 none does, and one is not known to be well.
     """
     picked = chosen(COLUMNS, columns, COLUMNS_DEFAULT)
     vaults = _only(read(routes.VAULTS)["vaults"], vault or [])
@@ -170,10 +171,10 @@ def status(
         say_all(line for i, vault in enumerate(vaults) for line in _block(vault, form, first=i == 0))
     else:
         tell("no vaults")
-    raise typer.Exit(OK if all(map(vault_well, vaults)) else TROUBLE)
+    raise typer.Exit(EXITS[worst(vault["verdict"]["level"] for vault in vaults)])
 
 
-def _only(vaults: list[VaultDocument], names: list[str]) -> list[VaultDocument]:
+def _only(vaults: list[JudgedVault], names: list[str]) -> list[JudgedVault]:
     known = [vault["name"] for vault in vaults]
     for name in names:
         if name not in known:
@@ -196,14 +197,14 @@ def _space(vault: VaultDocument, exact: bool = False) -> str:
     return f"{size}, {allocated} allocated, {free} free"
 
 
-def _block(vault: VaultDocument, form: TableForm, first: bool) -> Iterator[str]:
+def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
     """One vault as ``zpool status`` shows a pool."""
     if not first:
         yield ""
     error = vault["error"]
     columns = width(sys.stdout)
     state = f"{vault['state']}, pool {_health(vault)}" if vault["health"] else vault["state"]
-    colour = None if vault_well(vault) else colour_of(vault_health(vault))
+    colour = COLOURS[vault["verdict"]["level"]]
     pairs: list[tuple[str, Any]] = [
         ("vault", vault["name"]),
         ("pool", vault["pool"]),
@@ -214,9 +215,10 @@ def _block(vault: VaultDocument, form: TableForm, first: bool) -> Iterator[str]:
         ("scrub", scrub_told(vault["scrub"])),
         ("damaged", damage_told(vault["scrub"])),
         ("inhibitor", _awake(vault["inhibitor_since"])),
+        *findings_told(vault["verdict"], error),
         ("error", error["what"] if error else ""),
         ("why", error["why"] if error else ""),
-        ("next", error["next"] if error else ""),
+        ("next", _next(vault)),
     ]
     for line in labelled(pairs, columns):
         yield paint(line, colour, sys.stdout) if " state: " in line else line
@@ -224,6 +226,13 @@ def _block(vault: VaultDocument, form: TableForm, first: bool) -> Iterator[str]:
         yield ""
         for line in table(DEVICES, vault["devices"], form, notes=_detail):
             yield f"    {line}"
+
+
+def _next(vault: JudgedVault) -> str:
+    error, findings = vault["error"], vault["verdict"]["findings"]
+    if error is not None:
+        return error["next"]
+    return "" if well(vault) else findings[0]["next"]
 
 
 def _awake(since: float | None) -> str:

@@ -151,13 +151,13 @@ class Stalls:
         spell.told, spell.told_count = now, spell.count
         return f"{_whose(vault)}{sign.text}" + (f" (and {more} such signs before)" if more > 0 else "")
 
-    def warnings(self, now: float) -> Iterator[str]:
-        """A sentence for each stall that is not over."""
+    def warnings(self, now: float) -> Iterator[tuple[str, str]]:
+        """The vault (empty: unknown) of each stall that is not over, and a sentence."""
         for (vault, kind), spell in self.spells.items():
             if kind in WAITS and now - spell.last <= SPELL:
                 times = f"{spell.count} times, the last " if spell.count > 1 else ""
                 when = f"{times}{format_duration(now - spell.last)} ago"
-                yield f"{_whose(vault)}{spell.text} ({kind}, {when})"
+                yield vault, f"{_whose(vault)}{spell.text} ({kind}, {when})"
 
 
 def _whose(vault: str | None) -> str:

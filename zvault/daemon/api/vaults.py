@@ -9,7 +9,14 @@ from aiohttp import web
 from zvault.api import routes
 from zvault.api.diagnosis import DoctorDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
-from zvault.api.vaults import CreationAnswer, PoolHistoryAnswer, TakeoverAnswer, VaultAnswer, VaultsAnswer
+from zvault.api.vaults import (
+    CreationAnswer,
+    JudgedVault,
+    PoolHistoryAnswer,
+    TakeoverAnswer,
+    VaultAnswer,
+    VaultsAnswer,
+)
 from zvault.daemon import journald
 from zvault.daemon.api.access import json_object
 from zvault.daemon.api.handler import Handler, handle
@@ -17,6 +24,7 @@ from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.diagnosis.doctor import doctor_document, watched_for
+from zvault.ops.health import judged
 from zvault.ops.provision.create import create
 from zvault.ops.provision.measure import measure, refuse_unless_auto
 from zvault.ops.report import vault_document
@@ -54,7 +62,7 @@ class VaultsApi:
 
     async def get_vaults(self, _: web.Request) -> VaultsAnswer:
         """All vaults."""
-        return {"vaults": await self.status.vault_monitor.documents()}
+        return {"vaults": self.status.judged(await self.status.vault_monitor.documents())}
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
         """What bounds a vault now; it is watched for ``seconds``."""
@@ -86,11 +94,15 @@ class VaultsApi:
 
         async def whole(say: Say) -> VaultAnswer:
             await act(vault, say)
-            return {"vault": await vault_document(vault)}
+            return {"vault": await self._judged(vault)}
 
         if request.query.get("follow") == "1":
             return await followed(request, whole, journald.about(vault.name))
         return await whole(journald.about(vault.name))
+
+    async def _judged(self, vault: ManagedVault) -> JudgedVault:
+        document = await vault_document(vault)
+        return judged(document, self.status.vault_verdict(document))
 
     async def post_measure(self, request: web.Request) -> web.StreamResponse:
         """Measure a vault's device and try out what follows, told as it goes; it ends when its client goes away."""
@@ -124,7 +136,7 @@ class VaultsApi:
         vault, body = self.vaults[request.match_info["vault"]], await json_object(request)
         by_hand = body.get("fenced_by_hand") is True
         await take_over(vault, body.get("holders"), journald.about(vault.name), by_hand=by_hand)
-        return {"vault": await vault_document(vault)}
+        return {"vault": await self._judged(vault)}
 
     async def get_creation(self, request: web.Request) -> CreationAnswer:
         """What making a vault's pool would run."""

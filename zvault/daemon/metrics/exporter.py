@@ -15,6 +15,7 @@ from zvault.api.vaults import VaultDocument
 from zvault.core.diagnosis.write_drift import Cause
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
+from zvault.daemon.metrics.health import health_metrics
 from zvault.daemon.metrics.scrub import scrub_metrics
 from zvault.daemon.metrics.stalls import stalls_metrics
 from zvault.daemon.metrics.verification import verify_metrics
@@ -64,6 +65,7 @@ class Metrics(Collector):
             (),
             [((), self.status.unwritable is None)],
         )
+        yield from health_metrics(self.status.verdicts(self.vaults))
         yield from self._backups()
         yield from self._counters()
         yield from self._vaults()

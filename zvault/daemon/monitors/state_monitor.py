@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 from zvault.daemon.history import History
@@ -18,16 +19,22 @@ PROBE_BYTES = 64 << 10
 
 
 class StateMonitor:
-    """Tries to write below the state directory, again and again; ``trouble`` is what is wrong, in words."""
+    """Tries to write below the state directory, again and again; ``trouble`` is what is wrong, in words.
+
+    ``looked``: whether it ever did. ``space``: bytes free there, None where that is not known.
+    """
 
     def __init__(self, folder: Path, history: History) -> None:
         self.folder = folder
         self.history = history
         self.trouble: str | None = None
+        self.looked = False
+        self.space: int | None = None
 
     async def look(self) -> None:
         """Look once; tell the journal what changed."""
         why = await asyncio.to_thread(probe, self.folder)
+        self.space = await asyncio.to_thread(free, self.folder)
         if why is None:
             self.history.return_to_file()
             why = self.history.trouble
@@ -36,7 +43,15 @@ class StateMonitor:
             log.error("%s", trouble)
         elif trouble is None and self.trouble is not None:
             log.info("what is kept in %s can be written again", self.folder)
-        self.trouble = trouble
+        self.trouble, self.looked = trouble, True
+
+
+def free(folder: Path) -> int | None:
+    """Bytes free where a folder is; None where that cannot be asked."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def probe(folder: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Keeps an eye on the vaults: what was last seen of each, what changed for worse or better, and repairs what broke.
+"""Keeps an eye on the vaults: what was last seen of each, and repairs what broke.
 
 A look at a vault asks systemd and the kernel, and may still wait for a device that is lost (``zpool list`` does while
 a pool is exported). So nobody here waits long for a look: where one does not come back what was seen last is told.
@@ -38,17 +38,13 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 
 @dataclass
 class VaultReading:
-    """One vault as it was seen last (``at``, monotonic seconds), and a look that has not come back, and when it began.
-
-    ``told`` is what was wrong with it when the journal was told.
-    """
+    """One vault as it was seen last (``at``, monotonic seconds); a look that has not come back, and when it began."""
 
     document: VaultDocument
     at: float
     seen: bool = False
     late: asyncio.Task[VaultDocument] | None = None
     begun: float = 0.0
-    told: str = ""
 
 
 @dataclass
@@ -116,23 +112,12 @@ class VaultMonitor:
         return sight.document
 
     async def watch(self) -> list[VaultDocument]:
-        """Look, tell the journal what changed, and repair what can be repaired; the result is what was seen."""
+        """Look, and repair what can be repaired; the result is what was seen."""
         vaults = self.vaults.all()
         documents = await self._documents(vaults)
-        for vault, document in zip(vaults, documents, strict=True):
-            if not vault.moving:
-                self._tell(document, self._sights[vault.name])
+        for vault in vaults:
             self._look_after(vault)
         return documents
-
-    def _tell(self, document: VaultDocument, sight: VaultReading) -> None:
-        now, before = trouble(document), sight.told
-        fields = {"VAULT": document["name"]}
-        if now and now != before:
-            log.error("vault %s: %s", document["name"], now, extra=fields)
-        elif before and not now:
-            log.info("vault %s is well again", document["name"], extra=fields)
-        sight.told = now
 
     def _look_after(self, vault: ManagedVault) -> None:
         repair = self._repairs.setdefault(vault.name, Repair())
@@ -158,15 +143,3 @@ class VaultMonitor:
         """End what is under way; what hangs in the kernel is left there."""
         tasks = [sight.late for sight in self._sights.values()] + [m.task for m in self._repairs.values()]
         await cancel(*(task for task in tasks if task is not None))
-
-
-def trouble(document: VaultDocument) -> str:
-    """What is wrong with a vault's storage, in words; nothing is if it is only down, or on its way up or down."""
-    lost = [device for device in document["devices"] if device["state"] == "gone"]
-    health = document["health"]
-    words = [f"{device['name']} is gone: {device['detail']}" for device in lost]
-    if health not in (None, "ONLINE"):
-        words.append(f"its pool {document['pool']} is {health}")
-    if not words and document["state"] == "gone" and document["error"] is not None:
-        words.append(f"{document['error']['what']}: {document['error']['why']}")
-    return "; ".join(words)

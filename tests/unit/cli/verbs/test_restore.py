@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from tests.unit.cli.api_documents import backup, event, finished
-from zvault.cli.health_text import backup_health, backup_well, proven
+from zvault.cli.health_text import proven, state_of, well
 from zvault.cli.times import moment
 from zvault.core.address import Source
 from zvault.core.integrity.file_versions import Version
@@ -108,9 +108,9 @@ def test_verify(daemon, ctl, result, code, told):
 def test_what_differs_needs_attention_and_ages_are_of_contents():
     proof = {"proven": 5.0, "tried": 9.0, "result": "ok", "max_age": None, "told": ""}
     row = backup(proofs={"guids": {**proof, "proven": 8.0}, "full": proof})
-    assert (backup_health(row), proven(row)) == ("ok", 5.0)
-    row["proofs"]["sample"] = {**proof, "proven": None, "result": "differs"}
-    assert backup_health(row) == "differs"
-    assert not backup_well(row)
+    assert (state_of(row), proven(row)) == ("ok", 5.0)
+    row = backup(proofs={**row["proofs"], "sample": {**proof, "proven": None, "result": "differs"}})
+    assert state_of(row) == "differs"
+    assert not well(row)
     assert backup()["proofs"] is None
-    assert (backup_health(backup()), proven(backup())) == ("ok", None)
+    assert (state_of(backup()), proven(backup())) == ("ok", None)

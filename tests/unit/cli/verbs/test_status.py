@@ -6,6 +6,10 @@ import time
 import pytest
 
 from tests.unit.cli.api_documents import HOUR, backup, device, status, store, trouble, vault
+from zvault.ops.state.pool_health import Condition
+
+DOWN = {"state": "down", "health": None, "size": None, "allocated": None, "free": None}
+LATE = {"lag_seconds": 5 * HOUR, "late": True}
 
 
 def test_status_when_all_is_well(daemon, ctl):
@@ -22,7 +26,7 @@ def test_status_when_all_is_well(daemon, ctl):
 def test_status_tells_what_is_wrong_why_and_what_next(daemon, ctl):
     daemon.documents["GET /v1/status"] = status(
         backup(),
-        backup("mail", late=True, lag_seconds=5 * HOUR, last_result="failed", last_error=trouble()),
+        backup("mail", **LATE, last_result="failed", last_error=trouble()),
         backup(
             "slow",
             late=True,
@@ -38,21 +42,23 @@ def test_status_tells_what_is_wrong_why_and_what_next(daemon, ctl):
     said = ctl("status")
     assert said.code == 1
     assert said.lines[:2] == [
-        "2 of 3 backups need attention: mail failed, slow late",
-        "1 of 2 vaults needs attention: usb DEGRADED",
+        "1 of 3 backups needs attention: mail failed",
+        "1 of 3 backups is not known to be well: slow new",
     ]
+    assert said.lines[2:4] == ["1 of 2 vaults needs attention: usb DEGRADED", "zvaultd has 1 warning"]
     assert "warning: the new configuration is not valid" in said.lines
     mail = said.lines[said.lines.index("backup mail: failed") :]
     assert mail[1] == "           lag: 5h, at most 3h is wanted"
     assert "           why: zfs receive: out of space" in mail
     assert "          next: make room" in mail
-    slow = said.lines[said.lines.index("backup slow: late") :]
+    slow = said.lines[said.lines.index("backup slow: new") :]
     assert slow[1:4] == [
         "           lag: unknown, at most 3h is wanted",
         "  last success: never",
         "      last run: never",
     ]
-    assert "          next: start it with 'zvaultctl run slow'; see 'zvaultctl history slow'" in slow
+    assert "       unknown: never ran: nothing of it is known to be on the vault" in slow
+    assert "          next: start it with 'zvaultctl run slow'" in slow
     assert any("cold-0 gone (nbdkit:file /srv/cold.img): unplugged" in line for line in said.lines)
 
 
@@ -63,7 +69,7 @@ def test_status_warns_while_prune_limit_holds_anything_back(daemon, ctl):
     assert said.lines[0] == "1 of 1 backup needs attention: home held-back"
     told = " ".join(line.strip() for line in said.lines)
     assert (
-        "pruning: prune_limit holds snapshots of 2 datasets back; the next runs prune them, oldest first"
+        "allows: prune_limit holds snapshots of 2 datasets back; the next runs prune them, oldest first"
         in told
     )
     assert "next: 'zvaultctl prune home -n --over-limit' shows what is to go; if it is too much, make" in told
@@ -74,14 +80,18 @@ def test_status_warns_while_prune_limit_holds_anything_back(daemon, ctl):
     [
         (status(backup()), 0),
         (status(backup(last_result=None)), 0),
-        (status(backup(late=True)), 1),
+        (status(backup(**LATE)), 1),
+        (status(backup(lag_seconds=None)), 3),
+        (status(backup(lag_seconds=None, last_result=None)), 3),
+        (status(backup(lag_seconds=None), backup("mail", **LATE)), 1),
         (status(backup(last_result="failed")), 1),
         (status(backup(last_result="partial")), 1),
         (status(backup(last_result="interrupted")), 1),
         (status(backup(held_back=0)), 0),
         (status(backup(held_back=2)), 1),
         (status(backup(), warnings=["no logind"]), 1),
-        (status(vaults=[vault(state="down", health=None, size=None, allocated=None, free=None)]), 0),
+        (status(vaults=[vault(**DOWN, scrub=Condition(0.0).document())]), 0),
+        (status(vaults=[vault(**DOWN)]), 3),
         (status(vaults=[vault(state="partial")]), 1),
         (status(vaults=[vault(state="gone")]), 1),
         (status(vaults=[vault(health="SUSPENDED")]), 1),
@@ -94,7 +104,7 @@ def test_the_exit_status_of_status(daemon, ctl, found, code):
 
 
 def test_status_of_some(daemon, ctl):
-    daemon.documents["GET /v1/status"] = status(backup(), backup("mail", late=True))
+    daemon.documents["GET /v1/status"] = status(backup(), backup("mail", **LATE))
     assert ctl("status", "home").code == 0
     assert ctl("status", "mail", "cold").code == 1
     said = ctl("status", "hom")
@@ -154,9 +164,7 @@ def test_a_run_that_waits_says_since_when_why_and_until_when(daemon, ctl):
 
 
 def test_vault_status(daemon, ctl):
-    daemon.documents["GET /v1/vaults"] = {
-        "vaults": [vault(), vault("usb", state="down", health=None, pinned=True)]
-    }
+    daemon.documents["GET /v1/vaults"] = {"vaults": [vault(), vault("usb", **DOWN, pinned=True)]}
     said = ctl("vault", "status", "cold")
     assert said.code == 0
     assert said.lines == [

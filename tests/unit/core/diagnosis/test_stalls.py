@@ -72,9 +72,9 @@ def test_kinds_and_vaults_do_not_silence_each_other():
 def test_a_warning_lasts_for_a_spell():
     stalls = Stalls()
     stalls.note("cold", StallSign("delay", "late"), 100.0)
-    assert list(stalls.warnings(160.0)) == ["vault cold: late (delay, 1m ago)"]
+    assert list(stalls.warnings(160.0)) == [("cold", "vault cold: late (delay, 1m ago)")]
     stalls.note("cold", StallSign("delay", "later"), 160.0)
-    assert list(stalls.warnings(160.0)) == ["vault cold: later (delay, 2 times, the last 0s ago)"]
+    assert list(stalls.warnings(160.0)) == [("cold", "vault cold: later (delay, 2 times, the last 0s ago)")]
     assert list(stalls.warnings(161.0 + SPELL)) == []
     # The next one is news again.
     assert stalls.note("cold", StallSign("delay", "late"), 161.0 + SPELL) == "vault cold: late"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.api.conforms import wrong_answer
-from tests.unit.cli.api_documents import daemon
+from tests.unit.cli.api_documents import daemon, vault
 from zvault.api import routes
 from zvault.api.routes import Route
 from zvault.cli.client import Client
@@ -75,8 +75,10 @@ async def test_a_long_answer(client: Client, monkeypatch: pytest.MonkeyPatch):
     keeper = SimpleNamespace(name="cold", up=up)
     monkeypatch.setattr(type(daemon().runs.vaults), "__getitem__", lambda _, name: keeper)
 
-    async def document(_: object) -> dict[str, str]:
-        return {"name": "cold"}
+    made = await asyncio.to_thread(vault)
+
+    async def document(_: object) -> dict[str, Any]:
+        return made
 
     monkeypatch.setattr(vaults_api, "vault_document", document)
     monkeypatch.setattr("zvault.daemon.api.access._peer_uid", lambda _: 0)
@@ -89,6 +91,6 @@ async def test_a_long_answer(client: Client, monkeypatch: pytest.MonkeyPatch):
             except StopIteration as end:
                 return said, end.value
 
-    assert await asyncio.to_thread(follow) == (["connecting"], {"vault": {"name": "cold"}})
+    assert await asyncio.to_thread(follow) == (["connecting"], {"vault": made})
     answer = await asyncio.to_thread(lambda: client.post(routes.VAULT_UP, vault="cold"))
-    assert answer == {"vault": {"name": "cold"}}
+    assert answer == {"vault": made}

@@ -36,10 +36,15 @@ class StoppedClock(Clock):
         return NOW
 
 
+class FakeProofs(dict[str, Any]):
+    def noted(self, name: str) -> Any:
+        return self.get(name)
+
+
 class FakeRuns:
     def __init__(self) -> None:
         self.lags: dict[str, dict[str, DatasetLag]] = {}
-        self.proofs: dict[str, Any] = {}
+        self.proofs = FakeProofs()
         self.counters = RunCounters()
         self.current: dict[str, Any] = {}
 
@@ -74,7 +79,7 @@ def status() -> Status:
         SimpleNamespace(vaults=SimpleNamespace(all=lambda: vaults)),
         FakeRuns(),
         FakeHistory(),
-        SimpleNamespace(next_run=lambda name: NOW + 60 if name == "b" else None),
+        SimpleNamespace(next_run=lambda name: NOW + 60 if name == "b" else None, behind=lambda: 0.0),
     )
     return Status(context, *parts, started=NOW - 5)
 
@@ -101,9 +106,11 @@ VAULT_UP = {
     "size": 100,
     "allocated": 60,
     "free": 40,
+    "error": None,
+    "scrub": None,
     "devices": [
         {"name": "cold-0", "state": "up", "store": None},
-        {"name": "cold-1", "state": "gone", "store": None},
+        {"name": "cold-1", "state": "gone", "store": None, "detail": "unplugged"},
     ],
 }
 VAULT_DOWN = {
@@ -145,7 +152,7 @@ def fill(metrics: Metrics) -> None:
 
 def test_state_that_cannot_be_written_shows(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_state_writable") == {(): 1.0}
-    state: Any = SimpleNamespace(trouble="nothing can be written")
+    state: Any = SimpleNamespace(trouble="nothing can be written", looked=True, space=0)
     metrics.status.state = state
     assert samples(metrics, "zvault_state_writable") == {(): 0.0}
 
@@ -260,7 +267,7 @@ def test_no_label_has_a_snapshot_in_it(metrics: Metrics) -> None:
     fill(metrics)
     assert TAG not in metrics.text().decode()
     known = {"backup", "vault", "dataset", "result", "reason", "side", "device", "pool", "state", "version"}
-    known |= {"kind", "level"}
+    known |= {"kind", "level", "name", "condition", "severity", "alert"}
     for family in families(metrics).values():
         for sample in family.samples:
             assert set(sample.labels) <= known

@@ -1,6 +1,7 @@
 """What cannot be written down is told, with what it means and what to do."""
 
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,10 @@ def monitor(tmp_path: Path) -> Iterator[StateMonitor]:
 
 
 async def test_a_folder_that_can_be_written_is_well_and_left_as_it_was(monitor: StateMonitor) -> None:
+    assert not monitor.looked
     await monitor.look()
+    assert monitor.looked
+    assert monitor.space == shutil.disk_usage(monitor.folder).free
     assert monitor.trouble is None
     assert [path.name for path in monitor.folder.iterdir()] == ["history.sqlite"]
 

@@ -1,9 +1,8 @@
-"""What the vault monitor tells while a vault cannot be looked at, what it writes into the journal, when it repairs."""
+"""What the vault monitor tells while a vault cannot be looked at; when it repairs."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from zvault.core.errors import Busy, DeviceGone
 from zvault.daemon.monitors import vault_monitor
-from zvault.daemon.monitors.vault_monitor import VaultMonitor, trouble
+from zvault.daemon.monitors.vault_monitor import VaultMonitor
 
 WELL: dict[str, Any] = {
     "name": "cold",
@@ -27,8 +26,6 @@ WELL: dict[str, Any] = {
     "error": None,
     "scrub": None,
 }
-LOST = {"name": "cold-0", "state": "gone", "detail": "its server died"}
-SICK = {**WELL, "state": "gone", "health": "SUSPENDED", "devices": [LOST]}
 
 
 class Vault:
@@ -128,30 +125,9 @@ async def test_what_zvault_does_with_a_vault_is_told_though_a_look_is_late(it: V
     assert told == {**WELL, "users": ["tank"], "error": vault.error.as_dict()}
 
 
-async def test_what_changes_is_told_once(it: VaultMonitor, vault: Vault, caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO)
-    for vault.document in (WELL, SICK, SICK, {**WELL, "state": "down", "health": None}):
-        await it.watch()
-    assert [record.getMessage() for record in caplog.records] == [
-        "vault cold: cold-0 is gone: its server died; its pool cold is SUSPENDED",
-        "vault cold is well again",
-    ]
-
-
-async def test_what_is_passing_is_not_told(it: VaultMonitor, vault: Vault, caplog: pytest.LogCaptureFixture):
-    vault.moving, vault.document = True, SICK
-    await it.watch()
-    assert not caplog.records
-
-
 async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(it: VaultMonitor, vault: Vault):
     vault.broken = True
     for _ in range(3):
         await it.watch()
         await asyncio.sleep(0)
     assert vault.repaired == 1, "not before the pause is over"
-
-
-@pytest.mark.parametrize("state", ["up", "down", "partial"])
-def test_on_its_way_is_no_trouble(state: str):
-    assert trouble({**WELL, "state": state}) == ""

@@ -1,0 +1,177 @@
+"""A backup's verdict: each condition from facts that show it, and ok from nothing but facts that are known and good."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.backup import BackupFacts, ProofFacts, judge_backup, late
+from zvault.core.health.backup_conditions import BACKUP_CONDITIONS
+from zvault.core.health.verdict import DAY, LEVELS
+
+HOUR = 3600.0
+WEEK = 7 * DAY
+ERROR: ErrorDocument = {
+    "reason": "transfer",
+    "what": "the stream broke",
+    "why": "no room",
+    "next": "make room",
+}
+PROVEN = ProofFacts(HOUR, WEEK)
+
+GOOD = BackupFacts(
+    "tank",
+    result="ok",
+    success_age=HOUR,
+    lag=HOUR,
+    max_lag=3 * HOUR,
+    proofs={"sample": PROVEN},
+    proofs_wanted=True,
+)
+NEVER = replace(GOOD, result=None, success_age=None, lag=None, proofs=None)
+
+CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
+    ({}, 0, ()),
+    ({"lag": 3 * HOUR + 1}, 0, ("late",)),
+    ({"lag": 9 * HOUR + 1}, 0, ("very-late",)),
+    ({"lag": 99 * DAY, "max_lag": None}, 0, ()),
+    ({"lag": None, "success_age": 3 * HOUR + 1}, 0, ("late", "lag-unknown")),
+    ({"lag": None}, 0, ("lag-unknown",)),
+    ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR - 1, ("lag-unknown",)),
+    ({"lag": None, "absent": ("tank/new",)}, 3 * HOUR, ("lag-unknown-long", "lag-unknown")),
+    ({"lag": None, "max_lag": None}, DAY - 1, ("lag-unknown",)),
+    ({"lag": None, "max_lag": None}, DAY, ("lag-unknown-long", "lag-unknown")),
+    ({"missed": True}, 0, ("overdue",)),
+    ({"result": "failed", "error": ERROR}, 0, ("failed",)),
+    ({"result": "failed", "error": ERROR, "lag": 4 * HOUR}, 0, ("failed", "late")),
+    ({"result": "partial", "lag": 4 * HOUR}, 0, ("late", "partial")),
+    ({"result": "partial", "conflicts": ("tank/a",)}, 0, ("partial", "conflict")),
+    ({"result": "interrupted"}, 0, ("interrupted",)),
+    ({"lag": None, "marked": ("tank/a",)}, 0, ("base-at-risk", "lag-unknown")),
+    ({"held_back": 2}, 0, ("held-back",)),
+    ({"due_for": 900.0}, 0, ()),
+    ({"due_for": 901.0}, 0, ("not-started",)),
+    ({"not_read": "the host does not answer"}, 0, ("lag-not-read",)),
+    ({"not_read": "the host does not answer"}, 3 * HOUR, ("backup-unknown-long", "lag-not-read")),
+    ({"proofs": {"sample": replace(PROVEN, differs=True)}}, 0, ("differs",)),
+    ({"proofs": {"sample": replace(PROVEN, age=1.1 * WEEK)}}, 0, ()),
+    ({"proofs": {"sample": replace(PROVEN, age=1.1 * WEEK + 1)}}, 0, ("proof-overdue",)),
+    ({"proofs": {"sample": ProofFacts(99 * WEEK, None)}}, 0, ()),
+    ({"proofs": {"sample": ProofFacts(None, WEEK, since=WEEK)}}, 0, ()),
+    ({"proofs": {"sample": ProofFacts(None, WEEK, since=2 * WEEK)}}, 0, ("never-proven",)),
+    ({"proofs": None}, 0, ("proof-unknown",)),
+    ({"proofs": None, "proofs_wanted": False}, 0, ()),
+]
+
+
+@pytest.mark.parametrize(("change", "unknown_for", "keys"), CASES)
+def test_each_condition_by_its_facts(change: dict[str, Any], unknown_for: float, keys: tuple[str, ...]):
+    assert judge_backup(replace(GOOD, **change), unknown_for).keys == keys
+
+
+def test_what_never_ran_is_new_and_not_for_ever():
+    assert judge_backup(NEVER).keys == ("new",)
+    assert judge_backup(replace(NEVER, missed=True)).keys == ("overdue", "new")
+    assert judge_backup(NEVER, 3 * HOUR).keys == ("lag-unknown-long", "new")
+    assert [late(judge_backup(one)) for one in (NEVER, replace(NEVER, missed=True))] == [False, True]
+    assert late(judge_backup(NEVER, 3 * HOUR))
+
+
+def test_the_cases_show_every_condition():
+    shown = {key for _, _, keys in CASES for key in keys} | {"new"}
+    assert shown == {one.key for one in BACKUP_CONDITIONS}
+
+
+def test_a_failed_run_says_why_and_what_next():
+    (one,) = judge_backup(replace(GOOD, result="failed", error=ERROR)).findings
+    assert (one.why, one.next, one.word) == ("the stream broke: no room", "make room", "failed")
+
+
+ages = st.none() | st.floats(0, 400 * DAY)
+proof_facts = st.builds(
+    ProofFacts, ages, st.none() | st.floats(60, 60 * DAY), st.booleans(), st.just(""), ages
+)
+backup_facts = st.builds(
+    BackupFacts,
+    name=st.just("tank"),
+    result=st.sampled_from([None, "ok", "partial", "failed", "interrupted"]),
+    error=st.none() | st.just(ERROR),
+    success_age=ages,
+    lag=ages,
+    max_lag=st.none() | st.floats(60, 60 * DAY),
+    absent=st.sampled_from([(), ("tank/a",), tuple(f"tank/{n}" for n in range(9))]),
+    marked=st.sampled_from([(), ("tank/a",)]),
+    missed=st.booleans(),
+    due_for=st.floats(-DAY, DAY),
+    not_read=st.sampled_from(["", "no answer"]),
+    proofs=st.none() | st.dictionaries(st.sampled_from(["guids", "sample", "full", "drill"]), proof_facts),
+    proofs_wanted=st.booleans(),
+    held_back=st.integers(0, 3),
+    conflicts=st.sampled_from([(), ("tank/a",)]),
+)
+
+BAD: dict[str, Any] = {
+    "result": "failed",
+    "missed": True,
+    "marked": ("tank/b",),
+    "due_for": DAY,
+    "not_read": "no answer",
+    "held_back": 1,
+    "conflicts": ("tank/b",),
+    "proofs": {"full": ProofFacts(None, DAY, differs=True)},
+    "lag": 400 * DAY,
+}
+
+
+@given(backup_facts, st.floats(0, 99 * DAY))
+def test_ok_is_said_only_of_what_is_known_and_good(facts: BackupFacts, unknown_for: float):
+    verdict = judge_backup(facts, unknown_for)
+    good = (
+        facts.lag is not None
+        and (facts.max_lag is None or facts.lag <= facts.max_lag)
+        and facts.result in (None, "ok")
+        and not (facts.missed or facts.marked or facts.not_read or facts.held_back or facts.conflicts)
+        and facts.due_for <= 900
+        and (facts.proofs is not None or not facts.proofs_wanted)
+        and not any(one.differs for one in (facts.proofs or {}).values())
+    )
+    assert good or verdict.level != "ok"
+    assert verdict.word == "ok" if verdict.level == "ok" else verdict.word != "ok"
+
+
+@given(backup_facts, st.sampled_from(sorted(BAD)), st.floats(0, 99 * DAY))
+def test_what_is_worse_never_makes_the_verdict_better(facts: BackupFacts, name: str, unknown_for: float):
+    assume(name != "lag" or facts.max_lag is not None)
+    worse = replace(facts, **{name: BAD[name]})
+    before, after = judge_backup(facts, unknown_for), judge_backup(worse, unknown_for)
+    # Facts that take another's place (a result, proofs) take that one's findings with them.
+    if name in ("result", "proofs", "lag"):
+        assert after.level != "ok"
+    else:
+        assert LEVELS.index(after.level) >= LEVELS.index(before.level)
+        assert set(before.keys) <= set(after.keys)
+
+
+@given(backup_facts, st.floats(0, 99 * DAY), st.floats(0, 99 * DAY))
+def test_unknown_for_longer_is_never_better(facts: BackupFacts, one: float, other: float):
+    shorter, longer = sorted((one, other))
+    before, after = judge_backup(facts, shorter), judge_backup(facts, longer)
+    assert LEVELS.index(after.level) >= LEVELS.index(before.level)
+    assert after.level != "unknown" or longer < facts.patience
+
+
+@given(backup_facts, st.floats(0, 99 * DAY))
+def test_findings_come_worst_first_and_say_why_and_what_next(facts: BackupFacts, unknown_for: float):
+    found = judge_backup(facts, unknown_for).findings
+    levels = [LEVELS.index(one.condition.level) for one in found]
+    assert levels == sorted(levels, reverse=True)
+    assert all(one.why and one.next and "{" not in one.next for one in found)
+
+
+def test_the_facts_are_plain():
+    assert {one.name for one in fields(BackupFacts)} >= set(BAD)

@@ -1,0 +1,156 @@
+"""A vault's verdict: each condition from facts that show it, and ok from nothing but facts that are known and good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.vault import VaultFacts, judge_vault
+from zvault.core.health.vault_conditions import CONTENTS, VAULT_CONDITIONS
+from zvault.core.health.verdict import DAY, LEVELS
+
+ERROR: ErrorDocument = {"reason": "device-gone", "what": "no device", "why": "it is gone", "next": "bring it"}
+UP = VaultFacts(
+    "cold",
+    "cold",
+    "up",
+    "ONLINE",
+    looked=True,
+    scrub_age=DAY,
+    scrub_due=35 * DAY,
+    free=50,
+    size=100,
+)
+DOWN = replace(UP, state="down", pool_state=None)
+GONE = replace(UP, state="gone", pool_state=None)
+
+CASES: list[tuple[VaultFacts, float, tuple[str, ...]]] = [
+    (UP, 0, ()),
+    (DOWN, 0, ()),
+    (replace(UP, looked=False), 0, ()),
+    (replace(DOWN, looked=False), 0, ("never-seen",)),
+    (replace(DOWN, looked=False), DAY, ("vault-unknown-long", "never-seen")),
+    (GONE, 0, ("gone",)),
+    (replace(GONE, error=ERROR), 0, ("gone",)),
+    (replace(GONE, lost=("cold-0 is gone: x",)), 0, ("gone",)),
+    (replace(UP, state="gone", lost=("cold-0 is gone: x",)), 0, ("device-gone",)),
+    (replace(GONE, pool_state="SUSPENDED"), 0, ("gone", "pool-unwell")),
+    (replace(UP, state="partial"), 0, ("half-up",)),
+    (replace(UP, pool_state="DEGRADED"), 0, ("degraded",)),
+    (replace(DOWN, was_degraded=True), 0, ("was-degraded",)),
+    (replace(DOWN, error=ERROR), 0, ("error",)),
+    (replace(DOWN, errors=1), 0, ("damaged",)),
+    (replace(DOWN, free=5), 0, ()),
+    (replace(DOWN, free=4), 0, ("almost-full",)),
+    (replace(DOWN, free=None), 0, ()),
+    (replace(DOWN, troubles=("cold-0: 503",)), 0, ("store-trouble",)),
+    (replace(UP, stalls=("it hangs",)), 0, ("stalled",)),
+    (replace(UP, drift="small writes"), 0, ("drift",)),
+    (replace(UP, journal_full_for=600.0), 0, ()),
+    (replace(UP, journal_full_for=601.0), 0, ("backlog",)),
+    (replace(UP, scrub_age=38.5 * DAY), 0, ()),
+    (replace(UP, scrub_age=38.6 * DAY), 0, ("scrub-overdue",)),
+    (replace(UP, scrub_age=38.6 * DAY, scrubbing=True), 0, ()),
+    (replace(UP, scrub_age=2 * DAY, scrub_due=3600.0), 0, ("scrub-overdue",)),
+    (replace(UP, scrub_age=DAY, scrub_due=3600.0), 0, ()),
+    (replace(UP, scrub_age=99 * DAY, scrub_by_age=False), 0, ("scrub-missed",)),
+    (replace(UP, scrub_age=99 * DAY, scrub_due=None), 0, ()),
+]
+
+
+@pytest.mark.parametrize(("facts", "unknown_for", "keys"), CASES)
+def test_each_condition_by_its_facts(facts: VaultFacts, unknown_for: float, keys: tuple[str, ...]):
+    assert judge_vault(facts, unknown_for).keys == keys
+
+
+def test_the_cases_show_every_condition():
+    assert {key for _, _, keys in CASES for key in keys} == {one.key for one in VAULT_CONDITIONS}
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        (replace(UP, pool_state="SUSPENDED"), "SUSPENDED"),
+        (replace(UP, pool_state="DEGRADED", errors=1), "damaged"),
+        (replace(UP, pool_state="DEGRADED", error=ERROR), "DEGRADED"),
+        (replace(UP, state="partial", error=ERROR), "partial"),
+    ],
+)
+def test_the_state_is_the_word_of_the_worst(facts: VaultFacts, word: str):
+    assert judge_vault(facts).word == word
+
+
+def test_the_error_says_what_is_next():
+    (one,) = judge_vault(replace(GONE, error=ERROR)).findings
+    assert (one.why, one.next) == ("no device: it is gone", "bring it")
+
+
+def test_what_is_wrong_with_the_contents_is_not_a_failure_to_bring_it_up():
+    storage = {one.key for one in VAULT_CONDITIONS} - {one.key for one in CONTENTS}
+    assert storage == {
+        "device-gone", "gone", "pool-unwell", "half-up", "degraded", "error", "store-trouble",
+    }  # fmt: skip
+
+
+vault_facts = st.builds(
+    VaultFacts,
+    name=st.just("cold"),
+    pool=st.just("cold"),
+    state=st.sampled_from(["up", "down", "partial", "gone"]),
+    pool_state=st.sampled_from([None, "ONLINE", "DEGRADED", "SUSPENDED", "SOMETHING NEW"]),
+    error=st.none() | st.just(ERROR),
+    lost=st.sampled_from([(), ("cold-0 is gone: x",)]),
+    troubles=st.sampled_from([(), ("cold-0: 503",)]),
+    looked=st.booleans(),
+    errors=st.integers(0, 2),
+    scrub_age=st.none() | st.floats(0, 99 * DAY),
+    scrub_due=st.none() | st.floats(3600, 99 * DAY),
+    scrubbing=st.booleans(),
+    was_degraded=st.booleans(),
+    free=st.none() | st.integers(0, 100),
+    size=st.none() | st.integers(0, 100),
+    journal_full_for=st.floats(0, DAY),
+    stalls=st.sampled_from([(), ("it hangs",)]),
+    drift=st.sampled_from(["", "small writes"]),
+)
+
+BAD: dict[str, Any] = {
+    "state": "gone",
+    "pool_state": "FAULTED",
+    "errors": 3,
+    "troubles": ("x",),
+    "stalls": ("x",),
+    "drift": "x",
+    "journal_full_for": DAY,
+}
+
+
+@given(vault_facts)
+def test_ok_is_said_only_of_what_is_known_and_good(facts: VaultFacts):
+    good = (
+        (facts.state == "up" or (facts.state == "down" and facts.error is None))
+        and facts.pool_state in (None, "ONLINE")
+        and (facts.looked or facts.pool_state is not None or facts.state == "up")
+        and not (facts.error or facts.errors or facts.troubles or facts.stalls or facts.drift)
+        and facts.journal_full_for <= 600
+    )
+    assert good or judge_vault(facts).level != "ok"
+
+
+@given(vault_facts, st.sampled_from(sorted(BAD)))
+def test_what_is_worse_never_makes_the_verdict_better(facts: VaultFacts, name: str):
+    before, after = judge_vault(facts), judge_vault(replace(facts, **{name: BAD[name]}))
+    assert LEVELS.index(after.level) >= LEVELS.index(before.level)
+
+
+@given(vault_facts, st.floats(0, 9 * DAY))
+def test_findings_come_worst_first_and_say_why_and_what_next(facts: VaultFacts, unknown_for: float):
+    found = judge_vault(facts, unknown_for).findings
+    levels = [LEVELS.index(one.condition.level) for one in found]
+    assert levels == sorted(levels, reverse=True)
+    assert all(one.why and one.next and one.word and "{" not in one.next for one in found)

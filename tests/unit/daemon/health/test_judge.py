@@ -1,0 +1,88 @@
+"""What the daemon's judge remembers: since when something is unknown, and what was seen of a vault that is down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.unit.ops.ops_world import HOUR, START, context
+from zvault.api.vaults import VaultDocument
+from zvault.core.health.backup import BackupFacts
+from zvault.daemon.health.judge import Judge
+from zvault.ops.state.pool_health import Condition
+
+UP: VaultDocument = {
+    "name": "cold",
+    "pool": "cold",
+    "state": "up",
+    "health": "ONLINE",
+    "size": 100,
+    "allocated": 50,
+    "free": 50,
+    "devices": [],
+    "error": None,
+    "users": [],
+    "pinned": False,
+    "inhibitor": False,
+    "inhibitor_since": None,
+    "scrub": None,
+}
+DOWN: VaultDocument = {**UP, "state": "down", "health": None, "size": None, "allocated": None, "free": None}
+
+
+def judge(folder: Path) -> tuple[Judge, Any]:
+    where = context(START, folder=folder)
+    return Judge(where), where.env.clock
+
+
+def test_what_is_unknown_is_a_warning_after_a_day_without_a_break(tmp_path: Path):
+    it, clock = judge(tmp_path)
+    unknown, known = BackupFacts("b", "ok"), BackupFacts("b", "ok", lag=60.0)
+    levels = []
+    for facts, hours in ((unknown, 0), (unknown, 23), (known, 1), (unknown, 1), (unknown, 23), (unknown, 1)):
+        clock.at += hours * HOUR
+        levels.append(it.backup(facts, "tank to cold").level)
+    assert levels == ["unknown", "unknown", "ok", "unknown", "unknown", "warning"]
+    assert it.backup(unknown, "tank to ice").level == "unknown", "of another vault it is unknown since now"
+
+
+def test_a_vault_that_is_down_is_as_it_was_seen_last(tmp_path: Path):
+    it, _ = judge(tmp_path)
+    assert it.vault(DOWN, {}).keys == ("never-seen",)
+    it.context.records.conditions.put("cold", Condition(START))
+    seen: VaultDocument = {**DOWN, "scrub": Condition(START).document()}
+    assert it.vault(seen, {}).keys == ()
+    assert it.vault({**UP, "health": "DEGRADED", "free": 1}, {}).keys == ("almost-full", "degraded")
+    assert it.vault(seen, {}).keys == ("almost-full", "was-degraded")
+    assert it.vault({**UP, "health": "SUSPENDED"}, {}).keys == ("pool-unwell",)
+    assert it.vault(seen, {}).keys == (), "a pool that is not imported is not suspended"
+
+
+def test_stalls_and_drifts_are_their_vaults(tmp_path: Path):
+    it, _ = judge(tmp_path)
+    it.context.activity.writes.drifts["cold"] = "small writes"
+    assert it.vault(UP, {"cold": ("it hangs",), "ice": ("so does this",)}).keys == ("stalled", "drift")
+
+
+def test_a_scrub_that_never_comes_is_told_by_the_age_of_the_last(tmp_path: Path):
+    it, clock = judge(tmp_path)
+    it.context.records.conditions.put("cold", Condition(START, born=START))
+    keys = []
+    for days in (35, 4):
+        clock.at += days * 24 * HOUR
+        keys.append(it.vault(UP, {}).keys)
+    assert keys == [(), ("scrub-overdue",)]
+
+
+def test_a_journal_that_stays_full_is_told_after_a_while(tmp_path: Path):
+    it, clock = judge(tmp_path)
+    store: Any = {"trouble": None, "journal_used": 95, "journal_capacity": 100}
+    device: Any = {"name": "cold-0", "state": "up", "detail": "", "store": store}
+    full: VaultDocument = {**UP, "devices": [device]}
+    keys = []
+    for seconds in (0, 600, 1):
+        clock.at += seconds
+        keys.append(it.vault(full, {}).keys)
+    assert keys == [(), (), ("backlog",)]
+    store["journal_used"] = 50
+    assert it.vault(full, {}).keys == ()

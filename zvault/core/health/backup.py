@@ -1,0 +1,201 @@
+"""What can be wrong with a backup, and whether it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.backup_conditions import (
+    BACKUP_CONDITIONS,
+    BASE_AT_RISK,
+    CONFLICT,
+    DIFFERS,
+    FAILED,
+    HELD_BACK,
+    INTERRUPTED,
+    LAG_UNKNOWN,
+    LAG_UNKNOWN_LONG,
+    LATE,
+    NEVER_PROVEN,
+    NEW,
+    NOT_READ,
+    NOT_STARTED,
+    OVERDUE,
+    PARTIAL,
+    PROOF_OVERDUE,
+    PROOF_UNKNOWN,
+    UNKNOWN_LONG,
+    VERY_LATE,
+)
+from zvault.core.health.verdict import DAY, Condition, Finding, Verdict, finding
+from zvault.core.units import format_duration
+
+FAR = 3.0
+"""A lag of so many times ``max_lag`` does not catch up by itself."""
+
+GRACE, LEAST_GRACE = 0.1, 3600.0
+"""A proof is overdue this share of its interval after it was due, and so many seconds at least."""
+
+START_WITHIN = 900.0
+"""Seconds within which a run that is due has to begin."""
+
+NAMED = 3
+"""Datasets named in one sentence."""
+
+Result = Literal["ok", "partial", "failed", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProofFacts:
+    """What is known of one level of verification; ages in seconds, None where it never passed.
+
+    ``since``: seconds since the level could first have been proven. ``max_age``: its interval, None if by hand only.
+    """
+
+    age: float | None
+    max_age: float | None
+    differs: bool = False
+    told: str = ""
+    since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackupFacts:
+    """What is known of a backup. None: not known.
+
+    ``result``, ``error``: of the last run that ended; None also where none ever did. ``success_age``: seconds since the
+    last run without fault began. ``lag``, ``max_lag``: seconds; ``max_lag`` None where the user sets no limit.
+    ``absent``, ``marked``: datasets of which the vault has nothing, and of which only a bookmark is left as the base.
+    ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
+    has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
+    ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
+    """
+
+    name: str
+    result: Result | None = None
+    error: ErrorDocument | None = None
+    success_age: float | None = None
+    lag: float | None = None
+    max_lag: float | None = None
+    absent: tuple[str, ...] = ()
+    marked: tuple[str, ...] = ()
+    missed: bool = False
+    due_for: float = 0.0
+    not_read: str = ""
+    proofs: Mapping[str, ProofFacts] | None = None
+    proofs_wanted: bool = False
+    held_back: int = 0
+    conflicts: tuple[str, ...] = ()
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether no run of it is known, and nothing of it on the vault."""
+        return self.result is None and self.lag is None
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which something about it may be unknown."""
+        return DAY if self.max_lag is None else self.max_lag
+
+
+def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> Verdict:
+    """The verdict. ``unknown_for``: seconds for which something about the backup has been unknown without a break."""
+    verdict = Verdict.of(_found(facts), BACKUP_CONDITIONS)
+    if not verdict.open or unknown_for < facts.patience:
+        return verdict
+    first = next(one for one in verdict.findings if one.condition.level == "unknown")
+    condition = LAG_UNKNOWN_LONG if first.condition in (NEW, LAG_UNKNOWN) else UNKNOWN_LONG
+    why = f"for {format_duration(unknown_for)}: {first.why}"
+    return Verdict.of([*verdict.findings, finding(condition, facts.name, why, first.next)], BACKUP_CONDITIONS)
+
+
+def late(verdict: Verdict) -> bool:
+    """Whether the vault lies further behind than the user tolerates, or may do so."""
+    return any(one.word == LATE.word for one in verdict.findings)
+
+
+def _found(facts: BackupFacts) -> Iterator[Finding]:
+    yield from _lag(facts)
+    yield from _last_run(facts)
+    yield from _rest(facts)
+    yield from _proofs(facts)
+
+
+def _last_run(facts: BackupFacts) -> Iterator[Finding]:
+    conditions: dict[str, Condition] = {"failed": FAILED, "partial": PARTIAL, "interrupted": INTERRUPTED}
+    if (condition := conditions.get(facts.result or "")) is not None:
+        error = facts.error
+        why = _told(error) if error is not None else "no error is on record"
+        yield finding(condition, facts.name, why, error["next"] if error is not None else "")
+    if facts.conflicts:
+        yield finding(CONFLICT, facts.name, f"the last run left out {_named(facts.conflicts)}")
+
+
+def _lag(facts: BackupFacts) -> Iterator[Finding]:
+    """How far it lies behind."""
+    lag, limit = facts.lag, facts.max_lag
+    if lag is not None and limit is not None and lag > limit:
+        why = f"the lag is {format_duration(lag)}, max_lag is {format_duration(limit)}"
+        yield finding(VERY_LATE if lag > FAR * limit else LATE, facts.name, why)
+    elif lag is None and limit is not None and facts.success_age is not None and facts.success_age > limit:
+        ago = f"the last run without fault began {format_duration(facts.success_age)} ago"
+        yield finding(LATE, facts.name, f"the lag is not known; {ago}, max_lag is {format_duration(limit)}")
+    if facts.missed:
+        since = "and it never ran" if facts.never_ran else "since its last good run"
+        yield finding(OVERDUE, facts.name, f"two of its times have passed {since}")
+    if facts.due_for > START_WITHIN:
+        yield finding(NOT_STARTED, facts.name, f"a run was due {format_duration(facts.due_for)} ago")
+    if lag is not None:
+        return
+    if facts.never_ran:
+        yield finding(NEW, facts.name, "nothing of it is known to be on the vault")
+    else:
+        absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else ""
+        why = absent or facts.not_read or "nobody has seen yet what the vault has"
+        yield finding(LAG_UNKNOWN, facts.name, why)
+
+
+def _rest(facts: BackupFacts) -> Iterator[Finding]:
+    if facts.marked:
+        yield finding(
+            BASE_AT_RISK, facts.name, f"only a bookmark is left of the base of {_named(facts.marked)}"
+        )
+    if facts.held_back:
+        datasets = "1 dataset" if facts.held_back == 1 else f"{facts.held_back} datasets"
+        why = f"prune_limit holds snapshots of {datasets} back; the next runs prune them, oldest first"
+        yield finding(HELD_BACK, facts.name, why)
+    if facts.not_read and facts.lag is not None:
+        yield finding(NOT_READ, facts.name, facts.not_read)
+
+
+def _proofs(facts: BackupFacts) -> Iterator[Finding]:
+    for level, proof in (facts.proofs or {}).items():
+        if proof.differs:
+            yield finding(DIFFERS, facts.name, f"{level} found a difference; {proof.told}")
+        if proof.max_age is None:
+            continue
+        limit = proof.max_age + max(GRACE * proof.max_age, LEAST_GRACE)
+        wanted = f"it is to be every {format_duration(proof.max_age)}"
+        if proof.age is not None and proof.age > limit:
+            why = f"{level} last passed {format_duration(proof.age)} ago, {wanted}"
+            yield finding(
+                PROOF_OVERDUE, facts.name, why, f"'zvaultctl verify {facts.name} --level {level}' does it"
+            )
+        elif proof.age is None and proof.since is not None and proof.since > limit:
+            why = f"{level} never passed, {wanted}"
+            yield finding(
+                NEVER_PROVEN, facts.name, why, f"'zvaultctl verify {facts.name} --level {level}' does it"
+            )
+    if facts.proofs is None and facts.proofs_wanted and not facts.never_ran:
+        yield finding(PROOF_UNKNOWN, facts.name, "nobody has seen yet what the vault has of proofs")
+
+
+def _named(datasets: tuple[str, ...]) -> str:
+    more = len(datasets) - NAMED
+    return ", ".join(datasets[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _told(error: ErrorDocument) -> str:
+    return f"{error['what']}: {error['why']}" if error["why"] else error["what"]

@@ -1,0 +1,232 @@
+"""The conditions of a backup."""
+
+from __future__ import annotations
+
+from zvault.core.health.verdict import Condition
+
+VERY_LATE = Condition(
+    "very-late",
+    "backup",
+    "critical",
+    "late",
+    "is far behind",
+    "The lag is more than three times `max_lag`.",
+    "It does not catch up by itself. If the source is lost now, that much is lost with it.",
+    "see why with 'zvaultctl history {name}', start a run with 'zvaultctl run {name}'",
+    "ZvaultBackupVeryLate",
+)
+DIFFERS = Condition(
+    "differs",
+    "backup",
+    "critical",
+    "differs",
+    "is not what the source is",
+    "The last verification of a level found a difference.",
+    "The vault or the source is damaged, or was changed. The backup is not to be trusted until that is explained.",
+    "see what differs with 'zvaultctl history {name}', and destroy nothing on the source",
+    "ZvaultVerificationFailed",
+)
+FAILED = Condition(
+    "failed",
+    "backup",
+    "warning",
+    "failed",
+    "failed when it ran last",
+    "The last run that ended failed, with all its retries.",
+    "Nothing, or not all, was backed up.",
+    "see what failed with 'zvaultctl history {name}', then 'zvaultctl run {name}'",
+    "ZvaultBackupFailed",
+)
+LATE = Condition(
+    "late",
+    "backup",
+    "warning",
+    "late",
+    "is late",
+    "The lag is more than `max_lag`; or it is not known, and the last run without fault began longer ago than that.",
+    "If the source is lost now, more is lost than you said you can bear.",
+    "start it with 'zvaultctl run {name}'; see 'zvaultctl history {name}'",
+    "ZvaultBackupLate",
+)
+OVERDUE = Condition(
+    "overdue",
+    "backup",
+    "warning",
+    "late",
+    "missed two of its times",
+    "Two times of its schedule have passed without a backup, and there is no `max_lag`, or it never ran.",
+    "The runs do not begin, or do not succeed.",
+    "start it with 'zvaultctl run {name}'; see 'zvaultctl history {name}'",
+)
+LAG_UNKNOWN_LONG = Condition(
+    "lag-unknown-long",
+    "backup",
+    "warning",
+    "late",
+    "has had an unknown lag for too long",
+    "The lag has not been known for `max_lag`, or a day where there is none. Restarts of `zvaultd` begin that anew.",
+    "There may be no backup.",
+    "start it with 'zvaultctl run {name}'",
+    "ZvaultLagUnknown",
+)
+PARTIAL = Condition(
+    "partial",
+    "backup",
+    "warning",
+    "partial",
+    "left something out when it ran last",
+    "The last run that ended did not do all it should.",
+    "Some datasets were not backed up, or not all that is to go was pruned.",
+    "see what is missing with 'zvaultctl history {name}', then 'zvaultctl run {name}'",
+    "ZvaultBackupFailed",
+)
+INTERRUPTED = Condition(
+    "interrupted",
+    "backup",
+    "warning",
+    "interrupted",
+    "was interrupted when it ran last",
+    "The last run was cut short: the daemon was stopped or died, or the host went down or to sleep.",
+    "The next run resumes what was under way. Until then the backup is as old as the lag says.",
+    "start it with 'zvaultctl run {name}'",
+    "ZvaultBackupFailed",
+)
+CONFLICT = Condition(
+    "conflict",
+    "backup",
+    "warning",
+    "conflict",
+    "has datasets in conflict",
+    "The last run left datasets out, because source and vault share no base, or the vault's copy was changed.",
+    "These datasets are not backed up until you decide.",
+    "'zvaultctl plan {name}' says what each of them needs",
+    "ZvaultBackupFailed",
+)
+BASE_AT_RISK = Condition(
+    "base-at-risk",
+    "backup",
+    "warning",
+    "at-risk",
+    "has a base of which only a bookmark is left",
+    "Of a dataset no snapshot on the source is on the vault, and only the bookmark of the base is left.",
+    "If the bookmark goes too, all of that dataset has to be sent again.",
+    "send the next snapshot now: 'zvaultctl run {name}'",
+    "ZvaultBaseAtRisk",
+)
+HELD_BACK = Condition(
+    "held-back",
+    "backup",
+    "warning",
+    "held-back",
+    "has more to prune than prune_limit allows",
+    "`prune_limit` held something back when it was pruned last.",
+    "A shorter `keep` than before, or a wrong date, selects much at once.",
+    "'zvaultctl prune {name} -n --over-limit' shows what is to go; if it is too much, make 'keep' longer",
+    "ZvaultPruneHeldBack",
+)
+NOT_STARTED = Condition(
+    "not-started",
+    "backup",
+    "warning",
+    "late",
+    "is due and does not run",
+    "A run was due more than 15 minutes ago, and none has begun.",
+    "The daemon is up and does something else, or hangs.",
+    "'journalctl -u zvaultd' says what it does; 'zvaultctl run {name}' starts it",
+    "ZvaultRunOverdue",
+)
+PROOF_OVERDUE = Condition(
+    "proof-overdue",
+    "backup",
+    "warning",
+    "unproven",
+    "was not proven for too long",
+    "A level of `verify` that has an interval last passed longer ago than that, a tenth of it, and an hour at least.",
+    "Nobody has looked whether the vault still has what the source had.",
+    "'zvaultctl verify {name}' looks now",
+    "ZvaultVerificationOverdue",
+)
+NEVER_PROVEN = Condition(
+    "never-proven",
+    "backup",
+    "warning",
+    "unproven",
+    "was never proven",
+    "A level of `verify` that has an interval never passed, as long after the first proof of GUIDs.",
+    "Nobody has looked whether the vault has what the source has.",
+    "'zvaultctl verify {name}' looks now",
+    "ZvaultNeverVerified",
+)
+UNKNOWN_LONG = Condition(
+    "backup-unknown-long",
+    "backup",
+    "warning",
+    "unknown",
+    "has not been known for too long",
+    "Anything else about it has been unknown for `max_lag`, or a day where there is none.",
+    "It may be well or not.",
+    "start it with 'zvaultctl run {name}'",
+)
+NEW = Condition(
+    "new",
+    "backup",
+    "unknown",
+    "new",
+    "never ran",
+    "No run of it is known, and nothing of it on the vault.",
+    "There is no backup yet.",
+    "start it with 'zvaultctl run {name}'",
+)
+LAG_UNKNOWN = Condition(
+    "lag-unknown",
+    "backup",
+    "unknown",
+    "unknown",
+    "has an unknown lag",
+    "The lag of a dataset is not known: the vault has nothing of it, or nobody could see what it has.",
+    "That dataset may have no backup.",
+    "start it with 'zvaultctl run {name}', which sees what the vault has",
+)
+NOT_READ = Condition(
+    "lag-not-read",
+    "backup",
+    "unknown",
+    "unknown",
+    "cannot be looked at",
+    "The source or the vault could not be listed when its lag was to be read. What is told is that of the last look.",
+    "What is new on the source, or gone, is not known.",
+    "see that the hosts of source and vault answer; 'zvaultctl plan {name}' looks again",
+)
+PROOF_UNKNOWN = Condition(
+    "proof-unknown",
+    "backup",
+    "unknown",
+    "unproven",
+    "has proofs that nobody has seen",
+    "`verify` has an interval, and the proofs, which are on the vault, were never seen from this host.",
+    "It is not known whether the backup was ever proven.",
+    "'zvaultctl run {name}' or 'zvaultctl vault up' lets them be read",
+)
+
+BACKUP_CONDITIONS = (
+    VERY_LATE,
+    DIFFERS,
+    FAILED,
+    LATE,
+    OVERDUE,
+    LAG_UNKNOWN_LONG,
+    PARTIAL,
+    INTERRUPTED,
+    CONFLICT,
+    BASE_AT_RISK,
+    HELD_BACK,
+    NOT_STARTED,
+    PROOF_OVERDUE,
+    NEVER_PROVEN,
+    UNKNOWN_LONG,
+    NEW,
+    LAG_UNKNOWN,
+    NOT_READ,
+    PROOF_UNKNOWN,
+)
+"""Worst first; of the same level, in the order in which they name the state."""

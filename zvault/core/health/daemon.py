@@ -1,0 +1,89 @@
+"""What can be wrong with the daemon and its host, and whether it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from zvault.core.health.daemon_conditions import (
+    CLOCK_BACK,
+    CONFIG_CHANGED,
+    CONFIG_REFUSED,
+    DAEMON_CONDITIONS,
+    HOOK,
+    INHIBITOR,
+    METRICS,
+    NOT_OBSERVED,
+    OTHER,
+    STALLED_ELSEWHERE,
+    STATE_SPACE,
+    STATE_UNWRITABLE,
+    TUNING,
+    UNCHECKED,
+)
+from zvault.core.health.verdict import Condition, Finding, Verdict, finding
+from zvault.core.units import format_duration, format_size
+
+NAME = "zvaultd"
+"""The name of the daemon as a subject."""
+
+LEAST_SPACE = 16 << 20
+"""Bytes free for the state below which that is told: the history of a year takes a few megabytes."""
+
+SUBJECTS: Mapping[str, Condition] = {
+    "config": CONFIG_REFUSED,
+    "metrics": METRICS,
+    "hooks": HOOK,
+    "observe": NOT_OBSERVED,
+    "inhibitor": INHIBITOR,
+}
+"""What a warning is about, by the first word of its subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonFacts:
+    """What is known of the daemon and its host. None: nobody has looked yet.
+
+    ``warnings``: what it complains of, by subject. ``config_differs``: how the configuration on disk differs from that
+    in force, empty if it does not. ``unwritable``: why the state cannot be kept, empty if it can. ``space``: bytes free
+    for it. ``clock_behind``: seconds by which the clock is behind of where it was. ``stalls``: of no known vault.
+    """
+
+    warnings: Mapping[str, str] = field(default_factory=dict)
+    config_differs: str | None = None
+    unwritable: str | None = None
+    space: int | None = None
+    clock_behind: float = 0.0
+    stalls: tuple[str, ...] = ()
+    tuning: tuple[str, ...] = ()
+
+
+def judge_daemon(facts: DaemonFacts) -> Verdict:
+    """The verdict."""
+    return Verdict.of(_found(facts), DAEMON_CONDITIONS)
+
+
+def _found(facts: DaemonFacts) -> Iterator[Finding]:
+    for subject, text in facts.warnings.items():
+        yield finding(SUBJECTS.get(subject.partition(" ")[0], OTHER), NAME, text)
+    if facts.config_differs and "config" not in facts.warnings:
+        yield finding(
+            CONFIG_CHANGED, NAME, f"the configuration on disk is not in force: {facts.config_differs}"
+        )
+    if facts.unwritable:
+        yield finding(STATE_UNWRITABLE, NAME, facts.unwritable)
+    elif facts.space is not None and facts.space < LEAST_SPACE:
+        yield finding(
+            STATE_SPACE, NAME, f"only {format_size(facts.space)} is free for the state that zvaultd keeps"
+        )
+    if facts.clock_behind > 0:
+        behind = format_duration(facts.clock_behind)
+        yield finding(CLOCK_BACK, NAME, f"the clock was set back, and is {behind} behind where it was")
+    for text in facts.stalls:
+        yield finding(STALLED_ELSEWHERE, NAME, text)
+    for text in facts.tuning:
+        yield finding(TUNING, NAME, text)
+    if facts.config_differs is None or facts.unwritable is None:
+        yield finding(
+            UNCHECKED, NAME, "the configuration on disk and the state directory were not looked at yet"
+        )

@@ -1,0 +1,140 @@
+"""What can be wrong with a vault, and whether it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.vault_conditions import (
+    ALMOST_FULL,
+    BACKLOG,
+    DAMAGED,
+    DEGRADED,
+    DEVICE_GONE,
+    DRIFT,
+    ERROR,
+    GONE,
+    HALF_UP,
+    NEVER_SEEN,
+    POOL_UNWELL,
+    SCRUB_MISSED,
+    SCRUB_OVERDUE,
+    STALLED,
+    STORE_TROUBLE,
+    VAULT_CONDITIONS,
+    VAULT_UNKNOWN_LONG,
+    WAS_DEGRADED,
+)
+from zvault.core.health.verdict import DAY, Finding, Verdict, finding
+from zvault.core.units import format_duration, format_size
+
+LEAST_FREE = 0.05
+"""Share of a pool below which it is almost full."""
+
+JOURNAL_FULL = 0.9
+"""Share of a block store's journal above which it is full."""
+
+BACKLOG_FOR = 600.0
+"""Seconds for which a journal may be full: while much is written it always is."""
+
+GRACE = 0.1
+"""A scrub that is due is overdue after this share of the time until it was due, and a day at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class VaultFacts:
+    """What is known of a vault. None: not known.
+
+    ``pool_state``: as ``zpool list`` has it, None while the pool is not imported. ``lost``: devices that are gone, in
+    words. ``troubles``: of block stores, in words. ``looked``: whether any look at the pool is on record. ``errors``:
+    on ZFS's list. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None where
+    that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
+    ``free``, ``size``: as last seen. ``journal_full_for``: seconds. ``stalls``, ``drift``: what was told of its
+    storage, in words.
+    """
+
+    name: str
+    pool: str
+    state: Literal["up", "down", "partial", "gone"]
+    pool_state: str | None = None
+    error: ErrorDocument | None = None
+    lost: tuple[str, ...] = ()
+    troubles: tuple[str, ...] = ()
+    looked: bool = False
+    errors: int = 0
+    scrub_age: float | None = None
+    scrub_due: float | None = None
+    scrub_by_age: bool = True
+    scrubbing: bool = False
+    scrub_why: str = ""
+    was_degraded: bool = False
+    free: int | None = None
+    size: int | None = None
+    journal_full_for: float = 0.0
+    stalls: tuple[str, ...] = ()
+    drift: str = ""
+
+
+def judge_vault(facts: VaultFacts, unknown_for: float = 0.0) -> Verdict:
+    """The verdict. ``unknown_for``: seconds for which something about the vault has been unknown without a break."""
+    verdict = Verdict.of(_found(facts), VAULT_CONDITIONS)
+    if not verdict.open or unknown_for < DAY:
+        return verdict
+    why = f"for {format_duration(unknown_for)}: {verdict.findings[-1].why}"
+    return Verdict.of([*verdict.findings, finding(VAULT_UNKNOWN_LONG, facts.name, why)], VAULT_CONDITIONS)
+
+
+def _found(facts: VaultFacts) -> Iterator[Finding]:
+    yield from _storage(facts)
+    yield from _contents(facts)
+    if facts.troubles:
+        yield finding(STORE_TROUBLE, facts.name, "; ".join(facts.troubles))
+    if facts.journal_full_for > BACKLOG_FOR:
+        why = f"its journal has been full for {format_duration(facts.journal_full_for)}"
+        yield finding(BACKLOG, facts.name, why)
+    if facts.stalls:
+        yield finding(STALLED, facts.name, "; ".join(facts.stalls))
+    if facts.drift:
+        yield finding(DRIFT, facts.name, facts.drift)
+
+
+def _storage(facts: VaultFacts) -> Iterator[Finding]:
+    error, told, following = facts.error, "", ""
+    if error is not None:
+        told, following = ": ".join(filter(None, (error["what"], error["why"]))), error["next"]
+    if facts.state == "gone":
+        lost = "; ".join(facts.lost)
+        imported = facts.lost and facts.pool_state is not None
+        why = lost or told or "it cannot be looked at"
+        yield finding(DEVICE_GONE if imported else GONE, facts.name, why, following)
+    elif facts.state == "partial":
+        yield finding(HALF_UP, facts.name, told or "not all of its devices and its pool are up", following)
+    elif error is not None:
+        yield finding(ERROR, facts.name, told, following)
+    if facts.pool_state == "DEGRADED":
+        yield finding(DEGRADED, facts.name, f"its pool {facts.pool} is DEGRADED")
+    elif facts.pool_state is not None and facts.pool_state != "ONLINE":
+        why = f"its pool {facts.pool} is {facts.pool_state}"
+        yield finding(POOL_UNWELL, facts.name, why, word=facts.pool_state)
+    elif facts.pool_state is None and facts.was_degraded:
+        yield finding(WAS_DEGRADED, facts.name, f"its pool {facts.pool} was DEGRADED when it was last seen")
+
+
+def _contents(facts: VaultFacts) -> Iterator[Finding]:
+    if facts.pool_state is None and not facts.looked and facts.state == "down":
+        yield finding(NEVER_SEEN, facts.name, "it is down, and no look at its pool is on record")
+    if facts.errors:
+        errors = "1 error" if facts.errors == 1 else f"{facts.errors} errors"
+        yield finding(DAMAGED, facts.name, f"ZFS has {errors} on its list")
+    if facts.free is not None and facts.size and facts.free < LEAST_FREE * facts.size:
+        why = f"{format_size(facts.free)} of {format_size(facts.size)} is free"
+        yield finding(ALMOST_FULL, facts.name, why)
+    age, due = facts.scrub_age, facts.scrub_due
+    if age is not None and due is not None and age > due + max(GRACE * due, DAY) and not facts.scrubbing:
+        held = f"; {facts.scrub_why}" if facts.scrub_why else ""
+        why = (
+            f"the last scrub ended {format_duration(age)} ago; one was due after {format_duration(due)}{held}"
+        )
+        yield finding(SCRUB_OVERDUE if facts.scrub_by_age else SCRUB_MISSED, facts.name, why)

@@ -1,0 +1,230 @@
+"""The conditions of a vault."""
+
+from __future__ import annotations
+
+from zvault.core.health.verdict import Condition
+
+LOOK = "see 'zvaultctl vault status {name}'"
+
+WAITS = (
+    "bring the storage back: zvault connects it again by itself; 'zvaultctl vault status {name}' says what"
+    " it waits for"
+)
+
+DEVICE_GONE = Condition(
+    "device-gone",
+    "vault",
+    "critical",
+    "gone",
+    "has lost a device below its pool",
+    "The pool is imported, and a device of it does not answer.",
+    "Whoever reads or writes the pool waits.",
+    WAITS,
+    "ZvaultDeviceGone",
+)
+GONE = Condition(
+    "gone",
+    "vault",
+    "critical",
+    "gone",
+    "cannot be reached",
+    "The pool, a device or the host of the vault cannot be looked at, and the pool is not known to be imported.",
+    "Nothing can be backed up or restored.",
+    WAITS,
+)
+POOL_UNWELL = Condition(
+    "pool-unwell",
+    "vault",
+    "critical",
+    "",
+    "has a pool that does not work",
+    "The pool is suspended, faulted, unavailable, offline or removed.",
+    "Nothing can be written, and whoever tries waits.",
+    "bring its storage back: zvault goes on by itself within two minutes",
+    "ZvaultPoolUnwell",
+)
+DAMAGED = Condition(
+    "damaged",
+    "vault",
+    "critical",
+    "damaged",
+    "has damaged data",
+    "ZFS has errors on its list for the pool, as last seen.",
+    "Snapshots in it cannot be restored whole.",
+    "'zvaultctl heal {name}' repairs what the source still has; destroy nothing there until then",
+    "ZvaultDamageFound",
+)
+ALMOST_FULL = Condition(
+    "almost-full",
+    "vault",
+    "critical",
+    "full",
+    "is almost full",
+    "Less than 5 % of the pool is free, as last seen since `zvaultd` started.",
+    "Backups fail when that is gone, and become slow before that.",
+    "grow its device, or keep less",
+    "ZvaultPoolAlmostFull",
+)
+HALF_UP = Condition(
+    "half-up",
+    "vault",
+    "warning",
+    "partial",
+    "is half up",
+    "Some devices are up and others are not, or its pool is being exported, as for a while on the way up or down.",
+    "It can neither be used nor left.",
+    LOOK,
+)
+DEGRADED = Condition(
+    "degraded",
+    "vault",
+    "warning",
+    "DEGRADED",
+    "has a degraded pool",
+    "The pool is degraded.",
+    "It works without one of its devices, or after errors. The next failure may be the last.",
+    "see 'zpool status' of its pool: it names the device",
+    "ZvaultPoolDegraded",
+)
+WAS_DEGRADED = Condition(
+    "was-degraded",
+    "vault",
+    "warning",
+    "DEGRADED",
+    "had a degraded pool",
+    "The vault is down, and its pool was degraded when it was last seen since `zvaultd` started.",
+    "It works without one of its devices, or after errors. The next failure may be the last.",
+    "'zvaultctl vault up {name}', and see 'zpool status' of its pool: it names the device",
+    "ZvaultPoolDegraded",
+)
+ERROR = Condition(
+    "error",
+    "vault",
+    "warning",
+    "failed",
+    "could not be brought up or taken down",
+    "The last try to bring it up, take it down or make it failed, and none succeeded since.",
+    "Its backups fail, or it keeps what it should release.",
+    LOOK,
+)
+STORE_TROUBLE = Condition(
+    "store-trouble",
+    "vault",
+    "warning",
+    "troubled",
+    "has a block store in trouble",
+    "The bucket does not answer or refuses, the journal's disk is full, another writer has the store, its server is "
+    "silent, or something is left in the journal of a vault that is down (a writeback gap).",
+    "What was written is not in the bucket yet; it is lost with the journal's disk.",
+    LOOK,
+    "ZvaultStoreFailing",
+)
+STALLED = Condition(
+    "stalled",
+    "vault",
+    "warning",
+    "stalled",
+    "stands still",
+    "The kernel or OpenZFS said within the last 10 minutes that requests to its storage do not come back in time.",
+    "Runs, and whoever uses the pool, wait.",
+    "see that its storage works; 'zvaultctl doctor {name}' tells where it waits",
+    "ZvaultStall",
+)
+SCRUB_OVERDUE = Condition(
+    "scrub-overdue",
+    "vault",
+    "warning",
+    "unscrubbed",
+    "was not scrubbed for too long",
+    "A scrub has been due by age for a day at least, and for a tenth of that age, and none runs.",
+    "Damage may lie there unseen.",
+    "'zvaultctl scrub {name}' begins one",
+    "ZvaultScrubOverdue",
+)
+SCRUB_MISSED = Condition(
+    "scrub-missed",
+    "vault",
+    "warning",
+    "unscrubbed",
+    "has missed a scrub of its schedule",
+    "The same of a scrub that is due by the clock, where `scrub` has no age.",
+    "Damage may lie there unseen.",
+    "'zvaultctl scrub {name}' begins one",
+)
+DRIFT = Condition(
+    "drift",
+    "vault",
+    "warning",
+    "drifting",
+    "is written to in a way that its profile is not for",
+    "The writes of the last run into it drifted from what its profile is for.",
+    "Backups go on, but slower than they could, or at a higher price.",
+    "'zvaultctl doctor {name}', while one runs, tells what bounds it",
+    "ZvaultWritesDrift",
+)
+BACKLOG = Condition(
+    "backlog",
+    "vault",
+    "warning",
+    "backlog",
+    "has a journal that is full",
+    "More than 90 % of a block store's journal has waited for the bucket for 10 minutes (a writeback gap).",
+    "Backups are only as fast as the uploads. What waits is lost with the journal's disk.",
+    "see that the bucket takes what is written, or give the journal more room",
+    "ZvaultJournalFull",
+)
+VAULT_UNKNOWN_LONG = Condition(
+    "vault-unknown-long",
+    "vault",
+    "warning",
+    "unknown",
+    "has not been known for too long",
+    "Something about it has been unknown for a day. Restarts of `zvaultd` begin that anew.",
+    "It may be well or not.",
+    "'zvaultctl vault up {name}' lets it be looked at",
+)
+NEVER_SEEN = Condition(
+    "never-seen",
+    "vault",
+    "unknown",
+    "unknown",
+    "was never seen",
+    "It is down, and no look at its pool is on record.",
+    "Whether there is a pool, and whether it is whole, is not known.",
+    "'zvaultctl vault up {name}' lets it be looked at, and so does the next run into it",
+)
+
+VAULT_CONDITIONS = (
+    DEVICE_GONE,
+    GONE,
+    POOL_UNWELL,
+    DAMAGED,
+    ALMOST_FULL,
+    HALF_UP,
+    DEGRADED,
+    WAS_DEGRADED,
+    ERROR,
+    STORE_TROUBLE,
+    STALLED,
+    SCRUB_OVERDUE,
+    SCRUB_MISSED,
+    DRIFT,
+    BACKLOG,
+    VAULT_UNKNOWN_LONG,
+    NEVER_SEEN,
+)
+"""Worst first; of the same level, in the order in which they name the state."""
+
+CONTENTS = (
+    DAMAGED,
+    ALMOST_FULL,
+    WAS_DEGRADED,
+    STALLED,
+    SCRUB_OVERDUE,
+    SCRUB_MISSED,
+    DRIFT,
+    BACKLOG,
+    VAULT_UNKNOWN_LONG,
+    NEVER_SEEN,
+)
+"""What does not say that bringing the vault up, or taking it down, went wrong."""

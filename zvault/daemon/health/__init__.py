@@ -1,0 +1,1 @@
+"""The daemon's judgement of health: what it knows, the verdicts, and what the journal is told of them."""

@@ -1,0 +1,116 @@
+"""What the daemon knows of a backup, as core/health judges it. Nothing is asked of a pool here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from zvault.api.runs import RunDocument
+from zvault.config.schema import Backup
+from zvault.core.health.backup import BackupFacts, ProofFacts
+from zvault.core.integrity.verification import LEVELS, Level, Proof, aged
+from zvault.core.policy.missed import missed_times, overdue
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.history import History
+from zvault.daemon.runs import Runs
+from zvault.ops.context import Context
+from zvault.ops.replication.lag import age
+
+UNNAMED = ("what its error names",)
+"""Of a conflict that an earlier daemon has seen only the run's error is kept."""
+
+
+def worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
+    """A backup's lag now: its worst dataset's; None while any is unknown."""
+    seconds = [age(lag, now) for lag in lags.values()]
+    known = [value for value in seconds if value is not None]
+    return max(known) if known and len(known) == len(seconds) else None
+
+
+def backup_facts(
+    context: Context,
+    runs: Runs,
+    history: History,
+    backup: Backup,
+    *,
+    started: float,
+    next_run: float | None,
+    not_read: str,
+) -> BackupFacts:
+    """One backup, of the source and the vault that it has now. ``started``: when this daemon did."""
+    name, env = backup.name, context.env
+    now, way = env.clock.time(), env.way(backup)
+    lags = runs.lags.get(name, {})
+    last, success = history.last(name, way=way), history.last(name, "ok", way=way)
+    lag = worst_lag(lags, now)
+    running = runs.running(name)
+    proofs = runs.proofs.noted(name)
+    return BackupFacts(
+        name=name,
+        result=last["result"] if last is not None else None,
+        error=last["error"] if last is not None else None,
+        success_age=now - success["started"] if success is not None else None,
+        lag=lag,
+        max_lag=backup.max_lag,
+        absent=tuple(
+            one for one, it in lags.items() if it.newest_on_vault is None and it.pending is not None
+        ),
+        marked=tuple(one for one, it in lags.items() if it.newest_on_vault is None and it.base is not None),
+        missed=_missed(context, runs, backup, lag, success, started),
+        due_for=now - next_run if next_run is not None and running is None else 0.0,
+        not_read=not_read,
+        proofs=dict(_proofs(backup, proofs, now)) if proofs is not None else None,
+        proofs_wanted=any(_interval(backup, level) is not None for level in LEVELS),
+        held_back=sum(count for (one, _), count in runs.counters.over_limit.items() if one == name),
+        conflicts=_conflicts(runs, name, last),
+    )
+
+
+def _missed(
+    context: Context,
+    runs: Runs,
+    backup: Backup,
+    lag: float | None,
+    success: RunDocument | None,
+    started: float,
+) -> bool:
+    """Whether two of its times went by. Where lag has a limit that says more, but for what never ran."""
+    schedule, env = backup.every or backup.schedule, context.env
+    never = lag is None and success is None
+    if schedule is None or (backup.max_lag is not None and not never):
+        return False
+    last = env.clock.time() - lag if lag is not None else success["started"] if success else None
+    since = datetime.fromtimestamp(started if last is None else last, UTC)
+    run = runs.running(backup.name)
+    missed = missed_times(schedule, since, env.clock.now(), env.zone)
+    return overdue(missed, at_work=run is not None and run.waiting is None, began=last is not None)
+
+
+def _conflicts(runs: Runs, name: str, last: RunDocument | None) -> tuple[str, ...]:
+    if last is None or last["result"] in (None, "ok"):
+        return ()
+    known = runs.counters.conflicts.get(name)
+    if known is not None:
+        return tuple(sorted(known))
+    return UNNAMED if last["error"] is not None and last["error"]["reason"] == "conflict" else ()
+
+
+def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterator[tuple[str, ProofFacts]]:
+    since = proofs.get("guids", Proof()).since
+    for level in LEVELS:
+        proof = proofs.get(level, Proof())
+        yield (
+            level,
+            ProofFacts(
+                age=max(0.0, now - proof.proven) if proof.proven is not None else None,
+                max_age=_interval(backup, level),
+                differs=proof.result == "differs",
+                told=aged(proof.proven, now),
+                since=now - since if since is not None else None,
+            ),
+        )
+
+
+def _interval(backup: Backup, level: Level) -> float | None:
+    """How often a level is to be proven. GUIDs are compared by each run, so their age is the backup's."""
+    return backup.verify.interval(level) if level != "guids" else None

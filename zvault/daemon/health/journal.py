@@ -1,0 +1,66 @@
+"""Tells the journal when the verdict of a backup, a vault or the daemon changes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from zvault.core.health.verdict import Kind, Level, Verdict
+from zvault.daemon.journald import log
+
+SETTLING = 60.0
+"""Seconds after the first look for which it is not told that something is unknown: most of it will be known soon."""
+
+FIELDS: dict[Kind, str] = {"backup": "BACKUP", "vault": "VAULT"}
+
+LOUDNESS: dict[Level, int] = {
+    "ok": logging.INFO,
+    "unknown": logging.INFO,
+    "warning": logging.WARNING,
+    "critical": logging.ERROR,
+}
+
+
+@dataclass
+class VerdictJournal:
+    """What the journal was told last of each subject: its level, and the conditions that held."""
+
+    _told: dict[tuple[Kind, str], tuple[Level, tuple[str, ...]]] = field(default_factory=dict)
+    _first: dict[tuple[Kind, str], float] = field(default_factory=dict)
+
+    def tell(self, verdicts: Mapping[tuple[Kind, str], Verdict], moving: Collection[str] = ()) -> None:
+        """Tell of each subject that is not as it was; not of vaults that are ``moving``, which will not stay so.
+
+        ``verdicts``: by kind and name. What has none any more is forgotten.
+        """
+        for (kind, name), verdict in verdicts.items():
+            if kind != "vault" or name not in moving:
+                self._tell(kind, name, verdict)
+        for known in (self._told, self._first):
+            for subject in known.keys() - verdicts.keys():
+                del known[subject]
+
+    def _tell(self, kind: Kind, name: str, verdict: Verdict) -> None:
+        subject, now = (kind, name), time.monotonic()
+        before, state = self._told.get(subject), (verdict.level, verdict.keys)
+        settling = now - self._first.setdefault(subject, now) < SETTLING
+        if state == before or (before is None and verdict.level == "unknown" and settling):
+            return
+        self._told[subject] = state
+        if before is None and verdict.level == "ok":
+            return
+        fields = {"HEALTH": verdict.level, "CONDITION": " ".join(verdict.keys)}
+        if kind in FIELDS:
+            fields[FIELDS[kind]] = name
+        log.log(LOUDNESS[verdict.level], "%s", sentence(kind, name, verdict), extra=fields)
+
+
+def sentence(kind: Kind, name: str, verdict: Verdict) -> str:
+    """``backup tank is late (warning): the lag is 5h, max_lag is 3h. Next: …``."""
+    whose = name if kind == "daemon" else f"{kind} {name}"
+    if not verdict.findings:
+        return f"{whose} is well again"
+    told = "; ".join(f"{one.condition.says}: {one.why}" for one in verdict.findings)
+    return f"{whose} ({verdict.level}) {told}. Next: {verdict.findings[0].next}"

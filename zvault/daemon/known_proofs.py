@@ -1,0 +1,53 @@
+"""Proofs as they were last seen, also by a daemon before this one: a vault that is down cannot be asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from zvault.core.errors import ZvaultError
+from zvault.core.integrity.verification import LEVELS, Level, Proof, parse_proof
+from zvault.daemon.learned import Learned
+from zvault.ops.state.environment import Environment
+from zvault.system.state_files import LeaseStore
+
+FOLDER = "proofs"
+"""Below the state directory."""
+
+Proofs = Mapping[Level, Proof]
+
+
+class KnownProofs(Learned[Proofs]):
+    """What this daemon has seen of each backup's proofs; what is put here is noted on disk as well."""
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env)
+        self._store = LeaseStore(env.paths.state / FOLDER)
+        self._earlier: dict[tuple[str, str | None], Proofs | None] = {}
+
+    def put(self, name: str, value: Proofs, way: str | None) -> None:
+        """Keep them, and note them for the next daemon."""
+        before = self.noted(name)
+        super().put(name, value, way)
+        # The state directory is for others to make.
+        if self.get(name) == value and before != value and self._store.directory.parent.is_dir():
+            with contextlib.suppress(OSError):
+                texts = {level: str(proof) for level, proof in value.items()}
+                self._store.put(name, {"way": way, "proofs": texts})
+
+    def noted(self, name: str) -> Proofs | None:
+        """The newest that are known, if need be from a daemon before this one; None where nobody has seen any."""
+        if name in self:
+            return self[name]
+        key = name, self.way(name)
+        if key not in self._earlier:
+            self._earlier[key] = self._read(*key)
+        return self._earlier[key]
+
+    def _read(self, name: str, way: str | None) -> Proofs | None:
+        with contextlib.suppress(ZvaultError, OSError, TypeError, KeyError, AttributeError, ValueError):
+            kept = self._store.get(name)
+            if kept is not None and kept["way"] == way:
+                texts = kept["proofs"]
+                return {level: parse_proof(str(texts[level])) for level in LEVELS if level in texts}
+        return None
