@@ -127,9 +127,8 @@ def pools() -> Iterator[History]:
     it = History(SEED)
     it.clean()
     it.source()
-    real = time.time() - time.monotonic()
-    yield it
-    time.clock_settime(time.CLOCK_REALTIME, real + time.monotonic())
+    with world.clock_put_right():
+        yield it
     it.clean()
 
 
