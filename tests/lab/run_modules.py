@@ -29,6 +29,8 @@ LAB = Path(__file__).resolve().parent
 TEST_TIMEOUT_S = 900
 MODULE_TIMEOUT_S = 900
 OUTPUT_TAIL = 80
+PASSED_ON = ("ZVAULT_ALL", "ZVAULT_LAG_SEED", "ZVAULT_LAG_STEPS")
+"""What is set here is set in the guests, too."""
 GUESTS_A_CPU = 2
 """As tests/lab/run has places for."""
 MEMORY_SHARE = 0.9
@@ -171,7 +173,7 @@ class Guest:
             *("setpriv", "--pdeathsig", "TERM", str(LAB / "run"), *options),
             *(f"--timeout={self.timeout}", f"--share={share}", f"--usage={share}/usage"),
             "--env=ZVAULT_LAB_REPORTS=/share/reports",
-            *(f"--env=ZVAULT_ALL={every}" for every in filter(None, [os.environ.get("ZVAULT_ALL")])),
+            *(f"--env={name}={value}" for name in PASSED_ON if (value := os.environ.get(name))),
             "--",
             *("python3", "-P", "-m", "pytest", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_S}"),
             *(

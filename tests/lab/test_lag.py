@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 import world
 from crash_world import DROP_IN, Pair, points
+from lag_history import History
 from world import DISK, ctl, eventually, ok, sh, shell
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 1200}
 
 NAMES = [f"tank/d{number}" for number in range(10)]
 
@@ -92,3 +94,59 @@ def test_a_first_full_that_was_cut_off_claims_nothing_that_did_not_arrive(tank: 
     )
     assert backup["lag_seconds"] is None
     assert backup["pending"] is None or backup["pending"] >= len(told) - len(arrived)
+
+
+STEPS = {
+    "run": 8,
+    "run, a stream is killed": 2,
+    "run, the daemon is killed": 2,
+    "run, the daemon is killed and the vault goes away": 2,
+    "restart": 2,
+    "the state is lost": 1,
+    "the vault goes away": 3,
+    "the vault comes back": 2,
+    "rename": 1,
+    "create": 1,
+    "replace": 1,
+    "prune the source": 1,
+    "prune the vault": 1,
+    "the vault goes back": 1,
+    "another pool": 2,
+    "another vault": 1,
+    "another place": 2,
+    "the clock is set": 1,
+}
+"""What may happen next, and how often."""
+
+SEED = int(os.environ.get("ZVAULT_LAG_SEED", "1"))
+COUNT = int(os.environ.get("ZVAULT_LAG_STEPS", "24"))
+
+
+@pytest.fixture
+def pools() -> Iterator[History]:
+    it = History(SEED)
+    it.clean()
+    it.source()
+    with world.clock_put_right():
+        yield it
+    it.clean()
+
+
+def test_after_each_step_of_a_history_no_lag_is_better_than_the_truth(pools: History) -> None:
+    """ZVAULT_LAG_SEED chooses the history, ZVAULT_LAG_STEPS how long it is."""
+    print(f"ZVAULT_LAG_SEED={SEED}")
+    pools.start()
+    pools.idle()
+    for number in range(COUNT):
+        step = pools.chance.choices(list(STEPS), list(STEPS.values()))[0]
+        backup, came = pools.take(step)
+        print(f"{time.monotonic():7.1f} {number:3} {step}: {backup} {came}", flush=True)
+        pools.idle()
+        # Not all is unknown: what a good run has just put on a vault is.
+        exact = backup if (step, came) == ("run", "ok") else None
+        eventually(
+            lambda exact=exact: "\n".join(pools.wrong(exact)),
+            lambda exact=exact: not pools.wrong(exact),
+            seconds=20,
+        )
+        print(f"{'':15}{pools.known} known, {pools.unknown} not", flush=True)

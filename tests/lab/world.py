@@ -124,6 +124,16 @@ def snapshot_hashes(snapshot: str) -> dict[str, str]:
         return tree_hashes(root)
 
 
+@contextlib.contextmanager
+def clock_put_right() -> Iterator[None]:
+    """When this ends the wall clock is as it would be had nobody set it; the monotonic clock knows nothing of that."""
+    real = time.time() - time.monotonic()
+    try:
+        yield
+    finally:
+        time.clock_settime(time.CLOCK_REALTIME, real + time.monotonic())
+
+
 def inhibitors() -> str:
     """logind's list of locks with which zvault keeps the host awake."""
     out = sh("systemd-inhibit", "--list", "--no-legend", "--no-pager", "--mode=block")

@@ -368,9 +368,15 @@ class Truth:
 
 
 def oracle(world: World, backup: str) -> dict[str, Truth]:
-    """By dataset that the backup takes, read from the GUIDs of both sides."""
+    """By dataset that the backup takes, read from the GUIDs of both sides: of its place on the vault, and no other."""
     table = world.config[backup]
-    there = {point.guid for own in world.pools[table["vault"]].datasets.values() for point in own.points}
+    place = f"{table['vault']}/" + table.get("into", "{host}/{dataset}").format(host="host", dataset="tank")
+    there = {
+        point.guid
+        for name, own in world.pools[table["vault"]].datasets.items()
+        if DatasetName(name).is_within(place)
+        for point in own.points
+    }
     found = {}
     for name, own in world.source.items():
         if name in table.get("exclude", []):

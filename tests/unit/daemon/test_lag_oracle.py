@@ -161,6 +161,9 @@ def compare(world: World, backup: str) -> None:
 @given(steps=STEPS)
 @example(steps=[("power cut", 12), ("restart", 0)])
 @example(steps=[("run", 0), ("another pool", 0), ("vault down", 0), ("restart", 0)])
+@example(steps=[("run", 0), ("another place", 1)])
+@example(steps=[("run", 0), ("another place", 1), ("power cut", 4), ("restart", 0)])
+@example(steps=[("another place", 1), ("run", 0), ("another place", 2), ("run", 0), ("another place", 1)])
 async def test_lag_is_never_better_than_the_truth(
     monkeypatch: pytest.MonkeyPatch, backups: tuple[str, ...], steps: list[tuple[str, int]]
 ) -> None:

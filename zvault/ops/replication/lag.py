@@ -21,7 +21,7 @@ def lags(
 
     While the vault is down they are those that it had when the lags were read ``before``; where nobody has read them
     since zvaultd started, those of the bookmarks on the source that were made once the vault had what they mark. Where
-    it is not known which bookmarks are the vault's, the lag is unknown.
+    it is not known which bookmarks are the vault's, or where on it what they mark is, the lag is unknown.
     """
     ours, now = ours_of(backup), context.env.clock.time()
     pool = _pool(context, backup, sides.source) if not sides.vault_seen else None
@@ -60,14 +60,19 @@ def _still(dataset: Dataset, base: int | None) -> int | None:
 
 
 def _pool(context: Context, backup: Backup, source: Tree) -> int | None:
-    """The GUID of the pool that a backup's vault had last; None where that is open.
+    """The GUID of the pool that a backup's vault had last; None where that is open, or whether the backup goes to
+    another place on it by now.
 
     Where nothing is on record any more it can only be the one that there are bookmarks for, if just one vault is
     configured.
     """
-    book = context.records.pools
-    if len(context.env.config.vault) > 1 or book.all():
-        return book.last(context.env.vault(backup.vault))
+    env, book = context.env, context.records.pools
+    if len(env.config.vault) > 1 or book.all():
+        last = book.last(env.vault(backup.vault))
+        if last is None:
+            return None
+        place = context.records.places.last(last, str(backup.source))
+        return last if place == env.target_of(backup, backup.source.dataset) else None
     marked = {guid for dataset in source for guid in marks_by_vault(dataset)}
     return marked.pop() if len(marked) == 1 else None
 

@@ -61,8 +61,9 @@ class Transfers:
     async def cover(self) -> None:
         """Hold, in one call, what the first streams of all plans start from and send.
 
-        Before that, no bookmark is left that says the vault has what it has not: somebody may have put it back. What
-        was known of their holds is forgotten: of a dataset whose turn never comes they would stay unknown.
+        Before that, no bookmark is left that says the vault has what it has not: somebody may have put it back, or it
+        has it at another place. What was known of their holds is forgotten: of a dataset whose turn never comes they
+        would stay unknown.
         """
         sources, there = self.plan.sides.source.datasets, self.plan.sides.counterparts
         await self.plan.bases.distrust(
@@ -73,6 +74,7 @@ class Transfers:
                 for one in self.plan.plans
             }
         )
+        self._note_place()
         sending = [one for one in self.plan.plans if one.steps]
         try:
             await self.plan.bases.cover(
@@ -81,6 +83,12 @@ class Transfers:
         finally:
             for one in sending:
                 self.opened.source.forget(one.dataset)
+
+    def _note_place(self) -> None:
+        """Write down where all that is marked as sent is, which holds from the moment the bookmarks were corrected."""
+        context, backup = self.opened.context, self.opened.backup
+        target = context.env.target_of(backup, backup.source.dataset)
+        context.records.places.note(self.opened.vault.guid, str(backup.source), target)
 
     def _guard(self, dataset: Dataset) -> BaseGuard:
         return self.plan.bases.guard(dataset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zvault.config.paths import Paths
+from zvault.ops.state.places import PlaceBook
 from zvault.ops.state.pool_health import Conditions
 from zvault.ops.state.pools import PoolBook
 from zvault.system.state_files import LeaseStore
@@ -17,6 +18,7 @@ class Records:
     ``leases``: effects on this host, of this boot; whoever has an effect on it writes it down first (invariant 4).
     ``hooks``: hooks that are still to be run, also after a boot (ops/hooks.py).
     ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
+    ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
     """
@@ -24,6 +26,7 @@ class Records:
     leases: LeaseStore
     hooks: LeaseStore
     pools: PoolBook
+    places: PlaceBook
     conditions: Conditions
     measured: LeaseStore
 
@@ -34,6 +37,7 @@ class Records:
             leases=LeaseStore(paths.run / "lease"),
             hooks=LeaseStore(paths.state / "lease"),
             pools=PoolBook(LeaseStore(paths.state / "pools")),
+            places=PlaceBook(LeaseStore(paths.state / "places")),
             conditions=Conditions(LeaseStore(paths.state / "condition")),
             measured=LeaseStore(paths.state / "measured"),
         )

@@ -10,6 +10,7 @@ from zvault.core.model import Bookmark, Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import mark_name, unsent_mark_name
 from zvault.core.replication.lag import DatasetLag
+from zvault.ops.context import Context
 from zvault.ops.replication.lag import lags
 from zvault.ops.state.pools import PoolBook, Seen
 from zvault.system.state_files import LeaseStore
@@ -22,11 +23,17 @@ def mark(number: int, vault: int, *, sent: bool = True) -> Bookmark:
     return Bookmark(DatasetName("tank"), name, 100 + number, number, START + number * HOUR)
 
 
+def noted(where: Context, guid: int, vault: str) -> None:
+    """A pool was seen as a vault's, and ``b`` was sent there."""
+    where.records.pools.note(guid, Seen(vault, vault))
+    where.records.places.note(guid, "tank", "cold/host/tank")
+
+
 def down(tmp_path: Path, seen: dict[int, str], *marks: Bookmark) -> DatasetLag:
     """The lag of ``b``, which goes into the vault cold, while that is down."""
     where = context(START + 10 * HOUR, folder=tmp_path)
     for guid, vault in seen.items():
-        where.records.pools.note(guid, Seen(vault, vault))
+        noted(where, guid, vault)
     source = dataset("tank", *(snap(number) for number in range(1, 6)), *marks)
     return lags(where, where.env.backup("b"), replace(sides(source, None), vault_seen=False))["tank"]
 
@@ -63,7 +70,7 @@ def test_only_the_vaults_own_bookmarks_count(
 
 def test_a_vault_that_is_configured_to_lie_elsewhere_is_another(tmp_path: Path) -> None:
     where = context(START + 10 * HOUR, folder=tmp_path)
-    where.records.pools.note(COLD, Seen("cold", "cold"))
+    noted(where, COLD, "cold")
     source = dataset("tank", snap(1), snap(2), mark(2, COLD))
     asked = replace(sides(source, None), vault_seen=False)
 
@@ -82,6 +89,35 @@ def test_a_vault_that_is_configured_to_lie_elsewhere_is_another(tmp_path: Path) 
     assert lag() == 8 * HOUR
 
 
+def test_a_backup_that_goes_to_another_place_has_sent_nothing_there(tmp_path: Path) -> None:
+    """Its bookmarks are of the place that it went to before; so they are again, where it goes back."""
+    where = context(START + 10 * HOUR, folder=tmp_path)
+    noted(where, COLD, "cold")
+    asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
+    for into, lag, pending in (
+        ("{host}/{dataset}", 8 * HOUR, 0),
+        ("second/{dataset}", None, None),
+        ("{host}/{dataset}", 8 * HOUR, 0),
+    ):
+        where.env.config = context(into=into).env.config
+        found = lags(where, where.env.backup("b"), asked)["tank"]
+        assert (found.seconds, found.pending) == (lag, pending), into
+
+
+def test_where_the_place_is_not_on_record_the_lag_is_unknown(tmp_path: Path) -> None:
+    where = context(START + 10 * HOUR, folder=tmp_path)
+    where.records.pools.note(COLD, Seen("cold", "cold"))
+    asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
+    for written in (None, "{}", '{"boot_id": "b", "time": 1, "data": {"places": 7}}', "no json"):
+        if written is not None:
+            (tmp_path / "places").mkdir(exist_ok=True)
+            (tmp_path / "places" / f"{COLD:x}").write_text(written)
+        found = lags(where, where.env.backup("b"), asked)["tank"]
+        assert (found.seconds, found.pending) == (None, None)
+    where.records.places.note(COLD, "tank", "cold/host/tank")
+    assert lags(where, where.env.backup("b"), asked)["tank"].seconds == 8 * HOUR
+
+
 def test_without_a_record_two_vaults_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
     where = context(START + 10 * HOUR, folder=tmp_path)
     asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
@@ -92,7 +128,7 @@ def test_without_a_record_two_vaults_cannot_be_told_apart_by_bookmarks(tmp_path:
 
 def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
     where = context(START + 10 * HOUR, folder=tmp_path)
-    where.records.pools.note(COLD, Seen("cold", "cold"))
+    noted(where, COLD, "cold")
     other = context(into="second/{dataset}").env.backup("b").model_copy()
     other._name = "c"
     asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
@@ -105,7 +141,7 @@ def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookm
 def test_what_was_seen_of_a_vault_counts_while_it_is_down(tmp_path: Path) -> None:
     """It has gone back, which the bookmarks do not tell; and something came since."""
     where = context(START + 10 * HOUR, folder=tmp_path)
-    where.records.pools.note(COLD, Seen("cold", "cold"))
+    noted(where, COLD, "cold")
     there = "cold/host/tank"
     backup = where.env.backup("b")
     before = lags(
