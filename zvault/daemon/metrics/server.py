@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Sequence
 from typing import Protocol
 
-from zvault.core.errors import Busy
+from zvault.core.errors import Busy, ToolFailed
 from zvault.daemon.connections import BACKLOG
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.listener import ANSWER, QUESTION, listener_argv
@@ -41,21 +42,33 @@ class MetricsServer:
         """Serve there from now on. Raises Busy when the port is in use, ToolFailed where no process can be started."""
         await self.close()
         sockets = await _listening(host, port)
-        here, there = socket.socketpair()
         try:
             self.port = int(sockets[0].getsockname()[1])
-            self.process = process = await spawn(
-                listener_argv(host), stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
-            )
+            await self._start(host, sockets)
+        except OSError as error:
+            what = "the process that serves metrics cannot be started"
+            raise ToolFailed(what, str(error), "it is tried again every 15 s") from error
+        finally:
+            for one in sockets:
+                one.close()
+        self.address = f"{host}:{port}"
+
+    async def _start(self, host: str, sockets: Sequence[socket.socket]) -> None:
+        here, there = socket.socketpair()
+        process = None
+        try:
+            with there:
+                process = await spawn(
+                    listener_argv(host), stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
+                )
             socket.send_fds(here, [b"\0"], [one.fileno() for one in sockets])
             reader, writer = await asyncio.open_unix_connection(sock=here)
         except BaseException:
             here.close()
+            if process is not None:
+                await put_down(process)
             raise
-        finally:
-            for one in (there, *sockets):
-                one.close()
-        self.address = f"{host}:{port}"
+        self.process = process
         self._serving = asyncio.create_task(self._serve(process, reader, writer))
 
     async def _serve(

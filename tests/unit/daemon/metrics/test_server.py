@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zvault.core.errors import Busy
+from zvault.core.errors import Busy, ToolFailed
 from zvault.daemon.metrics.server import MetricsServer
 
 
@@ -120,6 +120,23 @@ async def test_a_port_that_is_taken_starts_nothing(server: MetricsServer) -> Non
         await other.listen("127.0.0.1", server.port)
     assert other.process is None
     assert other.address is None
+
+
+async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    it = MetricsServer(Figures())
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.send_fds", refused)
+        with pytest.raises(ToolFailed, match=r"metrics cannot be started: .*Broken pipe"):
+            await it.listen("127.0.0.1", 0)
+    assert it.address is None
+    assert it.process is None
+    assert it.port is not None
+    await it.listen("127.0.0.1", it.port)
+    assert (await scrape(it)).startswith(b"HTTP/1.1 200")
+    await it.close()
 
 
 ALONE = """
