@@ -35,7 +35,7 @@ phase: contextvars.ContextVar[str] = contextvars.ContextVar("phase", default="")
 counts: Counter[str] = Counter()
 
 READS = re.compile(
-    r"zfs (list|get|holds|send -nvP)|zpool list|systemctl show|journalctl|mbuffer|wipefs|blkid|udevadm"
+    r"zfs (list|get|holds|send -nvP)|zpool list|systemctl show|journalctl|setpriv .* mbuffer|wipefs|blkid|udevadm"
     r"|dmesg|nbd-client --help|nbdkit \S+ --dump-plugin|cat /proc/|grep -srH|/usr/bin/python3 -I -S -c"
 )
 CALLS_THAT_READ = {"send_space", "range_space"}

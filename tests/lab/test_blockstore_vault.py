@@ -41,7 +41,7 @@ LAB = {"mem": "4G", "timeout": 1200}
 
 KEYS = Path("/etc/credstore/zvault.lab")
 UNIT = "zvault-blockstore@cold-0.service"
-STATUS = Path("/run/zvault/device/cold-0.status")
+STATUS = Path("/run/zvault/device/cold-0.store/status")
 JOURNAL, CACHE = Path("/var/lib/zvault-lab-journal"), Path("/var/lib/zvault-lab-cache")
 
 
@@ -133,7 +133,7 @@ def gone() -> None:
     nothing_left()
     units = ("systemctl", "list-units", "--plain", "--no-legend", "--all", "zvault-blockstore@*")
     eventually(lambda: f"no unit is there: {sh(*units)}", lambda: not sh(*units).strip(), seconds=20)
-    assert [path.name for path in STATUS.parent.iterdir()] == []
+    assert [path.name for path in STATUS.parents[1].iterdir()] == []
 
 
 def no_secret_is_shown(it: Vault) -> None:

@@ -17,8 +17,14 @@ _HERE = str(Path(__file__).resolve().parents[2])
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)  # nbdkit runs this file, not the package that it is in
 
+for _threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_threads] = (
+        "1"  # numpy would start threads when it is imported, and confine() is too late for these
+    )
+
 import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
+from zvault.blockstore.confine import confine  # noqa: E402
 from zvault.blockstore.engine import Engine  # noqa: E402
 from zvault.blockstore.readonly import ReadOnly  # noqa: E402
 from zvault.blockstore.server import ServedDevice, ServeOptions, number_of, say  # noqa: E402
@@ -53,11 +59,13 @@ def config_complete() -> None:
 
 
 def after_fork() -> None:
-    """Attach."""
+    """Attach, without the rest of the file system: the threads that serve are started from here on."""
     try:
+        told = confine(_serving[0].words)
         _serving[0].begin()
     except Exception as error:
         _end(error)
+    say(told)
 
 
 def _end(error: Exception) -> NoReturn:

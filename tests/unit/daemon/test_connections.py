@@ -7,34 +7,27 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
 
 from zvault.daemon import connections as module
 from zvault.daemon.connections import ConnectionLimits, Connections
-from zvault.daemon.metrics import server as metrics_module
-from zvault.daemon.metrics.server import MetricsServer, answers_to
+from zvault.daemon.metrics import listener as metrics_module
+from zvault.daemon.metrics.listener import MetricsListener, answers_to
 
 
-class Text:
-    """What there is to scrape."""
-
-    def text(self) -> bytes:
-        return b"zvault_up 1\n"
+async def text() -> bytes:
+    return b"zvault_up 1\n"
 
 
 @pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[MetricsServer, int]]:
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[MetricsListener, int]]:
     monkeypatch.setattr(metrics_module, "LIMITS", ConnectionLimits(total=4, idle=0.6, answer=0.6))
-    metrics: Any = Text()
-    it = MetricsServer(metrics)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    await it.listen("127.0.0.1", port)
-    yield it, port
+    it = MetricsListener("127.0.0.1", text)
+    listening = socket.create_server(("127.0.0.1", 0))
+    await it.serve([listening])
+    yield it, listening.getsockname()[1]
     await it.close()
 
 
@@ -47,7 +40,7 @@ async def ask(port: int, head: bytes = b"Host: localhost\r\n") -> bytes:
         writer.close()
 
 
-async def test_idle_connections_do_not_keep_others_out_and_are_closed(server: tuple[MetricsServer, int]):
+async def test_idle_connections_do_not_keep_others_out_and_are_closed(server: tuple[MetricsListener, int]):
     it, port = server
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
     assert b"zvault_up 1" in await ask(port)
@@ -59,7 +52,7 @@ async def test_idle_connections_do_not_keep_others_out_and_are_closed(server: tu
     assert len(it.connections) == 0
 
 
-async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[MetricsServer, int]):
+async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[MetricsListener, int]):
     _, port = server
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     ended = asyncio.ensure_future(reader.read())
@@ -77,7 +70,7 @@ async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[Me
 @pytest.mark.parametrize(
     "name", ["evil.example", "evil.example:9712", "localhost.evil.example", "127.0.0.1.evil.example"]
 )
-async def test_a_foreign_name_is_refused(server: tuple[MetricsServer, int], name: str):
+async def test_a_foreign_name_is_refused(server: tuple[MetricsListener, int], name: str):
     _, port = server
     answer = await ask(port, f"Host: {name}\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 403")

@@ -1,7 +1,7 @@
 """The zfs command as typed calls: what is asked for, and what is made of its answers and complaints."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import pytest
@@ -48,7 +48,9 @@ class Tools:
             raise ToolFailed("failed", result.complaint())
         return result
 
-    async def pipeline(self, stages: Sequence[Sequence[str]], hear: Hear | None = None) -> Pipeline:
+    async def pipeline(
+        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+    ) -> Pipeline:
         raise AssertionError("no stream was asked for")
 
 

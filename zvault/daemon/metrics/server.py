@@ -1,94 +1,133 @@
-"""Serves ``/metrics``. Any local user may connect, so what they can take of the daemon is bounded."""
+"""Has ``/metrics`` served: by a process of its own (listener.py), which is told the figures when it asks for them.
+
+Of what is said to the port, zvaultd itself reads nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import contextlib
+import socket
+from collections.abc import Sequence
+from typing import Protocol
 
-from aiohttp import web
+from zvault.core.errors import Busy, ToolFailed
+from zvault.daemon.connections import BACKLOG
+from zvault.daemon.journald import log
+from zvault.daemon.metrics.listener import ANSWER, QUESTION, listener_argv
+from zvault.system.process.output import last_lines, last_words, read_lines
+from zvault.system.process.runner import describe_exit, put_down, spawn
+from zvault.system.tasks import cancel
 
-from zvault.core.errors import Busy
-from zvault.daemon.connections import BACKLOG, ConnectionLimits, Connections
-from zvault.daemon.metrics.exporter import Metrics
 
-LIMITS = ConnectionLimits(total=32, idle=5.0, answer=10.0)
-"""A scrape is one short request. Whoever only connects loses the place to one who asks."""
+class Figures(Protocol):
+    """What there is to scrape."""
 
-LOCAL = "localhost"
+    def text(self) -> bytes:
+        """The exposition, as it is now."""
+        ...
 
 
 class MetricsServer:
-    """Serves ``/metrics`` on the configured address."""
+    """Serves ``/metrics`` on the configured address; ``address`` is None while it does not."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Figures) -> None:
         self.metrics = metrics
         self.address: str | None = None
-        self.connections = Connections(LIMITS)
-        self._host = ""
-        self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
+        self.port: int | None = None
+        self.process: asyncio.subprocess.Process | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     async def listen(self, host: str, port: int) -> None:
-        """Serve there from now on. Raises Busy when the port is in use."""
-        app = web.Application(middlewares=[self.connections.middleware])
-        app.router.add_get("/metrics", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
-        await runner.setup()
-        assert runner.server is not None  # noqa: S101 - made by setup
-        factory = self.connections.guarded(runner.server)
+        """Serve there from now on. Raises Busy when the port is in use, ToolFailed where no process can be started."""
+        await self.close()
+        sockets = await _listening(host, port)
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                factory, host, port, backlog=BACKLOG
-            )
+            self.port = int(sockets[0].getsockname()[1])
+            await self._start(host, sockets)
         except OSError as error:
-            await runner.cleanup()
-            raise Busy(
-                f"metrics cannot be served on {host}:{port}",
-                error.strerror or str(error),
-                f"'ss -ltnp sport = :{port}' shows who listens there; set 'metrics' in [daemon] to a free port",
-            ) from None
-        self._runner, self._host = runner, host
+            what = "the process that serves metrics cannot be started"
+            raise ToolFailed(what, str(error), "it is tried again every 15 s") from error
+        finally:
+            for one in sockets:
+                one.close()
         self.address = f"{host}:{port}"
 
-    async def _answer(self, request: web.Request) -> web.Response:
-        for name in request.headers.getall("Host", []):
-            if not answers_to(name, self._host):
-                raise web.HTTPForbidden(text="zvaultd does not serve metrics under this name\n")
-        response = web.Response(
-            body=self.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        )
-        response.force_close()
-        return response
+    async def _start(self, host: str, sockets: Sequence[socket.socket]) -> None:
+        here, there = socket.socketpair()
+        process = None
+        try:
+            with there:
+                process = await spawn(
+                    listener_argv(host), stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
+                )
+            socket.send_fds(here, [b"\0"], [one.fileno() for one in sockets])
+            reader, writer = await asyncio.open_unix_connection(sock=here)
+        except BaseException:
+            here.close()
+            if process is not None:
+                await put_down(process)
+            raise
+        self.process = process
+        self._serving = asyncio.create_task(self._serve(process, reader, writer))
+
+    async def _serve(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        said = last_lines()
+        hearing = asyncio.ensure_future(read_lines(process.stderr, said.append))
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    question = await reader.readexactly(QUESTION.size)
+                    text = self._told()
+                    writer.write(ANSWER.pack(*QUESTION.unpack(question), len(text)) + text)
+                    await writer.drain()
+            await asyncio.wait({hearing}, timeout=1.0)
+        finally:
+            self.address = None
+            writer.close()
+            await put_down(process)
+            hearing.cancel()
+        code = process.returncode
+        why = last_words(said) or ("it hangs" if code is None else describe_exit(code))
+        log.error("the process that serves metrics ended: %s; it is started again", why)
+
+    def _told(self) -> bytes:
+        try:
+            return self.metrics.text()
+        except Exception:
+            log.exception("the figures cannot be told")
+            return b""
 
     async def close(self) -> None:
         """Stop serving."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-            self.address = None
+        if self._serving is not None:
+            await cancel(self._serving)
+            self._serving = None
 
 
-def answers_to(name: str, configured: str) -> bool:
-    """Whether a request's Host header may mean a server that listens on the host ``configured``.
-
-    Where only this host can connect, a foreign name is that of a web page whose name was made to lead here, to have a
-    browser on this host read for it (DNS rebinding). Under which names other hosts reach this one is not known.
-    """
-    if not is_loopback(configured):
-        return True
-    name = name.strip().lower()
-    host = name.partition("]")[0].removeprefix("[") if name.startswith("[") else name.partition(":")[0]
-    return host in {configured.lower(), LOCAL} or is_loopback(host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this host can connect to an address."""
-    if host.lower() == LOCAL:
-        return True
+async def _listening(host: str, port: int) -> list[socket.socket]:
+    """Sockets for all addresses of a host. Raises Busy."""
+    loop = asyncio.get_running_loop()
+    found: list[socket.socket] = []
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+        try:
+            found += [one.dup() for one in server.sockets]
+        finally:
+            server.close()
+        for one in found:
+            one.listen(BACKLOG)
+    except OSError as error:
+        for one in found:
+            one.close()
+        raise Busy(
+            f"metrics cannot be served on {host}:{port}",
+            error.strerror or str(error),
+            f"'ss -ltnp sport = :{port}' shows who listens there; set 'metrics' in [daemon] to a free port",
+        ) from None
+    return found

@@ -1,8 +1,8 @@
 """zvault's own block store as an NBD server: nbdkit with zvault/blockstore/nbdkit_plugin.py, in a unit of its own.
 
-What the server says of itself is in a file beside its socket, made anew each second (see zvault/blockstore/server.py):
-``ready`` once it serves, ``closed`` once all is in the bucket, ``error`` why it ended, ``engine`` and ``requests``
-what it does.
+What the server says of itself is in a file in a folder beside its socket, made anew each second (see
+zvault/blockstore/server.py): ``ready`` once it serves, ``closed`` once all is in the bucket, ``error`` why it ended,
+``engine`` and ``requests`` what it does.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _program(socket: Path, spec: BlockstoreServer) -> list[str]:
 
 
 def status_file(server: Server) -> Path:
-    """Where the server says how it fares."""
-    return server.directory / f"{server.name}.status"
+    """Where the server says how it fares: in a folder of its own, the only one there that it may write to."""
+    return server.directory / f"{server.name}.store" / "status"
 
 
 def memory_journal(server: Server, spec: BlockstoreServer) -> Path:
@@ -160,11 +160,23 @@ async def stop(server: Server, units: Units, say: Say) -> None:
 
 
 def forget(server: Server, found: Data | None) -> None:
-    """Remove what a server leaves that has put everything away; the journal in memory of one that has not stays."""
+    """Remove what a server leaves that has put everything away.
+
+    The journal in memory of one that has not stays, but for the empty folder of one that never began.
+    """
     folder = (found or {}).get("journal")
-    if found is not None and found.get("closed") and folder:
+    if found is not None and folder:
         journal = Path(folder)
         if journal.parent == server.directory:
             with contextlib.suppress(OSError):
-                shutil.rmtree(journal)
-    status_file(server).unlink(missing_ok=True)
+                if found.get("closed"):
+                    shutil.rmtree(journal)
+                elif not found.get("engine"):
+                    journal.rmdir()
+    clear_status(server)
+
+
+def clear_status(server: Server) -> None:
+    """Forget what a server said."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(status_file(server).parent)

@@ -66,8 +66,8 @@ async def start(job: LayerJob, spec: Guarded, units: Units) -> None:
     slot = job.slot
     argv = command(slot, job.device, spec, create=job.create, resume=job.resume)
     server, own = server_of(slot, spec), isinstance(spec, BlockstoreServer)
-    for file in (report_file(slot), blockstore_server.status_file(server)):
-        file.unlink(missing_ok=True)
+    report_file(slot).unlink(missing_ok=True)
+    blockstore_server.clear_status(server)
     # A guard may have to wait for a lease of this host's last boot to end.
     deadline = (blockstore_server.START_DEADLINE if own else nbdkit.START_DEADLINE) + (
         job.device.lease_bound or 0.0

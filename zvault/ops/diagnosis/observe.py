@@ -96,7 +96,8 @@ async def examine(
     down = not flows and await _is_down(vaults, vault)
     seconds = MOMENT if down else seconds
     sources = await _source_devices(context, flows)
-    pids = [pid for flow in flows for _, pid in flow.progress.programs]
+    inputs = {pid: path for flow in flows for pid, path in flow.progress.inputs().items()}
+    pids = {pid: inputs.get(pid) for flow in flows for _, pid in flow.progress.programs}
     pool = vault.pool if place.answers and vault.host is None else None
     sampled, counted, ways = await asyncio.gather(
         _sample(context.env.runner, seconds, pids, [*place.devices, *sources]),
@@ -213,7 +214,7 @@ def _whole(values: dict[str, str]) -> dict[str, int]:
 
 
 async def _sample(
-    runner: Runner, seconds: float, pids: Sequence[int], devices: Sequence[str]
+    runner: Runner, seconds: float, pids: Mapping[int, str | None], devices: Sequence[str]
 ) -> dict[str, Any]:
     result = await runner.run(
         sampler_argv(seconds, pids, devices), deadline=seconds + SAMPLE_DEADLINE, check=False

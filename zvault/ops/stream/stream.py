@@ -11,7 +11,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -35,7 +35,7 @@ from zvault.system.process.runner import Pipeline, Runner, StageEnd, describe_ex
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.system.tasks import Look, to_its_end
 from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
-from zvault.zfs.stream import bytes_passed, bytes_sent, is_progress
+from zvault.zfs.stream import HELPERS, bytes_passed, bytes_sent, is_progress
 
 PROGRESS_EVERY = 0.5
 """Seconds between progress events."""
@@ -53,7 +53,7 @@ class Progress:
     ``marks`` are percent of mbuffer's memory.
 
     ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic). ``programs`` are the
-    stages and their process ids.
+    stages and their process ids, ``inputs`` the pipes that these read from.
     """
 
     total: int | None
@@ -62,6 +62,7 @@ class Progress:
     marks: FillRange = field(default_factory=FillRange)
     stirred: float = field(default_factory=time.monotonic)
     programs: Sequence[tuple[Sequence[str], int]] = ()
+    inputs: Callable[[], Mapping[int, str]] = dict
     _buffered: bool = False
     _name: str = ""
     _before: int = 0
@@ -144,8 +145,8 @@ async def stream(
     is not waited for.
     """
     progress = Progress(total)
-    pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line))
-    progress.programs = pipeline.programs()
+    pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line), nobody=HELPERS)
+    progress.programs, progress.inputs = pipeline.programs(), pipeline.inputs
     ends = asyncio.ensure_future(pipeline.wait())
     watching = asyncio.ensure_future(_watch(progress, report, stall))
     try:

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +22,7 @@ from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.core.policy.backoff import delays
 from zvault.system.process import output
 from zvault.system.process.output import OutputTooLong, last_lines, read_lines
+from zvault.system.process.unprivileged import unprivileged
 
 KILL_GRACE = 2.0
 """Seconds to wait for a killed process before it counts as hung in the kernel."""
@@ -88,14 +90,24 @@ class ToolRunner(Protocol):
 class Runner(ToolRunner, Protocol):
     """Starts processes on this host. Passed in, so that decisions can be tested without any."""
 
-    async def pipeline(self, stages: Sequence[Sequence[str]], hear: Hear | None = None) -> Pipeline:
-        """Start programs joined by kernel pipes, first to last. Raises ToolMissing; then nothing was started."""
+    async def pipeline(
+        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+    ) -> Pipeline:
+        """Start programs joined by kernel pipes, first to last; those named in ``nobody`` without root's rights.
+
+        Raises ToolMissing; then nothing was started.
+        """
         ...
 
 
 def tool_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment for tools: the daemon's own, with messages in English so that they can be recognised."""
     return {**os.environ, "LC_ALL": "C.UTF-8", **(extra or {})}
+
+
+def bare_environment() -> dict[str, str]:
+    """Environment for programs without rights: the daemon's own may have keys in it."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
 
 
 class HostRunner:
@@ -150,9 +162,11 @@ class HostRunner:
             raise ToolFailed(f"{result.tool} failed", result.complaint())
         return result
 
-    async def pipeline(self, stages: Sequence[Sequence[str]], hear: Hear | None = None) -> Pipeline:
+    async def pipeline(
+        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+    ) -> Pipeline:
         """See Runner.pipeline."""
-        return await Pipeline.start(stages, hear)
+        return await Pipeline.start(stages, hear, nobody)
 
 
 async def _communicate(process: asyncio.subprocess.Process, given: bytes | None) -> tuple[bytes, bytes]:
@@ -181,7 +195,7 @@ async def _feed(stdin: asyncio.StreamWriter | None, given: bytes | None) -> None
     stdin.close()
 
 
-async def spawn(
+async def spawn(  # noqa: PLR0913 - what a process is given
     argv: Sequence[str],
     *,
     stdin: int,
@@ -190,8 +204,10 @@ async def spawn(
     env: Mapping[str, str] | None = None,
     limit: int = 1 << 16,
     session: bool = False,
+    bare: bool = False,
 ) -> asyncio.subprocess.Process:
-    """Start a program; ``limit`` is the longest line in bytes that can be read of it.
+    """Start a program; ``limit`` is the longest line in bytes that can be read of it, ``bare`` keeps the environment
+    from it.
 
     Raises ToolMissing, or ToolFailed where it cannot be started.
     """
@@ -201,20 +217,29 @@ async def spawn(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=tool_environment(env),
+            env=bare_environment() if bare else tool_environment(env),
             limit=limit,
             start_new_session=session,
         )
     except FileNotFoundError:
-        raise ToolMissing(
-            f"{argv[0]} is not installed",
-            "it was not found on PATH",
-            f"install the package that has {argv[0]}",
-        ) from None
+        raise _missing(argv[0]) from None
     except PermissionError as error:
         raise ToolFailed(f"{argv[0]} cannot be started", str(error), "zvault runs as root") from None
     except OSError as error:
         raise ToolFailed(f"{argv[0]} cannot be started", str(error)) from None
+
+
+def _missing(tool: str) -> ToolMissing:
+    return ToolMissing(
+        f"{tool} is not installed", "it was not found on PATH", f"install the package that has {tool}"
+    )
+
+
+def _without_rights(argv: Sequence[str]) -> list[str]:
+    """A program as nobody. Raises ToolMissing: the one that starts it would tell it in other words."""
+    if shutil.which(argv[0]) is None:
+        raise _missing(argv[0])
+    return unprivileged(argv)
 
 
 async def spawn_session(argv: Sequence[str], env: Mapping[str, str]) -> asyncio.subprocess.Process:
@@ -286,28 +311,34 @@ class Pipeline:
         self,
         stages: Sequence[Sequence[str]],
         processes: Sequence[asyncio.subprocess.Process],
+        inputs: Sequence[int],
         hear: Hear | None,
     ) -> None:
         self.stages = [tuple(stage) for stage in stages]
         self.processes = list(processes)
+        self._inputs = list(inputs)
         self._hear = hear
         self._ends = [asyncio.ensure_future(self._end(i)) for i in range(len(self.processes))]
 
     @classmethod
-    async def start(cls, stages: Sequence[Sequence[str]], hear: Hear | None = None) -> Pipeline:
+    async def start(
+        cls, stages: Sequence[Sequence[str]], hear: Hear | None = None, nobody: Container[str] = ()
+    ) -> Pipeline:
         """Start every stage; on a failure put down those already started."""
         processes: list[asyncio.subprocess.Process] = []
+        inputs: list[int] = []
         upstream = asyncio.subprocess.DEVNULL
         try:
             for index, argv in enumerate(stages):
                 last = index == len(stages) - 1
                 read, write = (-1, -1) if last else _pipe()
                 try:
-                    processes.append(
-                        await spawn(
-                            argv, stdin=upstream, stdout=asyncio.subprocess.DEVNULL if last else write
-                        )
-                    )
+                    if index:
+                        inputs.append(os.open(f"/proc/self/fd/{upstream}", os.O_PATH | os.O_CLOEXEC))
+                    bare = argv[0] in nobody
+                    program = _without_rights(argv) if bare else argv
+                    out = asyncio.subprocess.DEVNULL if last else write
+                    processes.append(await spawn(program, stdin=upstream, stdout=out, bare=bare))
                 finally:
                     # The child has its copies; ours would keep the pipe from ever closing.
                     for fd in (upstream, write):
@@ -315,14 +346,23 @@ class Pipeline:
                             os.close(fd)
                     upstream = read
         except BaseException:
-            if upstream >= 0:
-                os.close(upstream)
+            for fd in (upstream, *inputs):
+                if fd >= 0:
+                    os.close(fd)
             for process in processes:
                 await put_down(process)
             raise
-        return cls(stages, processes, hear)
+        return cls(stages, processes, inputs, hear)
 
     async def _end(self, index: int) -> StageEnd:
+        try:
+            return await self._follow(index)
+        finally:
+            if index:
+                os.close(self._inputs[index - 1])
+                self._inputs[index - 1] = -1
+
+    async def _follow(self, index: int) -> StageEnd:
         process = self.processes[index]
         said = last_lines()
 
@@ -342,6 +382,14 @@ class Pipeline:
     def programs(self) -> list[tuple[tuple[str, ...], int]]:
         """Each stage with its process id."""
         return [(argv, process.pid) for argv, process in zip(self.stages, self.processes, strict=True)]
+
+    def inputs(self) -> dict[int, str]:
+        """The path of the pipe that each stage but the first reads from, by its process id, until that has ended.
+
+        A stage without root's rights does not let its own be looked at; and these keep no pipe open (O_PATH, open(2)).
+        """
+        stages = zip(self.processes[1:], self._inputs, strict=True)
+        return {process.pid: f"/proc/{os.getpid()}/fd/{fd}" for process, fd in stages if fd >= 0}
 
     async def wait(self) -> list[StageEnd]:
         """Wait for every stage; the ends come in the order of the stages."""

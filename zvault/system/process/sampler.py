@@ -16,7 +16,7 @@ import select
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,23 +29,24 @@ KERNEL = ("receive_writer", "txg_sync", "z_wr_iss")
 _SYS_CLASS = Path("/sys/class/block")
 
 
-def sampler_argv(seconds: float, pids: Sequence[int], devices: Sequence[str]) -> list[str]:
-    """The program; ``pids`` are the stages of streams, ``devices`` names such as nbd0."""
-    task = json.dumps({"seconds": seconds, "pids": list(pids), "devices": list(devices)})
+def sampler_argv(seconds: float, pids: Mapping[int, str | None], devices: Sequence[str]) -> list[str]:
+    """The program; ``pids`` are the stages of streams and what they read from, ``devices`` names such as nbd0."""
+    task = json.dumps({"seconds": seconds, "pids": dict(pids), "devices": list(devices)})
     return [sys.executable, "-I", "-S", __file__, task]
 
 
-def look(pids: Sequence[int], devices: Sequence[str], threads: Sequence[int]) -> dict[str, Any]:
+def look(pids: Mapping[int, str | None], devices: Sequence[str], threads: Sequence[int]) -> dict[str, Any]:
     """One look. What is gone is left out.
 
-    ``cpu`` are clock ticks of each process or thread by its id; ``full`` how full the pipe is that a process reads
-    from, 0 to 1; ``disks`` each device's line of numbers (Linux, Documentation/block/stat.rst); ``host`` the clock
-    ticks of all CPUs, and those without work.
+    ``pids`` are processes and the paths of the pipes that they read from: None for standard input, of one that has the
+    same rights. ``cpu`` are clock ticks of each process or thread by its id; ``full`` how full the pipe is that a
+    process reads from, 0 to 1; ``disks`` each device's line of numbers (Linux, Documentation/block/stat.rst); ``host``
+    the clock ticks of all CPUs, and those without work.
     """
     return {
         "at": time.monotonic(),
         "cpu": _known({pid: _ticks(pid) for pid in (*pids, *threads)}),
-        "full": _known({pid: _fill(pid) for pid in pids}),
+        "full": _known({pid: _fill(path or f"/proc/{pid}/fd/0") for pid, path in pids.items()}),
         "disks": _known({name: _numbers(name) for name in devices}),
         "host": _host(),
     }
@@ -64,12 +65,11 @@ def _ticks(pid: int) -> int | None:
     return int(words[11]) + int(words[12])
 
 
-def _fill(pid: int) -> float | None:
-    """How full the pipe is that a process reads from; 1 where a writer would have to wait, None if it is no pipe.
+def _fill(path: str) -> float | None:
+    """How full a pipe is; 1 where a writer would have to wait, None if there is none.
 
     A pipe of small pieces takes no more long before its bytes are as many as it could hold: so it is asked.
     """
-    path = f"/proc/{pid}/fd/0"
     try:
         if not os.readlink(path).startswith("pipe:"):  # noqa: PTH115 - what it leads to is no path
             return None
@@ -116,7 +116,8 @@ def _threads() -> dict[int, str]:
 def main() -> None:
     """Do the task of the only argument, and print all looks as one JSON document."""
     task = json.loads(sys.argv[1])
-    pids, devices, threads = task["pids"], task["devices"], _threads()
+    pids = {int(pid): path for pid, path in task["pids"].items()}
+    devices, threads = task["devices"], _threads()
     end = time.monotonic() + task["seconds"]
     looks = [look(pids, devices, list(threads))]
     while time.monotonic() < end:

@@ -4,13 +4,12 @@ It is a program of its own between two pipes, for it reads what another host sen
 start no process and take little memory. What it reads of a stream are the records' headers; large blocks between them
 are moved by the kernel (splice(2)) and do not come into its memory, but for what was read together with a header.
 
-Run by its path, it imports nothing of zvault but the rules (check.py).
+Run by its path, it imports nothing of zvault but the rules (check.py), and how rights are given up.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from collections.abc import Sequence
 if __name__ == "__main__":
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/zfs/gate"))  # noqa: PTH100, PTH120
 
+from zvault.system.process.unprivileged import give_up_rights
 from zvault.zfs.gate.check import Order, StreamCheck
 from zvault.zfs.gate.records import RECORD, BadStream, CutOff
 
@@ -29,12 +29,6 @@ READ_A_LITTLE = 4 << 10
 
 MOVE = 32 << 10
 """Bytes from which on the kernel moves what is left of a record."""
-
-MEMORY = 512 << 20
-"""Bytes of address space: the largest header of a package fits, as it is read."""
-
-NOBODY = 65534
-"""The user and the group that it becomes, where it is root. There is no need for them to have a name."""
 
 REFUSED = 3
 """Exit status where the stream is not what was ordered."""
@@ -53,24 +47,6 @@ def gate_argv(order: Order) -> list[str]:
 def is_gate(argv: Sequence[str]) -> bool:
     """Whether a stage is one."""
     return __file__ in argv[:4]
-
-
-def give_up_rights() -> None:
-    """Keep nothing but the three pipes. Raises OSError where that cannot be done."""
-    if os.geteuid() == 0:
-        # There is nothing in it but numbers: no file to read, no program to run.
-        os.chroot("/proc/self/fdinfo")
-        os.chdir("/")
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-    for limit, most in (
-        (resource.RLIMIT_NOFILE, 3),
-        (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_AS, MEMORY),
-    ):
-        resource.setrlimit(limit, (most, most))
 
 
 class Gate:

@@ -90,7 +90,7 @@ class NoTools(HostRunner):
         assert all("\0" not in word for word in argv)
         raise ToolMissing(f"{argv[0]} is not installed", "it was not found on PATH", "install it")
 
-    async def pipeline(self, stages: Any, hear: Any = None) -> Any:
+    async def pipeline(self, stages: Any, hear: Any = None, *, nobody: Any = ()) -> Any:
         raise ToolMissing(f"{stages[0][0]} is not installed", "it was not found on PATH", "install it")
 
 

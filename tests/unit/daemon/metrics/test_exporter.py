@@ -292,8 +292,7 @@ def test_a_scrape_is_the_same_twice(metrics: Metrics) -> None:
 async def test_it_is_served_where_it_was_told(metrics: Metrics) -> None:
     server = MetricsServer(metrics)
     await server.listen("127.0.0.1", 0)
-    assert server._server is not None
-    port = server._server.sockets[0].getsockname()[1]
+    port = server.port
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
         assert answer.status == 200
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")

@@ -46,7 +46,7 @@ def test_its_argv_says_all_that_the_plugin_must_know(slot: Slot):
     assert argv[:3] == ["nbdkit", "-f", f"--threads={blockstore_server.THREADS}"]
     assert argv[argv.index("python") + 1] == str(blockstore_server.PLUGIN)
     assert blockstore_server.PLUGIN.is_file()
-    assert f"status={slot.directory / 'cold-0.status'}" in argv
+    assert f"status={slot.directory / 'cold-0.store/status'}" in argv
     assert "create=yes" not in argv
     words = argv[argv.index("python") + 2 :]
     told = of_words([word for word in words if not word.startswith(("status=", "create=", "seen="))])
@@ -116,7 +116,9 @@ async def test_its_unit_and_its_socket(slot: Slot):
 
 def say(slot: Slot, **words: Any) -> None:
     """As its server writes it."""
-    blockstore_server.status_file(slot.server).write_text(json.dumps(words))
+    file = blockstore_server.status_file(slot.server)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(words))
 
 
 WRITEBACK = {"mode": "writeback", "journal_used": 3 << 30}
@@ -141,6 +143,7 @@ def test_nothing_said_is_nothing_known(slot: Slot):
     assert blockstore_server.told(slot.server) is None
     assert not blockstore_server.ready(slot.server)
     assert blockstore_server.unfinished(None) == 0
+    say(slot)
     blockstore_server.status_file(slot.server).write_text("[1")
     assert blockstore_server.told(slot.server) is None
 
@@ -239,6 +242,19 @@ async def test_a_journal_in_memory_outlives_a_server_that_was_killed(slot: Slot)
     units = FakeUnits(slot, {"closed": False, "engine": engine, "journal": str(journal)})
     await blockstore_server.stop(server, units.units, pytest.fail)
     assert journal.is_dir()
+
+
+async def test_the_folder_of_a_server_that_never_began_is_removed_where_it_is_empty(slot: Slot):
+    server = guarded_server.server_of(slot, spec(TEXT))
+    journal = blockstore_server.memory_journal(server, spec(TEXT))
+    words = {"closed": False, "engine": None, "journal": str(journal), "error": {"kind": "NotFound"}}
+    journal.mkdir()
+    (journal / "1").touch()
+    await blockstore_server.stop(server, FakeUnits(slot, words).units, pytest.fail)
+    assert journal.is_dir(), "an earlier server left something in it"
+    (journal / "1").unlink()
+    await blockstore_server.stop(server, FakeUnits(slot, words).units, pytest.fail)
+    assert list(slot.directory.iterdir()) == []
 
 
 async def test_what_is_left_in_the_journal_is_an_error_once_and_stays_known(slot: Slot):

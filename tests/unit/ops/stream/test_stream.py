@@ -3,8 +3,9 @@
 import asyncio
 import os
 import stat
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -357,21 +358,30 @@ async def test_a_stream_too_short_to_say_a_word_counts_as_estimated(tmp_path: Pa
     assert (await run(["true"], ["cat"])).bytes == 0
 
 
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder in which who has no rights may run and write things."""
+    with tempfile.TemporaryDirectory(prefix="zvault-test-") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
 async def test_mbuffer_stands_between_where_it_is_wanted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, public: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(
-        tmp_path,
+        public,
         "mbuffer",
         "echo \"$@\" > $0.argv; printf '\\rin @ 1 MiB/s, out @ 1 MiB/s, 2.0 MiB total, buffer 7%% full' >&2; cat",
     )
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (public / "mbuffer").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{public}:{os.environ['PATH']}")
     out = tmp_path / "out"
     receive = script(tmp_path, "receive", f"cat > {out}")
     done = await run(["echo", "data"], receive, buffer=Stream())
     assert out.read_text() == "data\n"
     assert done.bytes == 2 << 20
-    assert (tmp_path / "mbuffer.argv").read_text().split() == ["-s", "1048576", "-m", "131072k"]
+    assert (public / "mbuffer.argv").read_text().split() == ["-s", "1048576", "-m", "131072k"]
 
 
 def pids(folder: Path) -> list[int]:

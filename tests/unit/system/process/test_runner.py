@@ -201,6 +201,46 @@ async def test_megabytes_go_through_without_passing_through_python(tmp_path: Pat
     assert [end.argv[0] for end in ends] == ["head", "cat", "sh"]
 
 
+async def test_what_only_moves_bytes_has_no_rights() -> None:
+    async with no_more_fds():
+        pipeline = await RUNNER.pipeline([["sleep", "60"], ["cat"], ["cat"], ["cat"]], nobody={"cat"})
+        try:
+            told = [await status_of(process.pid, "cat") for process in pipeline.processes[1:3]]
+            for one in told:
+                assert int(one["CapEff"], 16) == int(one["CapPrm"], 16) == int(one["CapInh"], 16) == 0
+                if os.geteuid() == 0:
+                    assert one["Uid"].split() == ["65534"] * 4
+                    assert one["NoNewPrivs"] == "1"
+                    assert one["Groups"].strip() == ""
+            if os.geteuid() == 0:
+                # One cannot trace the other: for that their groups would have to be the same.
+                first, second = (one["Gid"].split()[0] for one in told)
+                assert first != second
+                assert "0" not in (first, second)
+                peer = f"/proc/{pipeline.processes[2].pid}/fd/0"
+                spy = ["setpriv", "--reuid=65534", f"--regid={first}", "--clear-groups", "cat", peer]
+                assert "Permission denied" in (await RUNNER.run(spy, check=False)).stderr
+        finally:
+            await pipeline.kill()
+        await pipeline.wait()
+
+
+async def status_of(pid: int, name: str) -> dict[str, str]:
+    """What the kernel says of a process, once it has become that program."""
+    for _ in range(500):
+        text = Path(f"/proc/{pid}/status").read_text()
+        if text.startswith(f"Name:\t{name}\n"):
+            return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+        await asyncio.sleep(0.01)
+    raise AssertionError(text)
+
+
+async def test_one_without_rights_that_is_not_installed_is_told_of_as_any_other() -> None:
+    async with no_more_fds():
+        with pytest.raises(ToolMissing, match="no-such-tool is not installed"):
+            await RUNNER.pipeline([["cat"], ["no-such-tool"], ["cat"]], nobody={"no-such-tool"})
+
+
 async def test_the_stage_that_failed_first_can_be_told() -> None:
     pipeline = await RUNNER.pipeline(
         [

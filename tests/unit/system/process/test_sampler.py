@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from zvault.core.diagnosis.observations import cpu, fullness, idle, span
+from zvault.system.process.runner import HostRunner
 from zvault.system.process.sampler import sampler_argv
 
 BUSY = "while True: pass"
@@ -18,7 +20,8 @@ STILL = "import time; time.sleep(60)"
 
 
 def sampled(*pids: int, devices: tuple[str, ...] = ()) -> dict[str, Any]:
-    done = subprocess.run(sampler_argv(0.6, pids, devices), capture_output=True, text=True, check=True)
+    argv = sampler_argv(0.6, dict.fromkeys(pids), devices)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -53,6 +56,22 @@ def test_a_look_keeps_no_pipe_open(started: list[subprocess.Popen[bytes]]):
     sampled(reader.pid)
     reader.kill()
     assert writer.wait(timeout=10) != 0, "it is told that nobody reads any more"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives rights up")
+async def test_the_pipe_between_two_that_have_no_rights():
+    stages = [["cat", "/dev/zero"], ["cat"], [sys.executable, "-S", "-c", STILL]]
+    pipeline = await HostRunner().pipeline(stages, nobody={"cat"})
+    try:
+        inputs = pipeline.inputs()
+        assert list(inputs) == [process.pid for process in pipeline.processes[1:]]
+        argv = sampler_argv(0.6, inputs, ())
+        looks = json.loads((await HostRunner().run(argv)).stdout)["looks"]
+        assert [(fullness(looks, str(pid)) or 0) > 0.9 for pid in inputs] == [True, True]
+    finally:
+        await pipeline.kill()
+    await pipeline.wait()
+    assert pipeline.inputs() == {}
 
 
 def test_who_works_and_who_does_not(started: list[subprocess.Popen[bytes]]):

@@ -1,0 +1,114 @@
+"""What only moves or unpacks a stream's bytes runs without any rights, whichever way the stream goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import world
+from peer import clean, daemon, introduce, peer, peer_pool
+from world import ctl, eventually, ok, sh
+
+LAB = {"mem": "4G", "timeout": 1200, "peer": True}
+
+TRUSTED = {"zfs", "ssh"}
+"""They need what only root has: /dev/zfs, and root's keys."""
+
+SHOWN = ("Uid", "Gid", "Groups", "NoNewPrivs", "CapInh", "CapPrm", "CapEff", "CapAmb")
+
+
+@pytest.fixture
+def hosts() -> Iterator[None]:
+    clean()
+    introduce()
+    yield
+    clean()
+
+
+def stages() -> dict[str, dict[str, str]]:
+    """The stages of a stream that runs, as the kernel knows them: children of the daemon, by what they are."""
+    found, daemon_pid = {}, str(world.main_pid())
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text(errors="replace").split("\0")
+            lines = (folder / "status").read_text().splitlines()
+        except OSError:
+            continue
+        told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        if told.get("PPid") == daemon_pid:
+            name = next((Path(word).stem for word in words if word.endswith(".py")), Path(words[0]).name)
+            found[name] = {key: told[key] for key in SHOWN}
+    return found
+
+
+def has_no_rights(told: dict[str, str]) -> bool:
+    none = all(int(told[name], 16) == 0 for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"))
+    user = told["Uid"].split() == ["65534"] * 4 and "0" not in told["Gid"].split()
+    return none and user and told["Groups"].strip() == "" and told["NoNewPrivs"] == "1"
+
+
+def see(wanted: set[str]) -> None:
+    """Look at a stream that goes through these."""
+
+    def look() -> dict[str, dict[str, str]] | None:
+        found = stages()
+        there = wanted | {"zfs"} <= set(found) and "setpriv" not in found
+        return found if there and all(map(has_no_rights, (found[one] for one in wanted))) else None
+
+    found = eventually(lambda: f"{wanted}, all without rights: {stages()}", look, every=0.05)
+    for name in TRUSTED & set(found):
+        assert found[name]["Uid"].split()[0] == "0"
+    # None of them can trace another, or open its pipes.
+    groups = [found[one]["Gid"] for one in wanted if one not in ("process", "throttle")]
+    assert len(set(groups)) == len(groups)
+
+
+def config(source: str, vault: str) -> str:
+    return f"""
+[vault.cold]
+pool = "cold"
+profile = "nbd-lan"
+{vault}
+
+[backup.b]
+source = "{source}"
+vault = "cold"
+send = {{ compressed = false }}
+limit = "1M"
+retries = 0
+"""
+
+
+def test_from_another_host(hosts: None) -> None:
+    peer_pool("tank", options="-O compression=off")
+    peer("head -c 20000000 /dev/urandom >/tank/x")
+    sh("truncate", "-s", "1G", "/cold.img")
+    sh("zpool", "create", "cold", "/cold.img")
+    daemon(config("ssh://root@peer/tank", ""))
+    ok("run", "b", "--no-wait", "-q")
+    see({"mbuffer", "zstd", "process", "throttle"})
+    verdict = ctl("doctor", "cold", "-j").json()
+    shown = {stage["name"]: stage["full"] for one in verdict["streams"] for stage in one["stages"]}
+    assert shown
+    assert all(full is not None for name, full in shown.items() if not name.startswith("ssh")), shown
+    eventually("the end", lambda: world.status()["backups"][0]["state"] == "idle")
+    assert world.status()["backups"][0]["last_result"] == "ok"
+
+
+def test_to_another_host_and_within_this_one(hosts: None) -> None:
+    sh("truncate", "-s", "1G", "/tank.img")
+    sh("zpool", "create", "-O", "compression=off", "tank", "/tank.img")
+    sh("sh", "-c", "head -c 20000000 /dev/urandom >/tank/x")
+    peer_pool("cold")
+    daemon(config("tank", 'host = "ssh://root@peer"'))
+    ok("run", "b", "--no-wait", "-q")
+    see({"mbuffer", "zstd", "throttle"})
+    clean()
+    for name in ("tank", "cold"):
+        sh("truncate", "-s", "1G", f"/{name}.img")
+        sh("zpool", "create", "-O", "compression=off", name, f"/{name}.img")
+    sh("sh", "-c", "head -c 20000000 /dev/urandom >/tank/x")
+    daemon(config("tank", ""))
+    ok("run", "b", "--no-wait", "-q")
+    see({"mbuffer", "throttle"})

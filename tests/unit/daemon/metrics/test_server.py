@@ -1,0 +1,173 @@
+"""The process that serves metrics, and what it is told: a real one, without rights."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from zvault.core.errors import Busy, ToolFailed
+from zvault.daemon.metrics.server import MetricsServer
+
+
+class Figures:
+    """What there is to scrape: how often it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.broken = False
+
+    def text(self) -> bytes:
+        self.asked += 1
+        if self.broken:
+            raise ValueError("no figures")
+        return f"zvault_asked {self.asked}\n".encode() + b"# much\n" * 100_000
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[MetricsServer]:
+    it = MetricsServer(Figures())
+    await it.listen("127.0.0.1", 0)
+    yield it
+    await it.close()
+
+
+async def scrape(server: MetricsServer, host: str = "localhost") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    try:
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
+
+
+async def until(look: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if look():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError
+
+
+def pid_of(server: MetricsServer) -> int:
+    assert server.process is not None
+    return server.process.pid
+
+
+async def test_each_scrape_is_told_anew(server: MetricsServer) -> None:
+    for number in (1, 2, 3):
+        answer = await scrape(server)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"\r\n\r\nzvault_asked %d\n" % number in answer
+        assert answer.count(b"# much\n") == 100_000
+    assert {
+        answer.split(b"\n")[0] for answer in await asyncio.gather(*(scrape(server) for _ in range(9)))
+    } == {b"HTTP/1.1 200 OK\r"}
+
+
+async def test_it_has_no_rights(server: MetricsServer) -> None:
+    await scrape(server)
+    there = Path(f"/proc/{pid_of(server)}")
+    lines = there.joinpath("status").read_text().splitlines()
+    told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    assert int(told["CapEff"], 16) == int(told["CapPrm"], 16) == 0
+    if os.geteuid() == 0:
+        assert told["Uid"].split() == told["Gid"].split() == ["65534"] * 4
+        assert told["Groups"].strip() == ""
+        assert "fdinfo" in str(there.joinpath("root").readlink())
+
+
+async def test_what_zvaultd_does_not_tell_is_no_figure(server: MetricsServer) -> None:
+    await scrape(server)
+    figures = server.metrics
+    assert isinstance(figures, Figures)
+    figures.broken = True
+    assert (await scrape(server)).startswith(b"HTTP/1.1 500")
+    figures.broken = False
+    assert (await scrape(server)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_foreign_name_costs_zvaultd_nothing(server: MetricsServer) -> None:
+    assert (await scrape(server, "evil.example")).startswith(b"HTTP/1.1 403")
+    assert isinstance(server.metrics, Figures)
+    assert server.metrics.asked == 0
+
+
+async def test_one_that_was_killed_is_known_to_be_gone_and_can_be_started_again(
+    server: MetricsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await scrape(server)
+    port = server.port
+    assert port is not None
+    os.kill(pid_of(server), signal.SIGKILL)
+    await until(lambda: server.address is None)
+    await until(lambda: "killed by signal 9" in caplog.text)
+    with pytest.raises(ConnectionRefusedError):
+        await scrape(server)
+    await server.listen("127.0.0.1", port)
+    assert b"zvault_asked 2" in await scrape(server)
+
+
+async def test_a_port_that_is_taken_starts_nothing(server: MetricsServer) -> None:
+    other = MetricsServer(Figures())
+    assert server.port is not None
+    with pytest.raises(Busy):
+        await other.listen("127.0.0.1", server.port)
+    assert other.process is None
+    assert other.address is None
+
+
+async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    it = MetricsServer(Figures())
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.send_fds", refused)
+        with pytest.raises(ToolFailed, match=r"metrics cannot be started: .*Broken pipe"):
+            await it.listen("127.0.0.1", 0)
+    assert it.address is None
+    assert it.process is None
+    assert it.port is not None
+    await it.listen("127.0.0.1", it.port)
+    assert (await scrape(it)).startswith(b"HTTP/1.1 200")
+    await it.close()
+
+
+ALONE = """
+import asyncio, sys
+from zvault.daemon.metrics.server import MetricsServer
+class Figures:
+    def text(self):
+        return b"x 1\\n"
+async def run():
+    server = MetricsServer(Figures())
+    await server.listen("127.0.0.1", 0)
+    print(server.port, server.process.pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(run())
+"""
+
+
+async def test_it_does_not_outlive_zvaultd() -> None:
+    zvaultd = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ALONE, stdout=asyncio.subprocess.PIPE
+    )
+    assert zvaultd.stdout is not None
+    port, pid = map(int, (await zvaultd.stdout.readline()).split())
+    one = MetricsServer(Figures())
+    one.port = port
+    assert b"x 1" in await scrape(one)
+    # While it does not answer, a scrape fails instead of showing what was told before.
+    zvaultd.send_signal(signal.SIGSTOP)
+    assert (await scrape(one)).startswith(b"HTTP/1.1 503")
+    zvaultd.kill()
+    await zvaultd.wait()
+    await until(lambda: not Path(f"/proc/{pid}").exists())
+    with pytest.raises(ConnectionRefusedError):
+        await scrape(one)

@@ -1,0 +1,99 @@
+"""The block store's server kept to its own folders, where the kernel has Landlock: it parses what a bucket says."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from zvault.blockstore.server import ServeOptions, settings_of
+from zvault.core.errors import ZvaultError
+from zvault.system import landlock
+
+PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu")
+"""What is run, and its libraries: also what boto3's configuration may name to get keys with."""
+
+KNOWLEDGE = (
+    "/etc",
+    "/proc",
+    "/sys",
+    "/run/systemd/resolve",
+    "/run/NetworkManager",
+    "/run/resolvconf",
+    "/run/nscd",
+)
+"""How names are resolved, certificates, keys; and what the host and the process are like."""
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+AWS = Path("~/.aws")
+AWS_WRITES = ("~/.aws/sso/cache", "~/.aws/login/cache", "~/.aws/cli/cache")
+"""Where boto3 keeps tokens that it renews."""
+
+NAMED = (
+    "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_DATA_PATH", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "CREDENTIALS_DIRECTORY",
+)  # fmt: skip
+"""Of the environment: files and folders that boto3 and TLS read."""
+
+
+def confine(words: ServeOptions) -> str:
+    """Keep the server to what it needs, and say in words what came of it. Called before it starts any thread.
+
+    Makes the folders of its journal and its cache, because what is not there cannot be allowed.
+    """
+    own = own_folders(words)
+    try:
+        for folder in own:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        return f"not kept to its own folders: {error}"  # it will not get far
+    rights = landlock.readable(what_it_reads(words))
+    rights |= landlock.writable([*own, *map(Path, DEVICES), *(Path(one).expanduser() for one in AWS_WRITES)])
+    try:
+        done = landlock.restrict(rights)
+    except OSError as error:
+        return f"not kept to its own folders: {error}"
+    if not done:
+        return "not kept to its own folders: this kernel has no Landlock"
+    before = len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208 - only how many
+    return f"kept to its own folders, but for {before} threads" if before else "kept to its own folders"
+
+
+def own_folders(words: ServeOptions) -> list[Path]:
+    """The folders that it writes to."""
+    spec = words.spec
+    journal = None if words.readonly or spec.journal is None else Path(spec.journal)
+    status = words.status.parent if words.status is not None else None
+    cache = Path(spec.cache) if spec.cache is not None else None
+    return [one for one in (journal, cache, status, words.seen) if one is not None]
+
+
+def what_it_reads(words: ServeOptions) -> list[Path]:
+    """What it reads besides."""
+    try:
+        settings = settings_of(words.spec)
+    except ZvaultError:
+        named: list[str] = []  # it will say so itself
+    else:
+        secrets = (settings.access_key, settings.secret_key, settings.session_token)
+        named = [
+            settings.keys or "",
+            *(one[1:] for one in secrets if one is not None and one.startswith("+")),
+        ]
+    named += [os.environ.get(name, "") for name in NAMED]
+    libraries = [*sys.path, *site.getsitepackages(), sys.prefix, sys.base_prefix]
+    found = [Path(one) for one in (*PROGRAMS, *KNOWLEDGE, *libraries) if one]
+    return [*found, AWS.expanduser(), *_with_folders(Path(one).expanduser() for one in named if one)]
+
+
+def _with_folders(paths: Iterable[Path]) -> Iterable[Path]:
+    """Files that may be replaced by others of the same name: so their folders, unless that is the root folder."""
+    for path in paths:
+        for one in {path, path.resolve()}:
+            yield one
+            if one.parent != Path("/"):
+                yield one.parent

@@ -1,0 +1,56 @@
+"""Programs without root's rights: started so, or giving them up themselves.
+
+For whatever reads bytes that another host wrote, or only moves them. It imports nothing but the standard library: the
+programs that give up their rights are run by their path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+from collections.abc import Sequence
+
+NOBODY = 65534
+"""The user and the group without rights. There is no need for them to have a name."""
+
+GROUPS = range(60706, 61184)
+"""Groups that belong to nobody ("Unused" in systemd's UIDS-GIDS): each program that is started gets one of its own."""
+
+MEMORY = 512 << 20
+"""Bytes of address space of a program that gave up its rights: the largest header of a stream fits, as it is read."""
+
+_groups = itertools.cycle(GROUPS)
+
+
+def unprivileged(argv: Sequence[str]) -> list[str]:
+    """A program as user nobody, without capabilities, who can gain none; as it is where this process is not root.
+
+    Other processes of the same user cannot trace it nor reach its pipes: for that the kernel wants the same group
+    too (ptrace(2), PTRACE_MODE_READ).
+    """
+    if os.geteuid() != 0:
+        return list(argv)
+    user = [f"--reuid={NOBODY}", f"--regid={next(_groups)}", "--clear-groups"]
+    return ["setpriv", *user, "--inh-caps=-all", "--no-new-privs", "--", *argv]
+
+
+def give_up_rights(files: int = 3) -> None:
+    """Keep nothing but the open files: no file to open, no program to start, little memory. Raises OSError.
+
+    ``files`` are the descriptors that it may have.
+    """
+    if os.geteuid() == 0:
+        # There is nothing in it but numbers: no file to read, no program to run.
+        os.chroot("/proc/self/fdinfo")
+        os.chdir("/")
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    for limit, most in (
+        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_AS, MEMORY),
+    ):
+        resource.setrlimit(limit, (most, most))
