@@ -237,7 +237,7 @@ def test_what_is_held_on_the_vault_survives_zfs_destroy_and_pruning_goes_on_as_t
     second = snapshots(HOME)[-1]
     assert snapshots(VAULTED) == [*weeks[-2:], first, second]
     assert held_on_vault() == {weeks[-2]: long, weeks[-1]: long, second: long}
-    before = sh("zpool", "history", "-il", "cold").count("user_hold")
+    before = sh("zpool", "history", "-il", "cold").count("ioctl hold")
     assert "nothing to reap" in ok("holds", "--reap").err
 
     # Where the rules are made shorter, a preview does not call it held, and pruning is not stopped by it.
@@ -257,9 +257,9 @@ def test_what_is_held_on_the_vault_survives_zfs_destroy_and_pruning_goes_on_as_t
     sh("zfs", "release", "zvault:keep", f"{VAULTED}@{second}")
     ok("run", "tank", "--no-snapshot")
     assert list(held_on_vault()) == [second]
-    assert sh("zpool", "history", "-il", "cold").count("user_hold") == before + 1
+    assert sh("zpool", "history", "-il", "cold").count("ioctl hold") == before + 1
     ok("run", "tank", "--no-snapshot")
-    assert sh("zpool", "history", "-il", "cold").count("user_hold") == before + 1
+    assert sh("zpool", "history", "-il", "cold").count("ioctl hold") == before + 1
 
     # What a run that was cut off left is an orphan, though a shorter rule keeps it.
     tank.keep = "{ vault = { last = 2, weekly = 1 } }"
