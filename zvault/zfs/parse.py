@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
+from zvault.core.units import is_number
 from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.trial_dataset import MARK, SCRATCH_NAMES
 
@@ -216,7 +217,7 @@ def stream_size(text: str) -> int | None:
     """
     for line in reversed(text.splitlines()):
         words = line.split()
-        if len(words) == 2 and words[0] == "size":
+        if len(words) == 2 and words[0] == "size" and is_number(words[1]):
             size = int(words[1])
             return size if size < 1 << 63 else None
     return None
