@@ -193,7 +193,7 @@ class Zfs:
                 raise _list_failure(names[0], result)
             for line in result.stdout.splitlines():
                 name, _, creation = line.partition("\t")
-                made[name] = int(creation)
+                made[name] = parse.whole(creation)
         return made
 
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:

@@ -85,8 +85,15 @@ def filled(lines: list[str], asked: Sequence[str], columns: Sequence[str]) -> li
 
 
 def number(text: str) -> int:
-    """An exact number as ``-p`` prints it; ``-`` and an empty field are 0."""
-    return int(text) if text not in {"-", ""} else 0
+    """An exact number as ``-p`` prints it; ``-`` and an empty field are 0. Raises ValueError."""
+    return whole(text) if text not in {"-", ""} else 0
+
+
+def whole(text: str) -> int:
+    """A number of 64 bits. Raises ValueError."""
+    if not is_number(text) or (value := int(text)) >> 64:
+        raise ValueError(f"{text[:40]!r} is no number of 64 bits")
+    return value
 
 
 def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
@@ -126,7 +133,7 @@ def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, DatasetPo
         text, guid, createtxg = line.split("\t")
         if text not in made:
             continue
-        name, rest = parse_name(text), (int(guid), int(createtxg), made[text])
+        name, rest = parse_name(text), (whole(guid), whole(createtxg), made[text])
         if isinstance(name, SnapshotName):
             snapshots[name.dataset].append(Snapshot(name.dataset, name.snapname, *rest))
         elif isinstance(name, BookmarkName):
@@ -176,7 +183,7 @@ def tree(
         has, marks = of_each.get(name, NONE), own.get(name, {})
         datasets[name] = Dataset(
             name=dataset,
-            guid=int(guid),
+            guid=whole(guid),
             type=cast(DatasetType, kind),
             used=number(used),
             written=number(written),

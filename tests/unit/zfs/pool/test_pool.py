@@ -3,10 +3,11 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from zvault.core.errors import DeadlineExceeded, PoolSuspended
+from zvault.core.errors import DeadlineExceeded, PoolSuspended, ToolFailed
 from zvault.system.process.runner import Result
 from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool, exporting
 
@@ -134,3 +135,13 @@ async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
 async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
     listed = said("cold\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
     assert await Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path).state("cold") is None
+
+
+@pytest.mark.parametrize("said", ["", "cold\t1\n", "cold\t1\t2\t3\t4\tONLINE\tmore\n"])
+async def test_a_state_that_no_zpool_prints_is_told_as_that(said: str) -> None:
+    class Tools:
+        async def run(self, argv: Sequence[str], **_: Any) -> Result:
+            return Result(tuple(argv), 0, said, "", 0.0)
+
+    with pytest.raises(ToolFailed, match="the state of the pool 'cold' cannot be understood"):
+        await Zpool(Tools()).state("cold")  # type: ignore[arg-type]
