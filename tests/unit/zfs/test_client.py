@@ -555,3 +555,12 @@ async def test_a_listing_of_what_was_not_asked_for_is_not_believed(name: str) ->
 async def test_a_listing_that_is_no_listing_is_an_error_that_is_known() -> None:
     with pytest.raises(ToolFailed, match="cannot be understood"):
         await zfs(lambda _: (0, "tank/a\tx\n", ""))[0].tree("tank/a")
+
+
+@pytest.mark.parametrize("said", ["x\n", "a\tb\tc\n", "tank@a\t-1\n"])
+async def test_what_no_zfs_prints_is_told_as_that(said: str) -> None:
+    client, _ = zfs(lambda _: (0, said, ""))
+    with pytest.raises(ToolFailed, match=r"cannot be (understood|believed)"):
+        await client.held_below("tank")
+    with pytest.raises(ToolFailed, match="the properties of 'tank' cannot be understood"):
+        await client.get("tank", "written")
