@@ -12,7 +12,7 @@ from tests.unit.fuzz.target import SECONDS
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
-settings.register_profile("fuzz", max_examples=150, deadline=None, suppress_health_check=QUIET)
+settings.register_profile("fuzz", max_examples=60, deadline=None, suppress_health_check=QUIET)
 # Many small rounds, begun anew until the time is over: see target.py. What one round finds is not replayed in the next.
 settings.register_profile("soak", max_examples=500, deadline=None, suppress_health_check=QUIET, database=None)
 
