@@ -49,7 +49,7 @@ unit: ## tests that need nothing; T="FILE -k NAME" for some
 lab: ## tests in a real kernel with real OpenZFS; T= as well
 	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
 
-soak: setup ## run the whole lab N=10 times in random order, and the unit tests with 20 times the random cases
+soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
 
 demo: setup ## see a backup happen

@@ -92,7 +92,8 @@ def bases(source: str = "tank", vault: str = "cold/lab/tank", *, protected: bool
 
 
 def bases_advanced(source: str = "tank", vault: str = "cold/lab/tank") -> None:
-    """Each dataset's newest snapshot is on the vault, and one hold and one bookmark are there: for that one."""
+    """Each dataset's newest snapshot is on the vault, and one hold and one bookmark are there: for that one. There
+    it is held too."""
     guid, here, there = vault_guid(vault.partition("/")[0]), points(source), points(vault)
     assert set(there) == {vault + name.removeprefix(source) for name in here}
     for name, one in here.items():
@@ -101,7 +102,7 @@ def bases_advanced(source: str = "tank", vault: str = "cold/lab/tank") -> None:
         assert list(target.snapshots)[-1] == newest, f"{name}: {one} {target}"
         assert dict(one.holds) == {newest: {f"zvault:{guid}"}}, f"{name}: {one}"
         assert dict(one.marks) == {newest: [f"zvault_{guid}_{int(newest):x}"]}, f"{name}: {one}"
-        assert not target.holds, target
+        assert dict(target.holds) == {newest: {"zvault:keep"}}, target
         assert not target.marks, target
         assert not target.partial, f"{name}: a receive was left behind"
 
@@ -130,11 +131,8 @@ def same_files(source: str = "tank", vault: str = "cold/lab/tank") -> None:
 
 def forget(dataset: str, vault: str = "cold/lab/tank") -> None:
     """Destroy a dataset on both sides, so that the next of its name is a new one."""
-    for guid, tags in points(dataset)[dataset].holds.items():
-        for tag in tags:
-            sh("zfs", "release", tag, f"{dataset}@{points(dataset)[dataset].snapshots[guid]}")
-    sh("zfs", "destroy", "-r", dataset)
-    sh("zfs", "destroy", "-r", vault + dataset.removeprefix("tank"))
+    world.destroy_held(dataset)
+    world.destroy_held(vault + dataset.removeprefix("tank"))
 
 
 def api(method: str, path: str, *, timeout: float = 240) -> Any:

@@ -32,13 +32,17 @@ HOOKED = Path("/run/hooked")
 
 PREPARE = r"""
 set -eu
+release() {
+    zfs list -Hrt snapshot -o name "$1" | while read -r snap; do
+        zfs holds -H "$snap" | while IFS="$(printf '\t')" read -r name hold rest; do zfs release "$hold" "$name"; done
+    done
+}
 snapname=zvault_$(date -u -d '1 hour ago' +%FT%TZ)
 
 # One dataset is new: it goes in full.
 if zfs list 'tank/my new' >/dev/null 2>&1; then
-    zfs list -Ht snapshot -o name 'tank/my new' | while read -r snap; do
-        zfs holds -H "$snap" | while IFS="$(printf '\t')" read -r name hold rest; do zfs release "$hold" "$name"; done
-    done
+    release 'tank/my new'
+    release 'cold/lab/tank/my new'
     zfs destroy -r 'tank/my new'
     zfs destroy -r 'cold/lab/tank/my new'
 fi
@@ -61,11 +65,11 @@ done
 
 FORGET = r"""
 set -eu
-zfs destroy -r cold/lab
-zfs list -Hrt snapshot -o name tank | while read -r snap; do
+zfs list -Hrt snapshot -o name tank cold/lab | while read -r snap; do
     zfs holds -H "$snap" | while IFS="$(printf '\t')" read -r name hold rest; do zfs release "$hold" "$name"; done
     zfs destroy "$snap"
 done
+zfs destroy -r cold/lab
 zfs list -Hrt bookmark -o name tank | while read -r mark; do zfs destroy "$mark"; done
 """
 

@@ -16,6 +16,7 @@ from world import (
     DISK,
     World,
     ctl,
+    destroy_held,
     eventually,
     get,
     journal,
@@ -316,7 +317,7 @@ def test_what_no_stream_puts_right_is_sent_anew_once_it_is_renamed(sick: Sick):
 
 @pytest.mark.timeout(600)
 def test_what_was_destroyed_and_cannot_be_freed_is_known_as_that(sick: Sick):
-    sh("zfs", "destroy", "-r", "cold/home-damaged")
+    destroy_held("cold/home-damaged")
 
     def freeing() -> int:
         return int(sh("zpool", "get", "-Hpo", "value", "freeing", "cold"))

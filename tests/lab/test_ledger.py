@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import world
-from world import World, ctl, fill, get, noise, ok, sh, snapshot_hashes, snapshots
+from world import World, ctl, destroy_held, fill, get, noise, ok, sh, snapshot_hashes, snapshots
 
 LAB = {"mem": "3G", "timeout": 1000}
 
@@ -176,7 +176,7 @@ def test_large_blocks_cannot_be_turned_off_nor_on(tank):
     same(BIG, HOME)
 
     # The other way round: begun without.
-    sh("zfs", "destroy", "-r", f"cold/lab/{BIG}")
+    destroy_held(f"cold/lab/{BIG}")
     tank.reload("large_blocks = false")
     ctl("run", "tank")
     assert on_record(BIG) == "ce"

@@ -219,6 +219,7 @@ def test_the_newest_snapshot_of_the_vault_destroyed(tank):
     time.sleep(1)
     run_now()
     snapnames = snapshots(HOME)
+    release(VAULTED, snapnames[-1])
     sh("zfs", "destroy", f"{VAULTED}@{snapnames[-1]}")
     assert bases(protected=False)[HOME] == get(f"{HOME}@{snapnames[-2]}", "guid")
     sh("zfs", "snapshot", f"{HOME}@zvault_2026-01-01T00:00:00Z")
@@ -228,6 +229,7 @@ def test_the_newest_snapshot_of_the_vault_destroyed(tank):
     # What was written between them is still there, though its snapshot is not: that is for a person to see.
     newest = snapshots(VAULTED)[-1]
     write()
+    release(VAULTED, newest)
     sh("zfs", "destroy", f"{VAULTED}@{newest}")
     run = run_of(api("POST", "/v1/run/tank")["run"])
     older = snapshots(VAULTED)[-1]
@@ -281,7 +283,7 @@ def test_every_base_destroyed_is_told_and_what_is_told_helps(tank):
 def test_a_dataset_of_the_vault_destroyed(tank):
     tank.start()
     runs(2)
-    sh("zfs", "destroy", "-r", VAULTED)
+    world.destroy_held(VAULTED)
     all_is_well()
 
 

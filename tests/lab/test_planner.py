@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import world
-from world import Done, World, ctl, events, get, ok, sh, snapshot_hashes, snapshots
+from world import Done, World, ctl, destroy_held, events, get, ok, release_all, sh, snapshot_hashes, snapshots
 
 LAB = {"mem": "4G", "timeout": 2250}
 
@@ -214,6 +214,7 @@ def test_clones_begin_at_their_origin_and_promoted_ones_go_on(tank):  # noqa: PL
     for mark in sh("zfs", "list", "-Ht", "bookmark", "-o", "name", "tank/other").splitlines():
         sh("zfs", "destroy", mark)
     sh("zfs", "destroy", f"tank/other@{last}")
+    release_all(f"{VAULT}/other")
     sh("zfs", "destroy", f"{VAULT}/other@{last}")
     sh("zfs", "promote", "tank/taker")
     write("tank/other", "more")
@@ -311,7 +312,7 @@ def test_changes_on_the_vault_stop_it_roll_it_back_or_set_it_aside(tank):  # noq
     assert guid(f"{VAULT}/a/kid") == kid
 
     # Without a base in common no rollback helps.
-    sh("zfs", "destroy", "-r", f"{VAULT}/a/kid")
+    destroy_held(f"{VAULT}/a/kid")
     sh("zfs", "create", "-u", "-o", "canmount=off", f"{VAULT}/a/kid")
     sh("zfs", "snapshot", f"{VAULT}/a/kid@unlike")
     _, sent = run()

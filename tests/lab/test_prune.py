@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -192,6 +193,88 @@ def test_what_the_limit_holds_back_goes_in_the_next_runs(tank):
     assert len(snapshots(HOME)) == 15
 
 
+def held_on_vault() -> dict[str, str]:
+    """The snapnames that zvault holds on the vault, each with what ``holds`` says it is for."""
+    names = [f"{VAULTED}@{one}" for one in snapshots(VAULTED)]
+    tags = [line.split("\t")[:2] for line in sh("zfs", "holds", "-H", *names).splitlines()]
+    found = {name.partition("@")[2] for name, tag in tags if tag == "zvault:keep"}
+    rows = [one for one in ok("holds", "-j").json()["holds"] if one["dataset"] == VAULTED]
+    told = {one["name"].partition("@")[2]: one for one in rows}
+    assert set(told) == found
+    assert {told[one]["state"] for one in found} == {"in use"}
+    return {one: told[one]["reason"] for one in sorted(found)}
+
+
+def test_what_is_held_on_the_vault_survives_zfs_destroy_and_pruning_goes_on_as_the_rules_say(tank):
+    """Six weeks of snapshots, of which two weeks are kept, and the last two."""
+    tank.backup_extra = 'prune_limit = "100%"'
+    tank.keep = "{ vault = { last = 2, weekly = 3 } }"
+    now = datetime.now(UTC)
+    weeks = [f"zvault_{now - timedelta(weeks=away):%Y-%m-%dT%H:%M:%SZ}" for away in range(6, 0, -1)]
+    for snapname in weeks:
+        sh("zfs", "snapshot", f"{HOME}@{snapname}")
+    tank.start()
+    ok("run", "tank")
+    first = snapshots(HOME)[-1]
+    long = "a weekly, monthly or yearly rule keeps it"
+    assert snapshots(VAULTED) == [*weeks[-2:], first]
+    assert held_on_vault() == {weeks[-2]: long, weeks[-1]: long, first: long}
+
+    for argv in (
+        ["-r", VAULTED],
+        ["-r", "cold/lab"],
+        [f"{VAULTED}@{first}"],
+        [f"{VAULTED}@{weeks[-2]}%{first}"],
+    ):
+        did = subprocess.run(["zfs", "destroy", *argv], capture_output=True, text=True)
+        print(argv, did.returncode, did.stderr)
+        assert did.returncode != 0
+    assert set(snapshots(VAULTED)) == {*weeks[-2:], first}
+
+    # It moves on with the newest; a shorter rule keeps the former, and the longer ones theirs.
+    time.sleep(1.1)
+    ok("run", "tank")
+    second = snapshots(HOME)[-1]
+    assert snapshots(VAULTED) == [*weeks[-2:], first, second]
+    assert held_on_vault() == {weeks[-2]: long, weeks[-1]: long, second: long}
+    before = sh("zpool", "history", "-il", "cold").count("ioctl hold")
+    assert "nothing to reap" in ok("holds", "--reap").err
+
+    # Where the rules are made shorter, a preview does not call it held, and pruning is not stopped by it.
+    tank.keep = "{ vault = { last = 1, weekly = 1 } }"
+    tank.reload()
+    found = rows()
+    assert {one for one in snapshots(VAULTED) if not found["vault", f"{VAULTED}@{one}"]["keep"]} == {
+        *weeks[-2:],
+        first,
+    }
+    said = ok("prune", "tank", "--yes")
+    assert "held" not in said.out + said.err
+    assert snapshots(VAULTED) == [second]
+    assert list(held_on_vault()) == [second]
+
+    # Released by somebody, it is held again after the next run; nothing new came, and nothing else is held or released.
+    sh("zfs", "release", "zvault:keep", f"{VAULTED}@{second}")
+    ok("run", "tank", "--no-snapshot")
+    assert list(held_on_vault()) == [second]
+    assert sh("zpool", "history", "-il", "cold").count("ioctl hold") == before + 1
+    ok("run", "tank", "--no-snapshot")
+    assert sh("zpool", "history", "-il", "cold").count("ioctl hold") == before + 1
+
+    # What a run that was cut off left is an orphan, though a shorter rule keeps it.
+    tank.keep = "{ vault = { last = 2, weekly = 1 } }"
+    tank.reload()
+    ok("run", "tank")
+    assert snapshots(VAULTED)[0] == second
+    sh("zfs", "hold", "zvault:keep", f"{VAULTED}@{second}")
+    left = [one for one in ok("holds", "-j").json()["holds"] if one["state"] == "orphaned"]
+    assert [(one["name"], one["reason"]) for one in left] == [
+        (f"{VAULTED}@{second}", "no rule needs it held any more")
+    ]
+    assert "released: 1 hold" in ok("holds", "--reap", "--yes").out
+    assert list(held_on_vault()) == snapshots(VAULTED)[-1:]
+
+
 def test_names_that_a_source_made_up_leave_the_history(tank):
     """A month of genuine snapshots; then one run with a later name for each of their days, and some of the future."""
     tank.backup_extra = 'prune_limit = "100%"'
@@ -237,7 +320,7 @@ keep = { source = { last = 1 } }
 
 def kept() -> dict[tuple[str, str, str], str]:
     """The state of each hold and bookmark, by kind, snapshot or bookmark, and its pool's GUID."""
-    found = ok("holds", "-j").json()["holds"]
+    found = [one for one in ok("holds", "-j").json()["holds"] if one["name"].startswith("tank")]
     return {(one["kind"], one["name"], one["vault_guid"]): one["state"] for one in found}
 
 

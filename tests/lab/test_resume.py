@@ -13,6 +13,7 @@ from world import (
     answer,
     ask,
     ctl,
+    destroy_held,
     events,
     eventually,
     get,
@@ -192,7 +193,7 @@ def test_more_arrived_than_was_estimated(tank):
 def test_what_the_token_was_for_is_gone_or_another(tank):
     tank.start()
     run()
-    sh("zfs", "destroy", "-r", VAULTED)
+    destroy_held(VAULTED)
     first = snapshot(1)
     cut(["-p", "-L", "-c", "-e", first], 4)
     sh("zfs", "destroy", first)
@@ -234,10 +235,10 @@ def test_what_the_token_was_for_is_gone_or_another(tank):
 def test_flags_that_changed_since(tank):
     tank.start()
     run()
-    sh("zfs", "destroy", "-r", "cold/lab")
+    destroy_held("cold/lab")
     tank.reload("send = { large_blocks = false }")
     run()
-    sh("zfs", "destroy", "-r", VAULTED)
+    destroy_held(VAULTED)
     first = snapshot(1)
     cut(["-p", "-L", "-c", "-e", first], 4)
     assert plan()["changes"][0].endswith(f"{VAULTED}: it was begun with -L, and that is off now")
@@ -247,7 +248,7 @@ def test_flags_that_changed_since(tank):
     arrived()
 
     # What follows on something stays until the flags are set back, for without them nothing can follow.
-    sh("zfs", "destroy", "-r", "cold/lab")
+    destroy_held("cold/lab")
     tank.reload("")
     run()
     noise(Path(f"/{HOME}/second"), 12)

@@ -13,7 +13,7 @@ from world import ctl, fill, get, ok, sh, snapshots
 LAB = {"mem": "4G", "timeout": 2500, "peer": True}
 
 # Also in docs/how-to/ssh.md.
-PUSH = "canmount,create,destroy,mount,readonly,receive,userprop,volmode"
+PUSH = "canmount,create,destroy,hold,mount,readonly,receive,release,userprop,volmode"
 
 
 def config(host: str = "ssh://root@peer", source: str = "desk", more: str = "") -> str:
@@ -94,6 +94,8 @@ def test_a_user_whom_zfs_allow_lets_is_pushed_to(desk: None) -> None:
     same_on_both_sides()
     assert len(peer_snapshots("attic/lab/desk/home")) == 1
     assert peer("zfs get -Hpo value readonly,canmount attic/lab/desk/home").split() == ["on", "noauto"]
+    newest = peer_snapshots("attic/lab/desk/home")[0]
+    assert peer(f"zfs holds -H attic/lab/desk/home@{newest}").split("\t")[1] == "zvault:keep"
 
 
 def test_a_restore_comes_back_from_there(desk: None) -> None:

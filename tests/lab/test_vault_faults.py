@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import world
 from watcher import Watcher
-from world import DISK, Done, World, answer, ask, ctl, eventually, get, ok, sh, snapshots
+from world import DISK, Done, World, answer, ask, ctl, eventually, get, ok, release_all, sh, snapshots
 
 LAB = {"mem": "4G", "timeout": 2250}
 
@@ -385,6 +385,7 @@ def test_a_full_vault(tank):
     ok("vault", "up", "cold")
     assert len(snapshots("cold/lab/tank/home")) == 2
     oldest = snapshots("cold/lab/tank/home")[0]
+    release_all("cold/lab/tank/home")
     sh("zfs", "destroy", f"cold/lab/tank/home@{oldest}")
     ok("vault", "down", "cold")
     converges()

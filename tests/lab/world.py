@@ -63,6 +63,21 @@ def snapshots(dataset: str) -> list[str]:
     return [line.partition("@")[2] for line in out.splitlines()]
 
 
+def release_all(dataset: str) -> None:
+    """Release whatever holds a snapshot of a dataset, or of one below it."""
+    listing = sh("zfs", "list", "-Hr", "-t", "snapshot", "-o", "name,userrefs", dataset)
+    held = [line.split("\t")[0] for line in listing.splitlines() if not line.endswith("\t0")]
+    for line in sh("zfs", "holds", "-H", *held).splitlines() if held else ():
+        name, tag, *_ = line.split("\t")
+        sh("zfs", "release", tag, name)
+
+
+def destroy_held(dataset: str) -> None:
+    """Destroy a dataset with all below it, whoever holds its snapshots."""
+    release_all(dataset)
+    sh("zfs", "destroy", "-r", dataset)
+
+
 def get(name: str, prop: str) -> str:
     """One exact property of a dataset or snapshot."""
     return sh("zfs", "get", "-Hpo", "value", prop, name).strip()

@@ -6,6 +6,8 @@ short word that metrics use as a label, so the set of classes bounds the label's
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TypedDict
 
 
@@ -156,3 +158,16 @@ class HookFailed(ZvaultError):
     """A program of the user's that stands before or after what zvault does failed, or took too long."""
 
     reason = "hook"
+
+
+@contextlib.contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Where what a program printed is read: raise ToolFailed for what is not of its form."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ToolFailed(
+            f"{what} cannot be understood",
+            f"{type(error).__name__}: {error}",
+            "see what the command prints there",
+        ) from None

@@ -124,3 +124,15 @@ def format_duration(seconds: float) -> str:
     parts = [(days, "d"), (hrs, "h"), (mins, "m"), (secs, "s")]
     first = next((i for i, (count, _) in enumerate(parts) if count), len(parts) - 1)
     return " ".join(f"{count}{unit}" for count, unit in parts[first : first + 2] if count) or "0s"
+
+
+_DIGITS = 20
+"""Those of the largest number of 64 bits."""
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number as programs print one: ASCII digits, no more than 64 bits need.
+
+    ``int`` takes more (signs, blanks, underscores, digits of other scripts), and raises for some thousand digits.
+    """
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS

@@ -28,6 +28,7 @@ from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transf
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
 from zvault.zfs.pool.pool import Exporting
@@ -271,7 +272,8 @@ class Run:
         return await look(self.context, self.backup, vault.zfs, source=source)
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
-        """Prune both sides; how many snapshots went."""
+        """Move the holds on the vault, then prune both sides; how many snapshots went."""
         arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
         plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
+        await move_holds(self.context, self.backup, opened.vault.zfs, plans, self.emit)
         return await prune(opened.source, opened.vault.zfs, plans, self.emit)

@@ -45,6 +45,11 @@ class Lzc:
         """See Changes.release."""
         await self._call(f"release {some(names)}", "release", names=list(names), tag=tag)
 
+    async def tagged(self, names: Sequence[str], tag: str) -> list[str]:
+        """Which of these snapshots a tag holds: one call into the kernel each, in which no snapshot is opened."""
+        value = await self._call(f"ask for the holds of {some(names)}", "tagged", names=list(names), tag=tag)
+        return [str(name) for name in value]
+
     async def bookmark(self, marks: Mapping[str, str]) -> None:
         """See Changes.bookmark."""
         await self._call(f"bookmark {some(list(marks))}", "bookmark", marks=dict(marks))

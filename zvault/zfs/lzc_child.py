@@ -58,6 +58,21 @@ def release(names: list[str], tag: str) -> None:
     lzc.lzc_release({name.encode(): [tag.encode()] for name in names})
 
 
+def tagged(names: list[str], tag: str) -> list[str]:
+    """Which of these snapshots this tag holds; one that is gone is held by none."""
+    return [name for name in names if tag.encode() in _tags(name)]
+
+
+def _tags(name: str) -> dict[bytes, int]:
+    try:
+        held: dict[bytes, int] = lzc.lzc_get_holds(name.encode())
+    except exceptions.ZFSError as error:
+        if not _is_gone(error):
+            raise
+        return {}
+    return held
+
+
 def bookmark(marks: dict[str, str]) -> None:
     """Make bookmarks, mark → snapshot; one that exists already is no error.
 
@@ -108,6 +123,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         destroy,
         hold,
         release,
+        tagged,
         bookmark,
         destroy_bookmarks,
         send_space,

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
+from zvault.core.units import is_number
 from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.trial_dataset import MARK, SCRATCH_NAMES
 
@@ -84,8 +85,15 @@ def filled(lines: list[str], asked: Sequence[str], columns: Sequence[str]) -> li
 
 
 def number(text: str) -> int:
-    """An exact number as ``-p`` prints it; ``-`` and an empty field are 0."""
-    return int(text) if text not in {"-", ""} else 0
+    """An exact number as ``-p`` prints it; ``-`` and an empty field are 0. Raises ValueError."""
+    return whole(text) if text not in {"-", ""} else 0
+
+
+def whole(text: str) -> int:
+    """A number of 64 bits. Raises ValueError."""
+    if not is_number(text) or (value := int(text)) >> 64:
+        raise ValueError(f"{text[:40]!r} is no number of 64 bits")
+    return value
 
 
 def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
@@ -125,7 +133,7 @@ def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, DatasetPo
         text, guid, createtxg = line.split("\t")
         if text not in made:
             continue
-        name, rest = parse_name(text), (int(guid), int(createtxg), made[text])
+        name, rest = parse_name(text), (whole(guid), whole(createtxg), made[text])
         if isinstance(name, SnapshotName):
             snapshots[name.dataset].append(Snapshot(name.dataset, name.snapname, *rest))
         elif isinstance(name, BookmarkName):
@@ -175,7 +183,7 @@ def tree(
         has, marks = of_each.get(name, NONE), own.get(name, {})
         datasets[name] = Dataset(
             name=dataset,
-            guid=int(guid),
+            guid=whole(guid),
             type=cast(DatasetType, kind),
             used=number(used),
             written=number(written),
@@ -216,7 +224,7 @@ def stream_size(text: str) -> int | None:
     """
     for line in reversed(text.splitlines()):
         words = line.split()
-        if len(words) == 2 and words[0] == "size":
+        if len(words) == 2 and words[0] == "size" and is_number(words[1]):
             size = int(words[1])
             return size if size < 1 << 63 else None
     return None

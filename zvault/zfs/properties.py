@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from zvault.core.errors import ToolFailed
+from zvault.core.errors import ToolFailed, understood
 from zvault.core.names import SnapshotName
+from zvault.core.units import is_number
 from zvault.system.process.runner import ToolRunner
 
 DEADLINE = 300.0
@@ -126,5 +127,6 @@ async def written(host: ToolRunner, dataset: str) -> dict[str, int]:
         ["zfs", "get", "-Hp", "-d1", "-t", "snapshot", "-o", "name,value", "written", dataset],
         deadline=DEADLINE,
     )
-    rows = (line.split("\t") for line in result.stdout.splitlines())
-    return {SnapshotName(name).snapname: int(value) for name, value in rows if value.isdecimal()}
+    with understood(f"what was written to '{dataset}'"):
+        rows = [line.split("\t") for line in result.stdout.splitlines()]
+        return {SnapshotName(name).snapname: int(value) for name, value in rows if is_number(value)}

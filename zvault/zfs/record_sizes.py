@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from zvault.core.errors import NotFound
+from zvault.core.errors import NotFound, understood
 from zvault.core.names import DatasetName
 from zvault.system.process.runner import ToolRunner
 
@@ -49,12 +49,13 @@ async def blocks(host: ToolRunner, root: str) -> dict[str, Blocks]:
 
 
 def parse(text: str) -> dict[str, Blocks]:
-    """The blocks of each dataset, from the lines name, property, value."""
+    """The blocks of each dataset, from the lines name, property, value. Raises ToolFailed."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for line in text.splitlines():
-        name, key, value = line.split("\t")
-        found[name][key] = value
-    return {name: _blocks(name, values) for name, values in found.items()}
+    with understood("what zfs tells of the blocks of datasets"):
+        for line in text.splitlines():
+            name, key, value = line.split("\t")
+            found[name][key] = value
+        return {name: _blocks(name, values) for name, values in found.items()}
 
 
 def _blocks(name: str, values: dict[str, str]) -> Blocks:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from zvault.core.errors import Refused, ToolFailed
 from zvault.core.names import SnapshotName
+from zvault.core.units import is_number
 from zvault.system.process.runner import Result
 from zvault.zfs import parse
 from zvault.zfs.changes import ChangeFailure, refusal, some
@@ -118,7 +119,8 @@ class Remote:
         spans = [f"{first}%{SnapshotName(last).snapname}" for first, last in ranges]
         commands = [["zfs", "destroy", "-nvp", span] for span in spans]
         result = await self._do(f"size {ranges[0][0]}", commands)
-        sizes = [int(size) for size in re.findall(r"^reclaim\t(\d+)$", result.stdout, re.MULTILINE)]
+        told = re.findall(r"^reclaim\t([0-9]+)$", result.stdout, re.MULTILINE)
+        sizes = [int(size) for size in told if is_number(size)]
         if len(sizes) != len(ranges):
             raise ToolFailed(f"cannot size {ranges[0][0]}", "zfs told no size")
         return sizes

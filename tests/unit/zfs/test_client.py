@@ -14,6 +14,8 @@ from zvault.core.replication.plan_model import Action, Step
 from zvault.core.replication.stream_flags import SentFlags
 from zvault.system.process.runner import Hear, Pipeline, Result
 from zvault.zfs.client import NAMES_IN_ARGV, Zfs
+from zvault.zfs.lzc import Lzc
+from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
 
 Answer = tuple[int, str, str]
@@ -243,6 +245,25 @@ async def test_holds_by_snapshot() -> None:
     said = "tank/my data@s1\tzvault:1f\tSat Nov 21 12:44 2026\ntank/my data@s1\tkeep\tSat Nov 21 12:44 2026\n"
     client, _ = zfs(lambda _: (0, said, ""))
     assert await client.holds(["tank/my data@s1"]) == {"tank/my data@s1": {"zvault:1f", "keep"}}
+
+
+async def test_which_snapshots_a_tag_holds_on_this_host_and_on_another() -> None:
+    class Helper(Lzc):
+        async def tagged(self, names: Sequence[str], tag: str) -> list[str]:
+            asked.append([*names, tag])
+            return list(names[:1])
+
+    asked: list[list[str]] = []
+    said = "tank@1\tzvault:keep\tSat Nov 21 12:44 2026\ntank@2\tmine\tSat Nov 21 12:44 2026\n"
+    client, tools = zfs(lambda _: (0, said, ""))
+    client.lzc = Helper()
+    assert await client.tagged(["tank@1", "tank@2"], "zvault:keep") == {"tank@1"}
+    assert await client.tagged([], "zvault:keep") == set()
+    assert (asked, tools.asked) == ([["tank@1", "tank@2", "zvault:keep"]], [])
+    client.lzc = Remote(client.host)  # type: ignore[arg-type]
+    assert await client.tagged(["tank@1", "tank@2"], "zvault:keep") == {"tank@1"}
+    assert await client.tagged([], "zvault:keep") == set()
+    assert tools.asked == [["zfs", "holds", "-H", "tank@1", "tank@2"]]
 
 
 async def test_holds_of_what_is_left_when_a_snapshot_went_in_between() -> None:
@@ -536,3 +557,12 @@ async def test_a_listing_of_what_was_not_asked_for_is_not_believed(name: str) ->
 async def test_a_listing_that_is_no_listing_is_an_error_that_is_known() -> None:
     with pytest.raises(ToolFailed, match="cannot be understood"):
         await zfs(lambda _: (0, "tank/a\tx\n", ""))[0].tree("tank/a")
+
+
+@pytest.mark.parametrize("said", ["x\n", "a\tb\tc\n", "tank@a\t-1\n"])
+async def test_what_no_zfs_prints_is_told_as_that(said: str) -> None:
+    client, _ = zfs(lambda _: (0, said, ""))
+    with pytest.raises(ToolFailed, match=r"cannot be (understood|believed)"):
+        await client.held_below("tank")
+    with pytest.raises(ToolFailed, match="the properties of 'tank' cannot be understood"):
+        await client.get("tank", "written")

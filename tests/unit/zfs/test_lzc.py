@@ -52,6 +52,12 @@ def lzc_hold(holds):
     _keep(state)
     return gone
 
+def lzc_get_holds(name):
+    state = _state()
+    if name.decode() not in state["snaps"]:
+        raise e.SnapshotNotFound(name)
+    return {b"other": 1, **({b"t": 2} if name.decode() in state["held"] else {})}
+
 def lzc_bookmark(marks):
     state = _state()
     errors = [e.BookmarkExists(m) for m in marks if m.decode() in state["marks"]]
@@ -167,6 +173,14 @@ async def test_a_hold_that_is_there_already_does_not_keep_the_others_from_being_
     await lzc.hold(["tank@s1"], "zvault:1f")
     await lzc.hold(["tank@s1", "tank@s2"], "zvault:1f")
     assert pool.read("held") == ["tank@s1", "tank@s2"]
+
+
+async def test_which_snapshots_a_tag_holds_and_none_that_is_gone(lzc: Lzc) -> None:
+    await lzc.snapshot(["tank@s1", "tank@s2"], {})
+    await lzc.hold(["tank@s2"], "t")
+    names = ["tank@s1", "tank@s2", "tank@gone"]
+    assert await lzc.tagged(names, "t") == ["tank@s2"]
+    assert await lzc.tagged(names, "other") == ["tank@s1", "tank@s2"]
 
 
 async def test_a_snapshot_that_is_gone_cannot_be_held_and_that_is_told(lzc: Lzc, pool: Pool) -> None:

@@ -1,5 +1,6 @@
 """What zfs 2.3.9 printed, as it printed it."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -218,3 +219,15 @@ def test_a_promote_shows_in_the_stamps_of_both() -> None:
     before = stamps([line("tank/a"), line("tank/b", origin="tank/a@s")])
     after = stamps([line("tank/a", origin="tank/b@s"), line("tank/b")])
     assert all(before[name] != after[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    "text", ["-5", "+5", " 5", "1_0", "²", "٣", "9" * 21, "9" * 5000, "18446744073709551616"]
+)
+def test_what_zfs_does_not_print_is_no_number(text: str) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        number(text)
+    assert stream_size(f"size {text.replace(' ', '_')}") is None
+    line = f"tank@zvault_2026-11-21T09:00:00Z\t{text}\t3"
+    with pytest.raises(ValueError, match="64 bits"):
+        points([line], {"tank@zvault_2026-11-21T09:00:00Z": 1})

@@ -1,4 +1,4 @@
-"""zvaultctl holds: zvault's holds and bookmarks on the sources, their vaults, and which of them are orphaned."""
+"""zvaultctl holds: zvault's holds and bookmarks on sources and vaults, what they are for, and which are orphaned."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def holds(
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """List zvault's holds and bookmarks on the sources; they protect the base of each vault.
+    """List zvault's holds and bookmarks on the sources; they protect the base of each vault. And those on the vaults
+    that are up: of the newest snapshot of each dataset, and of those that weekly, monthly and yearly rules keep.
 
     STATE is "in use", also by a vault that is down; "orphaned" if no configured vault needs it; or "unknown" if a vault
     is down and zvault does not know which pool it had, or it had several. --reap releases orphaned ones, and with

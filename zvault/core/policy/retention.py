@@ -72,7 +72,8 @@ class KeepRules:
 class KeepDecision:
     """What becomes of one snapshot, and why, in words.
 
-    ``rank`` tells how far its date can be believed, ``witness`` names the snapshot that shows it (dates.py).
+    ``rank`` tells how far its date can be believed, ``witness`` names the snapshot that shows it (dates.py). ``long``:
+    one of the LONG rules keeps it, whichever rule gave the reason.
     """
 
     snapshot: Snapshot
@@ -80,6 +81,7 @@ class KeepDecision:
     reason: str
     rank: int = 0
     witness: SnapshotName | None = None
+    long: bool = False
 
 
 def decide(
@@ -105,17 +107,19 @@ def decide(
     for place, _ in mine:
         del votes[place]
     dated = ranked(mine[::-1], now)
+    long: set[int] = set()
     for rank in sorted({one.rank for one in dated.values()}):
         among = [placed for placed in mine if dated[placed[0]].rank <= rank]
         won = _vote(among, rules, now, zone)
-        votes |= {place: reason for place, reason in won.items() if dated[place].rank == rank}
+        votes |= {place: one.reason for place, one in won.items() if dated[place].rank == rank}
+        long |= {place for place, one in won.items() if one.long and dated[place].rank == rank}
     votes |= {place: protected[snap.guid] for place, snap in enumerate(snapshots) if snap.guid in protected}
     verdicts = []
     for place, snap in enumerate(snapshots):
         date = dated.get(place, Dated(0))
         witness = None if date.witness is None else snapshots[date.witness].name
         reason = votes.get(place, "no rule keeps it")
-        verdicts.append(KeepDecision(snap, place in votes, reason, date.rank, witness))
+        verdicts.append(KeepDecision(snap, place in votes, reason, date.rank, witness, place in long))
     return keep_witnesses(verdicts)
 
 
@@ -151,29 +155,39 @@ def _age(placed: _Placed) -> tuple[int, int, int]:
     return snap.createtxg, snap.creation, snap.guid
 
 
-def _vote(newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: tzinfo) -> dict[int, str]:
-    """Why the rules keep what they keep, by place; the first rule in their order gives the reason."""
+@dataclass(slots=True)
+class _Vote:
+    """Why the rules keep one snapshot, by the first of them in their order; ``long``: a LONG rule is among them."""
+
+    reason: str
+    long: bool = False
+
+
+def _vote(newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: tzinfo) -> dict[int, _Vote]:
+    """What the rules keep, by place."""
     if rules.empty:
-        return {place: "no keep rules are set" for place, _ in newest_first}
+        return {place: _Vote("no keep rules are set") for place, _ in newest_first}
     votes = {
-        place: f"matches {pattern}" for place, snap in newest_first if (pattern := rules.match(snap.snapname))
+        place: _Vote(f"matches {pattern}")
+        for place, snap in newest_first
+        if (pattern := rules.match(snap.snapname))
     }
     last = "the last one" if rules.last == 1 else f"one of the last {rules.last}"
     for place, _ in newest_first[: rules.last]:
-        votes.setdefault(place, last)
+        votes.setdefault(place, _Vote(last))
     if rules.within:
         within = f"made within the last {format_duration(rules.within)}"
         for place, snap in newest_first:
             if snap.creation >= now - rules.within:
-                votes.setdefault(place, within)
+                votes.setdefault(place, _Vote(within))
     _vote_periods(newest_first, rules, zone, votes)
     if newest_first:
-        votes.setdefault(newest_first[0][0], "the newest")
+        votes.setdefault(newest_first[0][0], _Vote("the newest"))
     return votes
 
 
 def _vote_periods(
-    newest_first: Sequence[_Placed], rules: KeepRules, zone: tzinfo, votes: dict[int, str]
+    newest_first: Sequence[_Placed], rules: KeepRules, zone: tzinfo, votes: dict[int, _Vote]
 ) -> None:
     """One walk from the newest back: the first snapshot seen of a period is its newest."""
     unfilled: list[tuple[_Period, int, set[Hashable]]] = [
@@ -188,7 +202,8 @@ def _vote_periods(
             key = period.key(local)
             if key not in seen:
                 seen.add(key)
-                votes.setdefault(place, period.describe(local))
+                vote = votes.setdefault(place, _Vote(period.describe(local)))
+                vote.long |= period.rule in LONG
                 if len(seen) == count:
                     unfilled.remove(entry)
 
@@ -215,3 +230,18 @@ _PERIODS = (
     _Period("monthly", lambda local: (local.year, local.month), "%Y-%m"),
     _Period("yearly", lambda local: local.year, "%Y"),
 )
+
+LONG = frozenset({"weekly", "monthly", "yearly"})
+"""The rules whose snapshots are held on a vault (vault_holds.py): what they keep is soon nowhere else."""
+
+
+def period_ends(snapshots: Sequence[Snapshot], zone: tzinfo) -> list[Snapshot]:
+    """The newest of each week, month and year among some snapshots of one dataset: no LONG rule keeps any other.
+
+    That is so as long as all are of one rank (dates.py). Their times are in zvault's form of name.
+    """
+    found: dict[Hashable, Snapshot] = {}
+    for snap in sorted(snapshots, key=lambda snap: snap.createtxg):
+        local = datetime.fromtimestamp(snap.creation, zone)
+        found |= {(period.rule, period.key(local)): snap for period in _PERIODS if period.rule in LONG}
+    return list({snap.guid: snap for snap in found.values()}.values())

@@ -1,4 +1,4 @@
-"""What zvault's holds and bookmarks of a vault's base are called on the source: after the vault pool's GUID."""
+"""What zvault's holds and bookmarks are called: those of a vault's base, on a source, after the vault pool's GUID."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Final
 from zvault.core.model import Bookmark, Dataset
 
 HOLD: Final = "zvault:"
+KEEP_HOLD: Final = "zvault:keep"
+"""The tag that holds a snapshot on a vault (core/policy/vault_holds.py). No GUID is spelled so."""
+
 MARK: Final = "zvault_"
 UNSENT_MARK: Final = "zvault-"
 """As long as MARK: ZFS limits the length of a bookmark's name together with its dataset's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zvault.api.emit import Emit
 from zvault.core.errors import Conflict
 from zvault.core.names import SnapshotName
+from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import Action, TransferPlan
 from zvault.core.replication.send_record import fault
 from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
@@ -37,7 +38,7 @@ async def _make(vault: Zfs, change: Change, kind: str) -> None:
         case Abort(dataset):
             await vault.abort_receive(dataset)
         case Rollback(dataset, snapname, lost):
-            await _nobody_needs(vault, [dataset.snapshot(one) for one in lost])
+            await _free(vault, [dataset.snapshot(one) for one in lost])
             await rename_clone_rollback.rollback(vault.host, dataset.snapshot(snapname))
             vault.forget(dataset)
         case Branch(origin, new):
@@ -49,12 +50,17 @@ async def _make(vault: Zfs, change: Change, kind: str) -> None:
             vault.forget(origin.dataset)
 
 
-async def _nobody_needs(vault: Zfs, snapshots: list[SnapshotName]) -> None:
-    """``zfs rollback -r`` destroys one snapshot after another until it meets one that is held: ask before."""
+async def _free(vault: Zfs, snapshots: list[SnapshotName]) -> None:
+    """See to it that nobody needs them: ``zfs rollback -r`` destroys one after another until it meets one that is held.
+
+    What zvault itself holds there is released. That is nothing that retention keeps: the plan gives up none of that.
+    """
     holds, clones = await vault.holds(snapshots), await vault.clones(snapshots)
     for name in snapshots:
         partial = name.dataset.child(RECEIVING)
-        why = held_by(name, holds.get(name, set()))
+        why = held_by(name, holds.get(name, set()) - {KEEP_HOLD})
         why = why or needed_by([clone for clone in clones.get(name, []) if clone != partial])
         if why:
             raise Conflict(f"cannot give up '{name}'", why, "the vault's dataset is left as it is")
+    if held := [name for name in snapshots if KEEP_HOLD in holds.get(name, set())]:
+        await vault.lzc.release(held, KEEP_HOLD)

@@ -14,6 +14,7 @@ from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import excluded
 from zvault.core.names import DatasetName, parse_snapname, time_in_snapname
 from zvault.core.policy.retention import decide
+from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import ASIDE, Pairing, match
 from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
@@ -178,7 +179,8 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
             if not there.written and (await vault.get(there.name, since)).get(since) == "0":
                 unchanged.add(there.name)
             # A listing may be older than a hold: that moves nothing by which one could tell.
-            held.update(await vault.holds(newer))
+            # What zvault holds there itself is told by what retention keeps.
+            held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
             kept |= _not_to_be_lost(context.env, backup, there)
     return PoolAnswers(interrupted, unchanged, held, kept, misfits)
 

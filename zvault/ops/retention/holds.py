@@ -1,4 +1,5 @@
-"""zvault's holds and bookmarks on the sources: whose base each keeps, and which keep nobody's any more.
+"""zvault's holds and bookmarks: on the sources whose base each keeps, on the vaults what each is for; and which keep
+nothing any more.
 
 An orphan is released only when it is shown that no configured vault needs it. A vault that is down cannot be asked
 for its GUID, so while one is down that never was up here, what carries a GUID nobody knows may be its base, and stays.
@@ -16,10 +17,11 @@ from zvault.core.address import Address
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Dataset, Tree
 from zvault.core.name_rules import excluded
-from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import hold_tag, marks_by_vault, vault_of_tag
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.replication.base_names import KEEP_HOLD, hold_tag, marks_by_vault, vault_of_tag
 from zvault.core.replication.lineage import find_base
 from zvault.ops.context import Context
+from zvault.ops.retention.vault_holds import why_held
 from zvault.ops.state.environment import Environment
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.client import Zfs
@@ -29,9 +31,10 @@ State = Literal["in use", "orphaned", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class BaseProtection:
-    """One hold or bookmark of zvault's on a source; ``guid`` is that of the snapshot it keeps, ``host`` the source's.
+    """One hold or bookmark of zvault's; ``guid`` is that of the snapshot it keeps, ``host`` where that is.
 
     ``vault`` is the configured vault whose pool it was made for, None where the GUID is not one that is known.
+    ``on_vault``: it is on that pool itself; else it is on a source.
     """
 
     kind: Literal["hold", "bookmark"]
@@ -44,6 +47,12 @@ class BaseProtection:
     state: State = "unknown"
     reason: str = ""
     host: Address | None = None
+    on_vault: bool = False
+
+    @property
+    def tag(self) -> str:
+        """The tag of the hold."""
+        return KEEP_HOLD if self.on_vault else hold_tag(self.vault_guid)
 
     def document(self) -> HoldDocument:
         """As the API sends it; GUIDs as text, for they do not fit a JSON number."""
@@ -157,12 +166,12 @@ def _need(one: BaseProtection, source: Dataset, there: Dataset | None) -> str:
 
 
 async def find_keepsakes(context: Context, vaults: Vaults) -> list[BaseProtection]:
-    """All of zvault's holds and bookmarks on the pools that hold a source, each with its state.
+    """All of zvault's holds and bookmarks on the pools that hold a source, and those on the vaults that are up, each
+    with its state.
 
     Raises HostUnreachable where a source's host cannot be asked.
     """
-    known, targets = await _vaults(context, vaults)
-    found: list[BaseProtection] = []
+    known, targets, found = await _vaults(context, vaults)
     pools = {(backup.source.host, backup.source.pool) for backup in context.env.config.backup.values()}
     for host, pool in sorted(pools, key=str):
         zfs = _uncached(context, host)
@@ -184,8 +193,11 @@ def _uncached(context: Context, host: Address | None) -> Zfs:
     return Zfs(context.env.runner, context.clients.other_host(host))
 
 
-async def _vaults(context: Context, vaults: Vaults) -> tuple[KnownVaults, dict[str, Tree]]:
-    """Which vaults are there, and what each backup has on its own."""
+async def _vaults(
+    context: Context, vaults: Vaults
+) -> tuple[KnownVaults, dict[str, Tree], list[BaseProtection]]:
+    """Which vaults are there, what each backup has on its own, and zvault's holds on them."""
+    found: list[BaseProtection] = []
     names: dict[int, str] = {}
     unasked: set[str] = set()
     targets: dict[str, Tree] = {}
@@ -196,17 +208,43 @@ async def _vaults(context: Context, vaults: Vaults) -> tuple[KnownVaults, dict[s
                 unasked.add(vault.name)
                 continue
             zfs = _uncached(context, vault.host)
-            for name, backup in context.env.config.backup.items():
-                if backup.vault == vault.name:
-                    targets[name] = await zfs.tree_or_none(
-                        context.env.target_of(backup, backup.source.dataset)
-                    )
+            there = {
+                name: await zfs.tree_or_none(context.env.target_of(backup, backup.source.dataset))
+                for name, backup in context.env.config.backup.items()
+                if backup.vault == vault.name
+            }
+            targets |= there
+            found += await _on_vault(context, vault, state.guid, there)
         except ZvaultError:
             unasked.add(vault.name)
             continue
         names[state.guid] = vault.name
     given_up = {guid for guid, one in context.records.pools.all().items() if one.given_up}
-    return KnownVaults(names, unasked, _seen(context), given_up), targets
+    return KnownVaults(names, unasked, _seen(context), given_up), targets, found
+
+
+async def _on_vault(
+    context: Context, vault: Vault, guid: int, there: Mapping[str, Tree]
+) -> list[BaseProtection]:
+    """zvault's holds on a vault that is up; ``there`` is what each backup has on it."""
+    zfs = context.clients.vault_zfs(vault)
+    kept = await zfs.tagged(await zfs.held_below(vault.pool), KEEP_HOLD)
+    trees = [(context.env.backup(name), tree) for name, tree in there.items()]
+    found: list[BaseProtection] = []
+    for name in sorted(map(SnapshotName, kept)):
+        snap, reason = why_held(context.env, name, trees)
+        state: State = "in use" if reason else "orphaned"
+        if snap is None:
+            snap = (await zfs.tree(name.dataset)).snapshot(name)
+            state, reason = (
+                "unknown",
+                "no backup of this configuration puts anything there: another host's may",
+            )
+        if snap is not None:
+            held = BaseProtection("hold", name.dataset, name, snap.guid, snap.creation, guid, vault.name)
+            reason = reason or "no rule needs it held any more"
+            found.append(replace(held, state=state, reason=reason, host=vault.host, on_vault=True))
+    return found
 
 
 def _seen(context: Context) -> dict[int, str | None]:
@@ -250,16 +288,16 @@ def reapable(found: Sequence[BaseProtection], vault_guid: int | None) -> list[Ba
 async def reap(context: Context, vaults: Vaults, vault_guid: int | None) -> list[BaseProtection]:
     """Release orphans, and return them. What they are is found out anew."""
     going = reapable(await find_keepsakes(context, vaults), vault_guid)
-    by_pool: dict[tuple[Address | None, str, int], list[str]] = {}
+    by_pool: dict[tuple[Address | None, str, str], list[str]] = {}
     marks: dict[tuple[Address | None, str], list[str]] = {}
     for one in going:
         pool = one.dataset.pool
         if one.kind == "hold":
-            by_pool.setdefault((one.host, pool, one.vault_guid), []).append(one.name)
+            by_pool.setdefault((one.host, pool, one.tag), []).append(one.name)
         else:
             marks.setdefault((one.host, pool), []).append(one.name)
-    for (host, _, guid), names in by_pool.items():
-        await context.clients.source_at(host).lzc.release(names, hold_tag(guid))
+    for (host, _, tag), names in by_pool.items():
+        await context.clients.source_at(host).lzc.release(names, tag)
     for (host, _), names in marks.items():
         await context.clients.source_at(host).lzc.destroy_bookmarks(names)
     for host, dataset in {(one.host, one.dataset) for one in going}:

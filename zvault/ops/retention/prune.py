@@ -11,10 +11,12 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
 from zvault.core.policy.retention import keep_witnesses
+from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import look
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
 from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
+from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.snapshot_users import users_argv
 from zvault.zfs.changes import Changes, LzcFailure
@@ -38,6 +40,7 @@ async def prune_backup(
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
         sides = await look(context, backup, vault.zfs)
         judged = plan_prune(context, backup, sides, over_limit=over_limit)
+        await move_holds(context, backup, vault.zfs, judged, emit)
         source = context.clients.source_of(backup)
         plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)
@@ -85,7 +88,9 @@ async def without_stuck(zfs: Zfs, plan: PrunePlan, *, clones: bool = True) -> Pr
     verdicts = []
     for verdict in plan.judged:
         name = verdict.snapshot.name
-        why = held_by(name, holds.get(name, set())) or needed_by(branches.get(name, []))
+        # What zvault holds on a vault it releases itself, before it prunes.
+        tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.side == "vault" else set())
+        why = held_by(name, tags) or needed_by(branches.get(name, []))
         stuck = not verdict.keep and bool(why)
         verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
     return replace(plan, judged=tuple(keep_witnesses(verdicts)))

@@ -100,9 +100,11 @@ def _text(word: str) -> str:
 
 
 def _number(word: str | None) -> int | None:
-    """``0x1f`` or ``0x1f [NAMES]``."""
-    found = re.match(r"0x[0-9a-f]+|\d+", word or "")
-    return int(found[0], 0) if found else None
+    """``0x1f`` or ``0x1f [NAMES]``; a number of 64 bits."""
+    found = re.match(r"0x([0-9a-f]{1,16})|([0-9]{1,20})", word or "")
+    if found is None:
+        return None
+    return int(found[1], 16) if found[1] else int(found[2])
 
 
 def _time(words: str) -> int:

@@ -18,8 +18,9 @@ from zvault.core.errors import (
     Refused,
     ToolFailed,
     ZvaultError,
+    understood,
 )
-from zvault.core.units import format_duration, format_size
+from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.system.procfs import running_for
 from zvault.zfs.pool import hostid
@@ -133,8 +134,9 @@ class Zpool:
             if "no such pool" in result.complaint() or "cannot open" in result.complaint():
                 return None
             raise ToolFailed(f"cannot examine the pool '{pool}'", result.complaint())
-        name, guid, size, allocated, free, health = result.stdout.rstrip("\n").split("\t")
-        if not guid.isdigit():
+        with understood(f"the state of the pool '{pool}'"):
+            name, guid, size, allocated, free, health = result.stdout.rstrip("\n").split("\t")
+        if not is_number(guid):
             return None  # "-": it was being exported, and is gone now
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
         return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
@@ -287,7 +289,7 @@ def _on_its_way_out(pool: str, process: int, age: float | None) -> Exporting:
 
 
 def _int(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return int(text) if is_number(text) else 0
 
 
 def _last_words(result: Result) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.errors import NotFound, ToolFailed, understood
 from zvault.core.policy.scrub import Scan, ScanState
+from zvault.core.units import is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.zfs.pool.pool import LOOK_DEADLINE, suspended
 
@@ -54,13 +55,14 @@ class Scrubber:
         """A pool's health; ``now`` is used for the rate. Raises NotFound, ToolFailed."""
         argv = ["zpool", "status", "-j", "--json-int", pool]
         document = _pool(pool, await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False))
-        scan = parse_scan(document.get("scan_stats") or {}, now)
+        with understood(f"the state of '{pool}'"):
+            scan = parse_scan(document.get("scan_stats") or {}, now)
+            errors = int(document.get("error_count") or 0)
+            wrong = checksum_errors(document.get("vdevs") or {})
         marks = await self._marks(pool)
         known = [float(marks[SCRUBBED])] if marks.get(SCRUBBED, "-").isdecimal() else []
         if scan.state == "finished" and not scan.resilver and scan.ended is not None:
             known.append(scan.ended)
-        errors = int(document.get("error_count") or 0)
-        wrong = checksum_errors(document.get("vdevs") or {})
         return Health(scan, errors, max(known, default=None), marks.get(HELD) == "on", wrong)
 
     async def _marks(self, pool: str) -> dict[str, str]:
@@ -156,7 +158,7 @@ def checksum_errors(vdevs: Mapping[str, Any]) -> int:
 def _number(stats: Mapping[str, Any], key: str) -> int:
     """A number; 0 if it is missing or ``-``."""
     value = str(stats.get(key))
-    return int(value) if value.isdecimal() else 0
+    return int(value) if is_number(value) else 0
 
 
 def _time(stats: Mapping[str, Any], key: str) -> float | None:
@@ -174,7 +176,10 @@ def _pool(pool: str, result: Result) -> dict[str, Any]:
             "scrubs need OpenZFS 2.3 on the vault's host",
         )
     try:
-        found: dict[str, Any] = json.loads(result.stdout)["pools"][pool]
-    except (ValueError, KeyError) as error:
-        raise ToolFailed(f"cannot parse the output of 'zpool status -j {pool}'", str(error)) from None
-    return found
+        found = json.loads(result.stdout)["pools"][pool]
+        if isinstance(found, dict):
+            return found
+        why = f"of the pool it tells {type(found).__name__}"
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        why = str(error)
+    raise ToolFailed(f"cannot parse the output of 'zpool status -j {pool}'", why)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from zvault.core.diagnosis.observations import Group, Queue
+from zvault.core.units import is_number
 
 KSTAT = Path("/proc/spl/kstat/zfs")
 
@@ -48,7 +49,7 @@ def writers_argv() -> list[str]:
 def parse_writers(text: str) -> dict[str, int]:
     """Parse it: counts by name, such as ``dmu_tx_memory_reserve``."""
     lines = [line.split() for line in text.splitlines()]
-    return {words[0]: int(words[2]) for words in lines if len(words) == 3 and words[2].isdecimal()}
+    return {words[0]: int(words[2]) for words in lines if len(words) == 3 and is_number(words[2])}
 
 
 def parse_queue(text: str) -> Queue | None:
@@ -74,11 +75,11 @@ def _queue(rows: Sequence[Sequence[str]]) -> Queue:
 
 
 def _number(word: str) -> int:
-    return int(word) if word.isdecimal() else 0
+    return int(word) if is_number(word) else 0
 
 
 def _seconds(words: Sequence[str]) -> float | None:
-    known = [int(word) for word in words if word.isdecimal()]
+    known = [int(word) for word in words if is_number(word)]
     return sum(known) / len(known) / NANO if known else None
 
 
@@ -94,7 +95,7 @@ def parse_requests(text: str) -> Sizes:
     found = {}
     for line in text.splitlines():
         words = line.split("\t")
-        if len(words) > max(_WRITES) and words[0].isdecimal():
+        if len(words) > max(_WRITES) and is_number(words[0]):
             found[int(words[0])] = sum(_number(words[column]) for column in _WRITES)
     return found
 
@@ -125,7 +126,11 @@ def parse_groups(text: str, since: int = 0) -> tuple[dict[int, Group], int]:
     rows = [
         dict(zip(names, words, strict=False)) for words in lines[header + 1 :] if len(words) == len(names)
     ]
-    ended = {int(row["txg"]): _group(row) for row in rows if row["state"] == "C" and int(row["txg"]) > since}
+    ended = {
+        number: _group(row)
+        for row in rows
+        if row.get("state") == "C" and (number := _number(row["txg"])) > since
+    }
     return ended, max(ended, default=since)
 
 
@@ -136,9 +141,10 @@ def parse_syncing(text: str, now: int) -> tuple[int, float] | None:
     """
     lines = [line.split() for line in text.splitlines()]
     rows = [words for words in lines if len(words) == GROUP_COLUMNS and words[2] == "S"]
-    begun = {int(row[0]): int(row[1]) + sum(int(word) for word in row[-4:-1]) for row in rows}
+    begun = {_number(row[0]): _number(row[1]) + sum(map(_number, row[-4:-1])) for row in rows}
     return (oldest := min(begun), (now - begun[oldest]) / NANO) if begun else None
 
 
 def _group(row: Mapping[str, str]) -> Group:
-    return Group(int(row["nwritten"]), int(row["otime"]) / NANO, int(row["stime"]) / NANO)
+    written, opened, synced = (_number(row.get(name, "")) for name in ("nwritten", "otime", "stime"))
+    return Group(written, opened / NANO, synced / NANO)

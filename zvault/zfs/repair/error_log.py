@@ -34,8 +34,10 @@ BLOCKS = 100_000
 
 _VALUE = re.compile(r"^\s+(\S+) = (.*)$")
 _ENTRY = re.compile(r"^\s+([0-9a-f]+):([0-9a-f]+):([0-9a-f]+):([0-9a-f]+) = ")
-_BLOCK = re.compile(r"^\s+([0-9a-f]+)\s+L0 .* B=(\d+)/\d+ ")
-_OBJECT = re.compile(r"^\s+(\d+)\s+\d+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+(.+)$")
+_BLOCK = re.compile(r"^\s+([0-9a-f]+)\s+L0 .* B=([0-9]{1,20})/[0-9]+ ")
+_OFFSET = re.compile(r"^\s*([0-9a-f]+)\s+L0 ")
+_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([KM]?)")
+_OBJECT = re.compile(r"^\s+([0-9]{1,20})\s+\d+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+(.+)$")
 
 
 class ErrorLog:
@@ -92,9 +94,9 @@ class ErrorLog:
         """
         head = await self._dump(place, [f"{number}:{number + 1}"])
         lines = _by_object(head or "").get(number)
-        if lines is None:
+        size = _bytes(lines[0].split()[3]) if lines is not None else 0
+        if not size:
             return {}
-        size = _bytes(lines[0].split()[3])
         # zdb lists all blocks of the object.
         offsets = "|".join(f"{block * size:x}" for block in blocks)
         argv = [*self._zdb, "-ddddddbbbbbb", place, str(number)]
@@ -103,8 +105,9 @@ class ErrorLog:
         for _ in range(TRIES):
             result = await self.runner.run(["sh", "-c", command], deadline=LISTING_DEADLINE, check=False)
             for line in result.stdout.splitlines():
-                if (pointer := parse_pointer(line)) is not None:
-                    found[int(line.split()[0], 16) // size] = pointer
+                place_in = _OFFSET.match(line)
+                if place_in is not None and (pointer := parse_pointer(line)) is not None:
+                    found[int(place_in[1], 16) // size] = pointer
             if found:
                 break
         return found
@@ -160,7 +163,7 @@ def _short(objects: Mapping[int, Iterable[str]]) -> list[int]:
     """The objects whose blocks may be listed."""
     sizes = {}
     for number, lines in objects.items():
-        found = (re.match(r"\tdnode maxblkid: (\d+)$", line) for line in lines)
+        found = (re.match(r"\tdnode maxblkid: ([0-9]{1,19})$", line) for line in lines)
         sizes[number] = next((int(match[1]) + 1 for match in found if match is not None), BLOCKS + 1)
     chosen, left = [], BLOCKS
     for number in sorted(sizes, key=lambda one: sizes[one]):
@@ -173,11 +176,13 @@ def _seen(lines: Sequence[str]) -> Object:
     """An object in zdb's words; the first line is its head's."""
     path = next((line.removeprefix("\tpath\t") for line in lines if line.startswith("\tpath\t/")), None)
     size = _bytes(lines[0].split()[3])
-    blocks = (match for line in lines if (match := _BLOCK.match(line)) is not None)
+    blocks = (match for line in lines if size and (match := _BLOCK.match(line)) is not None)
     return Object(path, {int(match[1], 16) // size: int(match[2]) for match in blocks})
 
 
 def _bytes(text: str) -> int:
-    """A block size as zdb writes it. One that is not a power of two is rounded, and of a file of one block."""
-    units = {"K": 1 << 10, "M": 1 << 20}
-    return int(float(text.rstrip("KM")) * units.get(text[-1], 1))
+    """A block size as zdb writes it, 0 where it is none. One that is no power of two is rounded, and of a file of one
+    block.
+    """
+    match = _SIZE.fullmatch(text)
+    return int(float(match[1]) * {"K": 1 << 10, "M": 1 << 20}.get(match[2], 1)) if match else 0

@@ -7,6 +7,7 @@ import pytest
 
 from zvault.core.errors import Conflict
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import Action, TransferPlan
 from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
 from zvault.ops.replication.apply_changes import arrange
@@ -21,7 +22,7 @@ class Vault:
         self.there, self.known_holds, self.known_clones = set(there), holds or {}, clones or {}
         self.did: list[str] = []
         self.told: list[tuple[str, str]] = []
-        self.host = self
+        self.host = self.lzc = self
 
     async def run(self, argv: list[str], **_: Any) -> Any:
         self.did.append(" ".join(argv))
@@ -41,6 +42,9 @@ class Vault:
 
     async def clones(self, names: list[str]) -> dict[str, list[DatasetName]]:
         return {name: clones for name, clones in self.known_clones.items() if name in names}
+
+    async def release(self, names: list[str], tag: str) -> None:
+        self.did.append(f"release {tag} {' '.join(names)}")
 
     def forget(self, name: str) -> None:
         self.did.append(f"forget {name}")
@@ -88,6 +92,19 @@ async def test_a_rollback_asks_first_who_needs_what_goes() -> None:
     await vault.make(LOST)
     assert vault.did[-2:] == ["zfs rollback -r cold/a@s1", "forget cold/a"]
     assert vault.told == [("warning", "tank/a: roll cold/a back to @s1, giving up @s2 and @s3")]
+
+
+async def test_what_zvault_holds_of_what_is_rolled_away_is_released_right_before_and_nothing_else_is() -> (
+    None
+):
+    vault = Vault(holds={"cold/a@s3": {KEEP_HOLD}, "cold/a@s1": {KEEP_HOLD}})
+    await vault.make(LOST)
+    assert vault.did[0] == "release zvault:keep cold/a@s3"
+    assert vault.did[-2:] == ["zfs rollback -r cold/a@s1", "forget cold/a"]
+    vault = Vault(holds={"cold/a@s3": {KEEP_HOLD}, "cold/a@s2": {KEEP_HOLD, "me"}})
+    with pytest.raises(Conflict, match="held by me"):
+        await vault.make(LOST)
+    assert vault.did == []
 
 
 async def test_a_conflict_is_raised_once_what_was_renamed_is_in_its_place() -> None:

@@ -22,6 +22,7 @@ from tests.unit.ops.ops_world import (
 from zvault.core.errors import NotFound
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
+from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import Action, Interrupted, TransferPlan
 from zvault.ops.replication.sides_and_plan import Sides, look, moves, ours_of, plan_all, selected, wanted_of
 from zvault.ops.retention.prune_plan import plan_prune
@@ -139,22 +140,23 @@ async def test_tokens_are_asked_of_the_source_only_where_there_are_any() -> None
 class Deserted(FakeZfs):
     """A vault whose snapshots after the base the source does not have any more; ``written`` bytes came after that."""
 
-    def __init__(self, written: int = 4096) -> None:
+    def __init__(self, written: int = 4096, tag: str = "") -> None:
         super().__init__(None)
         self.written = written
+        self.tag = tag
 
     async def get(self, _: str, *properties: str) -> dict[str, str]:
         return dict.fromkeys(properties, str(self.written))
 
-    async def holds(self, _: Any) -> dict[str, set[str]]:
-        return {}
+    async def holds(self, names: list[str]) -> dict[str, set[str]]:
+        return {name: {self.tag} for name in names if self.tag}
 
 
-async def rollback(keep: dict[str, Any], *lost: Snapshot, **more: Any) -> TransferPlan:
+async def rollback(keep: dict[str, Any], *lost: Snapshot, tag: str = "", **more: Any) -> TransferPlan:
     """The plan where the source kept snapshot 1 and made 99, and the vault has ``lost`` after snapshot 1."""
     where = context(START + 100 * HOUR, on_conflict="rollback", keep={"vault": keep}, **more)
     with_source(where, FakeZfs(None))
-    with_vault(where, Deserted())
+    with_vault(where, Deserted(tag=tag))
     there = dataset("cold/host/tank", snap(1, "cold/host/tank"), *lost, written=4096)
     new = snap(99, name="new_2026-11-22T09:00:00Z") if "snapshot" in more else snap(99)
     (plan,) = await plan_all(where, where.env.backup("b"), sides(dataset("tank", snap(1), new), there))
@@ -187,6 +189,13 @@ async def test_what_was_never_backed_up_is_rolled_back_as_before() -> None:
     # What `also` sends is never pruned, nor what bears another prefix of zvault's form.
     assert (await rollback({}, mine, also=["mine"])).action is Action.CONFLICT
     assert (await rollback({}, *lost(2), snapshot={"prefix": "new"})).action is Action.CONFLICT
+
+
+async def test_what_only_zvault_holds_is_rolled_back_unless_retention_keeps_it() -> None:
+    mine = snap(5, "cold/host/tank", name="mine")
+    assert (await rollback({}, mine, tag=KEEP_HOLD)).action is Action.INCREMENTAL
+    assert (await rollback({}, mine, tag="me")).action is Action.CONFLICT
+    assert (await rollback({"weekly": 8}, *lost(2), tag=KEEP_HOLD)).action is Action.CONFLICT
 
 
 @pytest.mark.parametrize("action", list(Action))

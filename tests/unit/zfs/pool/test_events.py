@@ -102,3 +102,14 @@ def test_newer_than_what_was_seen():
     assert event.after(30, 2000), "the clock was set back"
     assert event.after(None, 900)
     assert not event.after(None, 1000), "of what was before the first daemon only the time tells"
+
+
+@pytest.mark.parametrize("number", ["0123", "9" * 5000, "0x" + "f" * 40, "0x", "²"])
+def test_numbers_that_no_kernel_prints(number: str):
+    reader = EventReader()
+    for line in ('\tclass = "ereport.fs.zfs.io"', f"\teid = {number}", f"\tzio_err = {number}"):
+        assert reader.feed(line) is None
+    event = reader.feed("")
+    assert event is not None
+    assert 0 <= event.number < 10**20
+    sign_of(event)

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from zvault.core.errors import Busy, DeadlineExceeded, PoolSuspended
+from zvault.core.errors import Busy, DeadlineExceeded, PoolSuspended, ToolFailed
 from zvault.system.process.runner import Result
 from zvault.zfs.pool import pool
 from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool, exporting
@@ -157,3 +158,13 @@ async def test_a_pool_that_leaked_is_told_to_be_kept_open_by_zfs(
     with pytest.raises(Busy, match="cannot export") as refused:
         await Zpool(InUse(leaked), tmp_path).export("cold")
     assert ("5M of it have leaked" in refused.value.next) == bool(leaked)
+
+
+@pytest.mark.parametrize("said", ["", "cold\t1\n", "cold\t1\t2\t3\t4\tONLINE\tmore\n"])
+async def test_a_state_that_no_zpool_prints_is_told_as_that(said: str) -> None:
+    class Tools:
+        async def run(self, argv: Sequence[str], **_: Any) -> Result:
+            return Result(tuple(argv), 0, said, "", 0.0)
+
+    with pytest.raises(ToolFailed, match="the state of the pool 'cold' cannot be understood"):
+        await Zpool(Tools()).state("cold")  # type: ignore[arg-type]

@@ -96,3 +96,16 @@ def test_a_group_that_is_being_written_out_has_an_age() -> None:
     assert seconds == pytest.approx((15_931_681_024 - 9_666_048_256 - 777_739_264 - 2048 - 8704) / 1e9)
     assert parse_syncing(SYNCING.replace(" S ", " C "), 1) is None
     assert parse_syncing("", 1) is None
+
+
+@pytest.mark.parametrize("word", ["-1", "x", "9" * 5000, "²", "1_0"])
+def test_what_is_no_number_counts_as_none(word: str) -> None:
+    names = "txg birth state ndirty nread nwritten reads writes otime qtime wtime stime"
+    for state in "CS":
+        row = f"5 {word} {state} 1 2 {word} 4 5 {word} 7 8 {word}"
+        groups, newest = parse_groups(f"{names}\n{row}\n")
+        assert set(groups) <= {5}
+        assert newest in {0, 5}
+        parse_syncing(f"{names}\n{row}\n", 10)
+    assert parse_groups(f"{names}\n{word} 1 C 1 2 3 4 5 6 7 8 9\n") == ({}, 0)
+    assert parse_writers(f"dmu_tx_delay 4 {word}") == {}
