@@ -68,8 +68,11 @@ format: ## rewrite the sources in the one style
 PACKAGES = $(DESTDIR)$(PREFIX)/lib/python3/dist-packages
 install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	@mkdir -p $(PACKAGES) $(DESTDIR)$(PREFIX)/bin
-	@find zvault -name '*.py' -print0 -o -name py.typed -print0 | xargs -0 cp -p --parents -t $(PACKAGES)
+	@find -L zvault \( -name '*.py' -o -name py.typed -o -path 'zvault/data/*' \) -type f -print0 \
+	    | xargs -0 cp -pL --parents -t $(PACKAGES)
 	@find $(PACKAGES)/zvault -type d -exec chmod 755 {} + -o -exec chmod 644 {} +
+	@install -d $(DESTDIR)$(PREFIX)/share
+	@ln -sfnr $(PACKAGES)/zvault/data $(DESTDIR)$(PREFIX)/share/zvault
 	@launcher() { \
 	    printf '#!/usr/bin/python3\nimport sys\n\nfrom zvault.%s import main\n\nsys.exit(main())\n' "$$2" >"$$1"; \
 	    chmod 755 "$$1"; }; \
@@ -77,9 +80,6 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	launcher $(DESTDIR)$(PREFIX)/bin/zvaultd daemon.main
 	@put() { for file in "$${@:2}"; do if [ -e "$$file" ]; then install -Dpm 644 -t "$$1" "$$file"; fi; done; }; \
 	put $(DESTDIR)$(PREFIX)/lib/systemd/system systemd/*.{service,socket,timer,target,slice,path}; \
-	put $(DESTDIR)$(PREFIX)/share/zvault/profiles config/profiles/*.toml; \
-	put $(DESTDIR)$(PREFIX)/share/zvault/prometheus config/prometheus/*.yml; \
-	put $(DESTDIR)$(PREFIX)/share/zvault/grafana config/grafana/*.json; \
 	put $(DESTDIR)$(PREFIX)/share/doc/zvault/runbooks docs/runbooks/*.md; \
 	put $(DESTDIR)$(PREFIX)/share/doc/zvault config/zvault.toml README.md CHANGELOG.md
 	@renamed() { if [ -e "$$1" ]; then install -Dpm 644 "$$1" "$$2"; fi; }; \
