@@ -66,6 +66,7 @@ format: ## rewrite the sources in the one style
 	@$(TOOL)/ruff format $(LINTED)
 
 PACKAGES = $(DESTDIR)$(PREFIX)/lib/python3/dist-packages
+DOC = $(DESTDIR)$(PREFIX)/share/doc/zvault
 install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	@mkdir -p $(PACKAGES) $(DESTDIR)$(PREFIX)/bin
 	@find -L zvault \( -name '*.py' -o -name py.typed -o -path 'zvault/data/*' \) -type f -print0 \
@@ -80,10 +81,19 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	launcher $(DESTDIR)$(PREFIX)/bin/zvaultd daemon.main
 	@put() { for file in "$${@:2}"; do if [ -e "$$file" ]; then install -Dpm 644 -t "$$1" "$$file"; fi; done; }; \
 	put $(DESTDIR)$(PREFIX)/lib/systemd/system systemd/*.{service,socket,timer,target,slice,path}; \
-	put $(DESTDIR)$(PREFIX)/share/doc/zvault/runbooks docs/runbooks/*.md; \
-	put $(DESTDIR)$(PREFIX)/share/doc/zvault config/zvault.toml README.md CHANGELOG.md
+	put $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1; \
+	put $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/*.5; \
+	put $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8; \
+	put $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions config/completion/_zvaultctl; \
+	put $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d config/completion/zvaultctl.fish; \
+	put $(DOC) config/zvault.toml README.md CHANGELOG.md docs/*.md; \
+	for room in explanation how-to reference runbooks; do put $(DOC)/$$room docs/$$room/*.md; done
+	@# There is no docs/ between them, and nothing for those who work on zvault.
+	@find $(DOC) -name '*.md' -exec sed -Ei \
+	    -e 's/\]\(docs\//](/g' -e 's/\[([^]]*)\]\((\.\.\/)*(CONTRIBUTING\.md|LICENSE)[^)]*\)/\1/g' {} +
 	@renamed() { if [ -e "$$1" ]; then install -Dpm 644 "$$1" "$$2"; fi; }; \
 	renamed systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/zvault.conf; \
+	renamed config/completion/zvaultctl.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zvaultctl; \
 	renamed systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zvault.conf
 
 clean: ## remove what setup and the tests left
