@@ -18,7 +18,7 @@ N ?= 10
 WORKERS := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab soak demo bench format install clean
+.PHONY: help setup ready test lint types unit lab soak demo bench format install deb release clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -95,6 +95,13 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	renamed systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/zvault.conf; \
 	renamed config/completion/zvaultctl.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zvaultctl; \
 	renamed systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zvault.conf
+
+DEB = build/deb/zvault
+deb: ## packages for Debian 13, in build/; wants debhelper and dh-python
+	@rm -rf build/deb && mkdir -p $(DEB)
+	@cp -a Makefile README.md CHANGELOG.md zvault systemd config docs debian $(DEB)
+	@cd $(DEB) && debian/rules binary
+	@mv build/deb/*.deb build
 
 clean: ## remove what setup and the tests left
 	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \
