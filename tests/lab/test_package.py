@@ -1,4 +1,4 @@
-"""Debian's packages, from their making to their purge: installed, upgraded in the middle of a stream, removed, put back.
+"""Debian's packages from their making to their purge: installed, upgraded in mid-stream, removed, put back.
 
 The tests share one guest and come in order. Of what else a host needs, Debian's own packages are there.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -67,13 +66,13 @@ def made() -> Path:
 
 
 @pytest.fixture(scope="module")
-def tank(made: Path) -> Iterator[World]:
+def tank(made: Path) -> World:
     it = World(keep="{ source = { last = 3 }, vault = { last = 5 } }")
     it.clean()
     it.source()
     install(made)
     it.configure()
-    yield it
+    return it
 
 
 def test_lintian_has_nothing_to_say(made: Path) -> None:
@@ -108,7 +107,8 @@ def test_the_first_backup(tank: World) -> None:
 def test_names_are_completed(tank: World) -> None:
     ask = (
         "source /usr/share/bash-completion/bash_completion; source /usr/share/bash-completion/completions/zvaultctl;"
-        " COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}};"
+        " COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1));"
+        " COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}};"
         ' _zvaultctl; printf "%s\\n" "${{COMPREPLY[@]}}"'
     )
 
