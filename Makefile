@@ -90,7 +90,7 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	for room in explanation how-to reference runbooks; do put $(DOC)/$$room docs/$$room/*.md; done
 	@# There is no docs/ between them, and nothing for those who work on zvault.
 	@find $(DOC) -name '*.md' -exec sed -Ei \
-	    -e 's/\]\(docs\//](/g' -e 's/\[([^]]*)\]\((\.\.\/)*(CONTRIBUTING\.md|LICENSE)[^)]*\)/\1/g' {} +
+	    -e 's/\]\((docs|config)\//](/g' -e 's/\[([^]]*)\]\((\.\.\/)*(CONTRIBUTING\.md|LICENSE)[^)]*\)/\1/g' {} +
 	@renamed() { if [ -e "$$1" ]; then install -Dpm 644 "$$1" "$$2"; fi; }; \
 	renamed systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/zvault.conf; \
 	renamed config/completion/zvaultctl.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zvaultctl; \
