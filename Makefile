@@ -18,7 +18,7 @@ N ?= 10
 WORKERS := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab soak demo bench format install clean
+.PHONY: help setup ready test lint types unit lab soak demo bench format install deb release clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -66,10 +66,14 @@ format: ## rewrite the sources in the one style
 	@$(TOOL)/ruff format $(LINTED)
 
 PACKAGES = $(DESTDIR)$(PREFIX)/lib/python3/dist-packages
+DOC = $(DESTDIR)$(PREFIX)/share/doc/zvault
 install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	@mkdir -p $(PACKAGES) $(DESTDIR)$(PREFIX)/bin
-	@find zvault -name '*.py' -print0 -o -name py.typed -print0 | xargs -0 cp -p --parents -t $(PACKAGES)
+	@find -L zvault \( -name '*.py' -o -name py.typed -o -path 'zvault/data/*' \) -type f -print0 \
+	    | xargs -0 cp -pL --parents -t $(PACKAGES)
 	@find $(PACKAGES)/zvault -type d -exec chmod 755 {} + -o -exec chmod 644 {} +
+	@install -d $(DESTDIR)$(PREFIX)/share
+	@ln -sfnr $(PACKAGES)/zvault/data $(DESTDIR)$(PREFIX)/share/zvault
 	@launcher() { \
 	    printf '#!/usr/bin/python3\nimport sys\n\nfrom zvault.%s import main\n\nsys.exit(main())\n' "$$2" >"$$1"; \
 	    chmod 755 "$$1"; }; \
@@ -77,14 +81,27 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	launcher $(DESTDIR)$(PREFIX)/bin/zvaultd daemon.main
 	@put() { for file in "$${@:2}"; do if [ -e "$$file" ]; then install -Dpm 644 -t "$$1" "$$file"; fi; done; }; \
 	put $(DESTDIR)$(PREFIX)/lib/systemd/system systemd/*.{service,socket,timer,target,slice,path}; \
-	put $(DESTDIR)$(PREFIX)/share/zvault/profiles config/profiles/*.toml; \
-	put $(DESTDIR)$(PREFIX)/share/zvault/prometheus config/prometheus/*.yml; \
-	put $(DESTDIR)$(PREFIX)/share/zvault/grafana config/grafana/*.json; \
-	put $(DESTDIR)$(PREFIX)/share/doc/zvault/runbooks docs/runbooks/*.md; \
-	put $(DESTDIR)$(PREFIX)/share/doc/zvault config/zvault.toml README.md CHANGELOG.md
+	put $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1; \
+	put $(DESTDIR)$(PREFIX)/share/man/man5 docs/man/*.5; \
+	put $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8; \
+	put $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions config/completion/_zvaultctl; \
+	put $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d config/completion/zvaultctl.fish; \
+	put $(DOC) config/zvault.toml README.md CHANGELOG.md docs/*.md; \
+	for room in explanation how-to reference runbooks; do put $(DOC)/$$room docs/$$room/*.md; done
+	@# There is no docs/ between them, and nothing for those who work on zvault.
+	@find $(DOC) -name '*.md' -exec sed -Ei \
+	    -e 's/\]\((docs|config)\//](/g' -e 's/\[([^]]*)\]\((\.\.\/)*(CONTRIBUTING\.md|LICENSE)[^)]*\)/\1/g' {} +
 	@renamed() { if [ -e "$$1" ]; then install -Dpm 644 "$$1" "$$2"; fi; }; \
 	renamed systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/zvault.conf; \
+	renamed config/completion/zvaultctl.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zvaultctl; \
 	renamed systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zvault.conf
+
+DEB = build/deb/zvault
+deb: ## packages for Debian 13, in build/; wants debhelper and dh-python
+	@rm -rf build/deb && mkdir -p $(DEB)
+	@cp -a Makefile README.md CHANGELOG.md zvault systemd config docs debian $(DEB)
+	@cd $(DEB) && debian/rules binary
+	@mv build/deb/*.deb build
 
 clean: ## remove what setup and the tests left
 	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 # They import zvault, found only by the line above.
-from generator import api, cli, configuration, health, metrics, vault_life  # noqa: E402
+from generator import api, cli, configuration, health, man, metrics, vault_life  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/configuration.md": configuration.configuration,
@@ -33,8 +33,10 @@ def main() -> int:
     )
     check = parser.parse_args().check
     stale = 0
-    for name, make in PAGES.items():
-        page, text = ROOT / name, make()
+    made = {name: make() for name, make in PAGES.items()}
+    made |= {f"docs/man/{name}": text for name, text in man.pages().items()}
+    for name, text in made.items():
+        page = ROOT / name
         old = page.read_text(encoding="utf-8") if page.exists() else ""
         if old == text:
             continue

@@ -36,7 +36,7 @@ and the progress bar to standard error. Colour and the bar appear only on a term
 
 With `-j` every command prints one JSON document. It begins with `output_version`, whose `vers_major` grows when
 something is renamed or removed. A command that fails prints its error so, besides the words on standard error:
-`error` has `reason` (one of [these](metrics.md#reasons)), `what`, `why` and `next`. Only of wrong usage there are words
+`error` has `reason` ([a word](metrics.md#reasons)), `what`, `why` and `next`. Only of wrong usage there are words
 alone.
 
 """

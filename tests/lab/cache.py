@@ -13,7 +13,7 @@ PROJECT = LAB.parent.parent
 GUEST_SOURCES = (LAB / "packages.txt", LAB / "build-guest")
 KERNEL_SOURCES = (LAB / "kernel.config", LAB / "build-kernel")
 VENV_SOURCES = (LAB / "build-venv",)
-INSTALLED = ("Makefile", "README.md", "CHANGELOG.md", "zvault", "systemd", "config", "docs/runbooks")
+INSTALLED = ("Makefile", "README.md", "CHANGELOG.md", "zvault", "systemd", "config", "docs")
 PEERS_SOURCES = (PROJECT / "tests" / "bench" / "peers.txt", PROJECT / "tests" / "bench" / "get-peers")
 
 

@@ -19,6 +19,7 @@ from zvault.cli.verbs import (
     find,
     fit,
     holds,
+    install_units,
     plan,
     prune,
     restore,
@@ -83,6 +84,7 @@ app.add_typer(
     blockstore.app, name="blockstore", help="Make, check, repair, clean up or copy block stores in buckets."
 )
 app.command("check-config")(check.check_config)
+app.command("install-units")(install_units.install_units)
 
 
 def main() -> None:
@@ -92,6 +94,11 @@ def main() -> None:
             # A name with characters that the terminal cannot show must not end a listing.
             stream.reconfigure(errors="replace")
     expect_document(None)
+    if "_ZVAULTCTL_COMPLETE" in os.environ:
+        # typer knows the shells only where it also offers to install their completion.
+        from typer._completion_classes import completion_init
+
+        completion_init()
     try:
         try:
             app(prog_name="zvaultctl")

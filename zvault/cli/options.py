@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from zvault.cli import completion
 from zvault.cli.output import expect_document
 
+BackupName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.backups)]
+VaultName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.vaults)]
 Tabs = Annotated[
     bool, typer.Option("-H", "--scripted", help="For scripts: no header, columns separated by one tab.")
 ]
@@ -32,6 +35,7 @@ Chosen = Annotated[
     typer.Option("-o", metavar="COL[,COL]", help="Columns to print, or 'all'.", show_default=False),
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing unless something fails.")]
+DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Start it and return at once.")]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from zvault import data
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,7 @@ class Paths:
     etc: Path = Path("/etc/zvault")
     run: Path = Path("/run/zvault")
     state: Path = Path("/var/lib/zvault")
-    profiles: Path = Path("/usr/share/zvault/profiles")
+    profiles: Path = field(default_factory=lambda: data.path("profiles"))
 
     @property
     def config_file(self) -> Path:

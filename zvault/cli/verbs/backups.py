@@ -10,12 +10,16 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
+from zvault.cli import completion
 from zvault.cli.client import read
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import clean, document, say_all, tell, width, wrapped
 from zvault.cli.tables import Column, Row, chosen, restricted, table
 
-OneBackup = Annotated[str | None, typer.Argument(help="Only this backup.", show_default=False)]
+OneBackup = Annotated[
+    str | None,
+    typer.Argument(help="Only this backup.", show_default=False, autocompletion=completion.backups),
+]
 
 
 class ListKind(StrEnum):

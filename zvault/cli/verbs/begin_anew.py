@@ -11,12 +11,12 @@ import typer
 from zvault.api import routes
 from zvault.api.vaults import BeginAnewBody, PoolHistoryDocument
 from zvault.cli.client import Client, act, socket_path
-from zvault.cli.options import AsJson, Yes
+from zvault.cli.options import AsJson, VaultName, Yes
 from zvault.cli.output import USAGE, document, say, say_all, tell
 
 
 def begin_anew(
-    vault: Annotated[str, typer.Argument(hidden=True)],
+    vault: VaultName,
     dry_run: Annotated[
         bool, typer.Option("-n", "--dry-run", help="Only show what would be forgotten.")
     ] = False,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from zvault.cli.event_text import plural
-from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, Yes
+from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, TableForm, Tabs, Yes
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width
 from zvault.cli.progress import Steps
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
@@ -31,7 +31,6 @@ Store = Annotated[
         show_default=False,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be done.")]
 WORKERS = 8
 
 COLUMNS = [

@@ -11,7 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.diagnosis import DiskDocument, DoctorDocument, StageDocument
 from zvault.cli.client import read
-from zvault.cli.options import AsJson, Exact, TableForm, Tabs
+from zvault.cli.options import AsJson, Exact, TableForm, Tabs, VaultName
 from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say, say_all, width
 from zvault.cli.tables import Column, Row, table, written
 from zvault.core.units import format_rate
@@ -42,7 +42,7 @@ QUEUE = [
 
 
 def doctor(
-    vault: Annotated[str, typer.Argument(hidden=True)],
+    vault: VaultName,
     seconds: Annotated[
         float, typer.Option(min=1, max=MOST_SECONDS, metavar="S", help="Seconds to watch it.")
     ] = 5.0,

@@ -9,7 +9,7 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import FindBody
 from zvault.cli.client import act
-from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
+from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say_all, tell
 from zvault.cli.tables import Column, chosen, table
 from zvault.cli.times import moment
@@ -28,7 +28,7 @@ SHOWN = ["dataset", "path", "size", "mtime", "snapshots", "last"]
 
 
 def find(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    backup: Annotated[str, typer.Argument(hidden=True)],
+    backup: BackupName,
     pattern: Annotated[str, typer.Argument(hidden=True)],
     at: Annotated[
         str | None,

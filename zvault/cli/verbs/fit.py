@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated
 
 import typer
 
 from zvault.api import routes
 from zvault.api.diagnosis import FitDevice, FitDocument
 from zvault.cli.client import read
-from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
+from zvault.cli.options import AsJson, BackupName, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, clean, document, labelled, say_all, width, wrapped
 from zvault.cli.tables import Column, Row, chosen, restricted, table
 from zvault.core.units import format_size
@@ -33,7 +32,7 @@ COLUMNS_DEFAULT = ("dataset", "record", "block", "request", "touched", "moved", 
 
 
 def fit(
-    backup: Annotated[str, typer.Argument(hidden=True)],
+    backup: BackupName,
     columns: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,

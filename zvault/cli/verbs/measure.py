@@ -10,6 +10,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.tuning import MeasuredDocument
+from zvault.cli import completion
 from zvault.cli.client import Client, socket_path
 from zvault.cli.options import AsJson, TableForm
 from zvault.cli.output import clean, document, labelled, say_all, tell, width, wrapped
@@ -47,7 +48,12 @@ def _figure(name: str, value: str) -> str:
 
 
 def measure(
-    vault: Annotated[str, typer.Argument(help="A vault whose profile is auto.", show_default=False)],
+    vault: Annotated[
+        str,
+        typer.Argument(
+            help="A vault whose profile is auto.", show_default=False, autocompletion=completion.vaults
+        ),
+    ],
     json: AsJson = False,
 ) -> None:
     """Measure the device of VAULT, try settings out on its pool, and keep the fastest.

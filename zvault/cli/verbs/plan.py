@@ -12,7 +12,7 @@ from zvault.api import routes
 from zvault.api.backups import GoneDocument, PlanDocument, PlannedDocument, VerdictDocument
 from zvault.cli.client import read
 from zvault.cli.event_text import step, tally
-from zvault.cli.options import AsJson, Exact, TableForm, Tabs
+from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
 from zvault.cli.tables import Column, table, written
 from zvault.cli.verbs.prune import prune_lines, to_prune
@@ -45,7 +45,7 @@ GONE = [
 
 
 def plan(
-    backup: Annotated[str, typer.Argument(hidden=True)],
+    backup: BackupName,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Show kept snapshots too, each with its reason.")
     ] = False,

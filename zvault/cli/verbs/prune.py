@@ -12,7 +12,7 @@ from zvault.api.backups import PruneDocument, VerdictDocument
 from zvault.cli.client import Client, read
 from zvault.cli.event_text import plural
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, Exact, TableForm, Tabs, Yes
+from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs, Yes
 from zvault.cli.output import OK, TROUBLE, USAGE, document, say_all, tell
 from zvault.cli.tables import Column, table, written
 
@@ -20,7 +20,7 @@ PRUNES = [Column("side"), Column("snapshot"), Column("bytes", "size"), Column("r
 
 
 def prune(  # noqa: PLR0913, PLR0917 - its options
-    backup: Annotated[str, typer.Argument(hidden=True)],
+    backup: BackupName,
     dry_run: Annotated[
         bool, typer.Option("-n", "--dry-run", help="Only show what would go and what that would free.")
     ] = False,

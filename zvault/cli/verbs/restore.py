@@ -9,10 +9,11 @@ import typer
 
 from zvault.api import routes
 from zvault.api.restore import FilesPlanDocument, RestoreBody, RestorePlanDocument
+from zvault.cli import completion
 from zvault.cli.client import Client, act
 from zvault.cli.event_text import plural
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, NoWait, Quiet, TableForm, Yes
+from zvault.cli.options import AsJson, BackupName, NoWait, Quiet, TableForm, Yes
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, say_all, tell
 from zvault.cli.tables import Column, table
 from zvault.cli.times import moment
@@ -29,10 +30,12 @@ COLUMNS = [
 
 
 def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    backup: Annotated[str, typer.Argument(hidden=True)],
+    backup: BackupName,
     dataset: Annotated[
         str,
-        typer.Argument(metavar="DATASET[@SNAPSHOT]", hidden=True),
+        typer.Argument(
+            metavar="DATASET[@SNAPSHOT]", hidden=True, autocompletion=completion.datasets_and_snapshots
+        ),
     ],
     to: Annotated[str, typer.Argument(hidden=True)],
     at: Annotated[

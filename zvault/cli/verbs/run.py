@@ -8,16 +8,17 @@ import typer
 
 from zvault.api import routes
 from zvault.api.runs import RunBody
+from zvault.cli import completion
 from zvault.cli.client import Client, act
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, NoWait, Quiet
+from zvault.cli.options import AsJson, BackupName, NoWait, Quiet
 from zvault.cli.output import document, say
 from zvault.cli.tables import ago
 from zvault.core.errors import Busy, NotFound
 
 
 def run(
-    backup: Annotated[str, typer.Argument(hidden=True)],
+    backup: BackupName,
     no_snapshot: Annotated[
         bool, typer.Option("--no-snapshot", help="Create no snapshot; send existing ones.")
     ] = False,
@@ -51,7 +52,9 @@ def run(
 
 
 def follow_(
-    name: Annotated[str, typer.Argument(metavar="BACKUP|RUN", hidden=True)],
+    name: Annotated[
+        str, typer.Argument(metavar="BACKUP|RUN", hidden=True, autocompletion=completion.backups)
+    ],
     quiet: Quiet = False,
     json: AsJson = False,
 ) -> None:

@@ -11,14 +11,12 @@ from zvault.api.answers import StartedAnswer
 from zvault.api.vaults import ScrubAnswer, ScrubBody
 from zvault.cli.client import Client, act, socket_path
 from zvault.cli.follow import Follower, Start, follow
-from zvault.cli.options import AsJson, NoWait, Quiet
+from zvault.cli.options import AsJson, NoWait, Quiet, VaultName
 from zvault.cli.output import document, say
-
-OneVault = Annotated[str, typer.Argument(hidden=True)]
 
 
 def scrub(
-    vault: OneVault,
+    vault: VaultName,
     pause: Annotated[
         bool, typer.Option("--pause", help="Pause scrubs until this is run again without --pause.")
     ] = False,
@@ -58,7 +56,7 @@ def _hold(vault: str, what: Literal["pause", "stop"], quiet: bool, json: bool) -
         say(f"scrubs of {vault} are {went}{done} until 'zvaultctl scrub {vault}'")
 
 
-def heal(vault: OneVault, no_wait: NoWait = False, quiet: Quiet = False, json: AsJson = False) -> None:
+def heal(vault: VaultName, no_wait: NoWait = False, quiet: Quiet = False, json: AsJson = False) -> None:
     """Repair known damage in VAULT, and follow the repair to its end.
 
     The source, or another vault that has the snapshot, sends the data of a damaged snapshot again, and zvault writes it

@@ -11,6 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import JudgedVault
+from zvault.cli import completion
 from zvault.cli.client import read
 from zvault.cli.health_text import (
     COLOURS,
@@ -43,7 +44,11 @@ from zvault.core.units import format_duration
 def status(
     name: Annotated[
         list[str] | None,
-        typer.Argument(help="Only these backups and vaults.", show_default=False),
+        typer.Argument(
+            help="Only these backups and vaults.",
+            show_default=False,
+            autocompletion=completion.backups_and_vaults,
+        ),
     ] = None,
     tabs: Tabs = False,
     exact: Exact = False,

@@ -12,12 +12,12 @@ from zvault.api import routes
 from zvault.api.vaults import TakeBody, TakeoverDocument
 from zvault.cli.client import Client, act, socket_path
 from zvault.cli.health_text import storage_well
-from zvault.cli.options import AsJson, Yes
+from zvault.cli.options import AsJson, VaultName, Yes
 from zvault.cli.output import OK, TROUBLE, USAGE, complain, document, say, say_all, tell
 
 
 def take(
-    vault: Annotated[str, typer.Argument(hidden=True)],
+    vault: VaultName,
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show who has it.")] = False,
     yes: Yes = False,
     by_hand: Annotated[

@@ -11,6 +11,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.tuning import ParameterDocument, TunedVault, TuningDocument
+from zvault.cli import completion
 from zvault.cli.client import read
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width, wrapped
@@ -63,7 +64,12 @@ def _figure(text: str | None, unit: str, exact: bool) -> str | None:
 @app.command("show")
 def show(
     vault: Annotated[
-        str | None, typer.Argument(help="Only the parameters that this vault wants.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Only the parameters that this vault wants.",
+            show_default=False,
+            autocompletion=completion.vaults,
+        ),
     ] = None,
     columns_: Chosen = None,
     tabs: Tabs = False,

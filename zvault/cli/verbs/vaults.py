@@ -12,9 +12,10 @@ from zvault.api import routes
 from zvault.api.blockstore import StoreDocument
 from zvault.api.routes import Route
 from zvault.api.vaults import CreationDocument, DeviceDocument, JudgedVault, VaultAnswer, VaultDocument
+from zvault.cli import completion
 from zvault.cli.client import Client, act, read, socket_path
 from zvault.cli.health_text import COLOURS, EXITS, findings_told, storage_well, store_trouble, well
-from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, Yes
+from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, VaultName, Yes
 from zvault.cli.output import (
     OK,
     TROUBLE,
@@ -61,11 +62,9 @@ DEVICES = [
     Column("spec"),
 ]
 
-OneVault = Annotated[str, typer.Argument(hidden=True)]
-
 
 @app.command("up")
-def up(vault: OneVault, quiet: Quiet = False, json: AsJson = False) -> None:
+def up(vault: VaultName, quiet: Quiet = False, json: AsJson = False) -> None:
     """Bring VAULT up, and keep it up until 'vault down'.
 
     Its devices are connected from the bottom up, then its pool is imported.
@@ -74,7 +73,7 @@ def up(vault: OneVault, quiet: Quiet = False, json: AsJson = False) -> None:
 
 
 @app.command("down")
-def down(vault: OneVault, quiet: Quiet = False, json: AsJson = False) -> None:
+def down(vault: VaultName, quiet: Quiet = False, json: AsJson = False) -> None:
     """Export VAULT's pool and take its devices down.
 
     Refused while a run uses it.
@@ -102,7 +101,7 @@ def _bring(route: Route[VaultAnswer], name: str, way: str, quiet: bool, json: bo
 
 @app.command("create")
 def create(
-    vault: OneVault,
+    vault: VaultName,
     dry_run: Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be run.")] = False,
     yes: Yes = False,
     json: AsJson = False,
@@ -148,7 +147,10 @@ def _to_create(plan: CreationDocument) -> Iterator[str]:
 
 @app.command("status")
 def status(
-    vault: Annotated[list[str] | None, typer.Argument(help="Only these vaults.", show_default=False)] = None,
+    vault: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only these vaults.", show_default=False, autocompletion=completion.vaults),
+    ] = None,
     columns: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,

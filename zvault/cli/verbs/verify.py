@@ -9,12 +9,12 @@ import typer
 from zvault.api import routes
 from zvault.cli.client import Client, act
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, NoWait, Quiet
+from zvault.cli.options import AsJson, BackupName, NoWait, Quiet
 from zvault.cli.output import document, say
 
 
 def verify(
-    backup: Annotated[str, typer.Argument(hidden=True)],
+    backup: BackupName,
     level: Annotated[
         str, typer.Option("--level", metavar="guids|sample|full|drill", help="How thoroughly.")
     ] = "sample",

@@ -31,7 +31,8 @@ class Vault(NamedTable):
     profile: Word = Field(
         default="local",
         description="What the storage wants: the file `NAME.toml` in `/etc/zvault/profiles` or, if it is not "
-        "there, in `/usr/share/zvault/profiles`. With `auto` zvault measures the device and finds the figures itself.",
+        "there, one of zvault's own, in `/usr/share/zvault/profiles`. With `auto` zvault measures the device and finds "
+        "the figures itself.",
         examples=["nbd-lan", "auto"],
     )
     host: HostAddress | None = Field(

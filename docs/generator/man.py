@@ -1,0 +1,126 @@
+"""docs/man, the manual pages, from the same as the reference."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+from generator import cli, configuration
+from generator.roff import page
+from zvault.cli.app import app
+
+DAEMON = """\
+# SYNOPSIS
+
+`zvaultd` [`--etc` *folder*] [`--run` *folder*] [`--state` *folder*]
+
+# DESCRIPTION
+
+Takes snapshots on schedule, streams them with `zfs send` and `zfs receive` into pools on slow storage, which it brings
+up for that and down again, prunes both sides, and has vaults scrubbed and compared. systemd starts it:
+
+```
+systemctl enable --now zvaultd
+systemctl reload zvaultd
+```
+
+A reload reads the configuration anew; one with an error is refused, and the old one stays in force. A stop waits for
+what is under way until it can be resumed, exports the pools that are up on demand, and leaves the others to the next
+daemon.
+
+# OPTIONS
+
+| | |
+|---|---|
+| `--etc` | Where `zvault.toml` is, `conf.d` and `profiles` beside it; `/etc/zvault` if left out. |
+| `--run` | Its socket and its leases; `/run/zvault` if left out. |
+| `--state` | Its history; `/var/lib/zvault` if left out. It may be lost: what counts is in the pools. |
+| `--version` | Print the version and exit. |
+
+# EXIT STATUS
+
+| | |
+|---|---|
+| 0 | It was stopped, and everything is in order. |
+| 2 | It cannot start: the configuration has an error, another one runs, or it is not root. No second try. |
+
+# SIGNALS
+
+| | |
+|---|---|
+| SIGHUP | Read the configuration again. |
+| SIGTERM | Stop, as above. |
+
+# JOURNAL
+
+What it tells is in the journal, with the fields `BACKUP`, `VAULT`, `DATASET` and `RUN`:
+
+```
+journalctl -u zvaultd BACKUP=tank
+```
+"""
+
+_SEE = "\n# SEE ALSO\n\n"
+
+
+def pages() -> dict[str, str]:
+    """Every page: its file's name, and its source."""
+    verbs = dict(cli.commands(typer.main.get_command(app)))
+    made = {f"zvaultctl-{name.replace(' ', '-')}.1": _verb(name, command) for name, command in verbs.items()}
+    made["zvaultctl.1"] = _ctl(verbs)
+    made["zvaultd.8"] = page(
+        "zvaultd", 8, "back up ZFS into pools on slow storage", f"{DAEMON}{_SEE}{_also('zvaultd')}"
+    )
+    made["zvault.toml.5"] = page(
+        "zvault.toml",
+        5,
+        "what zvaultd backs up, where to and when",
+        _settings() + _SEE + _also("zvault.toml"),
+    )
+    return made
+
+
+def _ctl(verbs: dict[str, object]) -> str:
+    """zvaultctl(1): what holds for every verb, and which there are."""
+    whole = cli.cli().split("\n## ")[0].partition("# zvaultctl\n")[2]
+    synopsis, _, rest = whole.partition("```\n\n")
+    listed = "".join(
+        f"| `{name}` | {_first(command)} See `zvaultctl-{name.replace(' ', '-')}(1)`. |\n"
+        for name, command in verbs.items()
+    )
+    body = f"# SYNOPSIS\n{synopsis}```\n\n# DESCRIPTION\n\n{_local(rest)}\n# COMMANDS\n\n| | |\n|---|---|\n{listed}"
+    return page("zvaultctl", 1, "query and control zvaultd", body + _SEE + _also("zvaultctl"))
+
+
+def _verb(name: str, command: object) -> str:
+    section = cli.section(name, command)
+    heading, _, rest = section.partition("\n\n")
+    synopsis = f"# SYNOPSIS\n\n`{heading.removeprefix('## `').removesuffix('`')}` [*option*]...\n\n"
+    described = re.sub(r"^\| \| \|\n", "# OPTIONS\n\n| | |\n", rest, count=1, flags=re.M)
+    title = f"zvaultctl-{name.replace(' ', '-')}"
+    summary = _first(command).rstrip(".")
+    return page(title, 1, summary, f"{synopsis}# DESCRIPTION\n\n{_local(described)}{_SEE}{_also(title)}")
+
+
+def _settings() -> str:
+    text = configuration.configuration().partition("# Configuration\n")[2]
+    shown = _local(text).replace("\n## ", "\n# ")
+    return f"# DESCRIPTION\n{shown}"
+
+
+def _first(command: object) -> str:
+    """The first sentence of a command's help."""
+    words = " ".join((getattr(command, "help", "") or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:;]) ", words)[0].rstrip(":;.") + "."
+
+
+def _local(markdown: str) -> str:
+    """Without the ways to other pages, which a manual page does not have."""
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", markdown)
+
+
+def _also(title: str) -> str:
+    known = {"zvaultctl": 1, "zvaultd": 8, "zvault.toml": 5}
+    pages = [f"`{name}({section})`" for name, section in known.items() if name != title]
+    return ", ".join([*pages, "`zfs-send(8)`", "`zpool(8)`"]) + "\n\nMore is in `/usr/share/doc/zvault`.\n"

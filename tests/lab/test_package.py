@@ -1,0 +1,193 @@
+"""Debian's packages from their making to their purge: installed, upgraded in mid-stream, removed, put back.
+
+The tests share one guest and come in order. Of what else a host needs, Debian's own packages are there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from world import (
+    CONFIG,
+    World,
+    eventually,
+    left,
+    main_pid,
+    noise,
+    ok,
+    service,
+    sh,
+    shell,
+    snapshot_hashes,
+    snapshots,
+    status,
+)
+
+LAB = {"mem": "4G", "timeout": 1200}
+
+SOURCE, MADE = Path("/src"), Path("/var/tmp/made")
+
+OF_MAKE_INSTALL = (
+    "/usr/lib/python3/dist-packages/zvault /usr/bin/zvaultd /usr/bin/zvaultctl /usr/share/zvault /usr/share/doc/zvault"
+    " /usr/lib/systemd/system/zvault* /usr/lib/sysusers.d/zvault.conf /usr/lib/tmpfiles.d/zvault.conf"
+    " /usr/share/man/man?/zvault* /usr/share/bash-completion/completions/zvaultctl"
+    " /usr/share/zsh/vendor-completions/_zvaultctl /usr/share/fish/vendor_completions.d/zvaultctl.fish"
+)
+
+
+def build(version: str) -> Path:
+    """The packages of that version, in a folder of their own."""
+    source, made = MADE / f"source-{version}", MADE / version
+    shutil.copytree(
+        SOURCE, source, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".git", "tests")
+    )
+    module, log = source / "zvault/__init__.py", source / "debian/changelog"
+    module.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{version}"', module.read_text()))
+    log.write_text(re.sub(r"\(.*?\)", f"({version})", log.read_text(), count=1))
+    sh("make", "-C", str(source), "deb", timeout=400)
+    shutil.copytree(source / "build", made, ignore=shutil.ignore_patterns("deb"))
+    return made
+
+
+def install(made: Path, name: str = "zvault") -> None:
+    sh("dpkg", "-i", *map(str, made.glob(f"{name}_*.deb")))
+
+
+@pytest.fixture(scope="module")
+def made() -> Path:
+    """Where the packages are. What the lab installed is gone: the host never had a zvault."""
+    built = build("0.1.0")
+    shell(f"rm -rf {OF_MAKE_INSTALL}; systemctl daemon-reload; groupdel zvault || true")
+    assert shutil.which("zvaultctl") is None
+    return built
+
+
+@pytest.fixture(scope="module")
+def tank(made: Path) -> World:
+    it = World(keep="{ source = { last = 3 }, vault = { last = 5 } }")
+    it.clean()
+    it.source()
+    install(made)
+    it.configure()
+    return it
+
+
+def test_lintian_has_nothing_to_say(made: Path) -> None:
+    told = sh("lintian", "--fail-on", "none", *map(str, made.glob("*.deb")), timeout=400)
+    assert not [line for line in told.splitlines() if line.startswith(("E:", "W:"))], told
+
+
+def test_what_an_installation_brings(tank: World) -> None:
+    assert "zvault 0.1.0" in sh("zvaultctl", "--version")
+    assert "zvault" in sh("getent", "group", "zvault")
+    assert sh("systemctl", "is-enabled", "zvaultd", check=False).strip() == "disabled"
+    assert service("ActiveState") == "inactive", "there was no configuration that it could have begun with"
+    for page in ("zvaultctl", "zvaultctl-restore", "zvaultd", "zvault.toml"):
+        words = shell(f"man -P cat --warnings -E UTF-8 {page} 2>&1")
+        assert "SEE ALSO" in words
+        assert "warning" not in words
+    assert Path("/usr/share/zvault/profiles/rbd-hdd.toml").exists()
+    assert "warn" not in sh("systemd-analyze", "verify", "/usr/lib/systemd/system/zvaultd.service").lower()
+    assert sh("dpkg", "-V", "zvault") == ""
+
+
+def test_the_first_backup(tank: World) -> None:
+    ok("check-config")
+    sh("systemctl", "enable", "--now", "zvaultd")
+    ok("run", "tank")
+    newest = snapshots("tank/home")[-1]
+    ok("vault", "up", "cold")
+    assert snapshot_hashes(f"cold/lab/tank/home@{newest}") == snapshot_hashes(f"tank/home@{newest}")
+    ok("vault", "down", "cold")
+
+
+def test_names_are_completed(tank: World) -> None:
+    ask = (
+        "source /usr/share/bash-completion/bash_completion; source /usr/share/bash-completion/completions/zvaultctl;"
+        " COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1));"
+        " COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}};"
+        ' _zvaultctl; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    )
+
+    def follows(words: str, line: str) -> list[str]:
+        return sh("bash", "-c", ask.format(words=words, line=line)).split()
+
+    assert follows("zvaultctl run t", "zvaultctl run t") == ["tank"]
+    assert follows("zvaultctl vault up ''", "zvaultctl vault up ") == ["cold"]
+    assert "tank/home" in follows("zvaultctl restore tank tank/h", "zvaultctl restore tank tank/h")
+    newest = snapshots("tank/home")[-1]
+    # As readline splits it: what follows an @ is a word of its own.
+    words, line = "zvaultctl restore tank tank/home @ zvault", "zvaultctl restore tank tank/home@zvault"
+    assert follows(words, line) == [newest]
+    shown = sh("zsh", "-c", "source /usr/share/zsh/vendor-completions/_zvaultctl 2>&1 || true")
+    assert "parse error" not in shown
+
+
+def test_an_upgrade_in_the_middle_of_a_stream(tank: World, made: Path) -> None:
+    newer = build("0.1.1")
+    tank.backup_extra = 'limit = "4M"'
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    noise(Path("/tank/big/more"), 40)
+    sh("zpool", "sync", "tank")
+    ok("run", "tank", "--no-wait")
+    eventually("half of it", lambda: (status()["backups"][0]["bytes_done"] or 0) > 8 << 20, seconds=120)
+    device, before = sh("pgrep", "-f", "^nbdkit").split(), main_pid()
+    install(newer)
+    assert "zvault 0.1.1" in sh("zvaultctl", "--version")
+    assert main_pid() not in {0, before}
+    assert status()["daemon"]["version"] == "0.1.1"
+    eventually("the rest of it", lambda: status()["backups"][0]["last_result"] == "ok", seconds=240)
+    newest = snapshots("tank/big")[-1]
+    runs = ok("history", "-j").json()["runs"]
+    print(runs[:2])
+    assert runs[0]["bytes"] < 36 << 20, "what had arrived was not sent again"
+    ok("vault", "up", "cold")
+    assert device != sh("pgrep", "-f", "^nbdkit").split()
+    assert snapshot_hashes(f"cold/lab/tank/big@{newest}") == snapshot_hashes(f"tank/big@{newest}")
+    ok("vault", "down", "cold")
+
+
+def test_the_second_package(tank: World, made: Path) -> None:
+    install(MADE / "0.1.1", "zvault-blockstore")
+    assert Path("/usr/lib/systemd/system/zvault-blockstore@.service").exists()
+    sh("dpkg", "-r", "zvault-blockstore")
+
+
+def test_removed_and_put_back(tank: World) -> None:
+    ok("vault", "up", "cold")
+    sh("dpkg", "-r", "zvault")
+    assert not left(), "the vault is down"
+    assert shutil.which("zvaultctl") is None
+    assert CONFIG.read_text() == tank.config_text()
+    assert Path("/var/lib/zvault/history.sqlite").exists()
+    install(MADE / "0.1.1")
+    noise(Path("/tank/home/new"), 1)
+    sh("systemctl", "start", "zvaultd")
+    ok("run", "tank")
+    runs = ok("history", "-j").json()["runs"]
+    assert len(runs) >= 3, "its history went on"
+    assert runs[0]["bytes"] < 8 << 20, "and so did its backups"
+
+
+def test_a_purge_leaves_what_is_the_users(tank: World) -> None:
+    held = sh("zfs", "holds", "-rH", "tank")
+    sh("dpkg", "-P", "zvault")
+    assert not Path("/var/lib/zvault").exists()
+    assert not Path("/run/zvault/zvaultd.sock").exists()
+    assert CONFIG.exists()
+    assert sh("zfs", "holds", "-rH", "tank") == held
+    assert tank.image.exists()
+    assert not shell(
+        "find / -xdev -name '*zvault*' -not -path '/src/*' -not -path '/var/tmp/*' -not -path '/proc/*'"
+        " -not -path '/sys/*' -not -path '/var/lib/zvault-lab*' -not -path '/etc/zvault*'"
+        " -not -path '/var/lib/systemd/*' -not -path '/share/*'"
+    ).split()
+    # The pool is there for whoever wants it next.
+    install(MADE / "0.1.1")
+    sh("systemctl", "start", "zvaultd")
+    ok("run", "tank")
+    assert len(snapshots("tank/home")) >= 2

@@ -1,0 +1,38 @@
+"""Units for another place and an older systemd."""
+
+from pathlib import Path
+
+import pytest
+
+from zvault import data
+from zvault.data.units import fitted
+
+UNITS = sorted(path for path in data.path("systemd").iterdir() if path.suffix in {".service", ".slice"})
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_todays_systemd_gets_what_is_shipped(unit: Path):
+    assert fitted(unit.read_text(), "/usr/bin", 257) == unit.read_text()
+
+
+def test_programs_are_those_of_the_venv():
+    daemon = fitted(data.path("systemd/zvaultd.service").read_text(), "/opt/zvault/bin", 257)
+    assert "ExecStart=/opt/zvault/bin/zvaultd\n" in daemon
+    assert "/usr/bin/zvault" not in daemon
+
+
+def test_debian_12():
+    daemon = fitted(data.path("systemd/zvaultd.service").read_text(), "/opt/zvault/bin", 252)
+    assert "\nType=notify\nExecReload=/bin/kill -HUP $MAINPID\n" in daemon
+    assert "\nCapabilityBoundingSet=CAP_SYSLOG\n" in daemon
+    for new in ("notify-reload", "OpenFile=", "ImportCredential="):
+        assert not [line for line in daemon.splitlines() if new in line and not line.startswith("#")]
+
+
+def test_each_setting_comes_with_the_version_that_has_it():
+    device = data.path("systemd/zvault-device@.service").read_text()
+    assert "\nSurviveFinalKillSignal=yes\n" not in fitted(device, "/usr/bin", 254)
+    assert "\nSurviveFinalKillSignal=yes\n" in fitted(device, "/usr/bin", 255)
+    daemon = data.path("systemd/zvaultd.service").read_text()
+    assert "\nType=notify-reload\n" in fitted(daemon, "/usr/bin", 253)
+    assert "\nImportCredential=" not in fitted(daemon, "/usr/bin", 253)

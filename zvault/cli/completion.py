@@ -1,0 +1,58 @@
+"""What a shell may complete: the names of backups, vaults, datasets and snapshots, as the daemon knows them.
+
+A shell waits for the answer and shows nothing but words, so whatever goes wrong there are just no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import typer
+
+from zvault.api import routes
+from zvault.api.routes import Route
+from zvault.cli.client import Client, socket_path
+from zvault.core.errors import ZvaultError
+
+A = TypeVar("A")
+
+
+def backups(incomplete: str) -> list[str]:
+    """The backups whose names begin so."""
+    status = _asked(routes.STATUS)
+    return _beginning(incomplete, (backup["name"] for backup in status["backups"]) if status else ())
+
+
+def vaults(incomplete: str) -> list[str]:
+    """The vaults whose names begin so."""
+    status = _asked(routes.STATUS)
+    return _beginning(incomplete, (vault["name"] for vault in status["vaults"]) if status else ())
+
+
+def backups_and_vaults(incomplete: str) -> list[str]:
+    """Both of these."""
+    return [*backups(incomplete), *vaults(incomplete)]
+
+
+def datasets_and_snapshots(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The datasets of the backup named before; behind an @ the snapshots of one."""
+    at = "@" in incomplete
+    found = _asked(routes.LIST, backup=ctx.params.get("backup"), snapshots="1" if at else None)
+    if found is None:
+        return []
+    names = (dataset["dataset"] for dataset in found["datasets"])
+    snapshots = (f"{one['dataset']}@{one['snapname']}" for one in found.get("snapshots", ()))
+    return _beginning(incomplete, snapshots if at else names)
+
+
+def _asked(route: Route[A], **arguments: object) -> A | None:
+    """What the daemon answers; None where it does not."""
+    try:
+        return Client(socket_path()).get(route, arguments)
+    except (ZvaultError, OSError, ValueError):
+        return None
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,80 @@
+"""zvaultctl install-units: systemd's units for a zvault that no package of the distribution brought."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zvault import data
+from zvault.cli.options import AsJson, DryRun
+from zvault.cli.output import document, say, say_all
+from zvault.core.errors import Refused, ToolFailed
+from zvault.data.units import OLDEST, PROGRAMS, fitted
+from zvault.system.process.runner import HostRunner
+
+NEXT = "systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
+"""What makes systemd know of what was written."""
+
+
+def install_units(
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="FOLDER", help="Where sysusers.d, tmpfiles.d and systemd/system are."),
+    ] = Path("/etc"),
+    remove: Annotated[bool, typer.Option("--remove", help="Remove what this verb writes.")] = False,
+    dry_run: DryRun = False,
+    json: AsJson = False,
+) -> None:
+    """Write zvault's systemd units, for the Python that runs this and the systemd of this host.
+
+    For a zvault from a venv or pipx; Debian's package brings its units along. What the systemd here is too old for is
+    left out of them. Files that are there are replaced; changes of your own belong into drop-ins ('systemctl edit').
+    """
+    programs = Path(sys.executable).parent
+    if programs == Path(PROGRAMS):
+        raise Refused(
+            "this zvault needs no units from here",
+            f"its programs are in {PROGRAMS}, and whatever put them there brings the units",
+            "'systemctl cat zvaultd' shows them; see docs/how-to/install.md",
+        )
+    version = asyncio.run(_systemd())
+    files = {to / name: fitted(text, str(programs), version) for name, text in _shipped().items()}
+    if not dry_run:
+        for path, text in files.items():
+            if remove:
+                path.unlink(missing_ok=True)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+    if json:
+        document("install-units", {"systemd": version, "files": sorted(map(str, files)), "next": NEXT})
+        return
+    say_all(sorted(map(str, files)))
+    if not dry_run:
+        say("next: systemctl daemon-reload" if remove else f"next: {NEXT}")
+
+
+def _shipped() -> dict[str, str]:
+    """What is written, by its path below --to."""
+    folder = data.path("systemd")
+    units = {f"systemd/system/{unit.name}": unit for unit in folder.iterdir() if unit.suffix != ".conf"}
+    others = {f"{kind}.d/zvault.conf": folder / f"{kind}.conf" for kind in ("sysusers", "tmpfiles")}
+    return {name: path.read_text() for name, path in (units | others).items()}
+
+
+async def _systemd() -> int:
+    """This host's systemd. Raises ToolMissing, ToolFailed."""
+    told = (await HostRunner().run(["systemctl", "--version"])).stdout
+    if (found := re.match(r"systemd (\d+)", told)) is None or int(found[1]) < OLDEST:
+        words = told.splitlines()[0] if told else "nothing"
+        raise ToolFailed(
+            "this host's systemd is too old, or not known",
+            f"'systemctl --version' says {words!r}, and zvault needs {OLDEST}",
+            "run zvault on Debian 12, Ubuntu 24.04 or newer",
+        )
+    return int(found[1])
