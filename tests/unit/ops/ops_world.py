@@ -34,11 +34,14 @@ class StoppedClock(Clock):
 def context(
     now: float = START,
     *,
-    folder: Path = Path("/nowhere"),
+    folder: Path = Path("/proc/nowhere"),
     vault: Mapping[str, Any] | None = None,
     **backup: Any,
 ) -> Context:
-    """A context with one backup, ``b``, of ``tank`` into the vault ``cold``; all its files are in ``folder``."""
+    """A context with one backup, ``b``, of ``tank`` into the vault ``cold``; all its files are in ``folder``.
+
+    Without one, nothing can be written, by root either.
+    """
     config = Config.model_validate(
         {
             "daemon": {"timezone": "UTC"},
