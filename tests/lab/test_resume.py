@@ -20,6 +20,7 @@ from world import (
     metrics,
     noise,
     ok,
+    release_all,
     sh,
     snapshot_hashes,
     snapshots,
@@ -332,6 +333,7 @@ def test_what_a_waiting_receive_keeps_is_told(tank):
     from zvault.zfs.client import Zfs
 
     name = f"{VAULTED}@{base}"
+    release_all(VAULTED)  # it is the newest, too
     why = asyncio.run(Explainer(Zfs(HostRunner()))([name]))
     assert why == {name: f"a receive into {VAULTED} is under way, or waits to be resumed"}
     assert (

@@ -388,6 +388,12 @@ class Zfs:
             found = dict(line.split("\t", 1) for line in result.stdout.splitlines())
             return {name: found[name] for name in properties}
 
+    async def number(self, dataset: str, name: str) -> int:
+        """The exact value of a property that is a number, 0 for ``-``. Raises NotFound, ToolFailed."""
+        known = await self.get(dataset, name)
+        with understood(f"the property {name} of '{dataset}'"):
+            return parse.number(known[name])
+
     async def mount(self, dataset: str) -> None:
         """Mount one filesystem."""
         await self.host.run(["zfs", "mount", dataset], deadline=LIST_DEADLINE)

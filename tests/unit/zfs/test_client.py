@@ -566,3 +566,6 @@ async def test_what_no_zfs_prints_is_told_as_that(said: str) -> None:
         await client.held_below("tank")
     with pytest.raises(ToolFailed, match="the properties of 'tank' cannot be understood"):
         await client.get("tank", "written")
+    client, _ = zfs(lambda _: (0, f"written\t{said}", ""))
+    with pytest.raises(ToolFailed, match="the property written of 'tank' cannot be understood"):
+        await client.number("tank", "written")

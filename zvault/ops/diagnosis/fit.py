@@ -45,6 +45,9 @@ from zvault.zfs.stream import Flags
 ASHIFT = 12
 """OpenZFS's choice for a device that reports sectors of 4 KiB; every profile of zvault sets it."""
 
+ASHIFTS = frozenset(map(str, range(9, 17)))
+"""Those that a vdev may have (zpoolprops(7)), as they are printed: by others a block would have any size."""
+
 MERGED = 128 << 10
 """zfs_vdev_aggregation_limit_non_rotating's default, zfs(4)."""
 
@@ -161,9 +164,9 @@ async def _layout(context: Context, vault: Vault, below: VaultStorage) -> Layout
     small = vault.special_small_blocks or parse_size(profile.dataset.get("special_small_blocks", "0"))
     if await context.clients.pool_is_up(vault):
         zfs = context.clients.vault_zfs(vault)
-        small = int((await zfs.get(vault.pool, "special_small_blocks"))["special_small_blocks"])
+        small = await zfs.number(vault.pool, "special_small_blocks")
         of_each = await read_property(zfs.host, vault.pool, "ashift") or {}
-        ashift = max((int(value) for value in of_each.values()), default=ashift)
+        ashift = max((int(value) for value in of_each.values() if value in ASHIFTS), default=ashift)
     in_force = await _in_force(context, vault, profile)
     return Layout(
         1 << ashift,

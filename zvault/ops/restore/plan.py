@@ -14,7 +14,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication import restore_order
 from zvault.core.replication.plan_model import Interrupted
 from zvault.core.replication.restore_order import Pick, Restoration, Stream
-from zvault.core.units import format_size
+from zvault.core.units import format_size, is_number
 from zvault.ops.context import Context
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
@@ -144,7 +144,7 @@ async def plan_restore(context: Context, vault: OpenVault, request: RestoreReque
         target,
         tuple(works),
         tuple(skipped),
-        int(available["available"]) if available["available"].isdecimal() else None,
+        int(available["available"]) if is_number(available["available"]) else None,
         tuple(lost),
         replaced,
         staged,

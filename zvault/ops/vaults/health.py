@@ -15,7 +15,7 @@ async def look_at(context: Context, name: str) -> Condition:
     before = context.records.conditions.get(name)
     born = before.born if before is not None else None
     if born is None:
-        born = float((await context.clients.vault_zfs(config).get(config.pool, "creation"))["creation"])
+        born = float(await context.clients.vault_zfs(config).number(config.pool, "creation"))
     found = Condition.of(health, now, born, before)
     context.records.conditions.put(name, found)
     return found
