@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 # They import zvault, found only by the line above.
-from generator import api, cli, configuration, health, man, metrics, vault_life  # noqa: E402
+from generator import api, cli, configuration, health, man, metrics, schema, vault_life  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/configuration.md": configuration.configuration,
+    "config/zvault.schema.json": schema.schema,
     "docs/reference/cli.md": cli.cli,
     "docs/reference/metrics.md": metrics.metrics,
     "docs/reference/health.md": health.health,

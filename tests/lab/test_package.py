@@ -46,7 +46,7 @@ def build(version: str) -> Path:
     )
     module, log = source / "zvault/__init__.py", source / "debian/changelog"
     module.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{version}"', module.read_text()))
-    log.write_text(re.sub(r"\(.*?\)", f"({version})", log.read_text(), count=1))
+    log.write_text(re.sub(r"\(.*?\)", f"({version}-1)", log.read_text(), count=1))
     sh("make", "-C", str(source), "deb", timeout=400)
     shutil.copytree(source / "build", made, ignore=shutil.ignore_patterns("deb"))
     return made

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PrivateAttr
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
@@ -70,6 +71,11 @@ class Text:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"type": "string", "title": self.kind, "examples": [self.example]}
 
     def validate(self, value: object) -> Any:
         """The parsed value. Raises ValueError."""

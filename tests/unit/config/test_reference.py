@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator, ValidationError
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
@@ -61,7 +63,7 @@ def test_the_reference_page_is_up_to_date() -> None:
 
 def uncommented() -> str:
     """The sample with all its examples in use."""
-    return re.sub(r"(?m)^#(?! |$)", "", SAMPLE.read_text())
+    return re.sub(r"(?m)^#(?![ :]|$)", "", SAMPLE.read_text())
 
 
 def test_the_sample_as_it_is_sets_nothing_up(paths: Paths) -> None:
@@ -74,6 +76,27 @@ def test_the_sample_with_all_its_examples(paths: Paths, tmp_path: Path) -> None:
     config = load(paths, file)
     assert set(config.vault) == {"cold", "attic", "cloud", "bucket", "filers", "usb", "offsite"}
     assert set(config.backup) == {"tank", "web1", "home"}
+
+
+def test_editors_find_nothing_wrong_with_what_zvault_takes() -> None:
+    schema = json.loads((ROOT / "config" / "zvault.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    editor = Draft202012Validator(schema)
+    editor.validate(tomllib.loads(uncommented()))
+    for model, key, info in fields(Config):
+        asked = schema if model is Config else schema["$defs"][model.__name__]
+        of_key = Draft202012Validator({**asked["properties"][key], "$defs": schema["$defs"]})
+        for example in info.examples or []:
+            of_key.validate(tomllib.loads(f"value = {literal(example)}")["value"])
+
+
+@pytest.mark.parametrize(
+    "wrong", ["[vault.cold]\npol = 1", "[vault.cold]\npool = 1", "[backup]\ntank = 1", "[x]"]
+)
+def test_editors_see_what_is_wrong(wrong: str) -> None:
+    schema = json.loads((ROOT / "config" / "zvault.schema.json").read_text())
+    with pytest.raises(ValidationError):
+        Draft202012Validator(schema).validate(tomllib.loads(wrong))
 
 
 def test_the_sample_shows_every_key() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from zvault.config.fields import Table, Text, written
@@ -74,6 +75,12 @@ class FromWindows:
             return Limit(tuple(window.window() for window in inner(value)))
 
         return core_schema.no_info_wrap_validator_function(limit, handler.generate_schema(list[LimitWindow]))
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string", "examples": ["80M"]}, handler(schema)]}
 
 
 Limited = Annotated[Limit, FromWindows]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, field_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from zvault.config.fields import Duration, Table, quote, written
@@ -87,6 +88,12 @@ class FromArgv:
             return {"run": value} if isinstance(value, list) else value
 
         return core_schema.no_info_before_validator_function(widen, handler(source))
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "array", "items": {"type": "string"}}, handler(schema)]}
 
 
 def _many(value: object) -> object:
