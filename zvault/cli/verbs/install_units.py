@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ from zvault.cli.options import AsJson, DryRun
 from zvault.cli.output import document, say, say_all
 from zvault.core.errors import Refused, ToolFailed
 from zvault.data.units import OLDEST, PROGRAMS, fitted
-from zvault.system.process.runner import HostRunner
 
 NEXT = "systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
 """What makes systemd know of what was written."""
@@ -42,6 +40,9 @@ def install_units(
             f"its programs are in {PROGRAMS}, and whatever put them there brings the units",
             "'systemctl cat zvaultd' shows them; see docs/how-to/install.md",
         )
+    # No other verb needs what they import.
+    import asyncio
+
     version = asyncio.run(_systemd())
     files = {to / name: fitted(text, str(programs), version) for name, text in _shipped().items()}
     if not dry_run:
@@ -69,6 +70,8 @@ def _shipped() -> dict[str, str]:
 
 async def _systemd() -> int:
     """This host's systemd. Raises ToolMissing, ToolFailed."""
+    from zvault.system.process.runner import HostRunner
+
     told = (await HostRunner().run(["systemctl", "--version"])).stdout
     if (found := re.match(r"systemd (\d+)", told)) is None or int(found[1]) < OLDEST:
         words = told.splitlines()[0] if told else "nothing"
