@@ -44,12 +44,15 @@ class LagReadings:
         """
         if at_work():
             return
-        name, clients = backup.name, self.context.clients
-        up = await clients.pool_is_up(self.context.env.vault(backup.vault))
+        name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.vault)
+        up = await clients.pool_is_up(vault)
         last, way = self._read.get(name), self.lags.way(name)
         if not up and last is not None and time.monotonic() - last.at < DOWN_EVERY:
             return
         sides = await look(self.context, backup, clients.vault_of(backup) if up else None)
+        if up and not await clients.pool_is_up(vault):
+            # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
+            return
         if not at_work():
             before = self.lags.get(name) if last is not None and last.seen else None
             found = lags(self.context, backup, sides, before=before)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.daemon.lag_world import Own, Pool, World, forget_state, install, oracle
+from tests.unit.daemon.lag_world import Own, Pool, VaultSide, World, forget_state, install, oracle
 from tests.unit.ops.ops_world import HOUR
+from zvault.core.model import Tree
 
 MEMORY = Path("/dev/shm")
 """Each history writes what it has to several times; nothing of it needs a disk."""
@@ -174,6 +175,27 @@ async def test_lag_is_never_better_than_the_truth(
             await checked(world, steps)
         finally:
             world.history.close()
+
+
+async def test_a_vault_that_is_exported_while_it_is_listed_is_no_empty_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ZFS says the same of a pool that is not imported and of a dataset that it does not have."""
+    install(monkeypatch)
+    world = World(tmp_path, ("b",))
+    await world.run("b")
+    world.bring_up("cold")
+
+    async def exported(_: VaultSide, __: str) -> Tree:
+        world.up.discard("cold")
+        return Tree()
+
+    monkeypatch.setattr(VaultSide, "tree_or_none", exported)
+    for _ in range(2):
+        await world.refresh()
+        compare(world, "b")
+        assert world.status.lag("b") == 0
+    world.history.close()
 
 
 async def test_what_is_known_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
