@@ -1,12 +1,17 @@
 # Completion of zvaultctl for bash. zvaultctl itself says what may follow, with the names that zvaultd knows.
 _zvaultctl() {
-    local cur words cword
-    _get_comp_words_by_ref -n @: cur words cword
+    # Not COMP_WORDS: to readline a word ends at each @ and :.
+    local line="${COMP_LINE:0:COMP_POINT}" words cur
+    read -ra words <<<"$line"
+    if [[ $line == *[[:space:]] ]]; then
+        words+=("")
+    fi
+    cur="${words[-1]}"
     local IFS=$'\n'
     mapfile -t COMPREPLY < <(
-        COMP_WORDS="${words[*]}" COMP_CWORD=$cword _ZVAULTCTL_COMPLETE=complete_bash "${words[0]}" 2>/dev/null
+        COMP_WORDS="${words[*]}" COMP_CWORD=$((${#words[@]} - 1)) _ZVAULTCTL_COMPLETE=complete_bash "${words[0]}" 2>/dev/null
     )
-    # To readline a word begins anew after each @, so it is given only what stands behind it.
+    # So it is given only what stands behind the last @.
     if [[ $cur == *@* && $COMP_WORDBREAKS == *@* ]]; then
         COMPREPLY=("${COMPREPLY[@]#"${cur%@*}@"}")
     fi
