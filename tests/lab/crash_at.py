@@ -156,9 +156,9 @@ def asking(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
 
 def wrap() -> None:
     """Put a boundary at every place where the daemon touches the world outside."""
-    from zvault.system.process import runner
+    from zvault.system.process import spawn
 
-    runner.spawn = spawning(runner.spawn)  # before anybody imports it from there
+    spawn.spawn = spawning(spawn.spawn)  # before anybody imports it from there
 
     from zvault.daemon.app import Daemon
     from zvault.daemon.history import History

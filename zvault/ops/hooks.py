@@ -19,7 +19,7 @@ from zvault.api.emit import Emit
 from zvault.config.tables.hooks import OURS, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.units import format_duration
-from zvault.system.process.runner import describe_exit
+from zvault.system.process.spawn import describe_exit
 from zvault.system.process.user_program import attend
 from zvault.system.state_files import LeaseStore
 from zvault.system.tasks import to_its_end

@@ -12,7 +12,8 @@ from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Action, Step
 from zvault.core.replication.stream_flags import SentFlags
-from zvault.system.process.runner import Hear, Pipeline, Result
+from zvault.system.process.pipeline import Hear, Pipeline
+from zvault.system.process.runner import Result
 from zvault.zfs.client import NAMES_IN_ARGV, Zfs
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.remote import Remote

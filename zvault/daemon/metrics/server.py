@@ -16,7 +16,7 @@ from zvault.daemon.connections import BACKLOG
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.listener import ANSWER, QUESTION, listener_argv
 from zvault.system.process.output import last_lines, last_words, read_lines
-from zvault.system.process.runner import describe_exit, put_down, spawn
+from zvault.system.process.spawn import describe_exit, put_down, spawn
 from zvault.system.tasks import cancel
 
 

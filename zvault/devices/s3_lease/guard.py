@@ -31,7 +31,7 @@ from zvault.core.units import format_duration
 from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store, ours
 from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
 from zvault.system import sd_notify
-from zvault.system.process.runner import describe_exit, put_down, spawn
+from zvault.system.process.spawn import describe_exit, put_down, spawn
 
 RENEWALS = 10
 """Within the bound; each may take as long as the pause between two."""

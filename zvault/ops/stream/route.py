@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zvault.config.profile import Stream
-from zvault.system.process.runner import PIPE_SIZE
+from zvault.system.process.pipeline import PIPE_SIZE
 from zvault.zfs.gate.check import Order
 from zvault.zfs.gate.process import gate_argv
 from zvault.zfs.host import Host

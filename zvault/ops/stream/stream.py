@@ -31,7 +31,9 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.progress import FillRange, Rate
 from zvault.core.units import format_duration, format_size
 from zvault.system import ssh
-from zvault.system.process.runner import Pipeline, Runner, StageEnd, describe_exit
+from zvault.system.process.pipeline import Pipeline, StageEnd
+from zvault.system.process.runner import Runner
+from zvault.system.process.spawn import describe_exit
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.system.tasks import Look, to_its_end
 from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate

@@ -10,7 +10,7 @@ from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed
 from zvault.system.process.output import last_lines, last_words, read_lines
-from zvault.system.process.runner import KILL_GRACE, describe_exit, put_down, spawn
+from zvault.system.process.spawn import KILL_GRACE, describe_exit, put_down, spawn
 
 LONGEST_ANSWER = 64 << 20
 """Bytes in one answer of a Conversation: a failure may name every snapshot of a large pool."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from zvault.core.errors import ToolFailed
 from zvault.system.process.output import last_lines, last_words, read_lines
-from zvault.system.process.runner import KILL_GRACE, describe_exit, put_down, spawn
+from zvault.system.process.spawn import KILL_GRACE, describe_exit, put_down, spawn
 
 
 async def follow_lines(argv: Sequence[str], hear: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from zvault.core.errors import DeadlineExceeded
 from zvault.system.process.output import LONGEST_LINE, read_lines
-from zvault.system.process.runner import KILL_GRACE, put_down, spawn_session
+from zvault.system.process.spawn import KILL_GRACE, put_down, spawn_session
 
 LOOK_EVERY = 0.05
 """Seconds between looks at a program that runs: one it left behind may keep the pipe open after its end."""

@@ -6,7 +6,7 @@ from zvault.core.address import Address
 from zvault.core.errors import Conflict, HostUnreachable, StreamRefused, TransferFailed, VaultFull
 from zvault.ops.stream.stream import _judge
 from zvault.system import ssh
-from zvault.system.process.runner import StageEnd
+from zvault.system.process.pipeline import StageEnd
 from zvault.zfs.gate.check import Order, Snapshot
 from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, gate_argv
 

@@ -8,7 +8,8 @@ import pytest
 from zvault.config.profile import Stream
 from zvault.core.address import Address
 from zvault.ops.stream.route import Route
-from zvault.system.process.runner import PIPE_SIZE, HostRunner
+from zvault.system.process.pipeline import PIPE_SIZE
+from zvault.system.process.runner import HostRunner
 from zvault.zfs.gate.check import Order, Snapshot
 from zvault.zfs.gate.process import is_gate
 from zvault.zfs.host import LocalHost, SshHost

@@ -25,7 +25,8 @@ from zvault.core.errors import (
 from zvault.ops.stream import stream as stream_module
 from zvault.ops.stream.stream import Progress, Streamed, _judge, stream
 from zvault.system import tasks
-from zvault.system.process.runner import HostRunner, StageEnd
+from zvault.system.process.pipeline import StageEnd
+from zvault.system.process.runner import HostRunner
 from zvault.zfs.stream import mbuffer_argv
 
 SEND = ("zfs", "send", "-vP", "tank@s2")

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
-from zvault.system.process import json_child, output, runner
+from zvault.system.process import json_child, output, runner, spawn
 from zvault.system.process.json_child import JsonChild
-from zvault.system.process.runner import HostRunner, Pipeline, Result, put_down
+from zvault.system.process.pipeline import Pipeline
+from zvault.system.process.runner import HostRunner, Result
+from zvault.system.process.spawn import put_down
 
 RUNNER = HostRunner()
 
@@ -108,7 +110,7 @@ async def test_a_program_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     assert failure.value.what == "sh -c did not end within 0.3 s"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
-    assert len(runner._abandoned) == 0
+    assert len(spawn._abandoned) == 0
 
 
 @pytest.mark.parametrize(
@@ -120,12 +122,12 @@ async def test_a_program_that_takes_too_long_is_killed(tmp_path: Path) -> None:
 )
 async def test_a_killed_program_is_gone_whatever_became_of_its_pipes(script: str) -> None:
     async with no_more_fds():
-        child = await runner.spawn(["sh", "-c", script], stdin=-3, stdout=asyncio.subprocess.PIPE)
+        child = await spawn.spawn(["sh", "-c", script], stdin=-3, stdout=asyncio.subprocess.PIPE)
         await asyncio.sleep(0.2)
         before = time.monotonic()
         assert await put_down(child)
         assert time.monotonic() - before < 1
-    assert len(runner._abandoned) == 0
+    assert len(spawn._abandoned) == 0
 
 
 async def test_a_cancelled_call_leaves_no_program_running(tmp_path: Path) -> None:
@@ -157,14 +159,14 @@ class Hung:
 async def test_one_that_hangs_in_the_kernel_is_left_behind_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runner, "KILL_GRACE", 0.1)
+    monkeypatch.setattr(spawn, "KILL_GRACE", 0.1)
     hung = Hung()
     assert not await put_down(hung)  # type: ignore[arg-type]
-    assert len(runner._abandoned) == 1
+    assert len(spawn._abandoned) == 1
     assert not Hung._transport.closed
     hung.returncode = -9
     await asyncio.sleep(0.5)
-    assert len(runner._abandoned) == 0
+    assert len(spawn._abandoned) == 0
     assert Hung._transport.closed
 
 
@@ -175,10 +177,10 @@ async def test_one_that_hangs_is_counted_also_when_nobody_waits_for_it_any_more(
     giving_up.cancel()
     with pytest.raises(asyncio.CancelledError):
         await giving_up
-    assert len(runner._abandoned) == 1
+    assert len(spawn._abandoned) == 1
     hung.returncode = -9
     await asyncio.sleep(0.2)
-    assert len(runner._abandoned) == 0
+    assert len(spawn._abandoned) == 0
 
 
 def test_a_result_speaks_of_the_tool_not_of_its_path() -> None:
@@ -422,7 +424,7 @@ async def test_a_child_that_ended_between_two_questions_says_so() -> None:
 
 
 async def test_a_child_that_closes_its_mouth_but_lives_is_put_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "KILL_GRACE", 0.3)
+    monkeypatch.setattr(spawn, "KILL_GRACE", 0.3)
     child = await converse("import os, time; os.close(1); time.sleep(60)")
     with pytest.raises(ToolFailed):
         await asyncio.wait_for(child.ask({}, 10), 5)
