@@ -103,5 +103,4 @@ def reads(disk: Disk) -> str:
     if not disk.reads or disk.seconds <= 0:
         return "nothing was read from it"
     size, took = disk.read / disk.reads, disk.read_time / disk.reads
-    flying = disk.read_time / disk.seconds
-    return f"{little(flying, took, size)} = {format_rate(disk.read / disk.seconds)}"
+    return f"{little(disk.reads_in_flight, took, size)} = {format_rate(disk.read / disk.seconds)}"

@@ -4,6 +4,8 @@ whether request size, queue depth or the device itself is the limit. Pure; see d
 
 from __future__ import annotations
 
+from statistics import median_low
+
 from zvault.core.diagnosis.doctor_text import Bottleneck, Knob, law, module, percent, reads, seconds
 from zvault.core.diagnosis.observations import Disk, Observations, StreamFlow
 from zvault.core.tuning.tuning import AGGREGATION, DIRTY, DIRTY_SHARE
@@ -20,6 +22,11 @@ AT_WORK = 0.5
 
 ROUNDS = 0.4
 """Share of the time: transaction groups are too small if the small writes at their end take this much."""
+
+ALWAYS = 1.0
+"""Reads in flight, on average: from this on there is nearly always one. If only small writes go to the device at the
+same time, those wait for what is read, as they do at the end of a transaction group: larger groups would not help.
+"""
 
 WORTH = 1 << 20
 """Bytes: for requests this large, the fixed cost of a request hardly counts on any network storage."""
@@ -72,7 +79,7 @@ def _below(seen: Observations, disk: Disk) -> Bottleneck:
         return _device(seen, disk)
     if disk.busy < AT_WORK:
         return _sync(seen, disk)
-    if disk.read_share >= AT_WORK:
+    if disk.read_share >= AT_WORK or (disk.rounds >= ROUNDS and disk.reads_in_flight >= ALWAYS):
         return _metadata(seen, disk)
     found = _cut(seen, disk) or _depth(seen, disk)
     if found is None and disk.rounds >= ROUNDS:
@@ -148,7 +155,8 @@ def _sync(seen: Observations, disk: Disk) -> Bottleneck:
 
 def _longer(seen: Observations) -> Knob:
     """The setting for larger groups; it depends on what closes them: the timeout, too little space, or their size."""
-    opened = max((one.opened for one in seen.groups), default=0.0)
+    # One group may have been open for long before the others: they decide.
+    opened = median_low([one.opened for one in seen.groups] or [0.0])
     timeout = seen.parameters.get(TIMEOUT, 5)
     if opened >= NEARLY * timeout:
         return module(seen, TIMEOUT, 30 if timeout < 30 else 2 * timeout)

@@ -90,6 +90,11 @@ class Disk:
         return self.write_time / self.seconds if self.seconds > 0 else 0.0
 
     @property
+    def reads_in_flight(self) -> float:
+        """Reads in flight, on average."""
+        return self.read_time / self.seconds if self.seconds > 0 else 0.0
+
+    @property
     def latency(self) -> float | None:
         """Seconds a write takes, from the kernel's queue to its end."""
         return self.write_time / self.writes if self.writes else None

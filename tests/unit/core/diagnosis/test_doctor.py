@@ -186,9 +186,11 @@ def test_transaction_groups_that_end_too_often():
     by_the_clock = diagnose(replace(small, groups=(Group(70 * MIB, 5.1, 1.0),)))
     assert by_the_clock.knob is not None
     assert (by_the_clock.knob.name, by_the_clock.knob.value) == ("zfs_txg_timeout", "30")
-    by_space = diagnose(replace(small, waits={"dmu_tx_quota": 7}))
-    assert by_space.knob is not None
-    assert by_space.knob.name == "size"
+    earlier = (Group(31 * MIB, 4.24, 1.59), Group(30 * MIB, 1.65, 1.49))
+    for groups in ((), earlier):
+        by_space = diagnose(replace(small, waits={"dmu_tx_quota": 7}, groups=groups))
+        assert by_space.knob is not None
+        assert by_space.knob.name == "size"
     at_the_most = diagnose(
         replace(small, parameters={**TUNED, "zfs_dirty_data_max": 1 << 30}, memory=4 << 30)
     )
@@ -200,6 +202,14 @@ def test_metadata_that_has_to_be_read():
     assert (
         diagnose(replace(GOOD, disks=(replace(GOOD.disks[0], reads=900, read_time=40.0),))).bound == "reads"
     )
+
+
+def test_small_writes_that_wait_for_metadata_are_no_end_of_a_transaction_group():
+    """As measured: 220 reads of 63 ms and 1184 writes of 14 ms in 2 s, the writes behind the reads in the server."""
+    device = Disk("nbd0", 2.03, 1184, 33325056, 16.88, 220, 10981376, 13.81, busy=0.98, rounds=0.78)
+    assert diagnose(replace(GOOD, disks=(device,))).bound == "reads"
+    few = replace(device, reads=16, read_time=1.36)
+    assert diagnose(replace(GOOD, disks=(few,))).bound == "txg-sync"
 
 
 def test_threads_and_processors():
