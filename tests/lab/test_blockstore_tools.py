@@ -128,7 +128,8 @@ class Writing:
             self.written += 1
             if at % 32 == 0:
                 device.flush()
-            if self.over.wait(0.2):
+            # Slowly: segments are what checkpoints are taken after.
+            if self.over.wait(1):
                 return
 
     def __enter__(self) -> Writing:
@@ -188,7 +189,11 @@ def test_it_is_looked_at_while_it_is_written_to(bucket: Bucket, tmp_path: Path):
         sh("zpool", "create", "-f", "-o", "cachefile=none", "-O", f"mountpoint={MOUNT}", "tank", disk.device)
         for number in range(40):
             (MOUNT / f"f{number}").write_bytes(random.Random(number).randbytes(MIB))
-        sh("zpool", "sync", "tank")
+        # A writer that closes takes a checkpoint. The second one after it is still far away: that removes what is seen.
+        sh("zpool", "export", "tank")
+        disk.stop()
+        disk.start()
+        sh("zpool", "import", "-d", disk.device, "-o", "cachefile=none", "tank")
         truth, epoch = tree_hashes(MOUNT), disk.status()["engine"]["epoch"]
         # What is seen has a pool that is in use, with a write on its way.
         busy = subprocess.Popen(["dd", "if=/dev/urandom", f"of={MOUNT}/growing", "bs=64k", "count=300"])
