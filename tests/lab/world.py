@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import started_ctl
+
 CONFIG = Path("/etc/zvault/zvault.toml")
 METRICS = "127.0.0.1:9712"
 DISK = Path("/var/lib/zvault-lab")
@@ -188,9 +190,8 @@ class Done:
 
 
 def ctl(*argv: str, timeout: float = 300) -> Done:
-    """zvaultctl."""
-    done = subprocess.run(["zvaultctl", *argv], capture_output=True, text=True, timeout=timeout)
-    return Done(done.returncode, done.stdout, done.stderr)
+    """zvaultctl, as it was when the tests began: see started_ctl."""
+    return Done(*started_ctl.run(argv, timeout))
 
 
 def ok(*argv: str, timeout: float = 300) -> Done:
