@@ -175,7 +175,9 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
 
 
 def _target(backup: Backup, vault: Vault, host: str, dataset: DatasetName) -> DatasetName:
-    return vault_dataset(backup.into, vault.pool, _host(backup.source.host) or host, dataset)
+    return vault_dataset(
+        backup.into, vault.pool, _host(backup.source.host) or host, dataset, backup.source.dataset
+    )
 
 
 def _host(address: Address | None) -> str:
@@ -208,7 +210,7 @@ def _same_target(pair: Pair, vault: Vault, host: str) -> Finding | None:
         start = _target(a, vault, host, a.source.dataset)
         if not root.is_within(start):
             continue
-        # A dataset's place ends with its full name (check_into), so what lies below one lies below the other.
+        # A dataset's place ends with its way from the source (check_into): what lies below one lies below the other.
         dataset = root.moved(start, a.source.dataset)
         if _covers(a, dataset):
             fix = "give one of them another into"

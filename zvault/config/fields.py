@@ -281,7 +281,7 @@ Template = Annotated[
     str,
     Text(
         "template",
-        "a dataset's path in which `{host}`, `{dataset}` and `{pool}` are filled in",
+        "a dataset's path in which `{host}`, `{dataset}`, `{path}` and `{pool}` are filled in",
         "{host}/{dataset}",
         _checked(name_rules.check_into),
     ),

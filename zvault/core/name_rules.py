@@ -17,7 +17,7 @@ from zvault.core.names import DatasetName
 MAX_DATASET_NAME = 255
 """Bytes in the longest dataset name (ZFS_MAX_DATASET_NAME_LEN less its final zero)."""
 
-INTO_KEYS = ("host", "dataset", "pool")
+INTO_KEYS = ("host", "dataset", "path", "pool")
 """What ``into`` may hold: this host, the source dataset's full name, and the pool it is in."""
 
 _BAD_CHARACTER = re.compile(r"[^A-Za-z0-9\-_.: /]")
@@ -83,10 +83,10 @@ def _check_components(name: str, label: str) -> None:
 
 
 def check_into(template: str) -> None:
-    """Check ``into``, the path below a vault's pool: text and ``{host}``, ``{dataset}``, ``{pool}``.
+    """Check ``into``, the path below a vault's pool: text and ``{host}``, ``{dataset}``, ``{path}``, ``{pool}``.
 
-    It ends with its only ``{dataset}``: only so do the datasets of a tree stay apart, and children come below
-    their parents, as ``zfs receive`` needs it.
+    It ends with its only ``{dataset}``, or with ``{path}`` as a part of its own below another: only so do the datasets
+    of a tree stay apart, and children come below their parents, as ``zfs receive`` needs it.
     """
     label = f"into = {template!r}"
     try:
@@ -99,9 +99,13 @@ def check_into(template: str) -> None:
         if key not in INTO_KEYS or spec or conversion:
             known = ", ".join(f"{{{known}}}" for known in INTO_KEYS)
             raise ValueError(f"{label} has {_field(key, spec, conversion)}; known are {known}")
-    if not template.endswith("{dataset}") or [key for _, key, _, _ in parts].count("dataset") != 1:
-        raise ValueError(f"{label} must end with its only {{dataset}}, or datasets of one tree would collide")
-    sample = template.format(host="h", dataset="d", pool="p")
+    tails = [key for _, key, _, _ in parts if key in ("dataset", "path")]
+    if not template.endswith(("{dataset}", "/{path}")) or len(tails) != 1:
+        raise ValueError(
+            f"{label} must end with its only {{dataset}}, or with a name and /{{path}}, or datasets of one tree would"
+            " collide"
+        )
+    sample = template.format(host="h", dataset="d", path="d", pool="p")
     _check_characters(sample, label, _BAD_CHARACTER)
     _check_components(sample, label)
 
@@ -110,22 +114,30 @@ def _field(key: str, spec: str | None, conversion: str | None) -> str:
     return "{" + key + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
 
 
-def vault_dataset(into: str, pool: str, host: str, dataset: DatasetName) -> DatasetName:
-    """Where on the vault's ``pool`` a source ``dataset`` goes, such as ``cold/filer1/tank/a``.
+def vault_dataset(
+    into: str, pool: str, host: str, dataset: DatasetName, source: DatasetName | None = None
+) -> DatasetName:
+    """Where on the vault's ``pool`` a ``dataset`` of a source goes, such as ``cold/filer1/tank/a``.
 
-    ``into`` has passed check_into; its ``{pool}`` is the source's pool. Raises ValueError when the outcome is
-    no valid dataset name, for instance because it is too long.
+    ``into`` has passed check_into; its ``{pool}`` is the source's pool, its ``{path}`` the way to the dataset from
+    ``source``, the whole of which is backed up; by default this dataset. Raises ValueError when the outcome is no valid
+    dataset name, for instance because it is too long.
     """
     if "/" in host:
         raise ValueError(f"the host name {host!r} has '/', which would add a level on the vault")
-    name = unchecked_vault_dataset(into, pool, host, dataset)
+    name = unchecked_vault_dataset(into, pool, host, dataset, source)
     check_dataset_name(name)
     return name
 
 
-def unchecked_vault_dataset(into: str, pool: str, host: str, dataset: DatasetName) -> DatasetName:
+def unchecked_vault_dataset(
+    into: str, pool: str, host: str, dataset: DatasetName, source: DatasetName | None = None
+) -> DatasetName:
     """The same name, which may be too long."""
-    return DatasetName(pool).child(into.format(host=host, dataset=dataset, pool=dataset.pool))
+    path = dataset.relative_to(source or dataset)
+    return DatasetName(pool).child(
+        into.format(host=host, dataset=dataset, path=path, pool=dataset.pool).removesuffix("/")
+    )
 
 
 def check_pattern(pattern: str) -> None:

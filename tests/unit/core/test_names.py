@@ -202,7 +202,7 @@ def test_into(into: str, name: str) -> None:
         ("/{host}/{dataset}", "begins with '/'"),
         ("{host}//{dataset}", "empty part"),
         ("{host}/{dataset}/", "must end"),
-        ("{hots}/{dataset}", "has {hots}; known are {host}, {dataset}, {pool}"),
+        ("{hots}/{dataset}", "has {hots}; known are {host}, {dataset}, {path}, {pool}"),
         ("{}/{dataset}", "has {}"),
         ("{host.x}/{dataset}", "has {host.x}"),
         ("{host!r}/{dataset}", "has {host!r}"),
@@ -212,12 +212,31 @@ def test_into(into: str, name: str) -> None:
         ("{{x}}/{dataset}", "'{' at character 1"),
         ("ü/{dataset}", "'ü' at character 1"),
         ("a@b/{dataset}", "snapshot"),
+        ("{path}", "must end"),
+        ("a{path}", "must end"),
+        ("/{path}", "begins with '/'"),
+        ("{path}/{dataset}", "only"),
+        ("a/{path}/{path}", "only"),
     ],
 )
 def test_a_bad_into_is_refused(into: str, hint: str) -> None:
     with pytest.raises(ValueError, match="into = ") as caught:
         check_into(into)
     assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [
+        ("tank/data", "cold/a/tank"),
+        ("tank/data/home", "cold/a/tank/home"),
+        ("tank/data/x/y", "cold/a/tank/x/y"),
+    ],
+)
+def test_into_by_the_way_from_the_source(dataset: str, name: str) -> None:
+    check_into("a/{pool}/{path}")
+    source = DatasetName("tank/data")
+    assert vault_dataset("a/{pool}/{path}", "cold", "h", DatasetName(dataset), source) == name
 
 
 @given(datasets, datasets, st.sampled_from(["{host}/{dataset}", "{dataset}", "a/{pool}/{host}-{dataset}"]))

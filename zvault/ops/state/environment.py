@@ -72,11 +72,11 @@ class Environment:
 
     def target_of(self, backup: Backup, dataset: str) -> DatasetName:
         """Where on the vault a source dataset goes. Raises ValueError where that is no name of a dataset."""
-        return vault_dataset(*self._into(backup), DatasetName(dataset))
+        return vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
 
     def wanted_target_of(self, backup: Backup, dataset: str) -> DatasetName:
         """The same, also where that name would be too long for ZFS."""
-        return unchecked_vault_dataset(*self._into(backup), DatasetName(dataset))
+        return unchecked_vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
 
     def _into(self, backup: Backup) -> tuple[str, str, str]:
         host = backup.source.host.host if backup.source.host else self.host
