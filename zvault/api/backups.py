@@ -110,6 +110,22 @@ class PlanDocument(PruneDocument):
     gone: list[GoneDocument]
 
 
+class AdoptDocument(TypedDict):
+    """How a backup goes on from a replica that another tool made: ``toml`` are the lines of its tables.
+
+    ``elsewhere`` are datasets whose replica the first run renames, ``missing`` those that have none, ``strangers`` what
+    of the replica follows nothing; ``datasets`` is what that run would do.
+    """
+
+    source: str
+    replica: str
+    toml: list[str]
+    elsewhere: list[str]
+    missing: list[str]
+    strangers: list[str]
+    datasets: list[PlannedDocument]
+
+
 class HoldDocument(TypedDict):
     """A hold or bookmark of zvault's on a source; GUIDs as text, that of the vault's pool in hexadecimal digits."""
 

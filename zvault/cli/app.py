@@ -12,6 +12,7 @@ import typer
 from zvault import __version__
 from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, expect_document, report, say, tell
 from zvault.cli.verbs import (
+    adopt,
     backups,
     blockstore,
     check,
@@ -83,6 +84,7 @@ app.add_typer(tune.app, name="tune", help="Show the module parameters that vault
 app.add_typer(
     blockstore.app, name="blockstore", help="Make, check, repair, clean up or copy block stores in buckets."
 )
+app.command("adopt")(adopt.adopt)
 app.command("check-config")(check.check_config)
 app.command("install-units")(install_units.install_units)
 

@@ -203,10 +203,17 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
     plans = await plan_all(context, backup, sides)
     return {
         **await prune_part(context, backup, sides),
-        "datasets": [await _plan_row(context, backup, plan, sides) for plan in plans],
+        "datasets": await planned_documents(context, backup, plans, sides),
         "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
         "gone": _gone_rows(backup.name, sides),
     }
+
+
+async def planned_documents(
+    context: Context, backup: Backup, plans: Sequence[TransferPlan], sides: Sides
+) -> list[PlannedDocument]:
+    """What is planned for each dataset, with the sizes of its streams."""
+    return [await _plan_row(context, backup, plan, sides) for plan in plans]
 
 
 def _gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:

@@ -95,8 +95,8 @@ class Backup(NamedTable):
     into: Template = Field(
         default="{host}/{dataset}",
         description="Where below the vault's pool each dataset goes. `{host}` is the source's host, `{dataset}` the "
-        "dataset's full name, `{pool}` the source's pool. With `{path}` in place of `{dataset}` at the end, a dataset's "
-        "way from the source: of `tank/data` into `mirror/{path}`, `tank/data` goes to `mirror` and `tank/data/home` to "
+        "dataset's full name, `{pool}` the source's pool. With `{path}` in place of `{dataset}` at the end, its "
+        "way from the source: with `mirror/{path}`, the source `tank/data` goes to `mirror`, and `tank/data/home` to "
         "`mirror/home`.",
         examples=["{host}/{dataset}", "{host}/data/{path}"],
     )

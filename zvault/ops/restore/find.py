@@ -40,9 +40,9 @@ async def find_document(context: Context, vaults: Vaults, wanted: FileQuery) -> 
     document: FoundDocument = {"versions": [], "unread": {}}
     async with vaults[backup.vault].use(f"find in {wanted.backup}", lambda _: None, create=False) as vault:
         top = context.env.target_of(backup, backup.source.dataset)
-        only = None if wanted.dataset is None else context.env.wanted_target_of(backup, wanted.dataset)
+        only = top if wanted.dataset is None else context.env.counterpart_of(backup, wanted.dataset)
         for dataset in await vault.zfs.tree_or_none(top):
-            if dataset.type == "volume" or (only is not None and not dataset.name.is_within(only)):
+            if dataset.type == "volume" or only is None or not dataset.name.is_within(only):
                 continue
             name = dataset.name.moved(top, backup.source.dataset)
             try:

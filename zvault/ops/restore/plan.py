@@ -190,7 +190,8 @@ async def find_root(context: Context, vault: OpenVault, request: RestoreRequest)
     backup = context.env.backup(request.backup)
     top = context.env.target_of(backup, backup.source.dataset)
     tree = await vault.zfs.tree_or_none(top)
-    dataset = tree.get(request.dataset) or tree.get(context.env.wanted_target_of(backup, request.dataset))
+    target = context.env.counterpart_of(backup, request.dataset)
+    dataset = tree.get(request.dataset) or (tree.get(target) if target is not None else None)
     if dataset is None:
         known = ", ".join(d.name for d in list(tree)[:8])
         raise NotFound(

@@ -78,6 +78,11 @@ class Environment:
         """The same, also where that name would be too long for ZFS."""
         return unchecked_vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
 
+    def counterpart_of(self, backup: Backup, dataset: str) -> DatasetName | None:
+        """The same for any name that somebody gives; None where that is not the source's nor of anything below it."""
+        name = DatasetName(dataset)
+        return self.wanted_target_of(backup, name) if name.is_within(backup.source.dataset) else None
+
     def _into(self, backup: Backup) -> tuple[str, str, str]:
         host = backup.source.host.host if backup.source.host else self.host
         return backup.into, self.vault(backup.vault).pool, host

@@ -1,0 +1,121 @@
+"""A replica that another tool made, gone on with: nothing that it sent is sent again, and it may go on afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from world import DISK, World, ctl, noise, ok, sh, snapshot_hashes, snapshots
+
+LAB = {"mem": "3G", "timeout": 900}
+
+CONF = Path("/etc/zvault/zvault.toml")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def it() -> Iterator[World]:
+    """A source of three datasets; a pool that another tool fills."""
+    world = World()
+    world.clean()
+    DISK.mkdir(exist_ok=True)
+    for pool in ("tank", "cold"):
+        sh("truncate", "-s", "512M", str(DISK / f"{pool}.img"))
+        sh("zpool", "create", "-O", f"mountpoint=/{pool}", pool, str(DISK / f"{pool}.img"))
+    for name in ("tank/data", "tank/data/home", "tank/data/home/my mail"):
+        sh("zfs", "create", name)
+        noise(Path(f"/{name}/noise"), 8)
+    yield world
+    world.clean()
+
+
+def syncoid(source: str, target: str) -> None:
+    sh("syncoid", "--recursive", "--quiet", source, target)
+
+
+def zfs_only(source: str, target: str) -> None:
+    """As by hand, or by a script."""
+    sh("zfs", "snapshot", "-r", f"{source}@2026-11-01-by-hand")
+    sh("sh", "-c", 'zfs send -R "$1@2026-11-01-by-hand" | zfs receive -u "$2"', "sh", source, target)
+
+
+def taken_up(world: World, source: str, replica: str, *more: str) -> str:
+    """What 'adopt' says, taken for the configuration as it stands, and a daemon with it."""
+    said = ok("adopt", source, replica, *more).out
+    print(said)
+    CONF.parent.mkdir(mode=0o755, exist_ok=True)
+    CONF.write_text(said)
+    sh("systemctl", "restart", "zvaultd")
+    return said
+
+
+@pytest.mark.parametrize("made_by", [syncoid, zfs_only], ids=["syncoid", "zfs"])
+def test_a_replica_is_gone_on_with(it: World, made_by) -> None:
+    sh("zfs", "create", "cold/mirror")
+    made_by("tank/data", "cold/mirror/data")
+    theirs = snapshots("cold/mirror/data/home")
+    noise(Path("/tank/data/home/new"), 2)
+    said = taken_up(it, "tank/data", "cold/mirror/data")
+    assert 'into = "mirror/data/{path}"' in said
+    assert said.count(": incremental") == 0, "nothing new has a snapshot yet"
+    assert "conflict" not in said
+    done = ok("run", "data", "-j").json()
+    run = done.get("run", done)
+    assert run["bytes"] < 5 * MIB, "the 8 MiB of each dataset were there"
+    now = snapshots("cold/mirror/data/home")
+    assert now[: len(theirs)] == theirs, "theirs are kept"
+    assert snapshots("tank/data/home")[: len(theirs)] == theirs
+    newest = now[-1]
+    for name in ("data", "data/home", "data/home/my mail"):
+        assert snapshot_hashes(f"cold/mirror/{name}@{newest}") == snapshot_hashes(f"tank/{name}@{newest}")
+
+
+def test_and_the_other_tool_may_go_on_afterwards(it: World) -> None:
+    sh("zfs", "create", "cold/mirror")
+    syncoid("tank/data", "cold/mirror/data")
+    taken_up(it, "tank/data", "cold/mirror/data", "--name", "theirs")
+    ok("run", "theirs")
+    sh("systemctl", "stop", "zvaultd")
+    noise(Path("/tank/data/home/newer"), 2)
+    syncoid("tank/data", "cold/mirror/data")
+    newest = snapshots("cold/mirror/data/home")[-1]
+    assert newest.startswith("syncoid_")
+    assert snapshot_hashes(f"cold/mirror/data/home@{newest}") == snapshot_hashes(f"tank/data/home@{newest}")
+
+
+def test_their_snapshots_are_sent_where_that_is_wanted(it: World) -> None:
+    sh("zfs", "create", "cold/mirror")
+    sh("zfs", "snapshot", "-r", "tank/data@autosnap_2026-11-01_00:00:01_daily")
+    syncoid("tank/data", "cold/mirror/data")
+    said = taken_up(it, "tank/data", "cold/mirror/data")
+    (also,) = [line for line in said.splitlines() if line.startswith("#also = ")]
+    assert '"autosnap_*"' in also
+    CONF.write_text(said.replace(also, also.removeprefix("#")))
+    sh("systemctl", "reload", "zvaultd")
+    sh("zfs", "snapshot", "-r", "tank/data@autosnap_2026-11-02_00:00:01_daily")
+    ok("run", "data")
+    assert "autosnap_2026-11-02_00:00:01_daily" in snapshots("cold/mirror/data/home")
+
+
+def test_what_cannot_be_gone_on_with_is_said(it: World) -> None:
+    sh("zfs", "create", "cold/other")
+    sh("zfs", "snapshot", "-r", "tank/data@autosnap_2026-11-01_00:00:01_daily")
+    sh("zfs", "snapshot", "-r", "cold/other@autosnap_2026-11-01_00:00:01_daily")
+    said = ctl("adopt", "tank/data", "cold/other")
+    assert said.code != 0
+    assert "no replica" in said.err
+    assert "GUID" in said.err
+    said = ctl("adopt", "tank/nothing", "cold/other")
+    assert "there is no dataset 'tank/nothing'" in said.err
+    syncoid("tank/data", "cold/mirror")
+    sh("zfs", "set", "readonly=off", "cold/mirror")
+    sh("zfs", "mount", "cold/mirror", check=False)
+    (Path("/cold/mirror") / "changed").write_text("by somebody")
+    sh("zpool", "sync", "cold")
+    said = ctl("adopt", "tank/data", "cold/mirror")
+    print(said.out)
+    assert said.code == 1
+    assert "conflict" in said.out
+    assert subprocess.run(["zvaultctl", "adopt", "a b@c", "cold"], capture_output=True).returncode != 0

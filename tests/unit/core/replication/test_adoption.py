@@ -1,0 +1,122 @@
+"""Which backup goes on from another tool's replica."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.errors import Refused
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.name_rules import check_into, vault_dataset
+from zvault.core.names import DatasetName
+from zvault.core.replication.adoption import adopt, tables
+
+DAILY = "autosnap_2026-11-{day:02}_00:00:01_daily"
+
+
+def side(datasets: dict[str, dict[str, int]]) -> Tree:
+    """Datasets with their snapshots: GUIDs by snapname, oldest first."""
+    return Tree(
+        {
+            DatasetName(name): Dataset(
+                DatasetName(name),
+                guid=number,
+                type="filesystem",
+                snapshots=tuple(
+                    Snapshot(DatasetName(name), snapname, guid, 10 * age, 1000 * age)
+                    for age, (snapname, guid) in enumerate(snapshots.items())
+                ),
+            )
+            for number, (name, snapshots) in enumerate(datasets.items())
+        }
+    )
+
+
+def tree(root: str, *paths: str, days: range = range(1, 4), first: int = 0) -> Tree:
+    names = [f"{root}/{path}" if path else root for path in paths]
+    return side(
+        {
+            name: {DAILY.format(day=day): 1000 * number + first + day for day in days}
+            for number, name in enumerate(names)
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("replica", "into"),
+    [
+        ("cold/mirror", "mirror/{path}"),
+        ("cold/hosts/filer/data", "hosts/filer/data/{path}"),
+        ("cold/tank/data", "{dataset}"),
+        ("cold/backup/tank/data", "backup/{dataset}"),
+        ("cold/xtank/data", "xtank/data/{path}"),
+    ],
+)
+def test_a_tree_is_found_wherever_it_is(replica: str, into: str) -> None:
+    source = DatasetName("tank/data")
+    here, there = (
+        tree(source, "", "home", "home/ann", days=range(2, 5)),
+        tree(replica, "", "home", "home/ann"),
+    )
+    found = adopt(source, here, DatasetName(replica), there)
+    assert found.into == into
+    check_into(into)
+    for name, held in found.followed.items():
+        assert vault_dataset(into, "cold", "h", name, source) == held
+    assert len(found.followed) == 3
+    assert (found.elsewhere, found.missing, found.strangers) == ((), (), ())
+    assert found.also == ("autosnap_*",)
+
+
+def test_what_is_missing_elsewhere_or_strange_is_told() -> None:
+    source, replica = DatasetName("tank"), DatasetName("cold/a")
+    here = side({"tank": {"x": 1}, "tank/new": {"x": 2}, "tank/now": {"x": 3}, "tank/b": {"x": 4}})
+    there = side(
+        {"cold/a": {"x": 1}, "cold/a/then": {"x": 3}, "cold/a/other": {"y": 9}, "cold/a/b": {"x": 4}}
+    )
+    found = adopt(source, here, replica, there)
+    assert found.into == "a/{path}"
+    assert (found.elsewhere, found.missing, found.strangers) == (
+        ("tank/now",),
+        ("tank/new",),
+        ("cold/a/other",),
+    )
+    assert found.also == ("x",)
+    lines = list(tables("tank", "tank", "cold", ("cold", "ssh://vault"), found))
+    assert lines[:4] == ["[vault.cold]", 'pool = "cold"', 'host = "ssh://vault"', ""]
+    assert '#exclude = ["tank/new"]  # of these there is no replica: else they are sent in full' in lines
+
+
+def test_parents_that_only_hold_replicas_are_no_strangers() -> None:
+    here, there = (
+        side({"tank/a": {"x": 1}}),
+        side({"cold/z": {}, "cold/z/tank": {}, "cold/z/tank/a": {"x": 1}}),
+    )
+    found = adopt(DatasetName("tank/a"), here, DatasetName("cold/z"), there)
+    assert (found.into, found.strangers) == ("z/{dataset}", ())
+
+
+def test_names_prove_nothing() -> None:
+    source, replica = DatasetName("tank"), DatasetName("cold/tank")
+    with pytest.raises(Refused, match="no replica") as caught:
+        adopt(source, tree(source, ""), replica, tree(replica, "", first=500))
+    assert "GUID" in caught.value.why
+
+
+def test_a_pools_root_dataset_cannot_be_gone_on_with() -> None:
+    with pytest.raises(Refused, match="root dataset") as caught:
+        adopt(DatasetName("tank"), tree("tank", "", "a"), DatasetName("cold"), tree("cold", "", "a"))
+    assert "zvaultctl adopt tank/NAME cold/NAME" in caught.value.next
+
+
+@given(
+    st.sets(st.sampled_from(["a", "b", "a/x", "a/y", "b/x/y"]), min_size=1),
+    st.sampled_from(["cold/r", "cold/tank", "cold/r/tank"]),
+)
+def test_into_leads_to_every_replica(paths: set[str], replica: str) -> None:
+    source, every = DatasetName("tank"), ["", *sorted(paths)]
+    found = adopt(source, tree(source, *every), DatasetName(replica), tree(replica, *every))
+    assert {vault_dataset(found.into, "cold", "h", name, source): name for name in found.followed} == {
+        held: name for name, held in found.followed.items()
+    }

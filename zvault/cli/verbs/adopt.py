@@ -1,0 +1,92 @@
+"""zvaultctl adopt: the backup that goes on from a replica that another tool made."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from zvault.api.backups import AdoptDocument
+from zvault.cli.event_text import plural, step
+from zvault.cli.options import AsJson
+from zvault.cli.output import OK, TROUBLE, document, say, say_all
+from zvault.core.address import Source, parse_source
+from zvault.core.errors import Refused
+
+
+def adopt(
+    source: Annotated[
+        str,
+        typer.Argument(help="The dataset that is backed up, as in tank/data or ssh://root@filer1/tank/data."),
+    ],
+    replica: Annotated[
+        str,
+        typer.Argument(help="The dataset that has its replica, as in cold/backups/data; or on another host."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="What to call the backup.", show_default="the last part of SOURCE"),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Show how zvault goes on from a replica that another tool made.
+
+    Prints the tables for zvault.toml, and as comments what the first run with them would do. What another tool sent is
+    not sent again: both sides have snapshots of the same GUIDs, whatever their names. Looks at both sides, and changes
+    nothing; the replica's pool must be imported. Needs no daemon.
+
+    Exit status: 0 the next run goes on; 1 a dataset is in conflict.
+    """
+    found = _asked(_place(source), _place(replica), name)
+    if json:
+        document("adopt", found)
+    else:
+        say_all(found["toml"])
+        say()
+        say_all(f"# {line}".rstrip() for line in _notes(found))
+    conflict = any(one["action"] == "conflict" for one in found["datasets"])
+    raise typer.Exit(TROUBLE if conflict else OK)
+
+
+def _place(text: str) -> Source:
+    try:
+        return parse_source(text)
+    except ValueError as error:
+        raise Refused(
+            f"'{text}' is no dataset", str(error), "as in tank/data, or ssh://root@filer1/tank/data"
+        ) from None
+
+
+def _asked(source: Source, replica: Source, name: str | None) -> AdoptDocument:
+    # pydantic is slow to import.
+    import asyncio
+
+    from zvault.config.load import load
+    from zvault.config.paths import Paths
+    from zvault.config.schema import Config
+    from zvault.ops.adopt import AdoptRequest, adoption_document
+    from zvault.system.process.runner import HostRunner
+
+    paths = Paths()
+    config = load(paths) if paths.config_file.exists() else Config()
+    called = name or re.sub(r"[^A-Za-z0-9_.-]", "-", source.dataset.rpartition("/")[2])
+    return asyncio.run(adoption_document(config, paths, HostRunner(), AdoptRequest(called, source, replica)))
+
+
+def _notes(found: AdoptDocument) -> list[str]:
+    """What is to be known, in lines."""
+    lines = [f"The first run, of {plural(len(found['datasets']), 'dataset')}:"]
+    for one in found["datasets"]:
+        lines.append(f"  {one['dataset']} into {one['vault_dataset']}: {one['action']}")
+        lines += [f"    first: {text}" for text in one["changes"]]
+        lines += [f"    send: {each['kind']} {step(each['from'], each['to'])}" for each in one["steps"]]
+        lines.append(f"    why: {one['reason']}")
+        if one["next"]:
+            lines.append(f"    next: {one['next']}")
+    if found["strangers"]:
+        lines.append("On the replica, and followed by nothing: " + ", ".join(found["strangers"]))
+    lines.append(
+        "Switch the other tool's replication off before the first run: one tool receives into a dataset."
+    )
+    return lines

@@ -1,0 +1,152 @@
+"""Going on from a replica that another tool made: the backup that would. Found by the GUIDs of both sides' snapshots,
+which every tool's replica shares with its source; names prove nothing. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from zvault.core.errors import Refused
+from zvault.core.model import Base, Tree
+from zvault.core.names import DatasetName
+
+_DATE = re.compile(r"(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01])")
+"""Where in a snapname a date begins: most tools write a word of their own before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A backup that goes on from a replica.
+
+    ``into`` is where below the replica's pool it is, as the configuration writes it. ``followed`` gives by source
+    dataset the one that holds its replica. ``elsewhere`` are those of them that ``into`` would have somewhere else,
+    ``missing`` the source's datasets without a replica, ``strangers`` what lies in the replica and follows nothing.
+    ``also`` are patterns of the snapnames that both sides have.
+    """
+
+    into: str
+    followed: dict[DatasetName, DatasetName]
+    elsewhere: tuple[DatasetName, ...]
+    missing: tuple[DatasetName, ...]
+    strangers: tuple[DatasetName, ...]
+    also: tuple[str, ...]
+
+
+def adopt(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) -> Adoption:
+    """Find the backup by which ``replica`` with all below it goes on following ``source`` with all below it.
+
+    Raises Refused where they have nothing in common, or where the replica of the source is a pool's root dataset.
+    """
+    followed = _followed(here, there)
+    if not followed:
+        raise Refused(
+            f"{replica} is no replica of {source}",
+            "no snapshot or bookmark of the one has the GUID of a snapshot of the other",
+            "where the tool that made it still works, run it once more; else a new backup sends in full",
+        )
+    root = _root(source, followed)
+    if root == root.pool:
+        raise Refused(
+            f"the replica of {source} is the root dataset of pool {root}",
+            "a backup goes below a pool's root dataset, beside what else the pool holds",
+            f"adopt what lies below it, each by itself, as in 'zvaultctl adopt {source}/NAME {root}/NAME'",
+        )
+    holds = set(followed.values())
+    return Adoption(
+        _into(source, root),
+        followed,
+        tuple(name for name, held in followed.items() if held != name.moved(source, root)),
+        tuple(one.name for one in here if one.name not in followed),
+        tuple(
+            one.name
+            for one in there
+            if one.name not in holds and not any(held.is_below(one.name) for held in holds)
+        ),
+        _patterns(here, there, followed),
+    )
+
+
+def _followed(here: Tree, there: Tree) -> dict[DatasetName, DatasetName]:
+    """By source dataset, what has its newest common point; of two that have it, the one with fewer snapshots after."""
+    holders: dict[int, list[tuple[int, DatasetName]]] = {}
+    for one in there:
+        for age, snap in enumerate(reversed(one.snapshots)):
+            holders.setdefault(snap.guid, []).append((age, one.name))
+    found: dict[DatasetName, DatasetName] = {}
+    for one in here:
+        points: list[Base] = [*one.snapshots, *one.bookmarks]
+        points.sort(key=lambda point: point.createtxg, reverse=True)
+        held = next((holders[point.guid] for point in points if point.guid in holders), None)
+        if held is not None:
+            found[one.name] = min(held)[1]
+    return found
+
+
+def _root(source: DatasetName, followed: dict[DatasetName, DatasetName]) -> DatasetName:
+    """Where most of them say that the replica of the source itself is."""
+    votes: Counter[DatasetName] = Counter()
+    for name, held in followed.items():
+        path = name.relative_to(source)
+        if not path:
+            votes[held] += 1
+        elif held.endswith(f"/{path}"):
+            votes[DatasetName(held.removesuffix(f"/{path}"))] += 1
+    if not votes:
+        name, held = next(iter(followed.items()))
+        raise Refused(
+            f"the replica of {source} is not a tree like it",
+            f"{name} is in {held}, and nothing in it has the name that it has below {source}",
+            "adopt its datasets one by one",
+        )
+    return votes.most_common(1)[0][0]
+
+
+def _into(source: DatasetName, root: DatasetName) -> str:
+    path = root.relative_to(root.pool)
+    if path == source or path.endswith(f"/{source}"):
+        return path.removesuffix(source) + "{dataset}"
+    return path + "/{path}"
+
+
+def _patterns(here: Tree, there: Tree, followed: dict[DatasetName, DatasetName]) -> tuple[str, ...]:
+    """What the names of the snapshots on both sides begin with; a name without a date stands for itself."""
+    found: Counter[str] = Counter()
+    for name, held in followed.items():
+        one, other = here.get(name), there.get(held)
+        if one is None or other is None:
+            continue
+        guids = {snap.guid for snap in one.snapshots}
+        found.update(_pattern(snap.snapname) for snap in other.snapshots if snap.guid in guids)
+    return tuple(pattern for pattern, _ in found.most_common())
+
+
+def _pattern(snapname: str) -> str:
+    dated = _DATE.search(snapname)
+    return snapname if dated is None else f"{snapname[: dated.start()]}*"
+
+
+def tables(
+    name: str, source: str, vault: str, place: tuple[str, str | None] | None, found: Adoption
+) -> Iterable[str]:
+    """The lines of the configuration. ``place``: pool and host of a vault that no configuration has yet."""
+    if place is not None:
+        pool, host = place
+        yield f"[vault.{vault}]"
+        yield f'pool = "{pool}"'
+        if host is not None:
+            yield f'host = "{host}"'
+        yield ""
+    yield f"[backup.{name}]"
+    yield f'source = "{source}"'
+    yield f'vault = "{vault}"'
+    yield f'into = "{found.into}"'
+    if found.missing:
+        names = ", ".join(f'"{one}"' for one in found.missing)
+        yield f"#exclude = [{names}]  # of these there is no replica: else they are sent in full"
+    if found.also:
+        patterns = ", ".join(f'"{one}"' for one in found.also)
+        yield f"#also = [{patterns}]  # to send the other tool's snapshots too; zvault never prunes them"
+    yield '#schedule = "hourly"  # once no other tool replicates it any more'

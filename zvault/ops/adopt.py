@@ -1,0 +1,92 @@
+"""Look at a source and at the replica that another tool made of it, and say how zvault goes on from there."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+
+from zvault.api.backups import AdoptDocument
+from zvault.config.paths import Paths
+from zvault.config.schema import Config, Vault
+from zvault.core.address import Source
+from zvault.core.replication.adoption import Adoption, adopt, tables
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import look, plan_all
+from zvault.ops.report import planned_documents
+from zvault.ops.state.environment import Environment
+from zvault.system.process.runner import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptRequest:
+    """Which replica follows which source; ``name`` is what the backup shall be called."""
+
+    name: str
+    source: Source
+    replica: Source
+
+
+async def adoption_document(
+    config: Config, paths: Paths, runner: Runner, request: AdoptRequest
+) -> AdoptDocument:
+    """The tables to write, and what the first run with them would do. Changes nothing. Raises NotFound, Refused."""
+    found = await _look(config, paths, runner, request)
+    vault = _known_vault(config, request.replica)
+    name = vault.name if vault is not None else _free(request.replica.pool, config)
+    place = None if vault is not None else (str(request.replica.pool), _host(request.replica))
+    planned = _with_tables(config, request, name, found)
+    context = Context.of(Environment.of(planned, paths, runner))
+    try:
+        backup = context.env.backup(request.name)
+        sides = await look(context, backup, context.clients.vault_of(backup))
+        plans = await plan_all(context, backup, sides)
+        return {
+            "source": str(request.source),
+            "replica": str(request.replica),
+            "toml": list(tables(request.name, str(request.source), name, place, found)),
+            "elsewhere": list(found.elsewhere),
+            "missing": list(found.missing),
+            "strangers": list(found.strangers),
+            "datasets": await planned_documents(context, backup, plans, sides),
+        }
+    finally:
+        await context.clients.close()
+
+
+async def _look(config: Config, paths: Paths, runner: Runner, request: AdoptRequest) -> Adoption:
+    context = Context.of(Environment.of(config, paths, runner))
+    source, replica = request.source, request.replica
+    try:
+        here = await context.clients.source_at(source.host).tree(source.dataset)
+        there = await context.clients.source_at(replica.host).tree(replica.dataset)
+    finally:
+        await context.clients.close()
+    return adopt(source.dataset, here, replica.dataset, there)
+
+
+def _known_vault(config: Config, replica: Source) -> Vault | None:
+    """The vault that the configuration has for the replica's pool."""
+    found = (one for one in config.vault.values() if (one.pool, one.host) == (replica.pool, replica.host))
+    return next(found, None)
+
+
+def _free(pool: str, config: Config) -> str:
+    return pool if pool not in config.vault else f"{pool}-{platform.node()}"
+
+
+def _host(place: Source) -> str | None:
+    return None if place.host is None else str(place.host)
+
+
+def _with_tables(config: Config, request: AdoptRequest, vault: str, found: Adoption) -> Config:
+    """The configuration with nothing but this backup, and its vault as the pool that it is now."""
+    place = {"pool": str(request.replica.pool), "host": _host(request.replica)}
+    made = Config.model_validate(
+        {
+            "vault": {vault: {key: value for key, value in place.items() if value is not None}},
+            "backup": {
+                request.name: {"source": str(request.source), "vault": vault, "into": found.into},
+            },
+        }
+    )
+    return config.model_copy(update={"vault": made.vault, "backup": made.backup})
