@@ -59,3 +59,13 @@ def test_a_host_that_runs_this_is_awake() -> None:
     assert not activity.asleep
     activity.awake.clear()
     assert activity.asleep
+
+
+def test_where_a_dataset_goes_that_may_be_any_name() -> None:
+    backup = {"source": "tank/data", "vault": "cold", "into": "a/{path}"}
+    config = Config.model_validate({"vault": {"cold": {"pool": "cold"}}, "backup": {"data": backup}})
+    env = Environment.of(config, Paths(), HostRunner())
+    told = [
+        env.counterpart_of(env.backup("data"), name) for name in ("tank/data", "tank/data/x", "tank", "x/y")
+    ]
+    assert told == ["cold/a", "cold/a/x", None, None]
