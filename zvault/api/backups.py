@@ -113,6 +113,7 @@ class PlanDocument(PruneDocument):
 class AdoptDocument(TypedDict):
     """How a backup goes on from a replica that another tool made: ``toml`` are the lines of its tables.
 
+    ``first`` are commands that take back ``written`` bytes, which came to the replica after its newest snapshots.
     ``elsewhere`` are datasets whose replica the first run renames, ``missing`` those that have none, ``strangers`` what
     of the replica follows nothing; ``datasets`` is what that run would do.
     """
@@ -120,6 +121,8 @@ class AdoptDocument(TypedDict):
     source: str
     replica: str
     toml: list[str]
+    first: list[str]
+    written: int
     elsewhere: list[str]
     missing: list[str]
     strangers: list[str]

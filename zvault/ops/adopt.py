@@ -9,7 +9,7 @@ from zvault.api.backups import AdoptDocument
 from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.address import Source
-from zvault.core.replication.adoption import Adoption, adopt, tables
+from zvault.core.replication.adoption import Adoption, adopt, first, tables
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import look, plan_all
 from zvault.ops.report import planned_documents
@@ -44,6 +44,8 @@ async def adoption_document(
             "source": str(request.source),
             "replica": str(request.replica),
             "toml": list(tables(request.name, str(request.source), name, place, found)),
+            "first": list(first(request.replica.dataset, found)),
+            "written": found.written,
             "elsewhere": list(found.elsewhere),
             "missing": list(found.missing),
             "strangers": list(found.strangers),

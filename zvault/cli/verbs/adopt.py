@@ -13,6 +13,7 @@ from zvault.cli.options import AsJson
 from zvault.cli.output import OK, TROUBLE, document, say, say_all
 from zvault.core.address import Source, parse_source
 from zvault.core.errors import Refused
+from zvault.core.units import format_size
 
 
 def adopt(
@@ -36,7 +37,7 @@ def adopt(
     not sent again: both sides have snapshots of the same GUIDs, whatever their names. Looks at both sides, and changes
     nothing; the replica's pool must be imported. Needs no daemon.
 
-    Exit status: 0 the next run goes on; 1 a dataset is in conflict.
+    Exit status: 0 the next run goes on; 1 a dataset is in conflict, or was written to after its newest snapshot.
     """
     found = _asked(_place(source), _place(replica), name)
     if json:
@@ -46,7 +47,7 @@ def adopt(
         say()
         say_all(f"# {line}".rstrip() for line in _notes(found))
     conflict = any(one["action"] == "conflict" for one in found["datasets"])
-    raise typer.Exit(TROUBLE if conflict else OK)
+    raise typer.Exit(TROUBLE if conflict or found["first"] else OK)
 
 
 def _place(text: str) -> Source:
@@ -76,7 +77,15 @@ def _asked(source: Source, replica: Source, name: str | None) -> AdoptDocument:
 
 def _notes(found: AdoptDocument) -> list[str]:
     """What is to be known, in lines."""
-    lines = [f"The first run, of {plural(len(found['datasets']), 'dataset')}:"]
+    lines = []
+    if found["first"]:
+        lines.append(
+            f"{format_size(found['written'])} were written to the replica since its newest snapshots, as when a dataset"
+            " is mounted."
+        )
+        lines.append("Before the first run take that back, or save what it is:")
+        lines += [f"  {command}" for command in found["first"]]
+    lines += [f"The first run, of {plural(len(found['datasets']), 'dataset')}:"]
     for one in found["datasets"]:
         lines.append(f"  {one['dataset']} into {one['vault_dataset']}: {one['action']}")
         lines += [f"    first: {text}" for text in one["changes"]]

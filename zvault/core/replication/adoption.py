@@ -5,13 +5,14 @@ which every tool's replica shares with its source; names prove nothing. Pure.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from zvault.core.errors import Refused
 from zvault.core.model import Base, Tree
-from zvault.core.names import DatasetName
+from zvault.core.names import DatasetName, SnapshotName
 
 _DATE = re.compile(r"(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01])")
 """Where in a snapname a date begins: most tools write a word of their own before it."""
@@ -24,7 +25,8 @@ class Adoption:
     ``into`` is where below the replica's pool it is, as the configuration writes it. ``followed`` gives by source
     dataset the one that holds its replica. ``elsewhere`` are those of them that ``into`` would have somewhere else,
     ``missing`` the source's datasets without a replica, ``strangers`` what lies in the replica and follows nothing.
-    ``also`` are patterns of the snapnames that both sides have.
+    ``also`` are patterns of the snapnames that both sides have. ``changed`` gives by its newest snapshot, which the
+    source has too, the bytes that were written to a replica since: to mount a dataset is enough for that.
     """
 
     into: str
@@ -33,6 +35,12 @@ class Adoption:
     missing: tuple[DatasetName, ...]
     strangers: tuple[DatasetName, ...]
     also: tuple[str, ...]
+    changed: dict[SnapshotName, int]
+
+    @property
+    def written(self) -> int:
+        """The bytes that were written to the replica since its newest snapshots."""
+        return sum(self.changed.values())
 
 
 def adopt(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) -> Adoption:
@@ -66,6 +74,7 @@ def adopt(source: DatasetName, here: Tree, replica: DatasetName, there: Tree) ->
             if one.name not in holds and not any(held.is_below(one.name) for held in holds)
         ),
         _patterns(here, there, followed),
+        dict(_changed(here, there, followed)),
     )
 
 
@@ -83,6 +92,26 @@ def _followed(here: Tree, there: Tree) -> dict[DatasetName, DatasetName]:
         if held is not None:
             found[one.name] = min(held)[1]
     return found
+
+
+def _changed(
+    here: Tree, there: Tree, followed: dict[DatasetName, DatasetName]
+) -> Iterator[tuple[SnapshotName, int]]:
+    """Where nothing but a rollback to the newest snapshot is in the way. What is newer on the vault is for the plan."""
+    for name, held in followed.items():
+        one, other = here.datasets[name], there.datasets[held]
+        points: list[Base] = [*one.snapshots, *one.bookmarks]
+        newest = other.newest()
+        if newest is not None and other.written and newest.guid in {point.guid for point in points}:
+            yield newest.name, other.written
+
+
+def first(replica: DatasetName, found: Adoption) -> Iterator[str]:
+    """The commands that make a replica what it was when the other tool had ended."""
+    if found.changed:
+        yield f"zfs unmount {shlex.quote(replica)}"
+    for snapshot in found.changed:
+        yield f"zfs rollback {shlex.quote(snapshot)}"
 
 
 def _root(source: DatasetName, followed: dict[DatasetName, DatasetName]) -> DatasetName:

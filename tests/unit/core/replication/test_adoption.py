@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from zvault.core.errors import Refused
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import check_into, vault_dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.adoption import adopt, tables
+from zvault.core.replication.adoption import adopt, first, tables
 
 DAILY = "autosnap_2026-11-{day:02}_00:00:01_daily"
 
@@ -95,6 +97,24 @@ def test_parents_that_only_hold_replicas_are_no_strangers() -> None:
     )
     found = adopt(DatasetName("tank/a"), here, DatasetName("cold/z"), there)
     assert (found.into, found.strangers) == ("z/{dataset}", ())
+
+
+def test_what_was_written_to_a_replica_since_is_to_be_taken_back() -> None:
+    here = side({"tank": {"x": 1}, "tank/a b": {"x": 2}, "tank/c": {"x": 3}, "tank/d": {"x": 4}})
+    there = side(
+        {"cold/r": {"x": 1}, "cold/r/a b": {"x": 2}, "cold/r/c": {"x": 3, "own": 9}, "cold/r/d": {"x": 4}}
+    )
+    sizes = {"cold/r": 14336, "cold/r/a b": 512, "cold/r/c": 7}
+    written = Tree({name: replace(one, written=sizes.get(name, 0)) for name, one in there.datasets.items()})
+    found = adopt(DatasetName("tank"), here, DatasetName("cold/r"), written)
+    assert found.changed == {"cold/r@x": 14336, "cold/r/a b@x": 512}
+    assert list(first(DatasetName("cold/r"), found)) == [
+        "zfs unmount cold/r",
+        "zfs rollback cold/r@x",
+        "zfs rollback 'cold/r/a b@x'",
+    ]
+    unchanged = adopt(DatasetName("tank"), here, DatasetName("cold/r"), there)
+    assert list(first(DatasetName("cold/r"), unchanged)) == []
 
 
 def test_names_prove_nothing() -> None:
