@@ -12,6 +12,9 @@ LINTED = zvault tests docs $(LAB)/run $(LAB)/soak
 NAME ?= pipeline
 # make lab T="tests/lab/test_prune.py -k held": these tests only
 T ?=
+# make lab ZFS=2.4, make setup ZFS=2.4: another version of OpenZFS than the usual one
+ZFS ?= $(ZVAULT_LAB_ZFS)
+export ZVAULT_LAB_ZFS := $(ZFS)
 # make soak N=3: so many runs
 N ?= 10
 # Unit tests at once: some measure, so each has a CPU.
@@ -23,7 +26,7 @@ WORKERS := $(shell nproc)
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
 
-setup: ## prepare everything the other targets need (minutes the first time)
+setup: ## prepare everything the other targets need (minutes the first time); ZFS=2.4 as well
 	@$(LAB)/setup
 
 test: setup ## everything: lint, types, unit tests, then the lab
@@ -34,6 +37,9 @@ ready:
 	@[ -e $(VENV) ] || { echo "run 'make setup' first" >&2; exit 1; }
 
 lint types unit lab format: | ready
+ifneq ($(ZFS),)
+lab: setup
+endif
 
 lint: ## style, and which module may import which
 	@$(TOOL)/ruff check $(LINTED)
@@ -46,7 +52,7 @@ types: ## static types
 unit: ## tests that need nothing; T="FILE -k NAME" for some
 	@$(TOOL)/python -m pytest -n $(WORKERS) --dist worksteal $(or $(T),tests/unit)
 
-lab: ## tests in a real kernel with real OpenZFS; T= as well
+lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version
 	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
 
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
