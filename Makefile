@@ -15,16 +15,19 @@ T ?=
 # make lab ZFS=2.4, make setup ZFS=2.4: another version of OpenZFS than the usual one
 ZFS ?= $(ZVAULT_LAB_ZFS)
 export ZVAULT_LAB_ZFS := $(ZFS)
+# make lab-versions: the modules in which zvault meets what depends on OpenZFS's version: parameters and properties of
+# devices, what zpool prints of a scrub, what a receive accepts and refuses, resume tokens, new pools.
+VERSIONED := test_lab test_tuning test_scrub test_planner test_ledger test_resume test_vault_create
 # make soak N=3: so many runs
 N ?= 10
 # Unit tests at once: some measure, so each has a CPU.
 WORKERS := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab soak demo bench format install deb release clean
+.PHONY: help setup ready test lint types unit lab lab-versions soak demo bench format install deb release clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 setup: ## prepare everything the other targets need (minutes the first time); ZFS=2.4 as well
 	@$(LAB)/setup
@@ -54,6 +57,9 @@ unit: ## tests that need nothing; T="FILE -k NAME" for some
 
 lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version
 	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
+
+lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4
+	@$(MAKE) --no-print-directory lab ZFS=2.4 T="$(VERSIONED:%=$(LAB)/%.py) --unsteady=1"
 
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
