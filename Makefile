@@ -12,18 +12,24 @@ LINTED = zvault tests docs $(LAB)/run $(LAB)/soak
 NAME ?= pipeline
 # make lab T="tests/lab/test_prune.py -k held": these tests only
 T ?=
+# make lab ZFS=2.4, make setup ZFS=2.4: another version of OpenZFS than the usual one
+ZFS ?= $(ZVAULT_LAB_ZFS)
+export ZVAULT_LAB_ZFS := $(ZFS)
+# make lab-versions: the modules in which zvault meets what depends on OpenZFS's version: parameters and properties of
+# devices, what zpool prints of a scrub, what a receive accepts and refuses, resume tokens, new pools.
+VERSIONED := test_lab test_tuning test_scrub test_planner test_ledger test_resume test_vault_create
 # make soak N=3: so many runs
 N ?= 10
 # Unit tests at once: some measure, so each has a CPU.
 WORKERS := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab soak demo bench format install deb release clean
+.PHONY: help setup ready test lint types unit lab lab-versions soak demo bench format install deb release clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-setup: ## prepare everything the other targets need (minutes the first time)
+setup: ## prepare everything the other targets need (minutes the first time); ZFS=2.4 as well
 	@$(LAB)/setup
 
 test: setup ## everything: lint, types, unit tests, then the lab
@@ -34,6 +40,9 @@ ready:
 	@[ -e $(VENV) ] || { echo "run 'make setup' first" >&2; exit 1; }
 
 lint types unit lab format: | ready
+ifneq ($(ZFS),)
+lab: setup
+endif
 
 lint: ## style, and which module may import which
 	@$(TOOL)/ruff check $(LINTED)
@@ -46,8 +55,11 @@ types: ## static types
 unit: ## tests that need nothing; T="FILE -k NAME" for some
 	@$(TOOL)/python -m pytest -n $(WORKERS) --dist worksteal $(or $(T),tests/unit)
 
-lab: ## tests in a real kernel with real OpenZFS; T= as well
+lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version
 	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
+
+lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4
+	@$(MAKE) --no-print-directory lab ZFS=2.4 T="$(VERSIONED:%=$(LAB)/%.py) --unsteady=1"
 
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
@@ -97,11 +109,36 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	renamed systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/zvault.conf
 
 DEB = build/deb/zvault
+DIST = build/dist
+# Files as they are packed: with the changelog's date and the usual modes, whoever's checkout they come from.
+EPOCH = $(shell dpkg-parsechangelog -S Timestamp)
+NORMAL = --sort=name --mtime=@$(EPOCH) --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner --exclude=__pycache__
 deb: ## packages for Debian 13, in build/; wants debhelper and dh-python
 	@rm -rf build/deb && mkdir -p $(DEB)
-	@cp -a Makefile README.md CHANGELOG.md zvault systemd config docs debian $(DEB)
-	@cd $(DEB) && debian/rules binary
+	@tar -c $(NORMAL) Makefile README.md CHANGELOG.md zvault systemd config docs debian | tar -xp --no-same-owner -C $(DEB)
+	@cd $(DEB) && umask 022 && SOURCE_DATE_EPOCH=$(EPOCH) debian/rules binary
 	@mv build/deb/*.deb build
+
+# Debian 13's own Python and setuptools, not setup's: other versions write other metadata.
+BUILD = import sys; import setuptools.build_meta as it; getattr(it, sys.argv[1])(sys.argv[2])
+# What git knows; a source that was unpacked has nothing else.
+FILES = { [ -e .git ] && git ls-files -z 2>/dev/null || find . '(' -type f -o -type l ')' -not -path './build/*' -not -path './.*' -not -name '*.py[co]' -print0; }
+release: ## packages, wheel, sdist and SHA256SUMS in build/: the same from the same sources, whoever makes it
+	@of=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' zvault/__init__.py); \
+	logged=$$(dpkg-parsechangelog -S Version); \
+	[ "$${logged%-*}" = "$$of" ] || { \
+	    echo "zvault/__init__.py has version $$of, debian/changelog $$logged: make them the same" >&2; exit 1; }
+	@if [ -n "$$(git status --porcelain 2>/dev/null)" ]; then echo "not committed: what is made is of no commit" >&2; fi
+	@rm -rf build && mkdir -p $(DIST)/tree
+	@$(FILES) | tar -ch $(NORMAL) --null -T - | tar -xp --no-same-owner -C $(DIST)/tree
+	@export SOURCE_DATE_EPOCH=$(EPOCH); umask 022; cd $(DIST); \
+	(cd tree && $(PYTHON) -c '$(BUILD)' build_sdist .. >../sdist.log); \
+	tar -xf *.tar.gz && rm *.tar.gz && name=$$(basename zvault-*/); \
+	tar -c --format=ustar $(NORMAL) "$$name" | gzip -9n >"../$$name.tar.gz"; \
+	(cd "$$name" && find . -exec touch -hd @$(EPOCH) {} + && $(PYTHON) -c '$(BUILD)' build_wheel ../.. >../wheel.log)
+	@$(MAKE) --no-print-directory -C $(DIST)/tree deb >$(DIST)/deb.log 2>&1 || { tail -n 30 $(DIST)/deb.log >&2; exit 1; }
+	@mv $(DIST)/tree/build/*.deb build
+	@cd build && sha256sum *.deb *.whl *.tar.gz >SHA256SUMS && cat SHA256SUMS
 
 clean: ## remove what setup and the tests left
 	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \

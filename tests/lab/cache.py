@@ -12,6 +12,9 @@ LAB = Path(__file__).resolve().parent
 PROJECT = LAB.parent.parent
 GUEST_SOURCES = (LAB / "packages.txt", LAB / "build-guest")
 KERNEL_SOURCES = (LAB / "kernel.config", LAB / "build-kernel")
+SUITES = {"2.3": "trixie", "2.4": "trixie-backports"}
+"""OpenZFS's versions that the lab has, each with the Debian suite that its kernel module and userland come from."""
+DEFAULT_ZFS = "2.3"
 VENV_SOURCES = (LAB / "build-venv",)
 INSTALLED = ("Makefile", "README.md", "CHANGELOG.md", "zvault", "systemd", "config", "docs")
 PEERS_SOURCES = (PROJECT / "tests" / "bench" / "peers.txt", PROJECT / "tests" / "bench" / "get-peers")
@@ -26,14 +29,27 @@ def root() -> Path:
     return Path(base) / "zvault"
 
 
+def zfs() -> str:
+    """The version of OpenZFS that is asked for, by ZVAULT_LAB_ZFS. Raises ValueError if the lab has it not."""
+    version = os.environ.get("ZVAULT_LAB_ZFS") or DEFAULT_ZFS
+    if version not in SUITES:
+        raise ValueError(f"the lab has no OpenZFS {version}, only {' and '.join(SUITES)}")
+    return version
+
+
+def suite() -> str:
+    """The Debian suite that has it."""
+    return SUITES[zfs()]
+
+
 def archive() -> Path | None:
-    """The prebuilt kernel, if there is one and nobody asked for a build."""
+    """The prebuilt kernel with that OpenZFS, if there is one and nobody asked for a build."""
     chosen = os.environ.get("ZVAULT_LAB_KERNEL")
     if chosen == "build":
         return None
     if chosen:
         return Path(chosen).absolute()
-    return max((PROJECT.parent / "shared" / "lab").glob("kernel-*.tar.zst"), default=None)
+    return max((PROJECT.parent / "shared" / "lab").rglob(f"kernel-*-zfs-{zfs()}.*.tar.zst"), default=None)
 
 
 def _named(kind: str, sources: tuple[Path, ...], *more: str) -> Path:
@@ -45,13 +61,13 @@ def _named(kind: str, sources: tuple[Path, ...], *more: str) -> Path:
 
 def guest() -> Path:
     """The guest's pristine root: a Debian tree."""
-    return _named("guest", GUEST_SOURCES)
+    return _named("guest", GUEST_SOURCES, suite())
 
 
 def kernel() -> Path:
     """`linux`, the kernel, and `root`, an overlay's layer holding its modules."""
     prebuilt = archive()
-    return _named("kernel", (prebuilt,) if prebuilt else KERNEL_SOURCES)
+    return _named("kernel", (prebuilt,)) if prebuilt else _named("kernel", KERNEL_SOURCES, suite())
 
 
 def layer() -> Path:
@@ -59,7 +75,7 @@ def layer() -> Path:
     found = [path for name in INSTALLED for path in sorted((PROJECT / name).rglob("*")) or [PROJECT / name]]
     files = tuple(path for path in found if path.is_file() and "__pycache__" not in path.parts)
     names = [path.relative_to(PROJECT).as_posix() for path in files]
-    return _named("layer", (*GUEST_SOURCES, *files), *names)
+    return _named("layer", files, guest().name, *names)
 
 
 def venv() -> Path:
@@ -78,6 +94,7 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         places = {
             "root": root,
+            "suite": suite,
             "archive": archive,
             "guest": guest,
             "layer": layer,
@@ -85,4 +102,7 @@ if __name__ == "__main__":
             "venv": venv,
             "peers": peers,
         }
-        print(places[name]() or "")
+        try:
+            print(places[name]() or "")
+        except ValueError as error:
+            sys.exit(str(error))

@@ -21,6 +21,7 @@ else:
         pytest_addoption,
         pytest_configure,
         pytest_pycollect_makemodule,
+        pytest_report_header,
         pytest_runtestloop,
         pytest_terminal_summary,
     )

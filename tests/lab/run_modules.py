@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cache
 import pytest
 from replay_reports import Doubts, Location, Replay, stop_if_asked
 
@@ -236,6 +237,11 @@ class Guest:
         self.stopped = True
         if self.process and self.process.poll() is None:
             self.process.terminate()
+
+
+def pytest_report_header() -> str:
+    """Which OpenZFS the guests have."""
+    return f"lab: OpenZFS {cache.zfs()}"
 
 
 @pytest.hookimpl(tryfirst=True)

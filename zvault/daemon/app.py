@@ -15,6 +15,7 @@ from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config
 from zvault.core.errors import Busy, ConfigError, ZvaultError
+from zvault.core.zfs_version import untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
 from zvault.daemon.events import Events
@@ -45,6 +46,7 @@ from zvault.ops.tuning.parameters import reconcile_tuning
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
 from zvault.system.process.runner import HostRunner
+from zvault.zfs.pool.module_parameters import loaded_version
 
 OBSERVE_EVERY = 15.0
 """Seconds between looks at lags for the metrics."""
@@ -157,6 +159,7 @@ class Daemon:
             await self._adopt(vault, needed=vault.name in needed)
         await reconcile_tuning(self.context, log.info)
         await self._run_pending_hooks("run")
+        _tell_version()
         return interrupted
 
     async def _run_pending_hooks(self, scope: hooks.Scope) -> None:
@@ -338,3 +341,10 @@ async def _patience() -> AsyncIterator[None]:
         yield
     finally:
         asking.cancel()
+
+
+def _tell_version() -> None:
+    """Warn of an OpenZFS that zvault was not tested with. It is used all the same; one not loaded is unknown."""
+    with contextlib.suppress(OSError):
+        if told := untested(loaded_version()):
+            log.warning("%s", told)

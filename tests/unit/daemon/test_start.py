@@ -12,6 +12,7 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
 from zvault.daemon.app import Daemon
+from zvault.daemon.journald import log
 from zvault.ops.vaults.assembly import Assembly
 from zvault.system.process.runner import HostRunner
 
@@ -78,4 +79,39 @@ def test_a_profile_with_a_typo_keeps_no_vault_from_going_down(
     assembly = it.vaults["cold"].assembly()
     assert isinstance(assembly, Assembly)
     assert assembly.stack().queue == QueueSettings()
+    it.history.close()
+
+
+@pytest.mark.parametrize(("version", "warnings"), [((2, 2, 7), 1), ((2, 4, 4), 0)])
+async def test_an_openzfs_it_was_not_tested_with_is_told_once_and_not_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    version: tuple[int, ...],
+    warnings: int,
+) -> None:
+    monkeypatch.setattr("zvault.daemon.app.loaded_version", lambda: version)
+    monkeypatch.setattr(log, "propagate", True)
+    it = made(tmp_path, monkeypatch)
+    await it.reconcile()
+    told = [
+        record
+        for record in caplog.records
+        if record.levelname == "WARNING" and "OpenZFS on this host is 2." in record.getMessage()
+    ]
+    assert len(told) == warnings
+    it.history.close()
+
+
+async def test_an_openzfs_that_is_not_loaded_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def absent() -> tuple[int, ...]:
+        raise FileNotFoundError("/sys/module/zfs/version")
+
+    monkeypatch.setattr("zvault.daemon.app.loaded_version", absent)
+    monkeypatch.setattr(log, "propagate", True)
+    it = made(tmp_path, monkeypatch)
+    await it.reconcile()
+    assert "OpenZFS on this host" not in caplog.text
     it.history.close()

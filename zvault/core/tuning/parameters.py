@@ -7,16 +7,14 @@ where zfs(4) differs, the source is right. The reasons for the rules were measur
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Version = tuple[int, ...]
+from zvault.core.zfs_version import NEWEST, Version
+
 Unit = Literal["size", "count", "percent", "seconds", "switch", "text"]
 Rule = Literal["larger", "smaller"]
-
-NEWEST: Version = (99,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +178,3 @@ KNOWN: Mapping[str, KnownParameter] = {
         lost="it has only one way",
     ),
 }
-
-
-def parse_version(text: str) -> Version:
-    """``(2, 3, 9)`` of ``2.3.9-0+deb13u1``; empty where it begins with no number."""
-    match = re.match(r"(?:zfs-)?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in match[1].split(".")) if match else ()
-
-
-def written(version: Version) -> str:
-    """``2.3.9``."""
-    return ".".join(map(str, version)) or "of unknown version"

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from zvault.core.tuning.parameters import KNOWN, KnownParameter, Version, written
+from zvault.core.tuning.parameters import KNOWN, KnownParameter
 from zvault.core.units import format_size
+from zvault.core.zfs_version import Version, written
 
 AGGREGATION = {
     True: "zfs_vdev_aggregation_limit",

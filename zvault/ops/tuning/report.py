@@ -9,8 +9,9 @@ from dataclasses import replace
 from zvault.api.tuning import MeasuredDocument, ParameterDocument, ParameterState, TunedVault, TuningDocument
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
-from zvault.core.tuning.parameters import KNOWN, written
+from zvault.core.tuning.parameters import KNOWN
 from zvault.core.tuning.tuning import Host, ParameterDecision, TuningRequest, decide, default_of, modprobe
+from zvault.core.zfs_version import written
 from zvault.ops.context import Context
 from zvault.ops.state.records import Records
 from zvault.ops.tuning.measurements import Outcome, outcome, profile_of, reasons_of

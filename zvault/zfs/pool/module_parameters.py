@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from zvault.core.errors import ToolFailed, ZvaultError
-from zvault.core.tuning.parameters import parse_version
 from zvault.core.tuning.tuning import Host, Parameter
+from zvault.core.zfs_version import Version, parse_version
 from zvault.system.process.runner import Runner
 
 MODULE = Path("/sys/module/zfs")
@@ -42,8 +42,12 @@ async def look(runner: Runner, module: Path = MODULE) -> Host:
     found = await runner.run(["grep", "-srH", "", str(folder)], deadline=DEADLINE, check=False)
     values = dict(line.removeprefix(f"{folder}/").split(":", 1) for line in found.stdout.splitlines())
     parameters = {name: Parameter(_chosen(value), _writable(folder / name)) for name, value in values.items()}
-    version = parse_version((module / "version").read_text(encoding="ascii"))
-    return Host(version, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), parameters)
+    return Host(loaded_version(module), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), parameters)
+
+
+def loaded_version(module: Path = MODULE) -> Version:
+    """The version of the loaded module. Raises OSError if there is none."""
+    return parse_version((module / "version").read_text(encoding="ascii"))
 
 
 async def known(names: Collection[str], runner: Runner) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.tuning.parameters import KNOWN, parse_version
+from zvault.core.tuning.parameters import KNOWN
 from zvault.core.tuning.tuning import (
     AGGREGATION,
     Host,
@@ -17,6 +17,7 @@ from zvault.core.tuning.tuning import (
     default_of,
     modprobe,
 )
+from zvault.core.zfs_version import parse_version
 
 GIB = 1 << 30
 FLASH, DISK = AGGREGATION[False], AGGREGATION[True]
