@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 
 from zvault.api.backups import AdoptDocument
 from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.address import Source
+from zvault.core.errors import ZvaultError
 from zvault.core.replication.adoption import Adoption, adopt, first, tables
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import look, plan_all
@@ -59,6 +61,10 @@ async def _look(config: Config, paths: Paths, runner: Runner, request: AdoptRequ
     context = Context.of(Environment.of(config, paths, runner))
     source, replica = request.source, request.replica
     try:
+        if replica.host is None:
+            # What was written a moment ago is not counted until it is on disk. A pool that is not there is told below.
+            with suppress(ZvaultError):
+                await context.clients.zpool.sync(replica.pool)
         here = await context.clients.source_at(source.host).tree(source.dataset)
         there = await context.clients.source_at(replica.host).tree(replica.dataset)
     finally:
