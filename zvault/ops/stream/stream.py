@@ -1,7 +1,7 @@
-"""One stream: ``zfs send | mbuffer | zfs receive``, watched from outside.
+"""One stream: ``zfs send | mbuffer | zfs receive``, or both in a helper process, watched from outside.
 
 The bytes go from process to process through kernel pipes. What the processes say on stderr gives the progress,
-and the first of them to fail gives the reason.
+and the first of them to fail gives the reason. A helper (zfs/lzc_stream.py) says the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from zvault.core.errors import (
     Busy,
@@ -31,12 +31,13 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.progress import FillRange, Rate
 from zvault.core.units import format_duration, format_size
 from zvault.system import ssh
-from zvault.system.process.pipeline import Pipeline, StageEnd
+from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.runner import Runner
 from zvault.system.process.spawn import describe_exit
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.system.tasks import Look, to_its_end
 from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
+from zvault.zfs.lzc_stream import SmallStream, StreamHelpers
 from zvault.zfs.stream import HELPERS, bytes_passed, bytes_sent, is_progress
 
 PROGRESS_EVERY = 0.5
@@ -54,7 +55,7 @@ class Progress:
     """Bytes of one stream so far. ``passed`` is what the receiver took, by mbuffer's word or else the throttle's;
     ``marks`` are percent of mbuffer's memory.
 
-    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic). ``programs`` are the
+    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic). ``stages`` gives the
     stages and their process ids, ``inputs`` the pipes that these read from.
     """
 
@@ -63,13 +64,18 @@ class Progress:
     passed: int | None = None
     marks: FillRange = field(default_factory=FillRange)
     stirred: float = field(default_factory=time.monotonic)
-    programs: Sequence[tuple[Sequence[str], int]] = ()
+    stages: Callable[[], Sequence[tuple[Sequence[str], int]]] = tuple
     inputs: Callable[[], Mapping[int, str]] = dict
     _buffered: bool = False
     _name: str = ""
     _before: int = 0
     _of_it: int = 0
     _pace: Rate = field(default_factory=Rate)
+
+    @property
+    def programs(self) -> Sequence[tuple[Sequence[str], int]]:
+        """The stages and their process ids at this moment."""
+        return self.stages()
 
     @property
     def sent(self) -> int:
@@ -148,7 +154,52 @@ async def stream(
     """
     progress = Progress(total)
     pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line), nobody=HELPERS)
-    progress.programs, progress.inputs = pipeline.programs(), pipeline.inputs
+    return await _attend(pipeline, progress, report, trouble, stall)
+
+
+async def stream_in_helper(
+    helpers: StreamHelpers,
+    small: SmallStream,
+    *,
+    total: int | None,
+    report: Callable[[Progress], None],
+    trouble: Look | None = None,
+    stall: float = math.inf,
+) -> Streamed:
+    """Run one stream to its end as ``stream`` does, but in a helper process. Raises ToolMissing besides."""
+    progress = Progress(total)
+    pipeline = await helpers.start(small, progress.hear)
+    return await _attend(pipeline, progress, report, trouble, stall)
+
+
+class UnderWay(Protocol):
+    """A stream that was begun: a Pipeline of programs, or a stream in a helper."""
+
+    def programs(self) -> Sequence[tuple[Sequence[str], int]]:
+        """Each stage, with the id of its process or thread."""
+        ...
+
+    def inputs(self) -> Mapping[int, str]:
+        """The path of the pipe that each stage but the first reads from, by its id."""
+        ...
+
+    async def wait(self) -> list[StageEnd]:
+        """Wait for the ends of all stages."""
+        ...
+
+    async def kill(self, patience: float = 0.0) -> None:
+        """Put it down; the receiver has ``patience`` seconds to keep what it has."""
+        ...
+
+
+async def _attend(
+    pipeline: UnderWay,
+    progress: Progress,
+    report: Callable[[Progress], None],
+    trouble: Look | None,
+    stall: float,
+) -> Streamed:
+    progress.stages, progress.inputs = pipeline.programs, pipeline.inputs
     ends = asyncio.ensure_future(pipeline.wait())
     watching = asyncio.ensure_future(_watch(progress, report, stall))
     try:
@@ -164,7 +215,7 @@ async def stream(
     progress.note()
     report(progress)
     # The sender tells no last figure, only one a second: without mbuffer's the estimate is nearer.
-    moved = max(progress.sent, total or 0) if progress.passed is None else progress.done
+    moved = max(progress.sent, progress.total or 0) if progress.passed is None else progress.done
     return Streamed(moved, time.monotonic() - progress.started)
 
 
@@ -184,7 +235,7 @@ async def _watch(progress: Progress, report: Callable[[Progress], None], stall: 
             )
 
 
-async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:
+async def _give_up(pipeline: UnderWay, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:
     """Put a stream down; a stage that hangs in the kernel is not waited for, nor one whose vault fell away."""
     lost = None
     if trouble is not None:
