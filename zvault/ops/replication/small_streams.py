@@ -20,6 +20,9 @@ from zvault.zfs.lzc_stream import Part, SmallStream
 from zvault.zfs.orders import step_order
 from zvault.zfs.stream import kept_out, stored_properties
 
+_OF_ANY = frozenset({"volsize"})
+"""What ``zfs get`` calls set on any snapshot of a volume. ``zfs send -p`` leaves it out."""
+
 
 @dataclass
 class SmallStreams:
@@ -55,7 +58,7 @@ class SmallStreams:
         except ZvaultError:
             return
         for one in candidates:
-            bare = all(mine.get(name) == {} for name in sent[one.dataset])
+            bare = all(name in mine and mine[name].keys() <= _OF_ANY for name in sent[one.dataset])
             known = one.dataset in mine and one.target in its
             keep_out = kept_out(datasets[one.dataset].type)
             if known and bare and alike(mine[one.dataset], its[one.target], keep_out):
