@@ -162,7 +162,7 @@ def telling(tell: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]
     async def wrapped(self: Any, request: Any) -> Any:
         if "parts" not in request:
             return await tell(self, request)
-        words = f"stream in helper: {request['parts'][0]['snapshot']} {request['target']}"
+        words = f"stream in helper: {request['parts'][0]['snapshot']} {request['parts'][0]['into']}"
         reach("before", words)
         await tell(self, request)
         reach("during", words)

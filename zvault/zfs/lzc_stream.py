@@ -60,13 +60,22 @@ class SmallStream:
     def request(self) -> dict[str, Any]:
         """It as the helper is asked for it."""
         return {
-            "target": self.target,
             "flags": list(self.flags),
             "properties": dict(self.properties),
             "parts": [
-                {"snapshot": one.snapshot, "base": one.base, "order": one.order.words()} for one in self.parts
+                {
+                    "snapshot": one.snapshot,
+                    "base": one.base,
+                    "into": self.into(one),
+                    "order": one.order.words(),
+                }
+                for one in self.parts
             ],
         }
+
+    def into(self, part: Part) -> str:
+        """The snapshot that a part becomes."""
+        return f"{self.target}@{part.snapshot.snapname}"
 
 
 class HelperStream:
@@ -150,7 +159,7 @@ class HelperStream:
             # It was not begun: the cause is what ended the stream before it.
             return [*ends, self._stage(1, "cannot receive: failed to read from stream", time.monotonic())]
         error, at = end["receive"]
-        said = receive_said(error, self._stream.target, part.snapshot) if error else ""
+        said = receive_said(error, self._stream.target, self._stream.into(part)) if error else ""
         return [*ends, self._stage(1, said, at)]
 
     def _stage(self, number: int, said: str, ended: float) -> StageEnd:

@@ -199,7 +199,7 @@ class Part:
                 except BadStream as error:
                     refused = str(error)
                 else:
-                    to = f"{request['target']}@{part['snapshot'].partition('@')[2]}"
+                    to = part["into"]
                     receiver = Call(
                         lambda: self.calls.receive(to, request["properties"], raw, out, begin), out
                     )

@@ -50,8 +50,8 @@ def send_said(number: int, snapshot: str) -> str:
     return f"cannot send '{snapshot}': {_SEND.get(number) or _common(number)}"
 
 
-def receive_said(number: int, target: str, snapshot: str) -> str:
-    """What ``zfs receive`` says of a failed incremental stream into a dataset."""
+def receive_said(number: int, target: str, into: str) -> str:
+    """What ``zfs receive`` says of a failed incremental stream into the dataset ``target``, as the snapshot ``into``."""
     if number == errno.ENODEV:
         why = f"most recent snapshot of {target} does not match incremental source"
     elif number == errno.ETXTBSY:
@@ -59,7 +59,7 @@ def receive_said(number: int, target: str, snapshot: str) -> str:
     elif number == errno.EDQUOT:
         why = f"destination {target} space quota exceeded."
     elif number == errno.EEXIST:
-        return f"cannot restore to {target}@{snapshot.partition('@')[2]}: {_RECEIVE[number]}"
+        return f"cannot restore to {into}: {_RECEIVE[number]}"
     else:
         why = _RECEIVE.get(number) or _common(number)
     return f"cannot receive incremental stream: {why}"
