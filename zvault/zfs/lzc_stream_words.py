@@ -51,7 +51,7 @@ def send_said(number: int, snapshot: str) -> str:
 
 
 def receive_said(number: int, target: str, into: str) -> str:
-    """What ``zfs receive`` says of a failed incremental stream into the dataset ``target``, as the snapshot ``into``."""
+    """What ``zfs receive`` says of a failed incremental stream into ``target``, of which the snapshot is ``into``."""
     if number == errno.ENODEV:
         why = f"most recent snapshot of {target} does not match incremental source"
     elif number == errno.ETXTBSY:
