@@ -37,6 +37,7 @@ counts: Counter[str] = Counter()
 READS = re.compile(
     r"zfs (list|get|holds|send -nvP)|zpool list|systemctl show|journalctl|setpriv .* mbuffer|wipefs|blkid|udevadm"
     r"|dmesg|nbd-client --help|nbdkit \S+ --dump-plugin|cat /proc/|grep -srH|/usr/bin/python3 -I -S -c"
+    r"|/usr/bin/python3 -I -S \S+/lzc_stream_child"  # what it is asked for has boundaries of its own
 )
 CALLS_THAT_READ = {"send_space", "range_space"}
 
@@ -154,6 +155,22 @@ def asking(ask: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     return wrapped
 
 
+def telling(tell: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Before a small stream that a helper is asked for, and when it was asked."""
+
+    @functools.wraps(tell)
+    async def wrapped(self: Any, request: Any) -> Any:
+        if "parts" not in request:
+            return await tell(self, request)
+        words = f"stream in helper: {request['parts'][0]['snapshot']} {request['parts'][0]['into']}"
+        reach("before", words)
+        await tell(self, request)
+        reach("during", words)
+        return None
+
+    return wrapped
+
+
 def wrap() -> None:
     """Put a boundary at every place where the daemon touches the world outside."""
     from zvault.system.process import spawn
@@ -168,6 +185,7 @@ def wrap() -> None:
     from zvault.system.state_files import LeaseStore
 
     JsonChild.ask = asking(JsonChild.ask)
+    JsonChild.tell = telling(JsonChild.tell)
     LeaseStore.put = before(lambda _, name, data: f"lease put {name}", LeaseStore.put)
     LeaseStore.drop = before(lambda _, name: f"lease drop {name}", LeaseStore.drop)
     History.begin = before(lambda *_: "history begin", History.begin)

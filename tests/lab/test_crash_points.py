@@ -82,7 +82,7 @@ def kind(point: str) -> str:
     return re.sub(r"\b(sh )?(run|snapshot)(?=$|/DATASET)", "SCOPE", name)
 
 
-IN_THE_MIDDLE = re.compile("run: during (snapshot|zfs receive -s|destroy (tank|cold))")
+IN_THE_MIDDLE = re.compile("run: during (snapshot|zfs receive -s|stream in helper|destroy (tank|cold))")
 """Calls to die in the middle of, even where not every boundary has its turn."""
 
 
@@ -298,7 +298,8 @@ def all_are_there(found: list[str], least: int, kinds: set[str]) -> None:
 CHANGES = {
     "snapshot tank",
     "zfs send -vP -t TOKEN",
-    "zfs send -vP -L -c -e -p -i",
+    "zfs send -vP -L -c -e -p tank",
+    "stream in helper: tank",
     "zfs receive -s",
     "zfs receive -A",
     "hold",

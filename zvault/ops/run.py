@@ -21,6 +21,7 @@ from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, selected
+from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.transfer import Transfers
@@ -234,13 +235,15 @@ class Run:
         What was tried is in ``results`` afterwards. Raises what befell the vault, of which all else is the echo.
         """
         self.results.begin_try()
-        transfers = Transfers(opened, plan, self.meter)
+        small = SmallStreams(opened, plan)
+        transfers = Transfers(opened, plan, self.meter, small=small)
         for text in await transfers.lacking():
             self.emit("warning", text=text)
         limits, slots = StreamLimits(self.context.env, self.backup), self.context.activity.slots
         throttle = limits.throttle()
         try:
             await transfers.cover()
+            await small.learn()
             watch = drift_watched(self.context, opened.vault, self.emit)
             async with throttle as stage, watch:
                 stuck = await transfer_all(replace(transfers, throttle=stage), slots, limits, self._note)

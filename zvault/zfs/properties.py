@@ -8,6 +8,7 @@ from typing import Literal
 
 from zvault.core.errors import ToolFailed, understood
 from zvault.core.names import SnapshotName
+from zvault.core.replication.stream_way import Setting
 from zvault.core.units import is_number
 from zvault.system.process.runner import ToolRunner
 
@@ -49,6 +50,46 @@ async def values(
             if key not in NOT_COMPARED and not key.startswith("org.zvault:") and value != "-":
                 found[name][key] = value
     return dict(found)
+
+
+async def own_settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """By dataset or snapshot, all that is set on it, by ``zfs set`` or a stream, exact: what a stream brings of it.
+
+    One of which that cannot be told for certain is left out. Raises ToolFailed.
+    """
+    found = await _settings(host, names, "-s", "local,received")
+    return {name: {key: one.value for key, one in of_it.items()} for name, of_it in found.items()}
+
+
+async def settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict[str, Setting]]:
+    """By dataset, all properties with what a stream brought of them. One of which that cannot be told for certain is
+    left out. Raises ToolFailed.
+    """
+    return await _settings(host, names)
+
+
+async def _settings(host: ToolRunner, names: Sequence[str], *options: str) -> dict[str, dict[str, Setting]]:
+    found: dict[str, dict[str, Setting]] = {}
+    doubtful: set[str] = set()
+    for start in range(0, len(names), NAMES_IN_ARGV):
+        some = names[start : start + NAMES_IN_ARGV]
+        columns = ["-o", "name,property,value,received,source"]
+        result = await host.run(
+            ["zfs", "get", "-Hp", *options, *columns, "all", *some], deadline=DEADLINE, check=False
+        )
+        if result.returncode != 0:
+            raise ToolFailed("cannot read the properties of datasets", result.complaint())
+        found |= {name: {} for name in some}
+        last = ""
+        for line in result.stdout.splitlines():
+            words = line.split("\t")
+            if len(words) != 5 or words[0] not in found or words[1] in found[words[0]]:
+                # A user property may hold a newline or a tab: then nobody can tell what belongs to what.
+                doubtful |= {last, words[0]}
+                continue
+            last = words[0]
+            found[last][words[1]] = Setting(*words[2:])
+    return {name: of_it for name, of_it in found.items() if name not in doubtful}
 
 
 async def local(host: ToolRunner, dataset: str, *names: str) -> dict[str, str]:

@@ -42,6 +42,16 @@ kept, so that they go on record (core/replication/source_properties.py). OpenZFS
 VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", *_STORAGE)
 
 
+_SET = {
+    "filesystem": {"readonly": "on", "canmount": "noauto"},
+    "volume": {"readonly": "on", "volmode": "none"},
+}
+"""What a vault's dataset is set to whenever it receives."""
+
+_STORED = {("readonly", "on"): 1, ("canmount", "noauto"): 2, ("volmode", "none"): 3}
+"""Values of properties that are an index, as they are on the disk (zfs_prop_init in zcommon/zfs_prop.c)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flags:
     """The send flags of one dataset (zfs-send(8)).
@@ -66,6 +76,11 @@ class Flags:
         """As ``zfs send`` takes them."""
         chosen = {"-L": self.large_blocks, "-c": self.compressed, "-e": self.embedded, "-w": self.raw}
         return [flag for flag, on in {**chosen, "-p": self.properties}.items() if on]
+
+    def lzc_send(self) -> tuple[str, ...]:
+        """As libzfs_core's send takes them: ``-w`` is all of them, as zfs(8) has it (zfs_main.c)."""
+        every = ("large_blocks", "compress", "embedded_data", "raw")
+        return every if self.raw else tuple(self.lzc())
 
     def lzc(self) -> list[str]:
         """As libzfs_core's send_space takes them."""
@@ -98,25 +113,31 @@ def receive_argv(
     A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
     empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
     """
-    own = (
-        {"readonly": "on", "volmode": "none"}
-        if kind == "volume"
-        else {"readonly": "on", "canmount": "noauto"}
-    )
     argv = ["zfs", "receive", "-s", "-u"]
-    if sent:
-        own[SENT] = sent
-    if record:
-        own[SOURCE_PROPERTIES] = record
-    for key, value in own.items():
+    for key, value in (_SET[kind] | _records(sent, record)).items():
         argv += ["-o", f"{key}={value}"]
-    for key in (*(VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT), *_OWN):
+    for key in kept_out(kind):
         argv += ["-x", key]
     if step is not None and step.origin is not None:
         argv += ["-o", f"origin={step.origin}"]
     if step is not None and step.over:
         argv += ["-F"]
     return [*argv, target]
+
+
+def kept_out(kind: str) -> tuple[str, ...]:
+    """The properties that a vault's dataset does not take from a stream."""
+    return (*(VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT), *_OWN)
+
+
+def stored_properties(kind: str, *, sent: str, record: str) -> dict[str, int | str]:
+    """What ``receive_argv`` has ``zfs receive`` set, as libzfs_core takes it: numbers as they are stored."""
+    native: dict[str, int | str] = {key: _STORED[key, value] for key, value in _SET[kind].items()}
+    return native | _records(sent, record)
+
+
+def _records(sent: str, record: str) -> dict[str, str]:
+    return {key: value for key, value in {SENT: sent, SOURCE_PROPERTIES: record}.items() if value}
 
 
 def restore_send_argv(snapshot: str, *, raw: bool, base: str | None = None) -> list[str]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from zvault.core.errors import Busy, Conflict, ResumeRefused
+from zvault.core.errors import Busy, Conflict, ResumeRefused, ToolMissing
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
@@ -22,8 +22,9 @@ from zvault.ops.replication.apply_changes import arrange
 from zvault.ops.replication.base_guard import BaseGuard
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
 from zvault.ops.replication.sides_and_plan import look, plan_all
+from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.stream.route import Route
-from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream
+from zvault.ops.stream.stream import ActiveStream, Progress, Streamed, stream, stream_in_helper
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.orders import step_order
 from zvault.zfs.stream import receive_argv, send_argv
@@ -37,13 +38,14 @@ BUSY_PAUSE = 2.0
 @dataclass
 class Transfers:
     """What the transfers of one try share. ``meter`` is told of their bytes; ``throttle`` is the stage that limits
-    their streams, if any.
+    their streams, if any; ``small`` knows which streams need no programs.
     """
 
     opened: OpenBackup
     plan: RunPlan
     meter: RunMeter
     throttle: Sequence[str] = ()
+    small: SmallStreams | None = None
 
     @property
     def route(self) -> Route:
@@ -175,23 +177,29 @@ class Transfers:
         if plan.borrowed is not None:
             steps[0] = replace(steps[0], base=await guard.borrow(plan.borrowed))
         for step in steps:
-            await self._cover(step, dataset, guard)
+            dataset = await self._cover(step, dataset, guard)
             await self._once_free(step, plan, dataset)
             if step is not steps[-1]:
                 await guard.advance(step.to)
         self.plan.bases.advance_later(guard, steps[-1].to)
 
-    async def _cover(self, step: Step, dataset: Dataset, guard: BaseGuard) -> None:
-        """Hold what a step sends. What vanished between its ends is no more sent; raises NamesGone of the last one."""
-        sent = sent_by(step, dataset.snapshots)
+    async def _cover(self, step: Step, dataset: Dataset, guard: BaseGuard) -> Dataset:
+        """Hold what a step sends. What vanished between its ends is no more sent: the dataset without it.
+
+        Raises NamesGone of the last one.
+        """
         while True:
+            sent = sent_by(step, dataset.snapshots)
             try:
-                return await guard.cover(*sent)
+                await guard.cover(*sent)
             except NamesGone as error:
                 gone = error.among(snap.name for snap in sent)
                 if not gone or step.to.name in gone:
                     raise
-                sent = [snap for snap in sent if snap.name not in gone]
+                left = tuple(snap for snap in dataset.snapshots if snap.name not in gone)
+                dataset = replace(dataset, snapshots=left)
+            else:
+                return dataset
 
     async def _once_free(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
         """Send one step, when the vault's dataset is free for it: a receive that was killed ends in its own time."""
@@ -215,7 +223,7 @@ class Transfers:
         return entry(dataset, before or send_record.wanted(self.opened.backup, dataset))
 
     async def _stream(self, step: Step, plan: TransferPlan, dataset: Dataset) -> None:
-        opened, flags = self.opened, self.opened.flags(dataset)
+        opened = self.opened
         if step.over:
             await self._refuse_unless_empty(plan)
         size = await self.plan.estimates.size(step, dataset)
@@ -232,32 +240,53 @@ class Transfers:
         self.meter.begin(dataset.name, size)
         moved = None
         try:
-            done = await stream(
-                opened.context.env.runner,
-                await self.route.stages(
-                    send_argv(step, flags),
-                    receive_argv(
-                        plan.target,
-                        dataset.type,
-                        step,
-                        sent=self._record(step, dataset),
-                        record=self.plan.source_records.get(dataset.name, ""),
-                    ),
-                    flags,
-                    size,
-                    self.throttle,
-                    step_order(step, dataset, flags),
-                ),
-                total=size,
-                report=report,
-                trouble=opened.vault.trouble,
-                stall=self.route.stall,
-            )
+            done = await self._carry(step, plan, dataset, size, report)
             moved = done.bytes
         finally:
             opened.context.activity.streams.pop(key, None)
             self.meter.end(dataset.name, moved)
         self._tell_ended(dataset, done)
+
+    async def _carry(
+        self,
+        step: Step,
+        plan: TransferPlan,
+        dataset: Dataset,
+        size: int | None,
+        report: Callable[[Progress], None],
+    ) -> Streamed:
+        """Have one stream go the way that suits it."""
+        opened, flags, record = self.opened, self.opened.flags(dataset), self._record(step, dataset)
+        trouble, stall = opened.vault.trouble, self.route.stall
+        small = self.small and self.small.small(
+            step, plan, dataset, size, limited=bool(self.throttle), record=record
+        )
+        if self.small and small:
+            helpers = opened.context.clients.helpers
+            try:
+                return await stream_in_helper(
+                    helpers, small, total=size, report=report, trouble=trouble, stall=stall
+                )
+            except ToolMissing as error:
+                self.small.usable = False
+                opened.emit("message", text=str(error))
+        stages = await self.route.stages(
+            send_argv(step, flags),
+            receive_argv(
+                plan.target,
+                dataset.type,
+                step,
+                sent=record,
+                record=self.plan.source_records.get(dataset.name, ""),
+            ),
+            flags,
+            size,
+            self.throttle,
+            step_order(step, dataset, flags),
+        )
+        return await stream(
+            opened.context.env.runner, stages, total=size, report=report, trouble=trouble, stall=stall
+        )
 
     async def _refuse_unless_empty(self, plan: TransferPlan) -> None:
         """Before ``zfs receive -F``: what it is received over must still hold nothing itself. Raises Conflict."""

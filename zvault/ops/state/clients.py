@@ -10,6 +10,7 @@ from zvault.ops.state.environment import Environment
 from zvault.ops.stream.route import Route
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import SshHost
+from zvault.zfs.lzc_stream import StreamHelpers
 from zvault.zfs.pool.pool import PROC, Exporting, Zpool
 
 
@@ -17,12 +18,14 @@ class Clients:
     """Clients, each with a helper process of its own, caches of listings, and ssh connections.
 
     Made when they are first asked for, and kept until ``close``. The source's and each vault's are apart, so that one
-    hung pool blocks no other. ``zpool`` is for this host's pools. Nobody else changes anything in here.
+    hung pool blocks no other. ``zpool`` is for this host's pools, ``helpers`` are for small streams within it. Nobody
+    else changes anything in here.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self.zpool = Zpool(env.runner, PROC)
+        self.helpers = StreamHelpers()
         self._sources: dict[Address | None, Zfs] = {}
         self._vaults: dict[tuple[str, Address | None], Zfs] = {}
         self._hosts: dict[Address, SshHost] = {}
@@ -88,5 +91,6 @@ class Clients:
         """End the helper processes, and the connections to other hosts."""
         for zfs in (*self._sources.values(), *self._vaults.values()):
             await zfs.close()
+        await self.helpers.close()
         for host in self._hosts.values():
             await host.close()

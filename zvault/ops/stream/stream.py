@@ -1,7 +1,7 @@
-"""One stream: ``zfs send | mbuffer | zfs receive``, watched from outside.
+"""One stream: ``zfs send | mbuffer | zfs receive``, or both in a helper process, watched from outside.
 
 The bytes go from process to process through kernel pipes. What the processes say on stderr gives the progress,
-and the first of them to fail gives the reason.
+and the first of them to fail gives the reason. A helper (zfs/lzc_stream.py) says the same.
 """
 
 from __future__ import annotations
@@ -9,35 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
-from zvault.core.errors import (
-    Busy,
-    Conflict,
-    DeviceGone,
-    PoolSuspended,
-    ResumeRefused,
-    Stalled,
-    StreamRefused,
-    TransferFailed,
-    VaultFull,
-    ZvaultError,
-)
+from zvault.core.errors import Stalled
 from zvault.core.names import DatasetName
 from zvault.core.replication.progress import FillRange, Rate
 from zvault.core.units import format_duration, format_size
-from zvault.system import ssh
-from zvault.system.process.pipeline import Pipeline, StageEnd
+from zvault.ops.stream.failure import judge
+from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.runner import Runner
-from zvault.system.process.spawn import describe_exit
 from zvault.system.process.throttle import bytes_let_pass
 from zvault.system.tasks import Look, to_its_end
-from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
-from zvault.zfs.stream import HELPERS, bytes_passed, bytes_sent, is_progress
+from zvault.zfs.lzc_stream import SmallStream, StreamHelpers
+from zvault.zfs.stream import HELPERS, bytes_passed, bytes_sent
 
 PROGRESS_EVERY = 0.5
 """Seconds between progress events."""
@@ -54,7 +41,7 @@ class Progress:
     """Bytes of one stream so far. ``passed`` is what the receiver took, by mbuffer's word or else the throttle's;
     ``marks`` are percent of mbuffer's memory.
 
-    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic). ``programs`` are the
+    ``stirred`` is when a stage last told of bytes it had not told of before (seconds, monotonic). ``stages`` gives the
     stages and their process ids, ``inputs`` the pipes that these read from.
     """
 
@@ -63,13 +50,18 @@ class Progress:
     passed: int | None = None
     marks: FillRange = field(default_factory=FillRange)
     stirred: float = field(default_factory=time.monotonic)
-    programs: Sequence[tuple[Sequence[str], int]] = ()
+    stages: Callable[[], Sequence[tuple[Sequence[str], int]]] = tuple
     inputs: Callable[[], Mapping[int, str]] = dict
     _buffered: bool = False
     _name: str = ""
     _before: int = 0
     _of_it: int = 0
     _pace: Rate = field(default_factory=Rate)
+
+    @property
+    def programs(self) -> Sequence[tuple[Sequence[str], int]]:
+        """The stages and their process ids at this moment."""
+        return self.stages()
 
     @property
     def sent(self) -> int:
@@ -148,14 +140,59 @@ async def stream(
     """
     progress = Progress(total)
     pipeline = await runner.pipeline(stages, lambda _, line: progress.hear(line), nobody=HELPERS)
-    progress.programs, progress.inputs = pipeline.programs(), pipeline.inputs
+    return await _attend(pipeline, progress, report, trouble, stall)
+
+
+async def stream_in_helper(
+    helpers: StreamHelpers,
+    small: SmallStream,
+    *,
+    total: int | None,
+    report: Callable[[Progress], None],
+    trouble: Look | None = None,
+    stall: float = math.inf,
+) -> Streamed:
+    """Run one stream to its end as ``stream`` does, but in a helper process. Raises ToolMissing besides."""
+    progress = Progress(total)
+    pipeline = await helpers.start(small, progress.hear)
+    return await _attend(pipeline, progress, report, trouble, stall)
+
+
+class UnderWay(Protocol):
+    """A stream that was begun: a Pipeline of programs, or a stream in a helper."""
+
+    def programs(self) -> Sequence[tuple[Sequence[str], int]]:
+        """Each stage, with the id of its process or thread."""
+        ...
+
+    def inputs(self) -> Mapping[int, str]:
+        """The path of the pipe that each stage but the first reads from, by its id."""
+        ...
+
+    async def wait(self) -> list[StageEnd]:
+        """Wait for the ends of all stages."""
+        ...
+
+    async def kill(self, patience: float = 0.0) -> None:
+        """Put it down; the receiver has ``patience`` seconds to keep what it has."""
+        ...
+
+
+async def _attend(
+    pipeline: UnderWay,
+    progress: Progress,
+    report: Callable[[Progress], None],
+    trouble: Look | None,
+    stall: float,
+) -> Streamed:
+    progress.stages, progress.inputs = pipeline.programs, pipeline.inputs
     ends = asyncio.ensure_future(pipeline.wait())
     watching = asyncio.ensure_future(_watch(progress, report, stall))
     try:
         await asyncio.wait({ends, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not ends.done():
             watching.result()
-        _judge(await asyncio.shield(ends))
+        judge(await asyncio.shield(ends))
     finally:
         watching.cancel()
         # Also where one who reads what a stage says has failed: its pipe would fill, and nobody would see it stall.
@@ -164,7 +201,7 @@ async def stream(
     progress.note()
     report(progress)
     # The sender tells no last figure, only one a second: without mbuffer's the estimate is nearer.
-    moved = max(progress.sent, total or 0) if progress.passed is None else progress.done
+    moved = max(progress.sent, progress.total or 0) if progress.passed is None else progress.done
     return Streamed(moved, time.monotonic() - progress.started)
 
 
@@ -184,7 +221,7 @@ async def _watch(progress: Progress, report: Callable[[Progress], None], stall: 
             )
 
 
-async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:
+async def _give_up(pipeline: UnderWay, ends: asyncio.Future[list[StageEnd]], trouble: Look | None) -> None:
     """Put a stream down; a stage that hangs in the kernel is not waited for, nor one whose vault fell away."""
     lost = None
     if trouble is not None:
@@ -193,122 +230,3 @@ async def _give_up(pipeline: Pipeline, ends: asyncio.Future[list[StageEnd]], tro
             lost = await trouble()
     await pipeline.kill(0.0 if lost else WINDING_UP)
     await asyncio.wait({ends}, timeout=HANGING)
-
-
-_ANEW = "'zfs rename' the vault's dataset, and the next run sends in full"
-
-_RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
-    ("out of space", VaultFull, "make room on the vault: prune more, or grow its device"),
-    ("quota exceeded", VaultFull, "raise the quota on the vault, or prune more"),
-    ("No space left", VaultFull, "make room on the vault: prune more, or grow its device"),
-    ("I/O is currently suspended", PoolSuspended, "bring the vault's device back, then run again"),
-    ("I/O error", DeviceGone, "look at 'zpool status' and the vault's devices"),
-    ("has been modified", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
-    ("most recent snapshot", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
-    (
-        "already exists",
-        Conflict,
-        "a snapshot of that name, but not of that origin, is on the vault: rename it",
-    ),
-    ("requires -L", Conflict, "set send = { large_blocks = true } for this backup (OpenZFS #6224)"),
-    ("IV set guid mismatch", Conflict, f"raw streams and others were mixed (OpenZFS #8758): {_ANEW}"),
-    ("on top of existing unencrypted", Conflict, f"it was not received raw (OpenZFS #8308): {_ANEW}"),
-    (
-        "embedded data stream feature",
-        Conflict,
-        "if the vault's dataset is encrypted there, set send = { embedded = false } for this backup",
-    ),
-    ("key must be loaded", Conflict, "it is encrypted with a key of the vault's: load that"),
-    ("is busy", Busy, "another receive may be running; 'zfs holds' and 'zfs mount' show what uses it"),
-    # So libzfs says of a stream that is resumed while the receive it resumes has not ended (EBUSY).
-    ("contains partially-complete state", Busy, "an earlier receive into it is still ending: wait for it"),
-)
-
-
-_ECHOES = ("incomplete stream", "failed to read from stream", "invalid backup stream")
-"""What zfs receive says of a stream that ended too soon: the cause is whoever ended it."""
-
-
-_TOKEN_IS_BAD = (
-    "used in the initial send",
-    "cannot resume send: incremental source",
-    "resume token is corrupt",
-    "resume stream: kernel modules must be upgraded",
-    "resume stream: incompatible embedded data",
-    "resume stream: IV set guid missing",
-    "resume stream: Resuming recv on existing destination",
-)
-"""What either side says of a resume token that is of no use (libzfs_sendrecv.c).
-
-"Kernel modules" and "embedded data" are what libzfs makes of any EINVAL (2.3.9). What is not among these may be
-another trouble, for which nothing of what was received is given up.
-"""
-
-
-def _judge(ends: Sequence[StageEnd]) -> None:
-    """Raise for the stage that failed first; the others fail only because it did."""
-    failed = [end for end in ends if not end.ok]
-    if not failed:
-        return
-    culprit = _culprit(failed, ends[-1])
-    there = ssh.address_of(culprit.argv)
-    if there is not None and culprit.returncode == ssh.OWN_FAILURE:
-        raise ssh.failure(there, "\n".join(_words(culprit)))
-    if is_gate(culprit.argv) and culprit.returncode == REFUSED:
-        raise StreamRefused(
-            "what was sent is not what was ordered, and was not received",
-            _complaint(culprit).removeprefix(SAYS),
-            "look at who controls the sending host: its ZFS would not send this by itself",
-        )
-    what = f"{_program(culprit.argv)} failed" if there is None else f"the stream failed on {there}"
-    said, code = _complaint(culprit), culprit.returncode
-    # What one that was killed said before is not why it ended.
-    why = "; ".join(filter(None, [describe_exit(code), said])) if code < 0 else said or describe_exit(code)
-    if any(phrase in culprit.stderr for phrase in _TOKEN_IS_BAD):
-        raise ResumeRefused(what, why, "run it again: it begins anew")
-    for phrase, kind, advice in _RECEIVER_SAYS:
-        if culprit is ends[-1] and phrase in culprit.stderr:
-            raise kind(what, why, advice)
-    raise TransferFailed(what, why, "run it again: an interrupted receive is resumed")
-
-
-def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
-    """The gate, if it refuses the stream; the receiver, if it says what it has against the stream; else the first that
-    did not just lose its neighbour.
-    """
-    if refusing := [end for end in failed if is_gate(end.argv) and end.returncode == REFUSED]:
-        return refusing[0]
-    echo = any(phrase in receiver.stderr for phrase in _ECHOES)
-    if receiver in failed and not echo and _complaint(receiver):
-        return receiver
-    at_fault = [end for end in failed if not (end is receiver and echo) and not _lost_its_neighbour(end)]
-    others = [end for end in failed if not is_gate(end.argv)]
-    return min(at_fault or others or failed, key=lambda end: end.ended)
-
-
-def _lost_its_neighbour(end: StageEnd) -> bool:
-    """Whether a stage ended only because nobody took what it wrote, or gave it all that it was to pass on."""
-    if end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None:
-        return not _complaint(end)
-    if is_gate(end.argv) and INCOMPLETE in end.stderr:
-        return True
-    return end.returncode in {-signal.SIGPIPE, 128 + signal.SIGPIPE} or "Broken pipe" in end.stderr
-
-
-def _program(argv: Sequence[str]) -> str:
-    if is_gate(argv):
-        return "the gate"
-    return " ".join(argv[:2]) if argv[0] == "zfs" else argv[0]
-
-
-def _words(end: StageEnd) -> list[str]:
-    """What a stage said, line by line, without its progress."""
-    said = [line.strip() for line in end.stderr.splitlines() if line.strip()]
-    return [line for line in said if not is_progress(line) and bytes_let_pass(line) is None]
-
-
-def _complaint(end: StageEnd) -> str:
-    """What a stage said of its trouble: its lines without progress and without the hint how to resume."""
-    lines = _words(end)
-    hint = next((i for i, line in enumerate(lines) if line.startswith("Partially received")), len(lines))
-    return "; ".join(lines[:hint][:3])

@@ -31,6 +31,22 @@ class JsonChild:
         pipe = asyncio.subprocess.PIPE
         return cls(argv, await spawn(argv, stdin=pipe, stdout=pipe, limit=LONGEST_ANSWER))
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended, as far as is known."""
+        return self._process.returncode is None
+
+    async def tell(self, request: Mapping[str, Any]) -> None:
+        """Send something without waiting for an answer. Raises ConnectionError when the child has ended."""
+        assert self._process.stdin is not None  # noqa: S101 - started with pipes
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        await self._process.stdin.drain()
+
     async def ask(self, request: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """Send one request and wait for its answer, as ``read`` does.
 
@@ -38,14 +54,14 @@ class JsonChild:
         """
         return await self._answer(json.dumps(request).encode() + b"\n", deadline)
 
-    async def read(self, deadline: float) -> dict[str, Any]:
-        """Wait for one line. Whatever this raises, the child was put down.
+    async def read(self, deadline: float | None) -> dict[str, Any]:
+        """Wait for one line, without a ``deadline`` as long as it takes. Whatever this raises, the child was put down.
 
         Raises DeadlineExceeded, or ToolFailed when the child has ended or cannot be understood.
         """
         return await self._answer(b"", deadline)
 
-    async def _answer(self, request: bytes, deadline: float) -> dict[str, Any]:
+    async def _answer(self, request: bytes, deadline: float | None) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None  # noqa: S101 - started with pipes
         assert stdout is not None  # noqa: S101
@@ -56,7 +72,7 @@ class JsonChild:
                 line = await stdout.readline()
             answer = json.loads(line) if line else None
         except TimeoutError:
-            raise await self._too_late(deadline) from None
+            raise await self._too_late(deadline or 0.0) from None
         except ConnectionError:
             raise await self._ended() from None
         except ValueError as error:  # no JSON, or a line longer than any answer

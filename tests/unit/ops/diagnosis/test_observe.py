@@ -51,7 +51,7 @@ def stream(context: Context, started: list[subprocess.Popen[bytes]], *argvs: lis
         before = one.stdout
         started.append(one)
         programs.append((name, one.pid))
-    progress = Progress(None, programs=programs)
+    progress = Progress(None, stages=lambda: programs)
     context.activity.streams["b", "tank"] = ActiveStream("b", "cold", DatasetName("tank"), progress)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from zvault.core.address import Address
 from zvault.core.errors import Conflict, HostUnreachable, StreamRefused, TransferFailed, VaultFull
-from zvault.ops.stream.stream import _judge
+from zvault.ops.stream.failure import judge
 from zvault.system import ssh
 from zvault.system.process.pipeline import StageEnd
 from zvault.zfs.gate.check import Order, Snapshot
@@ -39,7 +39,7 @@ def test_a_link_that_is_lost_is_the_link_s_fault(said: str) -> None:
     ]
     for ends in (pull, push):
         with pytest.raises(HostUnreachable, match=r"lost the link to ssh://root@peer"):
-            _judge(ends)
+            judge(ends)
 
 
 def test_what_the_far_sender_says_is_told() -> None:
@@ -49,7 +49,7 @@ def test_what_the_far_sender_says_is_told() -> None:
         end(RECEIVE, 1, ECHO, 3),
     ]
     with pytest.raises(TransferFailed) as caught:
-        _judge(ends)
+        judge(ends)
     assert caught.value.what == "the stream failed on ssh://root@peer"
     assert "permission denied" in caught.value.why
 
@@ -63,7 +63,7 @@ def test_a_far_sender_that_lost_its_receiver_here_is_not_to_blame(code: int) -> 
         end(RECEIVE, 1, "cannot receive: out of space\n", 3),
     ]
     with pytest.raises(VaultFull):
-        _judge(ends)
+        judge(ends)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_far_sender_that_lost_its_receiver_here_is_not_to_blame(code: int) -> 
 )
 def test_a_far_receiver_s_words_mean_what_they_mean_here(said: str, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        _judge([end(SEND, -13, PROGRESS, 2), end(FAR, 1, said, 1)])
+        judge([end(SEND, -13, PROGRESS, 2), end(FAR, 1, said, 1)])
 
 
 def test_a_host_key_that_changed_is_told_of_a_stream_too() -> None:
     said = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n"
     with pytest.raises(Exception, match="another host key"):
-        _judge([end(FAR, 255, said, 1), end(RECEIVE, 1, ECHO, 2)])
+        judge([end(FAR, 255, said, 1), end(RECEIVE, 1, ECHO, 2)])
 
 
 GATE = tuple(gate_argv(Order("t", 2, 0, (Snapshot(1, "1"),))))
@@ -98,7 +98,7 @@ def test_a_stream_that_the_gate_refuses_is_nobody_else_s_fault() -> None:
         end(RECEIVE, 1, ECHO, 2.5),
     ]
     with pytest.raises(StreamRefused) as caught:
-        _judge(ends)
+        judge(ends)
     assert caught.value.why == "'t/kid@1' in it has the GUID 7, not 1"
     assert not caught.value.retryable
 
@@ -106,7 +106,7 @@ def test_a_stream_that_the_gate_refuses_is_nobody_else_s_fault() -> None:
 def test_a_link_that_is_lost_is_not_the_gate_s_fault() -> None:
     cut = end(GATE, 1, f"{SAYS}{INCOMPLETE}\n", 1)
     with pytest.raises(HostUnreachable):
-        _judge([end(FAR, 255, PROGRESS, 2), end(MBUFFER, 0, "", 2), cut, end(RECEIVE, 1, ECHO, 3)])
+        judge([end(FAR, 255, PROGRESS, 2), end(MBUFFER, 0, "", 2), cut, end(RECEIVE, 1, ECHO, 3)])
     full = end(RECEIVE, 1, "cannot receive: out of space\n", 3)
     with pytest.raises(VaultFull):
-        _judge([end(FAR, 255, PROGRESS, 2), end(GATE, -13, "", 2), full])
+        judge([end(FAR, 255, PROGRESS, 2), end(GATE, -13, "", 2), full])

@@ -23,7 +23,8 @@ from zvault.core.errors import (
     ZvaultError,
 )
 from zvault.ops.stream import stream as stream_module
-from zvault.ops.stream.stream import Progress, Streamed, _judge, stream
+from zvault.ops.stream.failure import judge
+from zvault.ops.stream.stream import Progress, Streamed, stream
 from zvault.system import tasks
 from zvault.system.process.pipeline import StageEnd
 from zvault.system.process.runner import HostRunner
@@ -127,7 +128,7 @@ def ends(*said: tuple[int, str, float]) -> list[StageEnd]:
 
 
 def test_a_stream_that_went_well_blames_nobody() -> None:
-    _judge(ends((0, SENT, 1.0), (0, PASSED, 1.1), (0, "", 1.2)))
+    judge(ends((0, SENT, 1.0), (0, PASSED, 1.1), (0, "", 1.2)))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_the_one_who_failed_first_is_named(
     said: tuple[tuple[int, str, float], ...], kind: type[ZvaultError], what: str, why: str
 ) -> None:
     with pytest.raises(kind) as failure:
-        _judge(ends(*said))
+        judge(ends(*said))
     assert (failure.value.what, failure.value.why) == (what, why)
     assert type(failure.value) is kind
     assert failure.value.next
@@ -286,20 +287,20 @@ def test_the_one_who_failed_first_is_named(
 def test_a_sender_that_fails_at_once_is_named_and_not_the_receiver_that_got_nothing(echo: str) -> None:
     words = "cannot open 'tank@s2': dataset does not exist"
     with pytest.raises(TransferFailed) as failure:
-        _judge(ends((1, words + "\n", 1.0), (0, "", 1.1), (1, echo, 1.2)))
+        judge(ends((1, words + "\n", 1.0), (0, "", 1.1), (1, echo, 1.2)))
     assert (failure.value.what, failure.value.why) == ("zfs send failed", words)
 
 
 def test_who_only_lost_his_reader_is_not_to_blame_whoever_was_seen_to_end_first() -> None:
     # mbuffer was killed; that zfs send had ended by SIGPIPE was noticed a moment earlier.
     with pytest.raises(TransferFailed) as failure:
-        _judge(ends((-13, SENT, 1.0), (-9, PASSED, 1.0001), (1, TRUNCATED, 1.2)))
+        judge(ends((-13, SENT, 1.0), (-9, PASSED, 1.0001), (1, TRUNCATED, 1.2)))
     assert failure.value.what == "mbuffer failed"
 
 
 def test_what_one_that_was_killed_said_before_is_not_why_it_ended() -> None:
     with pytest.raises(TransferFailed) as caught:
-        _judge(ends((-13, SENT, 1.1), (-9, "mbuffer: warning: HOME is not set\n", 1.0), (1, TRUNCATED, 1.2)))
+        judge(ends((-13, SENT, 1.1), (-9, "mbuffer: warning: HOME is not set\n", 1.0), (1, TRUNCATED, 1.2)))
     assert caught.value.why.startswith("killed by signal 9; ")
 
 

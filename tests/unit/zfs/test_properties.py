@@ -1,0 +1,78 @@
+"""What is set on datasets, and what a stream brought, from what ``zfs get`` prints."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from zvault.core.errors import ToolFailed
+from zvault.core.replication.stream_way import Setting
+from zvault.system.process.runner import Result
+from zvault.zfs import properties
+
+
+class Prints:
+    """A host on which every command prints the same."""
+
+    def __init__(self, stdout: str, code: int = 0) -> None:
+        self.stdout, self.code = stdout, code
+        self.asked: list[list[str]] = []
+
+    async def run(
+        self, argv: Sequence[str], *, deadline: float = 60.0, stdin: bytes | None = None, check: bool = True
+    ) -> Result:
+        self.asked.append(list(argv))
+        return Result(
+            tuple(argv), self.code, self.stdout, "cannot open 'tank/a': dataset does not exist", 0.0
+        )
+
+
+def lines(*rows: tuple[str, ...]) -> str:
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+async def test_settings_have_the_value_the_received_one_and_the_source() -> None:
+    host = Prints(
+        lines(
+            ("cold/a", "mountpoint", "/cold/a", "/a", "default"),
+            ("cold/a", "com.x:y", "two words", "two words", "received"),
+            ("cold/b", "quota", "0", "-", "default"),
+        )
+    )
+    assert await properties.settings(host, ["cold/a", "cold/b", "cold/c"]) == {
+        "cold/a": {
+            "mountpoint": Setting("/cold/a", "/a", "default"),
+            "com.x:y": Setting("two words", "two words", "received"),
+        },
+        "cold/b": {"quota": Setting("0", "-", "default")},
+        "cold/c": {},
+    }
+
+
+async def test_of_the_source_only_what_is_set_there_is_asked_for() -> None:
+    host = Prints(lines(("tank/a", "atime", "off", "-", "local")))
+    assert await properties.own_settings(host, ["tank/a", "tank/a@s"]) == {
+        "tank/a": {"atime": "off"},
+        "tank/a@s": {},
+    }
+    assert host.asked[0][:5] == ["zfs", "get", "-Hp", "-s", "local,received"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "tank/a\tcom.x:y\tof two\nlines\t-\tlocal\n",
+        "tank/a\tcom.x:y\tof two\n\nlines\t-\tlocal\n",
+        "tank/a\tcom.x:y\ta\ttab\t-\tlocal\n",
+        "tank/a\tcom.x:y\tx\ntank/a\tatime\ton\t-\tlocal\n",
+        "tank/a\tcom.x:y\tx\nelse\twhere\tgoes\tthis\tline\n",
+    ],
+)
+async def test_where_a_value_looks_like_more_lines_nothing_is_known_of_the_dataset(rest: str) -> None:
+    before = lines(("tank/b", "atime", "off", "-", "local"), ("tank/a", "atime", "off", "-", "local"))
+    found = await properties.own_settings(Prints(before + rest), ["tank/a", "tank/b"])
+    assert found == {"tank/b": {"atime": "off"}}
+
+
+async def test_one_that_is_gone_leaves_all_unknown() -> None:
+    with pytest.raises(ToolFailed):
+        await properties.settings(Prints("", 1), ["tank/a"])

@@ -1,0 +1,111 @@
+"""Which of a try's streams go through libzfs_core, and as what. The decision is in core/replication/stream_way.py.
+
+A stream of libzfs_core has no properties with it. So those of both sides are looked at before: what has any to bring
+goes through programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from zvault.core.errors import ZvaultError
+from zvault.core.model import Base, Dataset
+from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.replication.plan_model import Step, TransferPlan, sent_by
+from zvault.core.replication.stream_way import alike, why_programs
+from zvault.ops.replication.run_plan import OpenBackup, RunPlan
+from zvault.zfs import properties
+from zvault.zfs.lzc_stream import Part, SmallStream
+from zvault.zfs.orders import step_order
+from zvault.zfs.stream import kept_out, stored_properties
+
+_OF_ANY = frozenset({"volsize"})
+"""What ``zfs get`` calls set on any snapshot of a volume. ``zfs send -p`` leaves it out."""
+
+
+@dataclass
+class SmallStreams:
+    """What the transfers of one try know of their small streams."""
+
+    opened: OpenBackup
+    plan: RunPlan
+    usable: bool = True
+    _alike: dict[tuple[DatasetName, DatasetName], frozenset[SnapshotName]] = field(default_factory=dict)
+
+    @property
+    def here(self) -> bool:
+        """Whether both ends are on this host, where libzfs_core can be used."""
+        ends = self.opened.source.host.address, self.opened.vault.zfs.host.address
+        return self.usable and ends == (None, None)
+
+    async def learn(self) -> None:
+        """Look whether the datasets that have little to send have no properties to send.
+
+        Where that cannot be told, programs send them.
+        """
+        if not self.here or not self.opened.backup.send.properties or self.opened.backup.limit:
+            return
+        candidates = [one for one in self.plan.moving if self._maybe(one)]
+        if not candidates:
+            return
+        datasets = self.plan.sides.source.datasets
+        sent = {one.dataset: self._snapshots(one, datasets[one.dataset]) for one in candidates}
+        asked = [*sent, *(name for names in sent.values() for name in names)]
+        try:
+            mine = await properties.own_settings(self.opened.source.host, asked)
+            its = await properties.settings(self.opened.vault.zfs.host, [one.target for one in candidates])
+        except ZvaultError:
+            return
+        for one in candidates:
+            bare = all(name in mine and mine[name].keys() <= _OF_ANY for name in sent[one.dataset])
+            known = one.dataset in mine and one.target in its
+            keep_out = kept_out(datasets[one.dataset].type)
+            if known and bare and alike(mine[one.dataset], its[one.target], keep_out):
+                self._alike[one.dataset, one.target] = frozenset(sent[one.dataset])
+
+    def _maybe(self, plan: TransferPlan) -> bool:
+        size = self.plan.sizes.get(plan.dataset)
+        return any(not why_programs(step, size, here=True, limited=False, alike=True) for step in plan.steps)
+
+    def _snapshots(self, plan: TransferPlan, dataset: Dataset) -> list[SnapshotName]:
+        return [snap.name for step in plan.steps for snap in sent_by(step, dataset.snapshots)]
+
+    def small(
+        self,
+        step: Step,
+        plan: TransferPlan,
+        dataset: Dataset,
+        size: int | None,
+        *,
+        limited: bool,
+        record: str,
+    ) -> SmallStream | None:
+        """A step as libzfs_core sends it; None where it goes through programs.
+
+        ``record`` is that of the flags.
+        """
+        sent = sent_by(step, dataset.snapshots)
+        same = not self.opened.backup.send.properties or (
+            {snap.name for snap in sent} <= self._alike.get((dataset.name, plan.target), frozenset())
+        )
+        if step.base is None or why_programs(step, size, here=self.here, limited=limited, alike=same):
+            return None
+        flags = self.opened.flags(dataset)
+        order = step_order(step, dataset, replace(flags, properties=False))
+        bases: Sequence[Base] = [step.base, *sent[:-1]]
+        parts = tuple(
+            Part(
+                snap.name,
+                base.name,
+                order._replace(base=base.guid, snapshots=(ordered,), package=False),
+            )
+            for snap, base, ordered in zip(sent, bases, order.snapshots, strict=True)
+        )
+        source_record = self.plan.source_records.get(dataset.name, "")
+        return SmallStream(
+            plan.target,
+            parts,
+            flags.lzc_send(),
+            stored_properties(dataset.type, sent=record, record=source_record),
+        )

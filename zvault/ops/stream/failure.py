@@ -1,0 +1,142 @@
+"""Which stage of a stream that failed is to blame, and what kind of error that is."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from zvault.core.errors import (
+    Busy,
+    Conflict,
+    DeviceGone,
+    PoolSuspended,
+    ResumeRefused,
+    StreamRefused,
+    TransferFailed,
+    VaultFull,
+    ZvaultError,
+)
+from zvault.system import ssh
+from zvault.system.process.pipeline import StageEnd
+from zvault.system.process.spawn import describe_exit
+from zvault.system.process.throttle import bytes_let_pass
+from zvault.zfs.gate.process import INCOMPLETE, REFUSED, SAYS, is_gate
+from zvault.zfs.stream import is_progress
+
+_ANEW = "'zfs rename' the vault's dataset, and the next run sends in full"
+
+_RECEIVER_SAYS: tuple[tuple[str, type[ZvaultError], str], ...] = (
+    ("out of space", VaultFull, "make room on the vault: prune more, or grow its device"),
+    ("quota exceeded", VaultFull, "raise the quota on the vault, or prune more"),
+    ("No space left", VaultFull, "make room on the vault: prune more, or grow its device"),
+    ("I/O is currently suspended", PoolSuspended, "bring the vault's device back, then run again"),
+    ("I/O error", DeviceGone, "look at 'zpool status' and the vault's devices"),
+    ("has been modified", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
+    ("most recent snapshot", Conflict, "'zfs rollback' the vault's dataset to the base, or rename it"),
+    (
+        "already exists",
+        Conflict,
+        "a snapshot of that name, but not of that origin, is on the vault: rename it",
+    ),
+    ("requires -L", Conflict, "set send = { large_blocks = true } for this backup (OpenZFS #6224)"),
+    ("IV set guid mismatch", Conflict, f"raw streams and others were mixed (OpenZFS #8758): {_ANEW}"),
+    ("on top of existing unencrypted", Conflict, f"it was not received raw (OpenZFS #8308): {_ANEW}"),
+    (
+        "embedded data stream feature",
+        Conflict,
+        "if the vault's dataset is encrypted there, set send = { embedded = false } for this backup",
+    ),
+    ("key must be loaded", Conflict, "it is encrypted with a key of the vault's: load that"),
+    ("is busy", Busy, "another receive may be running; 'zfs holds' and 'zfs mount' show what uses it"),
+    # So libzfs says of a stream that is resumed while the receive it resumes has not ended (EBUSY).
+    ("contains partially-complete state", Busy, "an earlier receive into it is still ending: wait for it"),
+)
+
+
+_ECHOES = ("incomplete stream", "failed to read from stream", "invalid backup stream")
+"""What zfs receive says of a stream that ended too soon: the cause is whoever ended it."""
+
+
+_TOKEN_IS_BAD = (
+    "used in the initial send",
+    "cannot resume send: incremental source",
+    "resume token is corrupt",
+    "resume stream: kernel modules must be upgraded",
+    "resume stream: incompatible embedded data",
+    "resume stream: IV set guid missing",
+    "resume stream: Resuming recv on existing destination",
+)
+"""What either side says of a resume token that is of no use (libzfs_sendrecv.c).
+
+"Kernel modules" and "embedded data" are what libzfs makes of any EINVAL (2.3.9). What is not among these may be
+another trouble, for which nothing of what was received is given up.
+"""
+
+
+def judge(ends: Sequence[StageEnd]) -> None:
+    """Raise for the stage that failed first; the others fail only because it did."""
+    failed = [end for end in ends if not end.ok]
+    if not failed:
+        return
+    culprit = _culprit(failed, ends[-1])
+    there = ssh.address_of(culprit.argv)
+    if there is not None and culprit.returncode == ssh.OWN_FAILURE:
+        raise ssh.failure(there, "\n".join(_words(culprit)))
+    if is_gate(culprit.argv) and culprit.returncode == REFUSED:
+        raise StreamRefused(
+            "what was sent is not what was ordered, and was not received",
+            _complaint(culprit).removeprefix(SAYS),
+            "look at who controls the sending host: its ZFS would not send this by itself",
+        )
+    what = f"{_program(culprit.argv)} failed" if there is None else f"the stream failed on {there}"
+    said, code = _complaint(culprit), culprit.returncode
+    # What one that was killed said before is not why it ended.
+    why = "; ".join(filter(None, [describe_exit(code), said])) if code < 0 else said or describe_exit(code)
+    if any(phrase in culprit.stderr for phrase in _TOKEN_IS_BAD):
+        raise ResumeRefused(what, why, "run it again: it begins anew")
+    for phrase, kind, advice in _RECEIVER_SAYS:
+        if culprit is ends[-1] and phrase in culprit.stderr:
+            raise kind(what, why, advice)
+    raise TransferFailed(what, why, "run it again: an interrupted receive is resumed")
+
+
+def _culprit(failed: Sequence[StageEnd], receiver: StageEnd) -> StageEnd:
+    """The gate, if it refuses the stream; the receiver, if it says what it has against the stream; else the first that
+    did not just lose its neighbour.
+    """
+    if refusing := [end for end in failed if is_gate(end.argv) and end.returncode == REFUSED]:
+        return refusing[0]
+    echo = any(phrase in receiver.stderr for phrase in _ECHOES)
+    if receiver in failed and not echo and _complaint(receiver):
+        return receiver
+    at_fault = [end for end in failed if not (end is receiver and echo) and not _lost_its_neighbour(end)]
+    others = [end for end in failed if not is_gate(end.argv)]
+    return min(at_fault or others or failed, key=lambda end: end.ended)
+
+
+def _lost_its_neighbour(end: StageEnd) -> bool:
+    """Whether a stage ended only because nobody took what it wrote, or gave it all that it was to pass on."""
+    if end.returncode == ssh.OWN_FAILURE and ssh.address_of(end.argv) is not None:
+        return not _complaint(end)
+    if is_gate(end.argv) and INCOMPLETE in end.stderr:
+        return True
+    return end.returncode in {-signal.SIGPIPE, 128 + signal.SIGPIPE} or "Broken pipe" in end.stderr
+
+
+def _program(argv: Sequence[str]) -> str:
+    if is_gate(argv):
+        return "the gate"
+    return " ".join(argv[:2]) if argv[0] == "zfs" else argv[0]
+
+
+def _words(end: StageEnd) -> list[str]:
+    """What a stage said, line by line, without its progress."""
+    said = [line.strip() for line in end.stderr.splitlines() if line.strip()]
+    return [line for line in said if not is_progress(line) and bytes_let_pass(line) is None]
+
+
+def _complaint(end: StageEnd) -> str:
+    """What a stage said of its trouble: its lines without progress and without the hint how to resume."""
+    lines = _words(end)
+    hint = next((i for i, line in enumerate(lines) if line.startswith("Partially received")), len(lines))
+    return "; ".join(lines[:hint][:3])
