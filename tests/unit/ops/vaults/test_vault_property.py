@@ -207,6 +207,10 @@ class Lives(RuleBasedStateMachine):
         self.world.by_itself = bool(left and left["exported"] and not left["stale"])
         self.run(self.world.vault.adopt(self.world.said.append, needed=needed))
         self.world.by_itself = False
+        if (self.world.lost or self.world.refuses) and not (left and left["exported"]):
+            # Its storage cannot be looked at, and nobody had noted that the pool was exported by hand: it may as well
+            # have been on its way up.
+            self.world.foreign = False
         self.was_adopted(left, up, needed=needed)
 
     def was_adopted(self, left: dict[str, Any] | None, up: str, *, needed: bool) -> None:
