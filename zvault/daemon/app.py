@@ -45,6 +45,7 @@ from zvault.ops.tuning.parameters import reconcile_tuning
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
 from zvault.system.process.runner import HostRunner
+from zvault.zfs.change_feed import ChangeFeed
 
 OBSERVE_EVERY = 15.0
 """Seconds between looks at lags for the metrics."""
@@ -69,7 +70,7 @@ class Daemon:
 
     def __init__(self, config: Config, paths: Paths) -> None:
         self.paths = paths
-        self.context = Context.of(Environment.of(config, paths, HostRunner()))
+        self.context = Context.of(Environment.of(config, paths, HostRunner()), ChangeFeed())
         self.events = Events()
         self.events.hooks.append(journald.write)
         self.history = History(paths.history)

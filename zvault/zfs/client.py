@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull, understood
 from zvault.core.model import Dataset, Snapshot, Tree
@@ -15,11 +15,14 @@ from zvault.core.replication.plan_model import Action, Interrupted, Step
 from zvault.core.replication.send_record import fault
 from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
+from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.changes import Changes
 from zvault.zfs.gate.resume_token import BadToken, decode
 from zvault.zfs.host import Host, LocalHost, SshHost
+from zvault.zfs.known_datasets import KnownDatasets, Listed
 from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
 from zvault.zfs.lzc import Lzc
+from zvault.zfs.pool.change_reader import Changed
 from zvault.zfs.pool.pool import suspended
 from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
@@ -38,12 +41,19 @@ NAMES_IN_ARGV = 1000
 
 
 class Zfs:
-    """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest."""
+    """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
-    def __init__(self, runner: Runner, host: SshHost | None = None) -> None:
+    With a ``feed`` of this host's events, what did not change since it was listed is not listed again.
+    """
+
+    def __init__(self, runner: Runner, host: SshHost | None = None, feed: ChangeFeed | None = None) -> None:
         self.host: Host = LocalHost(runner) if host is None else host
         self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._cache = Cache()
+        self._known = KnownDatasets()
+        self._feed = feed
+        if feed is not None:
+            feed.follow(self)
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unknown: set[str] = set()
 
@@ -51,49 +61,105 @@ class Zfs:
         """End the helper process, or let the connection go."""
         await self.lzc.close()
 
-    async def tree(self, root: str) -> Tree:
+    def note(self, changed: Changed) -> None:
+        """Take in what the feed tells."""
+        self._known.note(changed)
+        if changed.missed:
+            self._cache.clear()
+        for name in changed.datasets:
+            self._cache.forget(name)
+
+    async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         """List a dataset and all below it with snapshots and bookmarks. Raises NotFound.
 
-        On this host, snapshots of datasets that did not change since the last listing are not listed again. Who
-        comes while another lists the same pool waits, and then lists but what has changed since.
+        What surely did not change since the last listing is not listed again. Who comes while another lists the same
+        pool waits, and then lists but what has changed since. Without ``sizes``, ``used`` and ``written`` may be of
+        any earlier listing: no event tells of them.
         """
         async with self._turns[DatasetName(root).pool]:
             try:
-                return await self._tree(root)
+                await self._collect()
+                known = None if sizes else await self._known_tree(root)
+                return await self._tree(root) if known is None else known
             except (ValueError, KeyError) as error:
                 raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
+
+    async def _collect(self) -> None:
+        if self._feed is not None:
+            await self._feed.collect()
+
+    async def _known_tree(self, root: str) -> Tree | None:
+        """The tree as it is known, once what changed was listed again; None where all has to be listed."""
+        found = self._known.changed(root)
+        stale = found if found is None else found | self._known.unfinished(root)
+        for _ in range(LISTINGS):
+            if stale is None or len(stale) > FEW:
+                return None
+            if not stale:
+                break
+            await self._list_again(sorted(stale))
+            # What changed while it was listed may have been seen in part.
+            await self._collect()
+            stale = self._known.changed(root)
+        known = self._known.below(root)
+        if stale is None or root not in known.points:
+            return None
+        return parse.tree(known.lines, known.points, known.own)
+
+    async def _list_again(self, names: Sequence[str]) -> None:
+        """List some datasets by name: they changed, came, or went."""
+        moment, began, gone = self._known.moment, self._cache.now(), set[str]()
+        lines = await self._list(names, "-d0", "filesystem,volume", parse.DATASET_COLUMNS, gone)
+        if here := [line.partition("\t")[0] for line in lines]:
+            points = await self._points(here, "-d1", gone)
+            own = await self._own(here, "-d0", gone)
+            lines = [line for line in lines if line.partition("\t")[0] not in gone]
+            stamps = parse.stamps(lines)
+            self._cache.keep(list(stamps), stamps, points, began)
+            self._known.keep_some(names, Listed(moment, lines, points, own))
+        else:
+            self._known.keep_some(names, Listed(moment, (), {}, {}))
 
     async def _tree(self, root: str) -> Tree:
         """As ``tree``. Two listings make one: what is renamed or destroyed between them has both made again, for a
         dataset seen without its snapshots would be taken for another. What moves each time is left out.
         """
         for _ in range(LISTINGS):
+            moment = self._known.moment
             datasets, points, moved = await self._listed(root)
             if not moved:
                 break
+            await self._collect()
         if root in moved:
             raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
-        left = (line for line in datasets if line.partition("\t")[0] not in moved)
-        return parse.tree(left, points, await self._own(root))
+        left = [line for line in datasets if line.partition("\t")[0] not in moved]
+        own = self._known_own(left)
+        listed = Listed(moment, left, points, await self._own([root]) if own is None else own)
+        if self._feed is not None and not moved:
+            self._known.keep(root, listed)
+        return parse.tree(left, points, listed.own)
+
+    def _known_own(self, lines: Sequence[str]) -> dict[str, Mapping[str, str]] | None:
+        """zvault's own properties of these datasets, where no event tells of a change of any; else None."""
+        known = self._known.unchanged(parse.stamps(lines))
+        return {name: one.own for name, one in known.items()} if len(known) == len(lines) else None
 
     async def _listed(self, root: str) -> tuple[list[str], dict[str, DatasetPoints], set[str]]:
         """The lines of the datasets, what each has, and the names under which datasets came or went meanwhile."""
         began = self._cache.now()
         datasets = await self._list([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
         stamps = parse.stamps(datasets)
-        stale = self._cache.stale(stamps)
-        fresh = [name for name in stamps if name not in set(stale)]
-        kept = self._cache.points(fresh)
+        known = self._known.unchanged(stamps)
+        stale = [name for name in self._cache.stale(stamps) if name not in known]
+        fresh = stamps.keys() - set(stale)
+        kept = {name: one.points for name, one in known.items()}
+        kept |= self._cache.points(fresh - known.keys())
         if not stale:
             return datasets, kept, set()
         moved: set[str] = set()
         whole = len(stale) > FEW or not fresh
         where, depth = ([root], "-r") if whole else (stale, "-d1")
-        lines = await self._list(
-            where, depth, "snapshot,bookmark", parse.POINT_COLUMNS, None if whole else moved
-        )
-        made, unknown = parse.dated(lines)
-        listed = parse.points(lines, made | await self._created(unknown))
+        listed = await self._points(where, depth, None if whole else moved)
         if whole:
             stale, kept = list(stamps), {}
             moved |= listed.keys() - stamps.keys()
@@ -104,6 +170,14 @@ class Zfs:
         if self.host.address is None:
             self._cache.keep([name for name in stale if name not in moved], stamps, listed, began)
         return datasets, kept | listed, moved
+
+    async def _points(
+        self, where: Sequence[str], depth: str, gone: set[str] | None
+    ) -> dict[str, DatasetPoints]:
+        """The snapshots and bookmarks of datasets, by dataset; what does not exist is added to ``gone``."""
+        lines = await self._list(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS, gone)
+        made, unknown = parse.dated(lines)
+        return parse.points(lines, made | await self._created(unknown))
 
     async def _gone(self, names: Sequence[str]) -> set[str]:
         """Which of these datasets do not exist any more: one that once had snapshots and has none now is asked."""
@@ -118,27 +192,34 @@ class Zfs:
         lines = await self._list([root], "-r", "filesystem,volume", ("name",))
         return [DatasetName(line) for line in lines]
 
-    async def _own(self, root: str, depth: str = "-r") -> dict[str, dict[str, str]]:
-        """zvault's own properties of a dataset and all below it, where they are set on the dataset itself."""
+    async def _own(
+        self, where: Sequence[str], depth: str = "-r", gone: set[str] | None = None
+    ) -> dict[str, dict[str, str]]:
+        """zvault's own properties of datasets and all below them, where they are set on the dataset itself.
+
+        What does not exist (any more) is added to ``gone``. Without that it is an error.
+        """
         of = ["-t", "filesystem,volume", "-o", "name,property,value", ",".join(parse.OWN)]
         result = await self.host.run(
-            ["zfs", "get", "-Hp", depth, "-s", "local", *of, root], deadline=LIST_DEADLINE, check=False
+            ["zfs", "get", "-Hp", depth, "-s", "local", *of, *where], deadline=LIST_DEADLINE, check=False
         )
         if result.returncode != 0:
-            raise _list_failure(root, result)
+            if gone is None or not parse.only_gone(result.stderr):
+                raise _list_failure(where[0], result)
+            gone |= parse.gone(result.stderr)
         return parse.own_properties(result.stdout.splitlines())
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""
         self._cache.forget(dataset)
 
-    async def tree_or_none(self, root: str) -> Tree:
+    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         """As ``tree``, but empty where the root does not exist. Raises NotFound where a dataset went meanwhile."""
         try:
-            return await self.tree(root)
+            return await self.tree(root, sizes=sizes)
         except NotFound:
             if await self.exists(root):
-                return await self.tree(root)
+                return await self.tree(root, sizes=sizes)
             return Tree()
 
     async def _list(
@@ -338,7 +419,7 @@ class Zfs:
 
     async def filled(self, placeholder: str) -> str:
         """What a placeholder holds itself by now, in words, or nothing. Raises NotFound, ToolFailed."""
-        own = (await self._own(placeholder, "-d0")).get(placeholder, {})
+        own = (await self._own([placeholder], "-d0")).get(placeholder, {})
         known = await self.get(placeholder, "written", "origin", "type")
         snapshots = await self._list([placeholder], "-d1", "snapshot", ("name",))
         if own.get(parse.PLACEHOLDER) != placeholder or known["type"] != "filesystem":

@@ -204,6 +204,11 @@ def _is_scratch(name: str, mark: str) -> bool:
     return mark in {name, dataset.pool} and dataset.name.startswith(SCRATCH_NAMES)
 
 
+def of_line(line: str) -> dict[str, str]:
+    """The columns of a line of a listing of datasets, by their names. Raises ValueError."""
+    return dict(zip(DATASET_COLUMNS, line.split("\t"), strict=True))
+
+
 def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """What tells whether a dataset's snapshots are still those seen before: who it is, and ``snapshots_changed``.
 
@@ -211,7 +216,7 @@ def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """
     found = {}
     for line in dataset_lines:
-        fields = dict(zip(DATASET_COLUMNS, line.split("\t"), strict=True))
+        fields = of_line(line)
         found[fields["name"]] = (f"{fields['guid']} {fields['origin']}", fields["snapshots_changed"])
     return found
 
