@@ -46,7 +46,6 @@ class KnownDatasets:
         self._datasets: dict[str, KnownDataset] = {}
         self._roots: set[DatasetName] = set()
         self._changed: dict[str, int] = {}
-        self._receiving: set[str] = set()
         self._pools: dict[str, int] = {}
         self._lost = 0
 
@@ -55,13 +54,10 @@ class KnownDatasets:
         self.moment += 1
         if changed.lost or len(self._changed) > MOST:
             self._lost = self.moment
-            for known in (self._datasets, self._roots, self._changed, self._receiving, self._pools):
+            for known in (self._datasets, self._roots, self._changed, self._pools):
                 known.clear()
             return
-        for name, receives in changed.datasets.items():
-            self._changed[name] = self.moment
-            if receives is not None:
-                (self._receiving.add if receives else self._receiving.discard)(name)
+        self._changed |= dict.fromkeys(changed.datasets, self.moment)
         for pool in changed.pools:
             self._pools[pool] = self.moment
             self._roots = {root for root in self._roots if root.pool != pool}
@@ -82,14 +78,14 @@ class KnownDatasets:
         return {name for name in self._changed if DatasetName(name).is_within(top)}
 
     def unfinished(self, root: str) -> set[str]:
-        """The datasets below a known root whose lines change without an event: a receive moves them."""
+        """The datasets below a known root into which a receive is under way, or waits to be resumed."""
         top = DatasetName(root)
-        found = {
+        return {
             name
             for name, known in self._datasets.items()
             if parse.of_line(known.line)["receive_resume_token"] not in {"-", ""}
+            and DatasetName(name).is_within(top)
         }
-        return {name for name in found | self._receiving if DatasetName(name).is_within(top)}
 
     def keep(self, root: str, listed: Listed) -> None:
         """Keep the listing of a root and of all below it."""

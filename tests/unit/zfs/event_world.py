@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -308,6 +309,7 @@ class FakeTools:
         stdin: bytes | None = None,
         check: bool = True,
     ) -> Result:
+        await asyncio.sleep(0)
         self.meanwhile()
         self.started.append(argv)
         code, out, err = self.pool.answer(argv)

@@ -5,13 +5,15 @@ What moves a listing logs to the pool's history in the sync task that makes it, 
 seen, and who reads all events and lists afterwards knows at least what the events tell. Seen with 2.3.9: right after
 ``zfs snapshot``, ``set``, ``hold``, ``rename``… return, the event can be read without waiting.
 
-Three ways in which an event gets lost, and what tells:
+Two ways in which an event gets lost, and what tells:
 
 - The kernel keeps 512 (zfs_zevent_len_max) and drops the oldest, or all (``zpool events -c``). A reader is told of it
   only with the next event, so the one that was read last is sought before each proof: while it is still there, so are
   all after it.
 - An event beyond 6 KiB, as of a long property, is not posted at all; the kernel counts it (``erpt-dropped``).
-- Data that is written, keys, mounts, and how far a receive is, make none: who asks for that has to list it.
+
+Data that is written, keys, mounts, and how far a receive is, make none: who asks for that has to list it. That a
+receive can be resumed shows from its first event on (seen with 2.3.9: the token is there while it runs).
 """
 
 from __future__ import annotations
@@ -50,9 +52,6 @@ OF_ONE = frozenset(
 
 OF_NONE = frozenset({"create", "import", "open", "scan done", "scan setup", "set"})
 """What is logged of a whole pool and changes no dataset. Its creation and import have classes of their own."""
-
-RECEIVES = {"receive": True, "resume receive": True, "finish receiving": False, "destroy": False}
-"""Whether a receive into the dataset is under way after this."""
 
 MOST = 20_000
 """Datasets noted until somebody asks; beyond that all are taken to have changed."""
@@ -94,12 +93,11 @@ class Changed:
     """What changed since it was asked for last. ``lost``: that is not known, anything may have.
 
     ``missed``: it was known until then. Else it is as on a host without events: stamps tell what they can.
-    ``datasets`` has for each dataset whether a receive into it began (True) or ended (False) meanwhile, else None.
     """
 
     lost: bool = False
     pools: set[str] = field(default_factory=set)
-    datasets: dict[str, bool | None] = field(default_factory=dict)
+    datasets: set[str] = field(default_factory=set)
     missed: bool = False
 
     def note(self, event: KernelEvent) -> None:
@@ -108,9 +106,7 @@ class Changed:
             self.pools.add(event.pool)
         elif event.kind == HISTORY and event.dataset:
             # The children of a receive and a rollback, which nobody sees: "tank/home/%recv", "tank/home/%rollback".
-            name = event.dataset.partition("/%")[0].partition("@")[0].partition("#")[0]
-            receives = RECEIVES.get(event.logged) if "@" not in event.dataset else None
-            self.datasets[name] = self.datasets.get(name) if receives is None else receives
+            self.datasets.add(event.dataset.partition("/%")[0].partition("@")[0])
             if event.logged not in OF_ONE:
                 self.pools.add(event.pool)
         elif event.kind == HISTORY and event.logged not in OF_NONE:
@@ -121,12 +117,12 @@ class Changed:
 
     def document(self) -> dict[str, Any]:
         """As it is sent to the daemon."""
-        return {"lost": self.lost, "pools": sorted(self.pools), "datasets": self.datasets}
+        return {"lost": self.lost, "pools": sorted(self.pools), "datasets": sorted(self.datasets)}
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Changed:
         """As it was sent. Raises KeyError, TypeError, ValueError."""
-        return cls(bool(document["lost"]), set(document["pools"]), dict(document["datasets"]))
+        return cls(bool(document["lost"]), set(document["pools"]), set(document["datasets"]))
 
 
 class ChangeReader:
