@@ -120,7 +120,8 @@ async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tan
 @pytest.mark.parametrize(
     "lose",
     [
-        "pkill -STOP -f change_child; for n in $(seq 90); do zfs snapshot -r tank@$n; done; pkill -CONT -f change_child",
+        "pkill -STOP -f change_child; for n in $(seq 90); do zfs snapshot -r tank@$n; done; "
+        "pkill -CONT -f change_child",
         "zpool events -c",
         f"zfs set org.zvault:sent={'x' * 7000} tank/home",
         "pkill -KILL -f change_child",
