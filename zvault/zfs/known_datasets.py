@@ -45,6 +45,7 @@ class KnownDatasets:
         self.moment = 0
         self._datasets: dict[str, KnownDataset] = {}
         self._roots: set[DatasetName] = set()
+        self._unfinished: set[str] = set()
         self._changed: dict[str, int] = {}
         self._pools: dict[str, int] = {}
         self._lost = 0
@@ -54,7 +55,7 @@ class KnownDatasets:
         self.moment += 1
         if changed.lost or len(self._changed) > MOST:
             self._lost = self.moment
-            for known in (self._datasets, self._roots, self._changed, self._pools):
+            for known in (self._datasets, self._unfinished, self._roots, self._changed, self._pools):
                 known.clear()
             return
         self._changed |= dict.fromkeys(changed.datasets, self.moment)
@@ -66,6 +67,7 @@ class KnownDatasets:
     def _drop(self, names: Iterable[str]) -> None:
         for name in names:
             self._datasets.pop(name, None)
+            self._unfinished.discard(name)
 
     def _knows(self, root: DatasetName) -> bool:
         return any(root.is_within(known) for known in self._roots)
@@ -80,12 +82,7 @@ class KnownDatasets:
     def unfinished(self, root: str) -> set[str]:
         """The datasets below a known root into which a receive is under way, or waits to be resumed."""
         top = DatasetName(root)
-        return {
-            name
-            for name, known in self._datasets.items()
-            if parse.of_line(known.line)["receive_resume_token"] not in {"-", ""}
-            and DatasetName(name).is_within(top)
-        }
+        return {name for name in self._unfinished if DatasetName(name).is_within(top)}
 
     def keep(self, root: str, listed: Listed) -> None:
         """Keep the listing of a root and of all below it."""
@@ -112,6 +109,8 @@ class KnownDatasets:
                 self._datasets[name] = KnownDataset(
                     line, listed.points.get(name, NONE), listed.own.get(name, {})
                 )
+                if parse.of_line(line)["receive_resume_token"] not in {"-", ""}:
+                    self._unfinished.add(name)
         for name in names:
             if self._changed.get(name, 0) <= listed.moment:
                 self._changed.pop(name, None)
