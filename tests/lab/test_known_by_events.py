@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
 import time
 from collections import Counter
@@ -161,31 +160,31 @@ def count_programs() -> None:
         (PROGRAMS / name).chmod(0o755)
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process and of its children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
 def test_a_run_of_nothing_starts_few_programs(tank):
     count_programs()
     tank.start()
     for _ in range(2):
         ok("run", "tank")
     ok("run", "tank", "--no-snapshot")
-    STARTED.unlink()
-    ok("run", "tank", "--no-snapshot")
-    started = Counter(STARTED.read_text().splitlines())
-    print(dict(started))
+    counts = []
+    for _ in range(6):
+        STARTED.unlink()
+        ok("run", "tank", "--no-snapshot")
+        counts.append(Counter(STARTED.read_text().splitlines()))
+    # zvaultd looks at lags and vaults every 15 s, and in some of these runs so.
+    started = min(counts, key=Counter.total)
+    print([dict(one) for one in counts])
     assert started["zfs list"] <= LISTINGS, started
     assert started["zfs get"] <= GETS, started
+    assert not [one for one in started if one.startswith("nbd")], started
     assert started.total() <= ALL, started
 
 
 LISTINGS = 1
 """The vault's datasets: whether anything was written to them, no event tells. It was 3 to 4."""
 
-GETS = 3
-"""The limits of the source's datasets, their record, the proofs. It was 5."""
+GETS = 2
+"""The limits of the source's datasets, of whose keys no event tells, and the proofs. It was 5."""
 
-ALL = 30
+ALL = 24
+"""It was 38 (both as seen on a guest that did nothing else)."""
