@@ -73,7 +73,7 @@ class ChangeFeed:
             child = await self._ready_child()
             if child is not None:
                 changed = Changed.of(await child.ask({}, DEADLINE))
-                changed.missed, self._working = changed.lost, True
+                self._working = True
                 return changed
         except (ZvaultError, KeyError, TypeError, ValueError):
             await self._drop()

@@ -258,9 +258,6 @@ class FakeRing:
         self._at = number
         return True
 
-    def seek_end(self) -> None:
-        self._at = max(self._numbers(), default=None)
-
     def next(self) -> tuple[KernelEvent, int] | None:
         self._fall_off()
         later = [event for event in self._pool.events if self._at is None or event.number > self._at]
@@ -288,9 +285,7 @@ class FakeFeed(ChangeFeed):
     async def _changed(self) -> Changed:
         if self.reader is None:
             return Changed(lost=True)
-        found = Changed.of(self.reader.take().document())
-        found.missed = found.lost
-        return found
+        return Changed.of(self.reader.take().document())
 
 
 class FakeTools:

@@ -17,8 +17,8 @@ for number, line in enumerate(sys.stdin):
     {answer}
 """
 
-TELLS = """print('{"lost": %s, "pools": [], "datasets": ["tank/%d"]}'
-        % (("false", "true")[not number], number), flush=True)"""
+TELLS = """print('{"lost": %s, "pools": [], "datasets": ["tank/%d"], "missed": %s}'
+        % (("false", "true")[not number], number, ("false", "true")[not number]), flush=True)"""
 
 
 class Heard:

@@ -25,8 +25,6 @@ EVERY = 1.0
 NONBLOCK = 1
 """ZEVENT_NONBLOCK (sys/fm/util.h)."""
 
-SEEK_END = (1 << 64) - 1
-
 FAILURES = Path("/proc/spl/kstat/zfs/fm")
 COUNTED = ("erpt-dropped", "erpt-set-failed")
 
@@ -58,11 +56,6 @@ class LibzfsRing:
     def seek(self, number: int) -> bool:
         """See EventRing."""
         return bool(self._lib.zpool_events_seek(self._handle, number, self._device) == 0)
-
-    def seek_end(self) -> None:
-        """See EventRing."""
-        if not self.seek(SEEK_END):
-            raise OSError(ctypes.get_errno(), "the events cannot be read")
 
     def next(self) -> tuple[KernelEvent, int] | None:
         """See EventRing."""

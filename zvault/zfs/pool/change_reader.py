@@ -69,14 +69,10 @@ class KernelEvent:
 
 
 class EventRing(Protocol):
-    """The kernel's events and one reader's place among them."""
+    """The kernel's events and one reader's place among them, which is before the oldest at first."""
 
     def seek(self, number: int) -> bool:
         """Go to behind an event; False if the kernel does not have it any more."""
-        ...
-
-    def seek_end(self) -> None:
-        """Go to behind the newest."""
         ...
 
     def next(self) -> tuple[KernelEvent, int] | None:
@@ -92,7 +88,8 @@ class EventRing(Protocol):
 class Changed:
     """What changed since it was asked for last. ``lost``: that is not known, anything may have.
 
-    ``missed``: it was known until then. Else it is as on a host without events: stamps tell what they can.
+    ``missed``: it was known until then, or is from now on, so nothing older may be kept. Else it is as on a host without
+    events: stamps tell what they can.
     """
 
     lost: bool = False
@@ -117,12 +114,18 @@ class Changed:
 
     def document(self) -> dict[str, Any]:
         """As it is sent to the daemon."""
-        return {"lost": self.lost, "pools": sorted(self.pools), "datasets": sorted(self.datasets)}
+        return {
+            "lost": self.lost,
+            "pools": sorted(self.pools),
+            "datasets": sorted(self.datasets),
+            "missed": self.missed,
+        }
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Changed:
         """As it was sent. Raises KeyError, TypeError, ValueError."""
-        return cls(bool(document["lost"]), set(document["pools"]), set(document["datasets"]))
+        changed = set(document["pools"]), set(document["datasets"])
+        return cls(bool(document["lost"]), *changed, bool(document["missed"]))
 
 
 class ChangeReader:
@@ -133,7 +136,10 @@ class ChangeReader:
         self._failures = ring.failures()
         self._at: int | None = None
         self._found = Changed(lost=True)
-        ring.seek_end()
+        # What was before counts for nothing, but shows next time whether anything was dropped.
+        self.read()
+        self._found.pools.clear()
+        self._found.datasets.clear()
 
     def read(self) -> None:
         """Read what there is, so that the kernel has no need to drop it. Proves nothing."""
@@ -145,6 +151,7 @@ class ChangeReader:
 
     def take(self) -> Changed:
         """All that changed until now since this was last asked, or that it is not known."""
+        proves = self._at is not None
         if self._at is not None and not self._ring.seek(self._at):
             self._at = None
             self._found.lost = True
@@ -154,4 +161,5 @@ class ChangeReader:
         self._found.lost |= self._at is None or failures != self._failures
         self._failures = failures
         found, self._found = self._found, Changed(lost=self._at is None)
+        found.missed = found.lost and (proves or self._at is not None)
         return found

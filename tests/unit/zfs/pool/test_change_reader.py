@@ -42,10 +42,9 @@ def test_what_an_event_tells(event: KernelEvent, datasets: set[str], pools: set[
 
 def test_what_was_before_the_reader_began_is_not_known_and_what_comes_then_is() -> None:
     pool = FakePool()
-    pool.scrub()
+    pool.create(0, 0)
     reader = ChangeReader(FakeRing(pool))
-    pool.scrub()
-    assert reader.take().lost
+    assert reader.take() == Changed(lost=True, missed=True)
     pool.snapshot(1, 0)
     assert reader.take() == Changed(datasets={"tank/a"})
     assert reader.take() == Changed()
@@ -54,13 +53,13 @@ def test_what_was_before_the_reader_began_is_not_known_and_what_comes_then_is() 
 def test_nothing_is_known_while_the_kernel_has_no_event_by_which_a_loss_would_show() -> None:
     pool = FakePool()
     reader = ChangeReader(FakeRing(pool))
-    assert reader.take().lost
+    assert reader.take() == Changed(lost=True)
     pool.snapshot(1, 0)
     pool.forget_events()
-    assert reader.take().lost
+    assert reader.take() == Changed(lost=True)
     pool.scrub()
-    assert reader.take().lost
-    assert not reader.take().lost
+    assert reader.take() == Changed(lost=True, missed=True)
+    assert reader.take() == Changed()
 
 
 def test_more_datasets_than_are_worth_noting_are_all_of_them() -> None:
