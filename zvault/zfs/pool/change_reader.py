@@ -88,8 +88,8 @@ class EventRing(Protocol):
 class Changed:
     """What changed since it was asked for last. ``lost``: that is not known, anything may have.
 
-    ``missed``: it was known until then, or is from now on, so nothing older may be kept. Else it is as on a host without
-    events: stamps tell what they can.
+    ``missed``: it was known until then, or is from now on, so nothing older may be kept. Else it is as on a host
+    without events: stamps tell what they can.
     """
 
     lost: bool = False
