@@ -21,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from zvault.core.names import split_snapshot
+
 HISTORY = "sysevent.fs.zfs.history_event"
 POOL = "sysevent.fs.zfs.pool_"
 """Beginning of the classes of a pool's creation, import, export and destruction."""
@@ -103,7 +105,7 @@ class Changed:
             self.pools.add(event.pool)
         elif event.kind == HISTORY and event.dataset:
             # The children of a receive and a rollback, which nobody sees: "tank/home/%recv", "tank/home/%rollback".
-            self.datasets.add(event.dataset.partition("/%")[0].partition("@")[0])
+            self.datasets.add(split_snapshot(event.dataset.partition("/%")[0])[0])
             if event.logged not in OF_ONE:
                 self.pools.add(event.pool)
         elif event.kind == HISTORY and event.logged not in OF_NONE:
