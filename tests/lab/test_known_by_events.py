@@ -119,11 +119,11 @@ async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tan
 @pytest.mark.parametrize(
     "lose",
     [
-        "pkill -STOP -f change_child; for n in $(seq 90); do zfs snapshot -r tank@$n; done; "
-        "pkill -CONT -f change_child",
+        "pkill -STOP -f change_chil[d]; for n in $(seq 90); do zfs snapshot -r tank@$n; done; "
+        "pkill -CONT -f change_chil[d]",
         "zpool events -c",
         f"zfs set org.zvault:sent={'x' * 7000} tank/home",
-        "pkill -KILL -f change_child",
+        "pkill -KILL -f change_chil[d]",
         "zpool export tank && zpool import -d /var/lib/zvault-lab tank",
     ],
     ids=["overflow", "cleared", "too long", "killed", "imported"],
