@@ -70,7 +70,8 @@ class Dataset:
     ``written`` is the number of bytes written since the newest snapshot, ``resume_token`` is set while an
     interrupted ``zfs receive -s`` waits to be resumed. ``origin`` names the snapshot of which it is a clone; a
     ``placeholder`` is a filesystem that zvault made only to hold others. ``sent`` is the record of the flags it was
-    sent with (core/replication/send_record.py), where it is set on the dataset itself.
+    sent with (core/replication/send_record.py), ``source_record`` that of what its source has and it cannot have
+    (core/replication/source_properties.py), both where they are set on the dataset itself.
     """
 
     name: DatasetName
@@ -85,6 +86,7 @@ class Dataset:
     origin: SnapshotName | None = None
     placeholder: bool = False
     sent: str = ""
+    source_record: str = ""
 
     def newest(self) -> Snapshot | None:
         """The newest snapshot, or None."""

@@ -46,6 +46,7 @@ from zvault.ops.tuning.parameters import reconcile_tuning
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
 from zvault.system.process.runner import HostRunner
+from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.pool.module_parameters import loaded_version
 
 OBSERVE_EVERY = 15.0
@@ -71,7 +72,7 @@ class Daemon:
 
     def __init__(self, config: Config, paths: Paths) -> None:
         self.paths = paths
-        self.context = Context.of(Environment.of(config, paths, HostRunner()))
+        self.context = Context.of(Environment.of(config, paths, HostRunner()), ChangeFeed())
         self.events = Events()
         self.events.hooks.append(journald.write)
         self.history = History(paths.history)

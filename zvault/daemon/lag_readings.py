@@ -49,7 +49,7 @@ class LagReadings:
         last, way = self._read.get(name), self.lags.way(name)
         if not up and last is not None and time.monotonic() - last.at < DOWN_EVERY:
             return
-        sides = await look(self.context, backup, clients.vault_of(backup) if up else None)
+        sides = await look(self.context, backup, clients.vault_of(backup) if up else None, sizes="vault")
         if up and not await clients.pool_is_up(vault):
             # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
             return

@@ -106,10 +106,9 @@ class Stack:
         device is up that the configuration no longer means.
         """
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
-            for device in self.devices:
-                for kind in device.layers:
-                    await self.kinds[kind].check(device)
-            seen, lost = await self._settle(say)
+            seen = await self.inventory.look_settled()
+            await self._check(seen)
+            seen, lost = await self._settle(seen, say)
             self._refuse_unmounted(seen)
             made: list[Slot] = []
             try:
@@ -120,7 +119,8 @@ class Stack:
                     else:
                         made.append(found.slot)
                         await self._bring_up(device, found.slot, lost.get(found.slot), say)
-                    await self._tune(found.slot, say)
+                        (found,) = await self.inventory.look([found.slot])  # noqa: PLW2901
+                    await self._tune(found, say)
                 return await self._verified()
             except BaseException:
                 await to_its_end(self._undo(made, say))
@@ -213,9 +213,18 @@ class Stack:
                     f"mount it ('mount {folder}', or connect its disk); the next try goes on with it",
                 )
 
-    async def _settle(self, say: Say) -> tuple[list[FoundDevice], dict[Slot, DeviceRecord]]:
+    async def _check(self, seen: Sequence[FoundDevice]) -> None:
+        """See that the tools are there for whatever is not up. Raises ToolMissing."""
+        usable = {found.slot for found in seen if found.usable}
+        for device, slot in zip(self.devices, self.inventory.configured(), strict=True):
+            if slot not in usable:
+                for kind in device.layers:
+                    await self.kinds[kind].check(device)
+
+    async def _settle(
+        self, seen: Sequence[FoundDevice], say: Say
+    ) -> tuple[list[FoundDevice], dict[Slot, DeviceRecord]]:
         """Clear away what does not work; the result is the configuration's devices, and what lost ones had."""
-        seen = await self.inventory.look_settled()
         wanted = {index: device.spec for index, device in enumerate(self.devices)}
         for found in seen:
             spec = found.record.spec if found.record else None
@@ -270,9 +279,9 @@ class Stack:
 
         return write
 
-    async def _tune(self, slot: Slot, say: Say) -> None:
+    async def _tune(self, found: FoundDevice, say: Say) -> None:
         """Set the request queues of the lowest and the topmost block device."""
-        (found,) = await self.inventory.look([slot])
+        slot = found.slot
         paths = [layer.path for layer in found.layers if layer.path is not None]
         if found.record is None or not paths:
             return

@@ -8,6 +8,7 @@ from zvault.ops.state.activity import Activity
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.environment import Environment
 from zvault.ops.state.records import Records
+from zvault.zfs.change_feed import ChangeFeed
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,6 @@ class Context:
     activity: Activity
 
     @classmethod
-    def of(cls, env: Environment) -> Context:
-        """A world in which nothing goes on yet."""
-        return cls(env, Records.at(env.paths), Clients(env), Activity())
+    def of(cls, env: Environment, feed: ChangeFeed | None = None) -> Context:
+        """A world in which nothing goes on yet. A ``feed`` pays for who lists the same pools again and again."""
+        return cls(env, Records.at(env.paths), Clients(env, feed), Activity())

@@ -214,7 +214,7 @@ class Run:
         """List both sides; the source is not listed again where nothing was made."""
         seen = None if self.snapshot else await self._source.tree(self.backup)
         began = time.monotonic()
-        sides = await look(self.context, self.backup, vault.zfs, source=seen)
+        sides = await look(self.context, self.backup, vault.zfs, source=seen, sizes="vault")
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:
@@ -272,7 +272,7 @@ class Run:
         if not plan.changed:
             return looked.sides
         source = looked.sides.source if time.monotonic() - looked.began < RECENT else None
-        return await look(self.context, self.backup, vault.zfs, source=source)
+        return await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""

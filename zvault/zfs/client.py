@@ -2,199 +2,70 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed, VaultFull, understood
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.names import DatasetName, SnapshotName, parse_name
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.dataset_plan import PLACEHOLDER_BYTES
 from zvault.core.replication.plan_model import Action, Interrupted, Step
 from zvault.core.replication.send_record import fault
 from zvault.system.process.runner import Result, Runner
 from zvault.zfs import parse
+from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.changes import Changes
 from zvault.zfs.gate.resume_token import BadToken, decode
 from zvault.zfs.host import Host, LocalHost, SshHost
-from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
+from zvault.zfs.list_command import LIST_DEADLINE, NAMES_IN_ARGV, SUSPENDED, ListCommand, list_failure
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.pool.pool import suspended
 from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags
-
-LIST_DEADLINE = 300.0
-"""Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (zrepl issues 354 and 480)."""
-
-SUSPENDED = "I/O is currently suspended"
-"""What the zfs command says of each dataset of such a pool (libzfs_util.c, zfs_standard_error)."""
-
-LISTINGS = 3
-"""How often a tree is listed that is renamed or destroyed in part while that is done."""
-
-NAMES_IN_ARGV = 1000
-"""Snapshots named in one command: the longest names still fit the kernel's limit of 2 MiB."""
+from zvault.zfs.tree_listing import TreeListing
 
 
 class Zfs:
-    """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest."""
+    """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
-    def __init__(self, runner: Runner, host: SshHost | None = None) -> None:
+    With a ``feed`` of this host's events, what did not change since it was listed is not listed again.
+    """
+
+    def __init__(self, runner: Runner, host: SshHost | None = None, feed: ChangeFeed | None = None) -> None:
         self.host: Host = LocalHost(runner) if host is None else host
         self.lzc: Changes = Lzc() if host is None else Remote(host)
-        self._cache = Cache()
-        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._unknown: set[str] = set()
+        self._lister = ListCommand(self.host)
+        self._trees = TreeListing(self._lister, feed)
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""
         await self.lzc.close()
 
-    async def tree(self, root: str) -> Tree:
+    async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         """List a dataset and all below it with snapshots and bookmarks. Raises NotFound.
 
-        On this host, snapshots of datasets that did not change since the last listing are not listed again. Who
-        comes while another lists the same pool waits, and then lists but what has changed since.
+        Without ``sizes``, ``used`` and ``written`` may be of any earlier listing: no event tells of them.
         """
-        async with self._turns[DatasetName(root).pool]:
-            try:
-                return await self._tree(root)
-            except (ValueError, KeyError) as error:
-                raise ToolFailed(f"the listing of '{root}' cannot be understood", str(error)) from None
-
-    async def _tree(self, root: str) -> Tree:
-        """As ``tree``. Two listings make one: what is renamed or destroyed between them has both made again, for a
-        dataset seen without its snapshots would be taken for another. What moves each time is left out.
-        """
-        for _ in range(LISTINGS):
-            datasets, points, moved = await self._listed(root)
-            if not moved:
-                break
-        if root in moved:
-            raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
-        left = (line for line in datasets if line.partition("\t")[0] not in moved)
-        return parse.tree(left, points, await self._own(root))
-
-    async def _listed(self, root: str) -> tuple[list[str], dict[str, DatasetPoints], set[str]]:
-        """The lines of the datasets, what each has, and the names under which datasets came or went meanwhile."""
-        began = self._cache.now()
-        datasets = await self._list([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
-        stamps = parse.stamps(datasets)
-        stale = self._cache.stale(stamps)
-        fresh = [name for name in stamps if name not in set(stale)]
-        kept = self._cache.points(fresh)
-        if not stale:
-            return datasets, kept, set()
-        moved: set[str] = set()
-        whole = len(stale) > FEW or not fresh
-        where, depth = ([root], "-r") if whole else (stale, "-d1")
-        lines = await self._list(
-            where, depth, "snapshot,bookmark", parse.POINT_COLUMNS, None if whole else moved
-        )
-        made, unknown = parse.dated(lines)
-        listed = parse.points(lines, made | await self._created(unknown))
-        if whole:
-            stale, kept = list(stamps), {}
-            moved |= listed.keys() - stamps.keys()
-            moved |= await self._gone(
-                [name for name in stale if name not in listed and stamps[name][1] != "-"]
-            )
-        # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
-        if self.host.address is None:
-            self._cache.keep([name for name in stale if name not in moved], stamps, listed, began)
-        return datasets, kept | listed, moved
-
-    async def _gone(self, names: Sequence[str]) -> set[str]:
-        """Which of these datasets do not exist any more: one that once had snapshots and has none now is asked."""
-        gone: set[str] = set()
-        for start in range(0, len(names), NAMES_IN_ARGV):
-            some = names[start : start + NAMES_IN_ARGV]
-            await self._list(some, "-d0", "filesystem,volume", ("name",), gone)
-        return gone
+        return await self._trees.tree(root, sizes=sizes)
 
     async def names(self, root: str) -> list[DatasetName]:
         """The names of a dataset and of all below it, without their snapshots. Raises NotFound."""
-        lines = await self._list([root], "-r", "filesystem,volume", ("name",))
+        lines = await self._lister.lines([root], "-r", "filesystem,volume", ("name",))
         return [DatasetName(line) for line in lines]
-
-    async def _own(self, root: str, depth: str = "-r") -> dict[str, dict[str, str]]:
-        """zvault's own properties of a dataset and all below it, where they are set on the dataset itself."""
-        of = ["-t", "filesystem,volume", "-o", "name,property,value", ",".join(parse.OWN)]
-        result = await self.host.run(
-            ["zfs", "get", "-Hp", depth, "-s", "local", *of, root], deadline=LIST_DEADLINE, check=False
-        )
-        if result.returncode != 0:
-            raise _list_failure(root, result)
-        return parse.own_properties(result.stdout.splitlines())
 
     def forget(self, dataset: str) -> None:
         """The bookmarks or holds of a dataset were changed: list it again next time."""
-        self._cache.forget(dataset)
+        self._trees.cache.forget(dataset)
 
-    async def tree_or_none(self, root: str) -> Tree:
+    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         """As ``tree``, but empty where the root does not exist. Raises NotFound where a dataset went meanwhile."""
         try:
-            return await self.tree(root)
+            return await self.tree(root, sizes=sizes)
         except NotFound:
             if await self.exists(root):
-                return await self.tree(root)
+                return await self.tree(root, sizes=sizes)
             return Tree()
-
-    async def _list(
-        self,
-        names: Sequence[str],
-        depth: str,
-        types: str,
-        columns: Sequence[str],
-        gone: set[str] | None = None,
-    ) -> list[str]:
-        """A listing; a column that this host's OpenZFS is too old for is ``-`` in every line.
-
-        What is named and does not exist (any more) is added to ``gone``. Without that it is an error.
-        """
-        asked = [column for column in columns if column not in self._unknown]
-        result = await self.host.run(
-            ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(asked), *names],
-            deadline=LIST_DEADLINE,
-            check=False,
-        )
-        if result.returncode != 0:
-            unknown = parse.unknown_property(result.stderr)
-            if unknown in asked:
-                self._unknown.add(unknown)
-                return await self._list(names, depth, types, columns, gone)
-            if gone is None or not parse.only_gone(result.stderr):
-                raise _list_failure(names[0], result)
-            gone |= parse.gone(result.stderr)
-        lines = result.stdout.splitlines()
-        if (foreign := parse.foreign(lines, names)) is not None:
-            raise ToolFailed(
-                f"the listing of '{names[0]}' cannot be believed",
-                f"it tells of {foreign!r}, which is nothing below it",
-                "see what 'zfs list' is on that host",
-            )
-        try:
-            return parse.filled(lines, asked, columns)
-        except ValueError as error:
-            raise ToolFailed(f"the listing of '{names[0]}' cannot be understood", str(error)) from None
-
-    async def _created(self, points: Sequence[str]) -> dict[str, int]:
-        """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""
-        made: dict[str, int] = {}
-        for start in range(0, len(points), NAMES_IN_ARGV):
-            names = points[start : start + NAMES_IN_ARGV]
-            result = await self.host.run(
-                ["zfs", "list", "-Hp", "-t", "snapshot,bookmark", "-o", "name,creation", *names],
-                deadline=LIST_DEADLINE,
-                check=False,
-            )
-            if result.returncode != 0 and not parse.only_gone(result.stderr):
-                raise _list_failure(names[0], result)
-            for line in result.stdout.splitlines():
-                name, _, creation = line.partition("\t")
-                made[name] = parse.whole(creation)
-        return made
 
     async def holds(self, snapshots: Sequence[str]) -> dict[str, set[str]]:
         """The hold tags of each snapshot named that has any. Raises ToolFailed where they cannot be told."""
@@ -222,7 +93,7 @@ class Zfs:
 
         This column makes a listing twice as long, and is still a third of asking every snapshot for its holds.
         """
-        lines = await self._list([root], "-r", "snapshot", ("name", "userrefs"))
+        lines = await self._lister.lines([root], "-r", "snapshot", ("name", "userrefs"))
         with understood(f"the listing of '{root}'"):
             rows = [line.split("\t") for line in lines]
             return [SnapshotName(name) for name, count in rows if parse.number(count)]
@@ -232,14 +103,14 @@ class Zfs:
         found: dict[str, set[str]] = {}
         unknown: list[tuple[Dataset, list[SnapshotName]]] = []
         for dataset, snapshots in asked:
-            known = self._cache.holds(dataset.name, dataset.snapshots)
+            known = self._trees.cache.holds(dataset.name, dataset.snapshots)
             found |= {snap.name: known[snap.name] for snap in snapshots if snap.name in known}
             if names := [snap.name for snap in snapshots if snap.name not in known]:
                 unknown.append((dataset, names))
         told = await self.holds([name for _, names in unknown for name in names])
         for dataset, names in unknown:
             tags: dict[str, set[str]] = {name: told.get(name, set()) for name in names}
-            self._cache.keep_holds(dataset.name, dataset.snapshots, tags)
+            self._trees.cache.keep_holds(dataset.name, dataset.snapshots, tags)
             found |= tags
         return found
 
@@ -338,9 +209,9 @@ class Zfs:
 
     async def filled(self, placeholder: str) -> str:
         """What a placeholder holds itself by now, in words, or nothing. Raises NotFound, ToolFailed."""
-        own = (await self._own(placeholder, "-d0")).get(placeholder, {})
+        own = (await self._lister.own([placeholder], "-d0")).get(placeholder, {})
         known = await self.get(placeholder, "written", "origin", "type")
-        snapshots = await self._list([placeholder], "-d1", "snapshot", ("name",))
+        snapshots = await self._lister.lines([placeholder], "-d1", "snapshot", ("name",))
         if own.get(parse.PLACEHOLDER) != placeholder or known["type"] != "filesystem":
             return "it is none that zvault made"
         if snapshots or known["origin"] not in {"-", ""}:
@@ -356,7 +227,7 @@ class Zfs:
         )
         if result.returncode == 0:
             return True
-        failure = _list_failure(dataset, result)
+        failure = list_failure(dataset, result)
         if isinstance(failure, NotFound):
             return False
         raise failure
@@ -383,7 +254,7 @@ class Zfs:
             check=False,
         )
         if result.returncode != 0:
-            raise _list_failure(dataset, result)
+            raise list_failure(dataset, result)
         with understood(f"the properties of '{dataset}'"):
             found = dict(line.split("\t", 1) for line in result.stdout.splitlines())
             return {name: found[name] for name in properties}
@@ -397,22 +268,6 @@ class Zfs:
     async def mount(self, dataset: str) -> None:
         """Mount one filesystem."""
         await self.host.run(["zfs", "mount", dataset], deadline=LIST_DEADLINE)
-
-
-def _list_failure(name: str, result: Result) -> Exception:
-    complaint = result.complaint()
-    pool = parse_name(name).pool
-    if SUSPENDED in complaint:
-        return suspended(pool)
-    if "does not exist" in complaint or "no such pool" in complaint:
-        return NotFound(
-            f"there is no dataset '{name}'",
-            complaint,
-            f"'zfs list -r {pool}' shows what there is; 'zpool import' shows pools that are not imported",
-        )
-    if "invalid dataset name" in complaint:
-        return NotFound(f"'{name}' is no dataset name", complaint)
-    return ToolFailed(f"cannot list '{name}'", complaint)
 
 
 def _refuse_unknown(result: Result, what: str) -> None:

@@ -7,6 +7,7 @@ move it, so whoever changes those must say so (``forget``).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,12 @@ from zvault.core.model import Bookmark, Snapshot
 
 CHANGED_SLACK = 2.0
 """Seconds: a change in the same second as the listing may not be in it."""
+
+MOST_FORGOTTEN = 10_000
+"""Datasets whose changes are remembered, for listings under way, before old ones are dropped."""
+
+LISTING_TAKES = 3600.0
+"""Seconds that no listing takes."""
 
 FEW = 200
 """Up to so many changed datasets are named to ``zfs list``; beyond that the whole tree is listed."""
@@ -49,6 +56,7 @@ class Cache:
         self._seen: dict[str, CachedDataset] = {}
         self._forgotten: dict[str, float] = {}
         self._latest = 0.0
+        self._cleared = -math.inf
 
     def now(self) -> float:
         """The time to take before a listing, for ``keep``. A clock that was set back may stamp two changes alike."""
@@ -60,8 +68,16 @@ class Cache:
 
     def forget(self, dataset: str) -> None:
         """Its bookmarks or holds were changed. What a listing under way sees of it is not kept either."""
+        now = self._clock()
         self._seen.pop(dataset, None)
-        self._forgotten[dataset] = self._clock()
+        self._forgotten[dataset] = now
+        if len(self._forgotten) > MOST_FORGOTTEN:
+            self._forgotten = {n: at for n, at in self._forgotten.items() if abs(now - at) < LISTING_TAKES}
+
+    def clear(self) -> None:
+        """Anything may have changed. What a listing under way sees is not kept either."""
+        self._seen.clear()
+        self._cleared = self._clock()
 
     def stale(self, stamps: Mapping[str, tuple[str, str]]) -> list[str]:
         """Which of these datasets, given with guid and ``snapshots_changed``, must be listed again."""
@@ -86,7 +102,7 @@ class Cache:
         for name in names:
             guid, changed = stamps[name]
             complete = changed.isdecimal() and int(changed) < began - CHANGED_SLACK
-            if complete and self._forgotten.get(name, 0.0) < began:
+            if complete and max(self._forgotten.get(name, 0.0), self._cleared) < began:
                 self._seen[name] = CachedDataset(guid, changed, points.get(name, NONE))
                 self._forgotten.pop(name, None)
             else:

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
+from zvault.core.replication.source_properties import PROPERTY as SOURCE_RECORD
 from zvault.core.units import is_number
 from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.trial_dataset import MARK, SCRATCH_NAMES
@@ -33,7 +34,7 @@ DATASET_COLUMNS = (
 )
 """No user property: what is in one may look like another column, or another line."""
 
-OWN = (PLACEHOLDER, SENT, MARK)
+OWN = (PLACEHOLDER, SENT, MARK, SOURCE_RECORD)
 """zvault's own user properties of datasets. They count where they are set on the dataset itself: whatever came with a
 stream was set by whoever sent it."""
 
@@ -194,6 +195,7 @@ def tree(
             origin=None if origin in {"-", ""} else SnapshotName(origin),
             placeholder=marks.get(PLACEHOLDER) == name and not has.snapshots,
             sent=marks.get(SENT, ""),
+            source_record=marks.get(SOURCE_RECORD, ""),
         )
     return Tree(dict(sorted(datasets.items(), key=lambda item: item[1].name.parts)))
 
@@ -204,6 +206,11 @@ def _is_scratch(name: str, mark: str) -> bool:
     return mark in {name, dataset.pool} and dataset.name.startswith(SCRATCH_NAMES)
 
 
+def of_line(line: str) -> dict[str, str]:
+    """The columns of a line of a listing of datasets, by their names. Raises ValueError."""
+    return dict(zip(DATASET_COLUMNS, line.split("\t"), strict=True))
+
+
 def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """What tells whether a dataset's snapshots are still those seen before: who it is, and ``snapshots_changed``.
 
@@ -211,7 +218,7 @@ def stamps(dataset_lines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """
     found = {}
     for line in dataset_lines:
-        fields = dict(zip(DATASET_COLUMNS, line.split("\t"), strict=True))
+        fields = of_line(line)
         found[fields["name"]] = (f"{fields['guid']} {fields['origin']}", fields["snapshots_changed"])
     return found
 

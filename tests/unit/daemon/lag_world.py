@@ -214,7 +214,7 @@ class Source:
     def forget(self, _: str) -> None:
         """Nothing is kept here."""
 
-    async def tree(self, root: str) -> Tree:
+    async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         return listing(self.world.source, root)
 
     async def held(self, asked: Iterable[tuple[Dataset, Sequence[Snapshot]]]) -> dict[str, set[str]]:
@@ -256,7 +256,7 @@ class VaultSide:
     def datasets(self) -> dict[str, Own]:
         return self.world.pools[self.name].datasets
 
-    async def tree_or_none(self, root: str) -> Tree:
+    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         return listing(self.datasets, root)
 
     async def make_parents(self, name: str) -> None:

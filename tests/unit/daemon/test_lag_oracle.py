@@ -186,7 +186,7 @@ async def test_a_vault_that_is_exported_while_it_is_listed_is_no_empty_one(
     await world.run("b")
     world.bring_up("cold")
 
-    async def exported(_: VaultSide, __: str) -> Tree:
+    async def exported(_: VaultSide, __: str, *, sizes: bool) -> Tree:
         world.up.discard("cold")
         return Tree()
 

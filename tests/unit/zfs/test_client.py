@@ -14,7 +14,8 @@ from zvault.core.replication.plan_model import Action, Step
 from zvault.core.replication.stream_flags import SentFlags
 from zvault.system.process.pipeline import Hear, Pipeline
 from zvault.system.process.runner import Result
-from zvault.zfs.client import NAMES_IN_ARGV, Zfs
+from zvault.zfs.client import Zfs
+from zvault.zfs.list_command import NAMES_IN_ARGV
 from zvault.zfs.lzc import Lzc
 from zvault.zfs.remote import Remote
 from zvault.zfs.stream import Flags

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from typing import Literal
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
@@ -25,6 +26,9 @@ from zvault.ops.replication import send_record
 from zvault.ops.state.environment import Environment
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
+
+Sizes = Literal["both", "vault", "none"]
+"""A plan needs those of the vault: whether anything was written there. Those of the source are for people."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +84,25 @@ def selected(backup: Backup, source: Tree) -> list[Dataset]:
     return chosen
 
 
-async def look(context: Context, backup: Backup, vault: Zfs | None, *, source: Tree | None = None) -> Sides:
+async def look(
+    context: Context,
+    backup: Backup,
+    vault: Zfs | None,
+    *,
+    source: Tree | None = None,
+    sizes: Sizes = "both",
+) -> Sides:
     """List both sides, once each, at the same time.
 
-    ``vault`` None leaves the vault's side empty (it is down); ``source`` is what was listed a moment ago.
+    ``vault`` None leaves the vault's side empty (it is down); ``source`` is what was listed a moment ago. ``sizes``
+    says on which sides ``used`` and ``written`` have to be of now.
     """
     root = context.env.target_of(backup, backup.source.dataset)
-    on_vault = asyncio.create_task(_vault_tree(vault, root))
+    on_vault = asyncio.create_task(_vault_tree(vault, root, sizes=sizes != "none"))
     try:
         if source is None:
-            source = await context.clients.source_of(backup).tree(backup.source.dataset)
+            zfs = context.clients.source_of(backup)
+            source = await zfs.tree(backup.source.dataset, sizes=sizes == "both")
         pairs, left_out = _placed(context.env, backup, source)
         there = await on_vault
     finally:
@@ -110,8 +123,8 @@ def _placed(env: Environment, backup: Backup, source: Tree) -> tuple[Placed, Pla
     return pairs, tuple(one for one in placed if one[0].name not in chosen)
 
 
-async def _vault_tree(vault: Zfs | None, root: str) -> Tree:
-    return Tree() if vault is None else await vault.tree_or_none(root)
+async def _vault_tree(vault: Zfs | None, root: str, *, sizes: bool) -> Tree:
+    return Tree() if vault is None else await vault.tree_or_none(root, sizes=sizes)
 
 
 async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:

@@ -33,14 +33,10 @@ async def read_source(source: Zfs, backup: Backup, datasets: Sequence[str], emit
 
 async def update_vault(vault: Zfs, sides: Sides, records: Mapping[str, str], emit: Emit) -> None:
     """Write down what no stream brought. That it cannot be is told and fails no run: it is for restores only."""
-    there = {pair.vault.name: pair.source.name for pair in sides.pairing.pairs if pair.vault is not None}
-    wanted = {name: records[source] for name, source in there.items() if source in records}
-    if not wanted:
-        return
     try:
-        known = await properties.own(vault.host, list(wanted), PROPERTY)
-        for name, record in wanted.items():
-            if known.get(name) != record:
-                await properties.put(vault.host, name, {PROPERTY: record})
+        for pair in sides.pairing.pairs:
+            record = records.get(pair.source.name)
+            if pair.vault is not None and record is not None and pair.vault.source_record != record:
+                await properties.put(vault.host, pair.vault.name, {PROPERTY: record})
     except ZvaultError as error:
         emit("message", text=f"the limits of the source's datasets could not be put on record: {error}")

@@ -44,7 +44,8 @@ class RecentSource:
         """Its datasets. Raises NotFound, HostUnreachable."""
         began = time.monotonic()
         if self._seen is None or began - self._seen[0] > A_MOMENT:
-            self._seen = began, await self._clients.source_of(backup).tree(backup.source.dataset)
+            source = self._clients.source_of(backup)
+            self._seen = began, await source.tree(backup.source.dataset, sizes=False)
         return self._seen[1]
 
 

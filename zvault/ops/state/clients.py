@@ -8,6 +8,7 @@ from zvault.core.address import Address
 from zvault.core.errors import HostUnreachable, PoolSuspended
 from zvault.ops.state.environment import Environment
 from zvault.ops.stream.route import Route
+from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import SshHost
 from zvault.zfs.lzc_stream import StreamHelpers
@@ -19,11 +20,13 @@ class Clients:
 
     Made when they are first asked for, and kept until ``close``. The source's and each vault's are apart, so that one
     hung pool blocks no other. ``zpool`` is for this host's pools, ``helpers`` are for small streams within it. Nobody
-    else changes anything in here.
+    else changes anything in here. With a ``feed`` the listings of this host's pools are kept until an event tells of a
+    change.
     """
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, feed: ChangeFeed | None = None) -> None:
         self._env = env
+        self._feed = feed
         self.zpool = Zpool(env.runner, PROC)
         self.helpers = StreamHelpers()
         self._sources: dict[Address | None, Zfs] = {}
@@ -37,15 +40,19 @@ class Clients:
     def source_at(self, address: Address | None) -> Zfs:
         """The client for the sources of one host; None is this one."""
         if address not in self._sources:
-            self._sources[address] = Zfs(self._env.runner, self.other_host(address))
+            self._sources[address] = self._zfs(address)
         return self._sources[address]
 
     def vault_zfs(self, vault: Vault) -> Zfs:
         """The client for one vault's pool."""
         key = vault.name, vault.host
         if key not in self._vaults:
-            self._vaults[key] = Zfs(self._env.runner, self.other_host(vault.host))
+            self._vaults[key] = self._zfs(vault.host)
         return self._vaults[key]
+
+    def _zfs(self, address: Address | None) -> Zfs:
+        feed = self._feed if address is None else None
+        return Zfs(self._env.runner, self.other_host(address), feed)
 
     def vault_of(self, backup: Backup) -> Zfs:
         """The client for the vault that a backup goes into. Raises NotFound."""
@@ -92,5 +99,7 @@ class Clients:
         for zfs in (*self._sources.values(), *self._vaults.values()):
             await zfs.close()
         await self.helpers.close()
+        if self._feed is not None:
+            await self._feed.close()
         for host in self._hosts.values():
             await host.close()

@@ -238,7 +238,8 @@ class Assembly:
         self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, making: Making, say: Say
     ) -> PoolState:
         zpool = self.zpool
-        if await zpool.state(self.pool) is None:
+        state = await zpool.state(self.pool)
+        if state is None:
             if self.config.host is not None:
                 raise NotFound(
                     f"the pool '{self.pool}' of vault '{self.name}' is not imported on {self.config.host}",
@@ -250,7 +251,7 @@ class Assembly:
                 say(f"imported pool {self.pool}")
             else:
                 await self._create_pool(stack, devices, profile, making, say)
-        state = await zpool.state(self.pool)
+            state = await zpool.state(self.pool)
         if state is None:
             raise DeviceGone(
                 f"the pool '{self.pool}' is not there after its import", "", "look at 'zpool import'"

@@ -98,7 +98,7 @@ async def _carried_pools(context: Context, vault: Vault) -> tuple[EarlierPool, .
 async def _carried(context: Context, backup: Backup) -> set[int]:
     source = context.clients.source_of(backup)
     try:
-        tree = await source.tree(backup.source.dataset)
+        tree = await source.tree(backup.source.dataset, sizes=False)
         held = await source.holds(await source.held_below(backup.source.dataset))
     except NotFound:
         return set()

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from zvault.core.integrity.damage import Damage, parse_damage
 from zvault.core.integrity.healing import HealingStream
 from zvault.core.names import parse_name
-from zvault.zfs.client import LIST_DEADLINE
 from zvault.zfs.host import Host
+from zvault.zfs.list_command import LIST_DEADLINE
 from zvault.zfs.stream import Flags
 
 

@@ -79,11 +79,11 @@ class Faked(Transfers):
         async def exists(_: str) -> bool:
             return not host.gone
 
-        async def source(_: str) -> Tree:
+        async def source(_: str, *, sizes: bool = True) -> Tree:
             found = replace(host.source(), name=DatasetName(host.renamed))
             return tree(found) if host.renamed else tree()
 
-        async def there(_: str) -> Tree:
+        async def there(_: str, *, sizes: bool = True) -> Tree:
             return host.sides().vault
 
         with_source(

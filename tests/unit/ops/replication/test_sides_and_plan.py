@@ -49,12 +49,12 @@ class FakeZfs:
         self.asked.append(argv[-1])
         return SimpleNamespace(returncode=0, stdout="cold/host\ncold/host/tank\n")
 
-    async def tree(self, root: str) -> Tree:
+    async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         self.asked.append(root)
         assert self.there is not None
         return self.there
 
-    async def tree_or_none(self, root: str) -> Tree:
+    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
         self.asked.append(root)
         return self.there or Tree()
 

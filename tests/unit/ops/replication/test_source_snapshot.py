@@ -118,7 +118,8 @@ async def test_a_name_that_is_taken_beside_a_dataset_that_is_gone(monkeypatch: p
 async def test_a_listing_is_good_for_a_moment_unless_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = 0.0, []
 
-    async def listed(root: str) -> Any:
+    async def listed(root: str, *, sizes: bool) -> Any:
+        assert not sizes
         asked.append(root)
         return tree(dataset(root))
 

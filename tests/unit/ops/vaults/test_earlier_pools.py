@@ -33,7 +33,7 @@ class Source:
     fails: Exception | None = None
     asked: int = 0
 
-    async def tree(self, _: str) -> Tree:
+    async def tree(self, _: str, *, sizes: bool = True) -> Tree:
         self.asked += 1
         if self.fails is not None:
             raise self.fails

@@ -1,0 +1,190 @@
+"""What zvaultd knows of pools by OpenZFS's events is what a listing would see, and a run of nothing lists little."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from world import World, ok, sh, shell
+
+from zvault.core.errors import NotFound
+from zvault.core.model import Tree
+from zvault.system.process.runner import HostRunner
+from zvault.zfs.change_feed import ChangeFeed
+from zvault.zfs.client import Zfs
+
+LAB = {"mem": "3G", "timeout": 900}
+
+PROGRAMS = Path("/usr/local/sbin")
+STARTED = Path("/run/started")
+COUNTED = ("zfs", "zpool", "systemctl", "cat", "nbd-client", "nbdkit", "grep")
+
+SPARE = ["tank/x", "tank/y", "tank/home/x", "tank/x/x"]
+
+
+@pytest.fixture
+def tank() -> Iterator[World]:
+    it = World(vault_extra='create = true\nup = "always"')
+    it.clean()
+    it.source()
+    yield it
+    for name in COUNTED:
+        (PROGRAMS / name).unlink(missing_ok=True)
+    it.clean()
+
+
+@asynccontextmanager
+async def followed() -> AsyncIterator[tuple[Zfs, ChangeFeed]]:
+    """A client that knows by events, as zvaultd's."""
+    feed = ChangeFeed()
+    client = Zfs(HostRunner(), feed=feed)
+    try:
+        yield client, feed
+    finally:
+        await client.close()
+        await feed.close()
+
+
+async def tree(client: Zfs, root: str, *, sizes: bool) -> Tree | None:
+    try:
+        return await client.tree(root, sizes=sizes)
+    except NotFound:
+        return None
+
+
+def bare(found: Tree | None) -> Tree | None:
+    """Without what no event tells of."""
+    return found and Tree({name: replace(one, used=0, written=0) for name, one in found.datasets.items()})
+
+
+def change(dice: random.Random, number: int) -> str:
+    """A command that moves a listing; some fail, as nothing of that name is there."""
+    one, other = dice.choice(["tank/home", "tank/my files", *SPARE]), dice.choice(SPARE)
+    snap = f"'{one}@s{dice.randrange(4)}'"
+    return dice.choice(
+        [
+            f"zfs create '{other}'",
+            f"zfs destroy -R '{other}'",
+            f"zfs rename '{dice.choice(SPARE)}' '{other}'",
+            f"zfs rename {snap} '{one}@n{number}'",
+            f"zfs snapshot {snap}",
+            f"zfs snapshot -r tank@all{number}",
+            f"zfs destroy -d {snap}",
+            f"zfs bookmark {snap} '{one}#m{number % 3}'",
+            f"zfs destroy '{one}#m{number % 3}'",
+            f"zfs clone {snap} '{other}'",
+            f"zfs promote '{other}'",
+            f"zfs set org.zvault:sent=flags{number} '{one}'",
+            f"zfs inherit org.zvault:sent '{one}'",
+            f"zfs rollback -r {snap}",
+            f"zfs send {snap} | zfs receive -u -o org.zvault:sent=s '{other}'",
+            f"zfs send '{one}@s1' | head -c 60000 | zfs receive -s -u '{other}'",
+            f"zfs receive -A '{other}'",
+            f"dd if=/dev/urandom 'of=/{one}/file' bs=64k count=4 conv=fsync",
+            "zpool sync tank",
+        ]
+    )
+
+
+async def test_each_look_between_many_changes_sees_what_a_fresh_listing_sees(tank):
+    """Ten changes between two looks, some of them while one looks; compared while nothing changes."""
+    dice, numbers = random.Random(7), itertools.count()
+
+    async def some(count: int) -> None:
+        for _ in range(count):
+            await asyncio.to_thread(shell, f"{{ {change(dice, next(numbers))}; }} 2>&1", check=False)
+
+    async with followed() as (client, _):
+        began = time.monotonic()
+        for look in range(40):
+            await some(5)
+            meanwhile = asyncio.create_task(some(5))
+            await tree(client, "tank", sizes=bool(look % 2))
+            await meanwhile
+            known = await tree(client, "tank", sizes=False)
+            fresh = await tree(Zfs(HostRunner()), "tank", sizes=True)
+            assert bare(known) == bare(fresh), look
+            assert await tree(client, "tank", sizes=True) == fresh, look
+        print(f"{next(numbers) / (time.monotonic() - began):.1f} changes a second, looks included")
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        "pkill -STOP -f change_chil[d]; for n in $(seq 90); do zfs snapshot -r tank@$n; done; "
+        "pkill -CONT -f change_chil[d]",
+        "zpool events -c",
+        f"zfs set org.zvault:sent={'x' * 7000} tank/home",
+        "pkill -KILL -f change_chil[d]",
+        "zpool export tank && zpool import -d /var/lib/zvault-lab tank",
+    ],
+    ids=["overflow", "cleared", "too long", "killed", "imported"],
+)
+async def test_what_was_lost_is_listed(tank, lose: str):
+    async with followed() as (client, _):
+        for _ in range(2):
+            await client.tree("tank")
+        shell(
+            f"zfs snapshot tank/big@s && zfs bookmark tank/big@s tank/big#b && zfs create tank/new && {lose}"
+        )
+        known = await client.tree("tank", sizes=False)
+        assert bare(known) == bare(await Zfs(HostRunner()).tree("tank"))
+        assert known.datasets["tank/big"].bookmarks
+        assert "tank/new" in known.datasets
+
+
+async def test_a_pool_that_is_gone_is_not_known_any_more(tank):
+    async with followed() as (client, _):
+        for _ in range(2):
+            await client.tree("tank")
+        sh("zpool", "export", "tank")
+        with pytest.raises(NotFound):
+            await client.tree("tank", sizes=False)
+        sh("zpool", "import", "-d", "/var/lib/zvault-lab", "tank")
+        assert len(await client.tree("tank", sizes=False)) == 6
+
+
+def count_programs() -> None:
+    """From now on each program of zvaultd's that is counted writes down that it was started."""
+    for name in COUNTED:
+        real = shell(f"command -v {name}")
+        (PROGRAMS / name).write_text(f'#!/bin/sh\necho {name} $1 >>{STARTED}\nexec {real} "$@"\n')
+        (PROGRAMS / name).chmod(0o755)
+
+
+def test_a_run_of_nothing_starts_few_programs(tank):
+    count_programs()
+    tank.start()
+    for _ in range(2):
+        ok("run", "tank")
+    ok("run", "tank", "--no-snapshot")
+    counts = []
+    for _ in range(6):
+        STARTED.unlink()
+        ok("run", "tank", "--no-snapshot")
+        counts.append(Counter(STARTED.read_text().splitlines()))
+    # zvaultd looks at lags and vaults every 15 s, and in some of these runs so.
+    started = min(counts, key=Counter.total)
+    print([dict(one) for one in counts])
+    assert started["zfs list"] <= LISTINGS, started
+    assert started["zfs get"] <= GETS, started
+    assert not [one for one in started if one.startswith("nbd")], started
+    assert started.total() <= ALL, started
+
+
+LISTINGS = 1
+"""The vault's datasets: whether anything was written to them, no event tells. It was 3 to 4."""
+
+GETS = 2
+"""The limits of the source's datasets, of whose keys no event tells, and the proofs. It was 5."""
+
+ALL = 20
+"""It was 25, and is 15 where nothing else goes on."""

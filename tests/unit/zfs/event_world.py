@@ -1,0 +1,318 @@
+"""A pool, its ``zfs`` command and the kernel's ring of events, all in memory, for tests of what follows events."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zvault.core.errors import ToolFailed
+from zvault.core.names import split_snapshot
+from zvault.system.process.pipeline import Hear, Pipeline
+from zvault.system.process.runner import Result
+from zvault.zfs.change_feed import ChangeFeed
+from zvault.zfs.parse import DATASET_COLUMNS, SENT
+from zvault.zfs.pool.change_reader import HISTORY, Changed, ChangeReader, KernelEvent
+
+PLACES = 8
+"""Events that the kernel keeps here."""
+
+TOKEN = "1-a-{}-b"
+
+
+@dataclass
+class FakeDataset:
+    """One dataset."""
+
+    guid: int
+    changed: int = 0
+    written: int = 0
+    origin: str = "-"
+    token: str = "-"
+    sent: str = ""
+    points: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class FakePool:
+    """A pool ``tank``. Whatever changes posts its event first, as the kernel does."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self.datasets: dict[str, FakeDataset] = {}
+        self.events: list[KernelEvent] = []
+        self.posted = 0
+        self.failures = 0
+        self.stopped: list[tuple[str, int, int]] = []
+        for name in ("tank", "tank/a", "tank/a/b", "tank/c"):
+            self.datasets[name] = FakeDataset(next(self._numbers))
+
+    def post(self, dataset: str, logged: str, kind: str = HISTORY) -> None:
+        self.posted += 1
+        self.events = [*self.events, KernelEvent(self.posted, kind, "tank", dataset, logged)][-PLACES:]
+
+    # Changes: each takes two numbers, which choose what it is done to
+
+    def _pick(self, number: int) -> str:
+        return sorted(self.datasets)[number % len(self.datasets)]
+
+    def _below(self, name: str) -> list[str]:
+        return [one for one in self.datasets if one == name or one.startswith(f"{name}/")]
+
+    def create(self, one: int, other: int) -> None:
+        name = f"{self._pick(one)}/{'xyz'[other % 3]}"
+        if name not in self.datasets and name.count("/") < 4:
+            self.post(name, "create")
+            self.datasets[name] = FakeDataset(next(self._numbers))
+
+    def destroy(self, one: int, _: int) -> None:
+        name = self._pick(one)
+        if name != "tank":
+            for below in reversed(self._below(name)):
+                self.post(below, "destroy")
+                del self.datasets[below]
+
+    def rename(self, one: int, other: int) -> None:
+        name = self._pick(one)
+        to = f"{name.rpartition('/')[0]}/{'xyz'[other % 3]}"
+        if name != "tank" and to not in self.datasets:
+            self.post(name, "rename")
+            for below in self._below(name):
+                self.datasets[to + below[len(name) :]] = self.datasets.pop(below)
+            for dataset in self.datasets.values():
+                if dataset.origin.startswith((f"{name}@", f"{name}/")):
+                    dataset.origin = to + dataset.origin[len(name) :]
+
+    def snapshot(self, one: int, other: int) -> None:
+        self._add(self._pick(one), "@", other, "snapshot")
+
+    def bookmark(self, one: int, other: int) -> None:
+        self._add(self._pick(one), "#", other, "bookmark")
+
+    def _add(self, name: str, sign: str, number: int, logged: str) -> None:
+        dataset, short = self.datasets[name], f"{sign}s{number % 4}_1970-01-01T00:01:0{number % 4}Z"
+        if short not in dataset.points:
+            self.post(name + short if sign == "@" else name, logged)
+            new = next(self._numbers)
+            dataset.points[short] = new, new
+            if sign == "@":
+                dataset.changed, dataset.written = new, 0
+
+    def remove(self, one: int, other: int) -> None:
+        name = self._pick(one)
+        dataset = self.datasets[name]
+        if dataset.points:
+            short = sorted(dataset.points)[other % len(dataset.points)]
+            self.post(
+                name + short if short[0] == "@" else name, "destroy" if short[0] == "@" else "remove bookmark"
+            )
+            del dataset.points[short]
+            if short[0] == "@":
+                dataset.changed = next(self._numbers)
+
+    def clone(self, one: int, other: int) -> None:
+        name, to = self._pick(one), f"tank/clone{other % 2}"
+        snaps = sorted(short for short in self.datasets[name].points if short[0] == "@")
+        if snaps and to not in self.datasets:
+            self.post(to, "clone")
+            self.datasets[to] = FakeDataset(next(self._numbers), origin=name + snaps[-1])
+
+    def promote(self, one: int, _: int) -> None:
+        name = self._pick(one)
+        dataset = self.datasets[name]
+        owner, short = split_snapshot(dataset.origin) if dataset.origin != "-" else ("", "")
+        if owner in self.datasets and f"@{short}" in self.datasets[owner].points:
+            self.post(name, "promote")
+            before = self.datasets[owner]
+            moved = {key: at for key, at in before.points.items() if key == f"@{short}"}
+            dataset.points |= moved
+            dataset.origin, before.origin = before.origin, f"{name}@{short}"
+            for key in moved:
+                del before.points[key]
+            dataset.changed = before.changed = next(self._numbers)
+
+    def set_short(self, one: int, other: int) -> None:
+        self.post(self._pick(one), "set")
+        self.datasets[self._pick(one)].sent = f"flags{other % 5}"
+
+    def set_long(self, one: int, other: int) -> None:
+        """An event beyond 6 KiB is not posted; its number is used up all the same."""
+        self.posted, self.failures = self.posted + 1, self.failures + 1
+        self.datasets[self._pick(one)].sent = f"long{other % 5}"
+
+    def write(self, one: int, other: int) -> None:
+        self.datasets[self._pick(one)].written += 1 + other
+
+    def receive(self, one: int, _: int) -> None:
+        name = self._pick(one)
+        if self.datasets[name].token == "-":
+            self.post(f"{name}/%recv", "receive")
+            self.datasets[name].token = TOKEN.format(0)
+
+    def receive_more(self, one: int, other: int) -> None:
+        dataset = self.datasets[self._pick(one)]
+        if dataset.token != "-":
+            dataset.token = TOKEN.format(other)
+
+    def receive_end(self, one: int, other: int) -> None:
+        name = self._pick(one)
+        dataset = self.datasets[name]
+        if dataset.token != "-":
+            self.post(f"{name}/%recv" if other % 2 else name, "finish receiving" if other % 2 else "destroy")
+            dataset.token = "-"
+
+    def another_pool(self, one: int, other: int) -> None:
+        for number in range(other % (PLACES + 2)):
+            self.posted += 1
+            event = KernelEvent(self.posted, HISTORY, "other", f"other/{one}", ("set", "rename")[number % 2])
+            self.events = [*self.events, event][-PLACES:]
+
+    def scrub(self, *_: int) -> None:
+        self.post("", "scan setup")
+
+    def odd(self, one: int, _: int) -> None:
+        """An event of a kind that OpenZFS does not have yet."""
+        name = self._pick(one)
+        self.post(name, "sideways")
+        for below in self._below(name):
+            self.datasets[below].sent = "odd"
+
+    def forget_events(self, *_: int) -> None:
+        self.events = []
+
+    CHANGES = (
+        *(create, destroy, rename, snapshot, snapshot, bookmark, remove, remove, clone, promote, set_short),
+        *(set_long, write, receive, receive_more, receive_end, another_pool, scrub, odd, forget_events),
+    )
+
+    # The zfs command
+
+    def answer(self, argv: Sequence[str]) -> tuple[int, str, str]:
+        names = argv[argv.index("-o") + (2 if argv[1] == "list" else 3) :]
+        if argv[argv.index("-o") + 1] == "name,creation":
+            return self._created(names)
+        recursive = "-r" in argv
+        chosen, complaints = [], []
+        for name in names:
+            if name in self.datasets:
+                chosen += self._below(name) if recursive else [name]
+            else:
+                complaints.append(f"cannot open '{name}': dataset does not exist\n")
+        lines: list[str] = []
+        for name in chosen:
+            if argv[1] == "get":
+                sent = self.datasets[name].sent
+                lines += [f"{name}\t{SENT}\t{sent}"] if sent else []
+            elif "snapshot,bookmark" in argv:
+                lines += [
+                    f"{name}{short}\t{g}\t{txg}" for short, (g, txg) in self.datasets[name].points.items()
+                ]
+            else:
+                lines.append(self._line(name))
+        return int(bool(complaints)), "".join(f"{line}\n" for line in lines), "".join(complaints)
+
+    def _created(self, names: Sequence[str]) -> tuple[int, str, str]:
+        there = {
+            name + short: at[0] for name, one in self.datasets.items() for short, at in one.points.items()
+        }
+        lines = [f"{name}\t{there[name]}\n" for name in names if name in there]
+        gone = [f"cannot open '{name}': dataset does not exist\n" for name in names if name not in there]
+        return int(bool(gone)), "".join(lines), "".join(gone)
+
+    def _line(self, name: str) -> str:
+        one = self.datasets[name]
+        row: Mapping[str, object] = {
+            "name": name,
+            "type": "filesystem",
+            "guid": one.guid,
+            "used": one.written,
+            "written": one.written,
+            "receive_resume_token": one.token,
+            "encryption": "off",
+            "origin": one.origin,
+            "snapshots_changed": one.changed or "-",
+        }
+        return "\t".join(str(row[column]) for column in DATASET_COLUMNS)
+
+
+class FakeRing:
+    """A reader's place among the pool's events, as fm.c keeps it."""
+
+    def __init__(self, pool: FakePool) -> None:
+        self._pool = pool
+        self._at: int | None = None
+        self._dropped = 0
+
+    def _fall_off(self) -> None:
+        if self._at is not None and self._at not in self._numbers():
+            self._at = None
+            self._dropped += 1
+
+    def _numbers(self) -> list[int]:
+        return [event.number for event in self._pool.events]
+
+    def seek(self, number: int) -> bool:
+        self._fall_off()
+        if number not in self._numbers():
+            return False
+        self._at = number
+        return True
+
+    def next(self) -> tuple[KernelEvent, int] | None:
+        self._fall_off()
+        later = [event for event in self._pool.events if self._at is None or event.number > self._at]
+        if not later:
+            return None
+        self._at, dropped, self._dropped = later[0].number, self._dropped, 0
+        return later[0], dropped
+
+    def failures(self) -> int:
+        return self._pool.failures
+
+
+class FakeFeed(ChangeFeed):
+    """The feed, with its child in this process."""
+
+    def __init__(self, pool: FakePool) -> None:
+        super().__init__()
+        self.pool = pool
+        self.reader: ChangeReader | None = ChangeReader(FakeRing(pool))
+
+    def restart(self) -> None:
+        """The child was killed, and another one is started."""
+        self.reader = ChangeReader(FakeRing(self.pool))
+
+    async def _changed(self) -> Changed:
+        if self.reader is None:
+            return Changed(lost=True)
+        return Changed.of(self.reader.take().document())
+
+
+class FakeTools:
+    """A Runner of that ``zfs``. ``meanwhile`` is called before each program."""
+
+    def __init__(self, pool: FakePool, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.pool = pool
+        self.meanwhile = meanwhile
+        self.started: list[Sequence[str]] = []
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        deadline: float = 60.0,
+        stdin: bytes | None = None,
+        check: bool = True,
+    ) -> Result:
+        await asyncio.sleep(0)
+        self.meanwhile()
+        self.started.append(argv)
+        code, out, err = self.pool.answer(argv)
+        if check and code:
+            raise ToolFailed("failed", err)
+        return Result(tuple(argv), code, out, err, 0.0)
+
+    async def pipeline(
+        self, stages: Sequence[Sequence[str]], hear: Hear | None = None, *, nobody: Container[str] = ()
+    ) -> Pipeline:
+        raise AssertionError("no stream was asked for")

@@ -1,0 +1,98 @@
+"""The feed hands each follower what its child tells, and whatever befalls the child costs no more than a listing."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from zvault.zfs import change_feed
+from zvault.zfs.change_feed import ChangeFeed
+from zvault.zfs.pool.change_reader import Changed
+
+CHILD = """#!{python}
+import sys
+print('{{"ready": true}}', flush=True)
+for number, line in enumerate(sys.stdin):
+    {answer}
+"""
+
+TELLS = """print('{"lost": %s, "pools": [], "datasets": ["tank/%d"], "missed": %s}'
+        % (("false", "true")[not number], number, ("false", "true")[not number]), flush=True)"""
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.all: list[Changed] = []
+
+    def note(self, changed: Changed) -> None:
+        self.all.append(changed)
+
+
+def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str) -> tuple[ChangeFeed, Heard]:
+    """A feed whose child answers so."""
+    program = tmp_path / "child"
+    program.write_text(CHILD.format(python=sys.executable, answer=answer))
+    program.chmod(0o755)
+    monkeypatch.setattr(change_feed.sys, "executable", str(program))
+    feed, heard = ChangeFeed(), Heard()
+    feed.follow(heard)
+    return feed, heard
+
+
+async def test_all_followers_hear_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    feed, heard = child(monkeypatch, tmp_path, TELLS)
+    late = Heard()
+    await feed.collect()
+    feed.follow(late)
+    await asyncio.gather(feed.collect(), feed.collect())
+    assert [one.datasets for one in heard.all] == [{"tank/0"}, {"tank/1"}, {"tank/2"}]
+    assert [(one.lost, one.missed) for one in heard.all] == [(True, True), (False, False), (False, False)]
+    assert late.all == heard.all[1:]
+    await feed.close()
+
+
+@pytest.mark.parametrize("answer", ["sys.exit(1)", "print('[]', flush=True)", "print('{}', flush=True)"])
+async def test_a_child_that_fails_is_missed_once_and_started_again_later(
+    answer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    feed, heard = child(monkeypatch, tmp_path, f"if number:\n        {answer}\n    else:\n        {TELLS}")
+    for _ in range(4):
+        await feed.collect()
+    assert [(one.lost, one.missed) for one in heard.all[1:]] == [(True, True), (True, False), (True, False)]
+    feed._try_again = 0.0
+    await feed.collect()
+    assert heard.all[-1].datasets == {"tank/0"}
+    await feed.close()
+
+
+async def test_who_gives_up_waiting_leaves_nothing_untold(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    feed, heard = child(monkeypatch, tmp_path, f"import time; time.sleep(60 * (number == 1)); {TELLS}")
+    await feed.collect()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await feed.collect()
+    assert heard.all[-1] == Changed(lost=True, missed=True)
+    await feed.close()
+
+
+async def test_a_suspend_makes_all_unknown_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    feed, heard = child(monkeypatch, tmp_path, TELLS)
+    await feed.collect()
+    feed._asleep -= 60
+    await feed.collect()
+    await feed.collect()
+    assert [one.lost for one in heard.all] == [True, True, False]
+    assert heard.all[1].missed
+    await feed.close()
+
+
+async def test_on_a_host_without_openzfs_nothing_is_known_and_nothing_fails() -> None:
+    feed, heard = ChangeFeed(), Heard()
+    feed.follow(heard)
+    await feed.collect()
+    await feed.collect()
+    assert heard.all == [Changed(lost=True), Changed(lost=True)]
+    await feed.close()

@@ -1,0 +1,175 @@
+"""What a client knows by events always equals a fresh listing, whatever happens, is dropped or restarted."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.zfs.event_world import PLACES, FakeFeed, FakePool, FakeTools
+from zvault.core.errors import NotFound
+from zvault.core.model import Tree
+from zvault.zfs.client import Zfs
+
+Change = tuple[Callable[[FakePool, int, int], None], int, int]
+CHANGE = st.tuples(st.sampled_from(FakePool.CHANGES), st.integers(0, 9), st.integers(0, 9))
+ROOT = st.sampled_from(["tank", "tank/a", "tank/a/b"])
+LOOK = st.tuples(st.sampled_from([0, 1]), ROOT, st.booleans(), st.lists(CHANGE, max_size=6))
+STEP = st.one_of(
+    st.lists(CHANGE, min_size=1, max_size=4), LOOK, st.sampled_from(["read", "restart", "broken", "sleep"])
+)
+
+
+class Looks:
+    """Two clients of one host's pools, and what is done around them."""
+
+    def __init__(self) -> None:
+        self.pool = FakePool()
+        self.feed = FakeFeed(self.pool)
+        self.tools = [FakeTools(self.pool), FakeTools(self.pool)]
+        self.clients = [Zfs(tools, feed=self.feed) for tools in self.tools]
+
+    def change(self, changes: Sequence[Change]) -> None:
+        for change, one, other in changes:
+            change(self.pool, one, other)
+
+    def disturb(self, what: str) -> None:
+        if what == "read" and self.feed.reader is not None:
+            self.feed.reader.read()
+        elif what == "restart":
+            self.feed.restart()
+        elif what == "broken":
+            self.feed.reader = None
+        elif what == "sleep":
+            self.feed._asleep -= 60
+
+    async def look(self, number: int, root: str, sizes: bool, during: Sequence[Change]) -> None:
+        """A look while something changes may see any part of it, and must not break."""
+        left = list(during)
+
+        def meanwhile() -> None:
+            if left:
+                self.change([left.pop(0)])
+
+        self.tools[number].meanwhile = meanwhile
+        await asyncio.gather(
+            tree(self.clients[number], root, sizes),
+            tree(self.clients[1 - number], root, True),
+            self._others(),
+        )
+        self.tools[number].meanwhile = lambda: None
+        self.change(left)
+
+    async def _others(self) -> None:
+        """Other clients hear of changes while these two list."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+            await self.feed.collect()
+
+    async def check(self, root: str) -> None:
+        """Nothing happens now, so what is known is what there is."""
+        now = await tree(Zfs(FakeTools(self.pool)), root, True)
+        for client in self.clients:
+            assert bare(await tree(client, root, False)) == bare(now)
+            assert await tree(client, root, True) == now
+            assert bare(await tree(client, root, False)) == bare(now)
+
+
+async def tree(client: Zfs, root: str, sizes: bool) -> Tree | None:
+    try:
+        return await client.tree(root, sizes=sizes)
+    except NotFound:
+        return None
+
+
+def bare(found: Tree | None) -> Tree | None:
+    """Without what no event tells of."""
+    return found and Tree({name: replace(one, used=0, written=0) for name, one in found.datasets.items()})
+
+
+@given(st.lists(STEP, max_size=25), ROOT)
+@settings(max_examples=400, deadline=None)
+def test_what_is_known_equals_a_fresh_listing(steps: list[object], root: str) -> None:
+    async def all_steps() -> None:
+        looks = Looks()
+        broken = False
+        for step in steps:
+            if isinstance(step, str):
+                broken = step == "broken" or (broken and step != "restart")
+                looks.disturb(step)
+            elif isinstance(step, tuple):
+                await looks.look(*step)
+            else:
+                assert isinstance(step, list)
+                looks.change(step)
+            if not broken:
+                await looks.check(root)
+        if broken:
+            looks.disturb("restart")
+        for each in ("tank", root):
+            await looks.check(each)
+
+    asyncio.run(all_steps())
+
+
+@pytest.fixture
+async def looks() -> Looks:
+    found = Looks()
+    found.pool.scrub()
+    for root in ("tank", "tank"):
+        await found.clients[0].tree(root)
+    found.tools[0].started.clear()
+    return found
+
+
+async def test_nothing_is_listed_where_nothing_changed(looks: Looks) -> None:
+    looks.pool.another_pool(0, 5)
+    looks.pool.scrub()
+    for root in ("tank", "tank/a"):
+        await looks.clients[0].tree(root, sizes=False)
+    assert looks.tools[0].started == []
+
+
+async def test_of_what_was_written_only_the_datasets_themselves_are_listed(looks: Looks) -> None:
+    looks.pool.write(0, 7)
+    assert (await looks.clients[0].tree("tank")).datasets["tank"].written == 8
+    assert [argv[1:5] for argv in looks.tools[0].started] == [["list", "-Hp", "-r", "-t"]]
+
+
+async def test_what_changed_is_listed_by_name(looks: Looks) -> None:
+    looks.pool.snapshot(1, 0)
+    found = await looks.clients[0].tree("tank", sizes=False)
+    assert len(found.datasets["tank/a"].snapshots) == 1
+    assert [argv[-1] for argv in looks.tools[0].started] == ["tank/a"] * 3
+
+
+@pytest.mark.parametrize("lose", ["events", "between", "long", "clear"])
+async def test_all_is_listed_after_an_event_was_lost(looks: Looks, lose: str) -> None:
+    looks.pool.bookmark(3, 0)
+    if lose in {"events", "between"}:
+        for _ in range(PLACES):
+            looks.pool.scrub()
+        if lose == "between" and looks.feed.reader is not None:
+            looks.feed.reader.read()  # the last event that was read is there again, and so are all after it
+    elif lose == "long":
+        looks.pool.set_long(1, 0)
+    else:
+        looks.pool.forget_events()
+    found = await looks.clients[0].tree("tank", sizes=False)
+    assert len(found.datasets["tank/c"].bookmarks) == 1
+    assert [argv[-1] for argv in looks.tools[0].started if "-r" in argv] == ["tank"] * 3
+
+
+async def test_a_receive_that_waits_to_be_resumed_is_listed_each_time(looks: Looks) -> None:
+    looks.pool.receive(1, 0)
+    for number in (3, 4):
+        looks.pool.receive_more(1, number)
+        found = await looks.clients[0].tree("tank", sizes=False)
+        assert found.datasets["tank/a"].resume_token == f"1-a-{number}-b"
+    looks.pool.receive_end(1, 0)
+    assert (await looks.clients[0].tree("tank", sizes=False)).datasets["tank/a"].resume_token is None
+    looks.tools[0].started.clear()
+    await looks.clients[0].tree("tank", sizes=False)
+    assert looks.tools[0].started == []

@@ -1,0 +1,102 @@
+"""Tells the caches of this host's listings what changed, each time before one of them is used."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import time
+from typing import Protocol
+from weakref import WeakSet
+
+from zvault.core.errors import ZvaultError
+from zvault.system.process.json_child import JsonChild
+from zvault.zfs.pool.change_reader import Changed
+
+DEADLINE = 10.0
+"""Seconds for one answer. Reading events takes no lock of a pool."""
+
+AGAIN = 60.0
+"""Seconds until a child that could not be used is started again. Until then everything is listed."""
+
+SLEPT = 1.0
+"""Seconds by which the two clocks below differ more than before, from which on the host was suspended."""
+
+
+class Follower(Protocol):
+    """A cache that has to hear what changed."""
+
+    def note(self, changed: Changed) -> None:
+        """Take it in."""
+        ...
+
+
+class ChangeFeed:
+    """One child for all clients of this host's pools (pool/change_child.py). After a suspend nothing is known."""
+
+    def __init__(self) -> None:
+        self._child: JsonChild | None = None
+        self._turn = asyncio.Lock()
+        self._followers: WeakSet[Follower] = WeakSet()
+        self._try_again = -math.inf
+        self._asleep = _asleep()
+        self._working = False
+
+    def follow(self, follower: Follower) -> None:
+        """Have it hear of every change from now on. The feed does not keep it alive."""
+        self._followers.add(follower)
+
+    async def collect(self) -> None:
+        """Let every follower note all that changed on this host until now, or that it is not known. Never fails."""
+        async with self._turn:
+            try:
+                changed = await self._changed()
+            except asyncio.CancelledError:
+                # An answer may still be on its way, and what it tells would be missed.
+                await self._drop()
+                self._tell(Changed(lost=True, missed=True))
+                raise
+            asleep = _asleep()
+            if asleep - self._asleep > SLEPT:
+                changed.lost = changed.missed = True
+            self._asleep = asleep
+            self._tell(changed)
+
+    def _tell(self, changed: Changed) -> None:
+        for follower in list(self._followers):
+            follower.note(changed)
+
+    async def _changed(self) -> Changed:
+        """What the child tells. Where it cannot be used, what is missed is missed once."""
+        worked, self._working = self._working, False
+        try:
+            child = await self._ready_child()
+            if child is not None:
+                changed = Changed.of(await child.ask({}, DEADLINE))
+                self._working = True
+                return changed
+        except (ZvaultError, KeyError, TypeError, ValueError):
+            await self._drop()
+        return Changed(lost=True, missed=worked)
+
+    async def _ready_child(self) -> JsonChild | None:
+        if self._child is None and time.monotonic() >= self._try_again:
+            self._try_again = time.monotonic() + AGAIN
+            self._child = await JsonChild.start([sys.executable, "-m", "zvault.zfs.pool.change_child"])
+            await self._child.read(DEADLINE)
+        return self._child
+
+    async def _drop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            await child.close()
+
+    async def close(self) -> None:
+        """End the child."""
+        async with self._turn:
+            await self._drop()
+
+
+def _asleep() -> float:
+    """Seconds for which the host was suspended since it was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)

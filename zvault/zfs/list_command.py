@@ -1,0 +1,135 @@
+"""``zfs list`` and ``zfs get`` of many datasets on one host, as lines that were checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zvault.core.errors import NotFound, ToolFailed
+from zvault.core.names import parse_name
+from zvault.system.process.runner import Result
+from zvault.zfs import parse
+from zvault.zfs.host import Host
+from zvault.zfs.listing_cache import DatasetPoints
+from zvault.zfs.pool.pool import suspended
+
+LIST_DEADLINE = 300.0
+"""Seconds: a listing of 65,000 snapshots takes minutes on a cold pool (zrepl issues 354 and 480)."""
+
+SUSPENDED = "I/O is currently suspended"
+"""What the zfs command says of each dataset of such a pool (libzfs_util.c, zfs_standard_error)."""
+
+NAMES_IN_ARGV = 1000
+"""Snapshots named in one command: the longest names still fit the kernel's limit of 2 MiB."""
+
+
+class ListCommand:
+    """Listings of one host. What its OpenZFS is too old for is found out once."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._unknown: set[str] = set()
+
+    async def lines(
+        self,
+        names: Sequence[str],
+        depth: str,
+        types: str,
+        columns: Sequence[str],
+        gone: set[str] | None = None,
+    ) -> list[str]:
+        """A listing; a column that this host's OpenZFS is too old for is ``-`` in every line.
+
+        What is named and does not exist (any more) is added to ``gone``. Without that it is an error.
+        """
+        asked = [column for column in columns if column not in self._unknown]
+        result = await self.host.run(
+            ["zfs", "list", "-Hp", depth, "-t", types, "-o", ",".join(asked), *names],
+            deadline=LIST_DEADLINE,
+            check=False,
+        )
+        if result.returncode != 0:
+            unknown = parse.unknown_property(result.stderr)
+            if unknown in asked:
+                self._unknown.add(unknown)
+                return await self.lines(names, depth, types, columns, gone)
+            if gone is None or not parse.only_gone(result.stderr):
+                raise list_failure(names[0], result)
+            gone |= parse.gone(result.stderr)
+        lines = result.stdout.splitlines()
+        if (foreign := parse.foreign(lines, names)) is not None:
+            raise ToolFailed(
+                f"the listing of '{names[0]}' cannot be believed",
+                f"it tells of {foreign!r}, which is nothing below it",
+                "see what 'zfs list' is on that host",
+            )
+        try:
+            return parse.filled(lines, asked, columns)
+        except ValueError as error:
+            raise ToolFailed(f"the listing of '{names[0]}' cannot be understood", str(error)) from None
+
+    async def points(
+        self, where: Sequence[str], depth: str, gone: set[str] | None
+    ) -> dict[str, DatasetPoints]:
+        """The snapshots and bookmarks of datasets, by dataset; what does not exist is added to ``gone``."""
+        lines = await self.lines(where, depth, "snapshot,bookmark", parse.POINT_COLUMNS, gone)
+        made, unknown = parse.dated(lines)
+        return parse.points(lines, made | await self.created(unknown))
+
+    async def created(self, points: Sequence[str]) -> dict[str, int]:
+        """When snapshots and bookmarks were made, by name; one that is gone by now is left out."""
+        made: dict[str, int] = {}
+        for start in range(0, len(points), NAMES_IN_ARGV):
+            names = points[start : start + NAMES_IN_ARGV]
+            result = await self.host.run(
+                ["zfs", "list", "-Hp", "-t", "snapshot,bookmark", "-o", "name,creation", *names],
+                deadline=LIST_DEADLINE,
+                check=False,
+            )
+            if result.returncode != 0 and not parse.only_gone(result.stderr):
+                raise list_failure(names[0], result)
+            for line in result.stdout.splitlines():
+                name, _, creation = line.partition("\t")
+                made[name] = parse.whole(creation)
+        return made
+
+    async def gone(self, names: Sequence[str]) -> set[str]:
+        """Which of these datasets do not exist any more: one that once had snapshots and has none now is asked."""
+        gone: set[str] = set()
+        for start in range(0, len(names), NAMES_IN_ARGV):
+            some = names[start : start + NAMES_IN_ARGV]
+            await self.lines(some, "-d0", "filesystem,volume", ("name",), gone)
+        return gone
+
+    async def own(
+        self, where: Sequence[str], depth: str = "-r", gone: set[str] | None = None
+    ) -> dict[str, dict[str, str]]:
+        """zvault's own properties of datasets and all below them, where they are set on the dataset itself.
+
+        What does not exist (any more) is added to ``gone``. Without that it is an error.
+        """
+        of = ["-t", "filesystem,volume", "-o", "name,property,value", ",".join(parse.OWN)]
+        result = await self.host.run(
+            ["zfs", "get", "-Hp", depth, "-s", "local", *of, *where], deadline=LIST_DEADLINE, check=False
+        )
+        if result.returncode != 0:
+            if gone is None or not parse.only_gone(result.stderr):
+                raise list_failure(where[0], result)
+            gone |= parse.gone(result.stderr)
+        return parse.own_properties(result.stdout.splitlines())
+
+
+def list_failure(name: str, result: Result) -> Exception:
+    """The error for a listing that failed."""
+    complaint = result.complaint()
+    pool = parse_name(name).pool
+    if SUSPENDED in complaint:
+        return suspended(pool)
+    if "does not exist" in complaint or "no such pool" in complaint:
+        return NotFound(
+            f"there is no dataset '{name}'",
+            complaint,
+            f"'zfs list -r {pool}' shows what there is; 'zpool import' shows pools that are not imported",
+        )
+    if "invalid dataset name" in complaint:
+        return NotFound(f"'{name}' is no dataset name", complaint)
+    return ToolFailed(f"cannot list '{name}'", complaint)

@@ -1,0 +1,122 @@
+"""The child process that reads OpenZFS's events through libzfs: a line in asks, one JSON answer a line out.
+
+``zpool events`` cannot seek, and without that nothing proves that no event was missed (change_reader.py). Between
+questions it reads what comes, so that a burst is not dropped. It keeps /dev/zfs open: event numbers begin anew when
+the module is loaded, and it cannot be unloaded meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import sys
+from pathlib import Path
+
+from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent
+
+LIBRARIES = [f"libzfs.so.{number}" for number in range(9, 3, -1)]
+"""OpenZFS 2.0 has 4, 2.3 has 6; that of the newest is taken."""
+
+EVERY = 1.0
+"""Seconds between looks for new events."""
+
+NONBLOCK = 1
+"""ZEVENT_NONBLOCK (sys/fm/util.h)."""
+
+FAILURES = Path("/proc/spl/kstat/zfs/fm")
+COUNTED = ("erpt-dropped", "erpt-set-failed")
+
+
+class LibzfsRing:
+    """The events as libzfs reads them. Raises OSError where it cannot be used."""
+
+    def __init__(self) -> None:
+        self._lib = _library()
+        pointer, text = ctypes.c_void_p, ctypes.c_char_p
+        self._lib.libzfs_init.restype = pointer
+        self._lib.zpool_events_seek.argtypes = [pointer, ctypes.c_uint64, ctypes.c_int]
+        self._lib.zpool_events_next.argtypes = [
+            pointer,
+            ctypes.POINTER(pointer),
+            ctypes.POINTER(ctypes.c_int),
+            ctypes.c_uint,
+            ctypes.c_int,
+        ]
+        self._lib.nvlist_lookup_string.argtypes = [pointer, text, ctypes.POINTER(text)]
+        self._lib.nvlist_lookup_uint64.argtypes = [pointer, text, ctypes.POINTER(ctypes.c_uint64)]
+        self._lib.nvlist_free.argtypes = [pointer]
+        self._lib.nvlist_free.restype = None
+        self._handle = self._lib.libzfs_init()
+        if not self._handle:
+            raise OSError(ctypes.get_errno(), "libzfs cannot be used")
+        self._device = os.open("/dev/zfs", os.O_RDWR | os.O_CLOEXEC)
+
+    def seek(self, number: int) -> bool:
+        """See EventRing."""
+        return bool(self._lib.zpool_events_seek(self._handle, number, self._device) == 0)
+
+    def next(self) -> tuple[KernelEvent, int] | None:
+        """See EventRing."""
+        event, dropped = ctypes.c_void_p(), ctypes.c_int()
+        status = self._lib.zpool_events_next(
+            self._handle, ctypes.byref(event), ctypes.byref(dropped), NONBLOCK, self._device
+        )
+        if status != 0:
+            raise OSError(ctypes.get_errno(), "the events cannot be read")
+        if not event:
+            return None
+        try:
+            return self._event(event), dropped.value
+        finally:
+            self._lib.nvlist_free(event)
+
+    def _event(self, event: ctypes.c_void_p) -> KernelEvent:
+        number = ctypes.c_uint64()
+        if self._lib.nvlist_lookup_uint64(event, b"eid", ctypes.byref(number)) != 0:
+            raise OSError(0, "an event has no number")
+        names = ("class", "pool", "history_dsname", "history_internal_name")
+        return KernelEvent(number.value, *(self._text(event, name) for name in names))
+
+    def _text(self, event: ctypes.c_void_p, name: str) -> str:
+        value = ctypes.c_char_p()
+        if self._lib.nvlist_lookup_string(event, name.encode(), ctypes.byref(value)) != 0:
+            return ""
+        return (value.value or b"").decode(errors="replace")
+
+    def failures(self) -> int:
+        """See EventRing."""
+        lines = [line.split() for line in FAILURES.read_text(encoding="ascii").splitlines()]
+        found = [int(words[2]) for words in lines if len(words) == 3 and words[0] in COUNTED]
+        if len(found) != len(COUNTED):
+            raise OSError(0, f"{FAILURES} does not tell what the kernel could not post")
+        return sum(found)
+
+
+def _library() -> ctypes.CDLL:
+    for name in LIBRARIES:
+        try:
+            return ctypes.CDLL(name, use_errno=True)
+        except OSError:
+            continue
+    raise OSError(0, "there is no libzfs")
+
+
+def main() -> None:
+    """Answer until the parent closes the pipe. A failure ends it: what it knew is then lost."""
+    reader = ChangeReader(LibzfsRing())
+    print(json.dumps({"ready": True}), flush=True)  # noqa: T201 - the answer channel
+    while True:
+        asked, _, _ = select.select([sys.stdin.fileno()], [], [], EVERY)
+        if not asked:
+            reader.read()
+            continue
+        # One question at a time, of a few bytes: whoever asks waits for the answer.
+        if not os.read(sys.stdin.fileno(), 4096):
+            return
+        print(json.dumps(reader.take().document()), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

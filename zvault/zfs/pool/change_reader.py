@@ -1,0 +1,167 @@
+"""Which datasets changed, read from OpenZFS's events (zpool-events(8)) so that none is missed unnoticed.
+
+What moves a listing logs to the pool's history in the sync task that makes it, under the lock that a listing takes
+(spa_history_log_sync in spa_history.c), and each log is an event. So an event can be read before its change can be
+seen, and who reads all events and lists afterwards knows at least what the events tell. Seen with 2.3.9: right after
+``zfs snapshot``, ``set``, ``hold``, ``rename``… return, the event can be read without waiting.
+
+Two ways in which an event gets lost, and what tells:
+
+- The kernel keeps 512 (zfs_zevent_len_max) and drops the oldest, or all (``zpool events -c``). A reader is told of it
+  only with the next event, so the one that was read last is sought before each proof: while it is still there, so are
+  all after it.
+- An event beyond 6 KiB, as of a long property, is not posted at all; the kernel counts it (``erpt-dropped``).
+
+Data that is written, keys, mounts, and how far a receive is, make none: who asks for that has to list it. That a
+receive can be resumed shows from its first event on (seen with 2.3.9: the token is there while it runs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from zvault.core.names import split_snapshot
+
+HISTORY = "sysevent.fs.zfs.history_event"
+POOL = "sysevent.fs.zfs.pool_"
+"""Beginning of the classes of a pool's creation, import, export and destruction."""
+
+SUSPENDED = "ereport.fs.zfs.io_failure"
+"""A pool suspends its I/O. Who lists it is told so; what is known of it must not hide that."""
+
+OF_ONE = frozenset(
+    {
+        "bookmark",
+        "clone",
+        "clone swap",
+        "create",
+        "defer_destroy",
+        "destroy",
+        "finish receiving",
+        "hold",
+        "inherit",
+        "receive",
+        "release",
+        "remove bookmark",
+        "resume receive",
+        "set",
+        "snapshot",
+    }
+)
+"""What changes one dataset's lines of a listing and no other's. A rename changes names below and origins elsewhere,
+``promote`` moves snapshots: after those, and after what is not known here, the whole pool is listed."""
+
+OF_NONE = frozenset({"create", "import", "open", "scan done", "scan setup", "set"})
+"""What is logged of a whole pool and changes no dataset. Its creation and import have classes of their own."""
+
+MOST = 20_000
+"""Datasets noted until somebody asks; beyond that all are taken to have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEvent:
+    """One event: its number, class and pool; of what is logged the dataset and kind, else empty."""
+
+    number: int
+    kind: str
+    pool: str
+    dataset: str = ""
+    logged: str = ""
+
+
+class EventRing(Protocol):
+    """The kernel's events and one reader's place among them, which is before the oldest at first."""
+
+    def seek(self, number: int) -> bool:
+        """Go to behind an event; False if the kernel does not have it any more."""
+        ...
+
+    def next(self) -> tuple[KernelEvent, int] | None:
+        """The next one, and how many were dropped before it; None where there is no newer one. Raises OSError."""
+        ...
+
+    def failures(self) -> int:
+        """How many events the kernel could not post since it was started. Raises OSError."""
+        ...
+
+
+@dataclass
+class Changed:
+    """What changed since it was asked for last. ``lost``: that is not known, anything may have.
+
+    ``missed``: it was known until then, or is from now on, so nothing older may be kept. Else it is as on a host
+    without events: stamps tell what they can.
+    """
+
+    lost: bool = False
+    pools: set[str] = field(default_factory=set)
+    datasets: set[str] = field(default_factory=set)
+    missed: bool = False
+
+    def note(self, event: KernelEvent) -> None:
+        """Add what one event tells."""
+        if event.kind.startswith(POOL) or event.kind == SUSPENDED:
+            self.pools.add(event.pool)
+        elif event.kind == HISTORY and event.dataset:
+            # The children of a receive and a rollback, which nobody sees: "tank/home/%recv", "tank/home/%rollback".
+            self.datasets.add(split_snapshot(event.dataset.partition("/%")[0])[0])
+            if event.logged not in OF_ONE:
+                self.pools.add(event.pool)
+        elif event.kind == HISTORY and event.logged not in OF_NONE:
+            self.pools.add(event.pool)
+        if len(self.datasets) > MOST:
+            self.lost = True
+            self.datasets.clear()
+
+    def document(self) -> dict[str, Any]:
+        """As it is sent to the daemon."""
+        return {
+            "lost": self.lost,
+            "pools": sorted(self.pools),
+            "datasets": sorted(self.datasets),
+            "missed": self.missed,
+        }
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Changed:
+        """As it was sent. Raises KeyError, TypeError, ValueError."""
+        changed = set(document["pools"]), set(document["datasets"])
+        return cls(bool(document["lost"]), *changed, bool(document["missed"]))
+
+
+class ChangeReader:
+    """Reads the ring from now on. What was before is not known: the first answer is ``lost``."""
+
+    def __init__(self, ring: EventRing) -> None:
+        self._ring = ring
+        self._failures = ring.failures()
+        self._at: int | None = None
+        self._found = Changed(lost=True)
+        # What was before counts for nothing, but shows next time whether anything was dropped.
+        self.read()
+        self._found.pools.clear()
+        self._found.datasets.clear()
+
+    def read(self) -> None:
+        """Read what there is, so that the kernel has no need to drop it. Proves nothing."""
+        while (told := self._ring.next()) is not None:
+            event, dropped = told
+            self._at = event.number
+            self._found.lost |= dropped > 0
+            self._found.note(event)
+
+    def take(self) -> Changed:
+        """All that changed until now since this was last asked, or that it is not known."""
+        proves = self._at is not None
+        if self._at is not None and not self._ring.seek(self._at):
+            self._at = None
+            self._found.lost = True
+        self.read()
+        failures = self._ring.failures()
+        # Without an event to seek nobody could tell next time whether any was dropped.
+        self._found.lost |= self._at is None or failures != self._failures
+        self._failures = failures
+        found, self._found = self._found, Changed(lost=self._at is None)
+        found.missed = found.lost and (proves or self._at is not None)
+        return found
