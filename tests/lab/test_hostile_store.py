@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from blockstore_lab import BLOCK, FOLDER, MIB, Direct, Disk, nothing_left
-from world import sh, tree_hashes
+from world import eventually, sh, tree_hashes
 
 # Behind all else: zvault stays the installed one.
 sys.path.append(str(Path(__file__).parents[2]))
@@ -204,14 +205,19 @@ def test_where_conditions_are_ignored_one_writer_is_answered(place: Place) -> No
     second.stop()
 
 
-@pytest.mark.parametrize("body", ["truncated", "endless", "huge"])
-def test_bodies_that_are_none_are_errors_and_fill_no_memory(place: Place, body: str) -> None:
+def bodies(place: Place) -> Disk:
+    """A device with data that its server has yet to read."""
     disk = disk_of(place, "bodies").start()
     with Direct(disk.device) as device:
         device.write(0, b"x" * (8 * MIB))
         device.flush()
     disk.stop()
-    disk.start()
+    return disk.start()
+
+
+@pytest.mark.parametrize("body", ["endless", "huge"])
+def test_bodies_that_never_end_are_errors_and_fill_no_memory(place: Place, body: str) -> None:
+    disk = bodies(place)
     with Direct(disk.device) as device:
         place.server.objects = body  # type: ignore[assignment]
         with pytest.raises(OSError, match="Input/output error"):
@@ -222,4 +228,20 @@ def test_bodies_that_are_none_are_errors_and_fill_no_memory(place: Place, body: 
         assert int(peak[1]) << 10 < ROOM
         place.server.objects = ""
         assert device.read(UNREAD) == b"x" * BLOCK
+    disk.stop()
+
+
+def test_a_body_that_breaks_off_is_asked_for_again(place: Place) -> None:
+    disk = bodies(place)
+    with Direct(disk.device) as device, ThreadPoolExecutor(1) as reader:
+        place.server.objects = "truncated"
+        reading = reader.submit(device.read, UNREAD)
+        try:
+            eventually(
+                "it is told", lambda: "waiting for the object store" in (disk.status()["trouble"] or "")
+            )
+            assert not reading.done()
+        finally:
+            place.server.objects = ""
+        assert reading.result(120) == b"x" * BLOCK
     disk.stop()
