@@ -207,9 +207,10 @@ class Lives(RuleBasedStateMachine):
         self.world.by_itself = bool(left and left["exported"] and not left["stale"])
         self.run(self.world.vault.adopt(self.world.said.append, needed=needed))
         self.world.by_itself = False
-        if (self.world.lost or self.world.refuses) and not (left and left["exported"]):
+        unseen = (self.world.lost or self.world.refuses) and not (left and left["exported"])
+        if unseen or verb == "down":
             # Its storage cannot be looked at, and nobody had noted that the pool was exported by hand: it may as well
-            # have been on its way up.
+            # have been on its way up. Or it was on its way down anyway.
             self.world.foreign = False
         self.was_adopted(left, up, needed=needed)
 
