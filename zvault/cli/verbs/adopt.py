@@ -71,7 +71,7 @@ def _asked(source: Source, replica: Source, name: str | None) -> AdoptDocument:
 
     paths = Paths()
     config = load(paths) if paths.config_file.exists() else Config()
-    called = name or re.sub(r"[^A-Za-z0-9_.-]", "-", source.dataset.rpartition("/")[2])
+    called = name or re.sub(r"[^A-Za-z0-9_.-]", "-", source.dataset.name)
     return asyncio.run(adoption_document(config, paths, HostRunner(), AdoptRequest(called, source, replica)))
 
 
