@@ -59,7 +59,8 @@ def zvaultctl(
 ) -> None:
     """Back up ZFS into vaults: query and control the daemon zvaultd.
 
-    Exit status: 0 fine; 1 a warning, or something failed; 2 wrong usage, or the daemon cannot be reached.
+    Exit status: 0 fine; 1 a warning, or something failed; 2 wrong usage, or the daemon cannot be reached; 3 of a
+    status: something is not known to be well.
     Members of the group zvault may read; only root may change anything.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,12 +10,13 @@ from zvault.config.paths import Paths
 from zvault.config.schema import Config, Vault
 from zvault.core.address import Source
 from zvault.core.errors import ZvaultError
-from zvault.core.replication.adoption import Adoption, adopt, first, tables
+from zvault.core.replication.adoption import Adoption, adopt, called, first, tables
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import look, plan_all
 from zvault.ops.report import planned_documents
 from zvault.ops.state.environment import Environment
 from zvault.system.process.runner import Runner
+from zvault.zfs.pool.pool import Zpool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ async def _look(config: Config, paths: Paths, runner: Runner, request: AdoptRequ
     context = Context.of(Environment.of(config, paths, runner))
     source, replica = request.source, request.replica
     try:
-        if replica.host is None:
-            # What was written a moment ago is not counted until it is on disk. A pool that is not there is told below.
-            with suppress(ZvaultError):
-                await context.clients.zpool.sync(replica.pool)
+        host = context.clients.other_host(replica.host)
+        # What was written a moment ago is not counted until it is on disk. A pool that is not there is told below.
+        with suppress(ZvaultError):
+            await (context.clients.zpool if host is None else Zpool(host)).sync(replica.pool)
         here = await context.clients.source_at(source.host).tree(source.dataset)
         there = await context.clients.source_at(replica.host).tree(replica.dataset)
     finally:
@@ -79,7 +79,10 @@ def _known_vault(config: Config, replica: Source) -> Vault | None:
 
 
 def _free(pool: str, config: Config) -> str:
-    return pool if pool not in config.vault else f"{pool}-{platform.node()}"
+    """A name for a vault of that pool that none has."""
+    wanted = called(pool)
+    names = (wanted, *(f"{wanted[:60]}-{number}" for number in range(2, 1000)))
+    return next(name for name in names if name not in config.vault)
 
 
 def _host(place: Source) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -10,9 +9,10 @@ import typer
 from zvault.api.backups import AdoptDocument
 from zvault.cli.event_text import plural, step
 from zvault.cli.options import AsJson
-from zvault.cli.output import OK, TROUBLE, document, say, say_all
+from zvault.cli.output import OK, TROUBLE, clean, document, say, say_all
 from zvault.core.address import Source, parse_source
 from zvault.core.errors import Refused
+from zvault.core.replication.adoption import called
 from zvault.core.units import format_size
 
 
@@ -45,7 +45,8 @@ def adopt(
     else:
         say_all(found["toml"])
         say()
-        say_all(f"# {line}".rstrip() for line in _notes(found))
+        # Each on one line: what follows a line break would be no comment.
+        say_all(f"# {clean(line)}".rstrip() for line in _notes(found))
     conflict = any(one["action"] == "conflict" for one in found["datasets"])
     raise typer.Exit(TROUBLE if conflict or found["first"] else OK)
 
@@ -71,8 +72,8 @@ def _asked(source: Source, replica: Source, name: str | None) -> AdoptDocument:
 
     paths = Paths()
     config = load(paths) if paths.config_file.exists() else Config()
-    called = name or re.sub(r"[^A-Za-z0-9_.-]", "-", source.dataset.name)
-    return asyncio.run(adoption_document(config, paths, HostRunner(), AdoptRequest(called, source, replica)))
+    request = AdoptRequest(name or called(source.dataset.name), source, replica)
+    return asyncio.run(adoption_document(config, paths, HostRunner(), request))
 
 
 def _notes(found: AdoptDocument) -> list[str]:
@@ -83,7 +84,9 @@ def _notes(found: AdoptDocument) -> list[str]:
             f"{format_size(found['written'])} were written to the replica since its newest snapshots, as when a dataset"
             " is mounted."
         )
-        lines.append("Before the first run take that back, or save what it is:")
+        host = _place(found["replica"]).host
+        there = f", on {host.host}" if host is not None else ""
+        lines.append(f"Before the first run take that back, or save what it is{there}:")
         lines += [f"  {command}" for command in found["first"]]
     lines += [f"The first run, of {plural(len(found['datasets']), 'dataset')}:"]
     for one in found["datasets"]:

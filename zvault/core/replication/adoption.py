@@ -4,6 +4,7 @@ which every tool's replica shares with its source; names prove nothing. Pure.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -157,25 +158,43 @@ def _pattern(snapname: str) -> str:
     return snapname if dated is None else f"{snapname[: dated.start()]}*"
 
 
+def called(name: str) -> str:
+    """A name that the configuration takes, as near to a dataset's or a pool's as may be."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("._-")[:64] or "replica"
+
+
 def tables(
     name: str, source: str, vault: str, place: tuple[str, str | None] | None, found: Adoption
 ) -> Iterable[str]:
-    """The lines of the configuration. ``place``: pool and host of a vault that no configuration has yet."""
+    """The lines of the configuration. ``place``: pool and host of a vault that no configuration has yet.
+
+    Names may be another host's: each is written so that it is one string, whatever is in it.
+    """
     if place is not None:
         pool, host = place
-        yield f"[vault.{vault}]"
-        yield f'pool = "{pool}"'
+        yield f"[vault.{_key(vault)}]"
+        yield f"pool = {_text(pool)}"
         if host is not None:
-            yield f'host = "{host}"'
+            yield f"host = {_text(host)}"
         yield ""
-    yield f"[backup.{name}]"
-    yield f'source = "{source}"'
-    yield f'vault = "{vault}"'
-    yield f'into = "{found.into}"'
+    yield f"[backup.{_key(name)}]"
+    yield f"source = {_text(source)}"
+    yield f"vault = {_text(vault)}"
+    yield f"into = {_text(found.into)}"
     if found.missing:
-        names = ", ".join(f'"{one}"' for one in found.missing)
+        names = ", ".join(map(_text, found.missing))
         yield f"#exclude = [{names}]  # of these there is no replica: else they are sent in full"
     if found.also:
-        patterns = ", ".join(f'"{one}"' for one in found.also)
+        patterns = ", ".join(map(_text, found.also))
         yield f"#also = [{patterns}]  # to send the other tool's snapshots too; zvault never prunes them"
     yield '#schedule = "hourly"  # once no other tool replicates it any more'
+
+
+def _text(value: str) -> str:
+    """A basic string of TOML: JSON's escapes are among its own, and one more character needs one."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    """A part of a table's name: with a dot in it, it would be two."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)

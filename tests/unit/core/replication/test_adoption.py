@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from zvault.core.errors import Refused
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.name_rules import check_into, vault_dataset
+from zvault.core.name_rules import check_into, check_word, vault_dataset
 from zvault.core.names import DatasetName
-from zvault.core.replication.adoption import adopt, first, tables
+from zvault.core.replication.adoption import adopt, called, first, tables
 
 DAILY = "autosnap_2026-11-{day:02}_00:00:01_daily"
 
@@ -88,6 +89,25 @@ def test_what_is_missing_elsewhere_or_strange_is_told() -> None:
     lines = list(tables("tank", "tank", "cold", ("cold", "ssh://vault"), found))
     assert lines[:4] == ["[vault.cold]", 'pool = "cold"', 'host = "ssh://vault"', ""]
     assert '#exclude = ["tank/new"]  # of these there is no replica: else they are sent in full' in lines
+
+
+@pytest.mark.parametrize("odd", ['a" b', "a\\", "a\nhooks = 1", "a\x1b", "ü", "a#b", "\U0001f40d", "a\x7f"])
+def test_a_name_of_another_host_stays_one_string(odd: str) -> None:
+    source, replica = DatasetName("tank"), DatasetName(f"cold/{odd}")
+    here = side({"tank": {odd: 1}, f"tank/{odd}": {"x": 2}})
+    found = adopt(source, here, replica, side({replica: {odd: 1}}))
+    text = "\n".join(tables("v1.0", "tank", called(odd), (f"co{odd}ld", None), found))
+    for line in text, text.replace("#exclude", "exclude").replace("#also", "also"):
+        read = tomllib.loads(line)
+        assert set(read) == {"vault", "backup"}
+        assert read["vault"][called(odd)] == {"pool": f"co{odd}ld"}
+        assert read["backup"]["v1.0"]["into"] == f"{odd}/{{path}}"
+    assert (read["backup"]["v1.0"]["exclude"], read["backup"]["v1.0"]["also"]) == ([f"tank/{odd}"], [odd])
+
+
+@given(st.text(max_size=80))
+def test_it_is_called_as_the_configuration_allows(name: str) -> None:
+    check_word(called(name))
 
 
 def test_parents_that_only_hold_replicas_are_no_strangers() -> None:
