@@ -142,4 +142,4 @@ release: ## packages, wheel, sdist and SHA256SUMS in build/: the same from the s
 
 clean: ## remove what setup and the tests left
 	@cache=$$($(PYTHON) -B $(LAB)/cache.py root); \
-	rm -rf --one-file-system "$$cache"/{guest,kernel,layer,venv,peers}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache
+	rm -rf --one-file-system "$$cache"/{guest,kernel,layer,system,venv,peers}-* "$$cache"/runs "$$cache"/*.lock .mypy_cache .ruff_cache .pytest_cache

@@ -7,6 +7,7 @@ import platform
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 LAB = Path(__file__).resolve().parent
 PROJECT = LAB.parent.parent
@@ -15,6 +16,9 @@ KERNEL_SOURCES = (LAB / "kernel.config", LAB / "build-kernel")
 SUITES = {"2.3": "trixie", "2.4": "trixie-backports"}
 """OpenZFS's versions that the lab has, each with the Debian suite that its kernel module and userland come from."""
 DEFAULT_ZFS = "2.3"
+SYSTEM_SOURCES = (LAB / "build-system",)
+SYSTEMS = {"debian12": "bookworm"}
+"""Older systems that the second guest can be, each with its Debian suite; their OpenZFS is older than the kernel's."""
 VENV_SOURCES = (LAB / "build-venv",)
 INSTALLED = ("Makefile", "README.md", "CHANGELOG.md", "zvault", "systemd", "config", "docs")
 PEERS_SOURCES = (PROJECT / "tests" / "bench" / "peers.txt", PROJECT / "tests" / "bench" / "get-peers")
@@ -78,9 +82,27 @@ def layer() -> Path:
     return _named("layer", files, guest().name, *names)
 
 
+def system(name: str = "") -> Path:
+    """The tree of an older system; its name is in ZVAULT_LAB_SYSTEM where none is given. Raises ValueError."""
+    name = name or os.environ.get("ZVAULT_LAB_SYSTEM", "")
+    if name not in SYSTEMS:
+        raise ValueError(f"the lab has no system {name!r}, only {' and '.join(SYSTEMS)}")
+    return _named("system", SYSTEM_SOURCES, SYSTEMS[name], *_project()["dependencies"])
+
+
+def system_suite() -> str:
+    """The Debian suite of the system in ZVAULT_LAB_SYSTEM; none if that is not set."""
+    name = os.environ.get("ZVAULT_LAB_SYSTEM")
+    return SYSTEMS[name] if name and system(name) else ""
+
+
+def _project() -> dict[str, Any]:
+    return dict(tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"])
+
+
 def venv() -> Path:
     """The host's Python with the linters, the type checker and pytest."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    project = _project()
     wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     return _named("venv", VENV_SOURCES, platform.python_version(), sys.base_prefix, *wanted)
 
@@ -95,6 +117,8 @@ if __name__ == "__main__":
         places = {
             "root": root,
             "suite": suite,
+            "system": system,
+            "system_suite": system_suite,
             "archive": archive,
             "guest": guest,
             "layer": layer,

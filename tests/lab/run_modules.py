@@ -3,6 +3,7 @@
 A lab module may import what only the guest has, so the host never imports it: it reads the tests' names from
 the source, and replays the reports that come from the guest. At its top level a module may say what it wants:
 `LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, `"peer": True` for a second guest it can reach by ssh,
+`"peer-system": "debian12"` to have that be an older system,
 `"alone": True` for a CPU that it shares with no other guest, or `LAB = {"where": "host"}` to be an ordinary module.
 """
 
@@ -167,7 +168,7 @@ class Guest:
     def argv(self, share: Path) -> list[str]:
         """The command that runs the module in a guest."""
         wanted = settings(self.module.path)
-        options = [f"--{name}={wanted[name]}" for name in ("mem", "init") if name in wanted]
+        options = [f"--{name}={wanted[name]}" for name in ("mem", "init", "peer-system") if name in wanted]
         options += [f"--{name}" for name in ("peer", "alone") if wanted.get(name)]
         verbose = self.config.get_verbosity()
         return [

@@ -6,14 +6,16 @@ import asyncio
 import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from zvault.core.errors import ToolFailed
 from zvault.core.names import split_snapshot
+from zvault.system.process.json_child import JsonChild
 from zvault.system.process.pipeline import Hear, Pipeline
 from zvault.system.process.runner import Result
 from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.parse import DATASET_COLUMNS, SENT
-from zvault.zfs.pool.change_reader import HISTORY, Changed, ChangeReader, KernelEvent
+from zvault.zfs.pool.change_reader import HISTORY, ChangeReader, KernelEvent
 
 PLACES = 8
 """Events that the kernel keeps here."""
@@ -270,22 +272,50 @@ class FakeRing:
         return self._pool.failures
 
 
+class FakeChild(JsonChild):
+    """The feed's child, in this process."""
+
+    def __init__(self, pool: FakePool) -> None:
+        self.reader = ChangeReader(FakeRing(pool))
+        self.killed = False
+
+    async def ask(self, question: object, deadline: float) -> dict[str, Any]:
+        if self.killed:
+            raise ToolFailed("the child ended")
+        return self.reader.take().document()
+
+    async def close(self) -> None:
+        self.killed = True
+
+
 class FakeFeed(ChangeFeed):
-    """The feed, with its child in this process."""
+    """The feed, with its child in this process. ``startable``: whether another child can be started."""
 
     def __init__(self, pool: FakePool) -> None:
         super().__init__()
         self.pool = pool
-        self.reader: ChangeReader | None = ChangeReader(FakeRing(pool))
+        self.startable = True
+        self._child: FakeChild | None = FakeChild(pool)
+
+    @property
+    def reader(self) -> ChangeReader | None:
+        return self._child.reader if self._child is not None and not self._child.killed else None
+
+    def kill(self) -> None:
+        """The child is killed, and no other one can be started."""
+        self.startable = False
+        if self._child is not None:
+            self._child.killed = True
 
     def restart(self) -> None:
-        """The child was killed, and another one is started."""
-        self.reader = ChangeReader(FakeRing(self.pool))
+        """The child is killed, and another one is started as soon as that is seen."""
+        self.kill()
+        self.startable = True
 
-    async def _changed(self) -> Changed:
-        if self.reader is None:
-            return Changed(lost=True)
-        return Changed.of(self.reader.take().document())
+    async def _ready_child(self) -> FakeChild | None:
+        if self._child is None and self.startable:
+            self._child = FakeChild(self.pool)
+        return self._child
 
 
 class FakeTools:

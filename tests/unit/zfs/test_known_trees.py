@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.zfs.event_world import PLACES, FakeFeed, FakePool, FakeTools
@@ -41,7 +41,7 @@ class Looks:
         elif what == "restart":
             self.feed.restart()
         elif what == "broken":
-            self.feed.reader = None
+            self.feed.kill()
         elif what == "sleep":
             self.feed._asleep -= 60
 
@@ -89,6 +89,23 @@ def bare(found: Tree | None) -> Tree | None:
     return found and Tree({name: replace(one, used=0, written=0) for name, one in found.datasets.items()})
 
 
+@example(
+    [[(FakePool.snapshot, 0, 0)], "broken", [(FakePool.bookmark, 0, 0), (FakePool.forget_events, 0, 0)]],
+    "tank",
+)
+@example(
+    [
+        [(FakePool.snapshot, 0, 0)],
+        "broken",
+        (
+            0,
+            "tank",
+            False,
+            [(FakePool.create, 0, 0)] * 2 + [(FakePool.bookmark, 0, 0), (FakePool.forget_events, 0, 0)],
+        ),
+    ],
+    "tank",
+)
 @given(st.lists(STEP, max_size=25), ROOT)
 @settings(max_examples=400, deadline=None)
 def test_what_is_known_equals_a_fresh_listing(steps: list[object], root: str) -> None:

@@ -11,6 +11,7 @@ from zvault.core.errors import NotFound, ToolFailed, understood
 from zvault.core.policy.scrub import Scan, ScanState
 from zvault.core.units import is_number
 from zvault.system.process.runner import Result, ToolRunner
+from zvault.zfs.pool import status_text
 from zvault.zfs.pool.pool import LOOK_DEADLINE, suspended
 
 ACT_DEADLINE = 120.0
@@ -54,11 +55,18 @@ class Scrubber:
     async def health(self, pool: str, now: float) -> Health:
         """A pool's health; ``now`` is used for the rate. Raises NotFound, ToolFailed."""
         argv = ["zpool", "status", "-j", "--json-int", pool]
-        document = _pool(pool, await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False))
-        with understood(f"the state of '{pool}'"):
-            scan = parse_scan(document.get("scan_stats") or {}, now)
-            errors = int(document.get("error_count") or 0)
-            wrong = checksum_errors(document.get("vdevs") or {})
+        result = await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False)
+        if status_text.NO_JSON in result.stderr:
+            text = await self._text(pool, LOOK_DEADLINE)
+            with understood(f"the state of '{pool}'"):
+                told = status_text.parse_text(text)
+                scan, errors, wrong = told.scan, told.errors, told.checksums
+        else:
+            document = _pool(pool, result)
+            with understood(f"the state of '{pool}'"):
+                scan = parse_scan(document.get("scan_stats") or {}, now)
+                errors = int(document.get("error_count") or 0)
+                wrong = checksum_errors(document.get("vdevs") or {})
         marks = await self._marks(pool)
         known = [float(marks[SCRUBBED])] if marks.get(SCRUBBED, "-").isdecimal() else []
         if scan.state == "finished" and not scan.resilver and scan.ended is not None:
@@ -80,9 +88,20 @@ class Scrubber:
         Empty if one of them is in an encrypted dataset without its key: 2.3.9 then says "permission denied" for all.
         """
         argv = ["zpool", "status", "-v", "-j", "--json-int", pool]
-        document = _pool(pool, await self.runner.run(argv, deadline=LIST_DEADLINE, check=False))
+        result = await self.runner.run(argv, deadline=LIST_DEADLINE, check=False)
+        if status_text.NO_JSON in result.stderr:
+            with understood(f"the errors of '{pool}'"):
+                return status_text.listed_errors(await self._text(pool, LIST_DEADLINE, "-v"))
+        document = _pool(pool, result)
         names = document.get("errlist")
         return [str(name) for name in names] if isinstance(names, list) else []
+
+    async def _text(self, pool: str, deadline: float, *options: str) -> str:
+        """``zpool status`` of an OpenZFS before 2.3. Raises NotFound, ToolFailed."""
+        argv = [*status_text.COMMAND, *options, pool]
+        result = await self.runner.run(argv, deadline=deadline, check=False)
+        _refuse(pool, result)
+        return result.stdout
 
     async def start(self, pool: str) -> None:
         """Start or resume a scrub; does nothing if one runs. Raises PoolSuspended, ToolFailed."""
@@ -165,16 +184,19 @@ def _time(stats: Mapping[str, Any], key: str) -> float | None:
     return float(_number(stats, key)) or None
 
 
-def _pool(pool: str, result: Result) -> dict[str, Any]:
-    """The pool's part of the document."""
+def _refuse(pool: str, result: Result) -> None:
+    """Raise NotFound or ToolFailed for a command that failed."""
     if result.returncode != 0:
         if "no such pool" in result.stderr or "cannot open" in result.stderr:
             raise NotFound(f"the pool '{pool}' is not imported", result.complaint())
         raise ToolFailed(
-            f"cannot examine the pool '{pool}'",
-            result.complaint(),
-            "scrubs need OpenZFS 2.3 on the vault's host",
+            f"cannot examine the pool '{pool}'", result.complaint(), f"see 'zpool status {pool}'"
         )
+
+
+def _pool(pool: str, result: Result) -> dict[str, Any]:
+    """The pool's part of the document."""
+    _refuse(pool, result)
     try:
         found = json.loads(result.stdout)["pools"][pool]
         if isinstance(found, dict):

@@ -53,7 +53,7 @@ def test_what_was_before_the_reader_began_is_not_known_and_what_comes_then_is() 
 def test_nothing_is_known_while_the_kernel_has_no_event_by_which_a_loss_would_show() -> None:
     pool = FakePool()
     reader = ChangeReader(FakeRing(pool))
-    assert reader.take() == Changed(lost=True)
+    assert reader.take() == Changed(lost=True, missed=True)
     pool.snapshot(1, 0)
     pool.forget_events()
     assert reader.take() == Changed(lost=True)

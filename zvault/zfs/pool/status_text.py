@@ -1,0 +1,138 @@
+"""``zpool status`` as text, for OpenZFS before 2.3, which has no JSON (print_scan_status in zpool_main.c).
+
+Amounts are rounded to three digits there, counts of errors are exact (``-p``), and times are in the zone that was asked
+for. What cannot be told from it is not made up: a scrub has no rate of its own since it last resumed, only the one that
+is printed.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from dataclasses import dataclass
+from time import strptime
+
+from zvault.core.policy.scrub import Scan, ScanState
+from zvault.core.units import parse_size
+
+COMMAND = ["env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-p"]
+"""Its times are printed in the host's zone, which nothing here knows."""
+
+NO_JSON = "invalid option 'j'"
+
+_DATE = r"(\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})"
+_ENDED = re.compile(
+    rf"(scrub repaired|resilvered) (\S+) in (?:(\d+) days )?(\d+):(\d\d):(\d\d) with (\d+) errors on {_DATE}"
+)
+_CANCELED = re.compile(rf"(scrub|resilver) canceled on {_DATE}")
+_OPEN = re.compile(rf"(scrub|resilver) (in progress|paused) since {_DATE}")
+_STARTED = re.compile(rf"scrub started on {_DATE}")
+_ISSUED = re.compile(r"(\S+)(?: / \S+)? issued(?: at (\S+)/s)?")
+_TOTAL = re.compile(r"(?:(\S+) total|\S+ / (\S+) scanned)")
+_REPAIRED = re.compile(r"(\S+) (?:repaired|resilvered),")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolText:
+    """What the text tells of one pool: its newest scrub, the length of its error list, the CKSUM column's sum."""
+
+    scan: Scan
+    errors: int
+    checksums: int
+
+
+def parse_text(text: str) -> PoolText:
+    """Parse ``zpool status -p POOL``. Raises ValueError where it is none that is known here."""
+    parts = _parts(text)
+    return PoolText(_scan(parts.get("scan", "")), _errors(parts.get("errors", "")), _wrong(parts["config"]))
+
+
+def listed_errors(text: str) -> list[str]:
+    """The damaged files in ``zpool status -v POOL``, as ZFS names them."""
+    lines = _parts(text).get("errors", "").splitlines()
+    return [line.strip() for line in lines[1:] if line.strip()]
+
+
+def _parts(text: str) -> dict[str, str]:
+    """What stands behind ``scan:``, ``config:``, ``errors:``… Raises ValueError where parts are missing."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        head = re.match(r" {0,7}([a-z]+):(?: |$)", line)
+        if head and name != "errors":
+            name = head[1]
+            found[name] = line[head.end() :]
+        elif name:
+            found[name] += f"\n{line}"
+    if not {"pool", "state", "config", "errors"} <= found.keys():
+        raise ValueError("'zpool status' printed no pool, state, config or errors")
+    return found
+
+
+def _scan(text: str) -> Scan:
+    if not text.strip() or text.startswith("none requested"):
+        return Scan()
+    if match := _ENDED.match(text):
+        kind, amount, days, hours, minutes, seconds, errors, ended = match.groups()
+        took = ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + int(seconds)
+        return Scan(
+            "finished",
+            started=_time(ended) - took,
+            ended=_time(ended),
+            errors=int(errors),
+            repaired=parse_size(amount),
+            resilver=kind == "resilvered",
+        )
+    if match := _CANCELED.match(text):
+        return Scan("canceled", ended=_time(match[2]), resilver=match[1] == "resilver")
+    if match := _OPEN.match(text):
+        return _open(text, "scanning" if match[2] == "in progress" else "paused", match)
+    raise ValueError(f"'zpool status' tells of a scan in unknown words: {text.splitlines()[0]!r}")
+
+
+def _open(text: str, state: ScanState, match: re.Match[str]) -> Scan:
+    issued, total, repaired = _ISSUED.search(text), _TOTAL.search(text), _REPAIRED.search(text)
+    if issued is None or total is None:
+        raise ValueError(f"'zpool status' does not tell how far a scan is: {text!r}")
+    started = _STARTED.search(text)
+    rate = parse_size(issued[2]) if state == "scanning" and issued[2] else 0
+    return Scan(
+        state,
+        started=_time(started[1] if started else match[3]),
+        total=parse_size(total[1] or total[2]),
+        done=parse_size(issued[1]),
+        rate=float(rate) or None,
+        repaired=parse_size(repaired[1]) if repaired else 0,
+        resilver=match[1] == "resilver",
+    )
+
+
+def _time(date: str) -> float:
+    return float(timegm(strptime(date, "%a %b %d %H:%M:%S %Y")))
+
+
+def _errors(text: str) -> int:
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    if first == "No known data errors":
+        return 0
+    if match := re.match(r"(\d+) data errors?, use '-v' for a list", first):
+        return int(match[1])
+    raise ValueError(f"'zpool status' tells of errors in unknown words: {first!r}")
+
+
+def _wrong(config: str) -> int:
+    """The CKSUM column of all devices that have none below them."""
+    rows = [line for line in config.splitlines() if line.strip()]
+    if not rows or rows[0].split() != ["NAME", "STATE", "READ", "WRITE", "CKSUM"]:
+        raise ValueError("'zpool status' printed no table of devices")
+    found = 0
+    for index, line in enumerate(rows[1:], 1):
+        words = line.split()
+        below = rows[index + 1] if index + 1 < len(rows) else ""
+        if _depth(below) <= _depth(line) and len(words) >= 5 and words[4].isdecimal():
+            found += int(words[4])
+    return found
+
+
+def _depth(line: str) -> int:
+    return len(line.expandtabs()) - len(line.expandtabs().lstrip())
