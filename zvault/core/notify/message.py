@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any, Literal
 
+from zvault.core.errors import ErrorDocument
 from zvault.core.health.verdict import Level, worst
 from zvault.core.notify.incidents import Bundle, Notice
 from zvault.core.units import format_duration
@@ -113,7 +114,7 @@ def document(message: Message) -> dict[str, Any]:
     }
 
 
-def run_text(error: dict[str, str] | None, lines: Sequence[str]) -> str:
+def run_text(error: ErrorDocument | None, lines: Sequence[str]) -> str:
     """The reason and the last lines of a run."""
     reason = []
     if error is not None:

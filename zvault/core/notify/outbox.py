@@ -49,6 +49,11 @@ class Target:
         return bool(self.waiting) and self.waiting[0].tries >= FAILING
 
 
+def with_book(target: Target, book: Book) -> Target:
+    """The same with another book."""
+    return replace(target, book=book)
+
+
 def put(target: Target, item: Item) -> Target:
     """Have an item sent. A ping stands in place of those of its backup that it makes out of date."""
     waiting = tuple(one for one in target.waiting if not _replaced(one.item, item))

@@ -12,7 +12,7 @@ UNDELIVERED = "notify"
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "lag": ("very-late", "late", "overdue", "lag-unknown-long", "not-started"),
-    "run": ("failed", "partial", "interrupted", "conflict"),
+    "run": ("failed", "partial", "conflict"),
     "contents": ("differs",),
     "base": ("base-at-risk",),
     "prune": ("held-back",),
@@ -43,6 +43,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
 TOPIC_OF: Mapping[str, str] = {key: topic for topic, keys in TOPICS.items() for key in keys}
 
 HIDES: Mapping[str, frozenset[str]] = {
+    "interrupted": frozenset({"run"}),
     "new": frozenset({"lag", "base"}),
     "lag-unknown": frozenset({"lag", "base"}),
     "lag-not-read": frozenset({"lag", "base"}),
@@ -50,7 +51,10 @@ HIDES: Mapping[str, frozenset[str]] = {
     "never-seen": frozenset({"storage", "redundancy", "damage", "space", "scrub"}),
     "unchecked": frozenset({"configuration", "state"}),
 }
-"""While such a condition holds, these topics are not known to be well: what was wrong of them is not over."""
+"""While such a condition holds, these topics are not known to be well: what was wrong of them is not over.
+
+A run that was cut short is nothing to tell of: the next one resumes it, and if none does, the backup becomes late.
+"""
 
 UNIMPORTED = frozenset({"storage", "redundancy", "space"})
 """Topics of a vault that can be seen to be well only while its pool is imported."""
@@ -85,7 +89,9 @@ def look(verdict: Verdict, hidden: frozenset[str] = frozenset()) -> Look:
     for one in verdict.findings:
         condition = one.condition
         if condition.level == "unknown":
-            hidden |= HIDES.get(condition.key, frozenset()) | {"unknown"}
+            hidden |= {"unknown"}
+        if condition.level == "unknown" or condition.key in HIDES:
+            hidden |= HIDES.get(condition.key, frozenset())
             continue
         topic = TOPIC_OF.get(condition.key, condition.key)
         before = wrong.get(topic)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zvault.core.errors import ErrorDocument
 from zvault.core.notify.formats import (
     NTFY_BYTES,
     cut,
@@ -138,10 +139,16 @@ def test_a_plain_ping_has_its_reason_in_the_body_and_may_be_of_one_backup() -> N
 
 
 def test_the_text_of_a_run_has_its_reason_and_its_last_lines() -> None:
-    error = {"what": "zfs send failed", "why": "no space", "next": "make room"}
+    error: ErrorDocument = {
+        "reason": "tool-failed",
+        "what": "zfs send failed",
+        "why": "no space",
+        "next": "make room",
+    }
     assert run_text(error, ["one", "two"]) == "zfs send failed: no space\nNext: make room\n\none\ntwo"
     assert run_text(None, ["one"]) == "one"
-    assert run_text({**error, "why": "", "next": ""}, []) == "zfs send failed"
+    error["why"] = error["next"] = ""
+    assert run_text(error, []) == "zfs send failed"
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -13,8 +13,9 @@ from zvault.core.notify.topics import HIDES, TOPIC_OF, TOPICS, look
 
 def test_each_condition_that_is_wrong_is_of_one_topic_and_each_unknown_one_hides_some() -> None:
     conditions = (*BACKUP_CONDITIONS, *VAULT_CONDITIONS, *DAEMON_CONDITIONS)
-    assert {one.key for one in conditions if one.level != "unknown"} == set(TOPIC_OF)
-    assert {one.key for one in conditions if one.level == "unknown"} == set(HIDES)
+    wrong = {one.key for one in conditions if one.level != "unknown"}
+    assert wrong - {"interrupted"} == set(TOPIC_OF)
+    assert {one.key for one in conditions} - wrong | {"interrupted"} == set(HIDES)
     assert sum(map(len, TOPICS.values())) == len(TOPIC_OF)
 
 
@@ -36,6 +37,12 @@ def test_a_lag_that_is_not_known_is_not_well() -> None:
     found = look(judge_backup(BackupFacts("tank", result="ok")))
     assert not found.wrong
     assert {"lag", "base", "unknown"} <= found.hidden
+
+
+def test_a_run_that_was_cut_short_is_neither_a_failure_nor_well() -> None:
+    found = look(judge_backup(BackupFacts("tank", result="interrupted", lag=0.0)))
+    assert not found.wrong
+    assert found.hidden == {"run"}
 
 
 def test_a_vault_that_was_never_seen_is_not_well() -> None:
