@@ -91,6 +91,8 @@ def _with_apprise(order: Order) -> Order:
         raise Refused(
             "apprise is not installed; install python3-apprise, or use another way than apprise"
         ) from None
+    # It loads its plugins when it first sees a URL: now, for later it may not be able to read them.
+    apprise.Apprise().add("json://localhost")
     return {**order, "apprise": apprise}
 
 
