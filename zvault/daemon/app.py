@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, cast
 
@@ -97,7 +98,7 @@ class Daemon:
             state=self.state_monitor,
             config=self.config_monitor,
         )
-        self.notifier = Notifier(self.status, lambda: self.metrics.vaults, self._moving)
+        self.notifier = Notifier(self.status, lambda: self.metrics.vaults, self._outdated)
         self.events.hooks.append(self.notifier.hear)
         self.metrics = Metrics(self.status, self.notifier)
         self.metrics_server = MetricsServer(self.metrics)
@@ -115,6 +116,7 @@ class Daemon:
         )
         self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
         self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs, self._wake)
+        self._vaults_looked_at = 0.0
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -235,7 +237,9 @@ class Daemon:
             await asyncio.sleep(every)
 
     async def _look_at_vaults(self) -> None:
+        began = time.monotonic()
         self.metrics.vaults = await self.vault_monitor.watch()
+        self._vaults_looked_at = began
         self.scrub_scheduler.care(self.metrics.vaults)
         warnings = self.status.warnings
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
@@ -249,6 +253,11 @@ class Daemon:
 
     def _moving(self) -> set[str]:
         return {vault.name for vault in self.vaults.all() if vault.moving}
+
+    def _outdated(self) -> set[str]:
+        """Vaults that are no longer as they were looked at, or will not stay so."""
+        changed = {vault.name for vault in self.vaults.all() if vault.changed >= self._vaults_looked_at}
+        return self._moving() | changed
 
     async def _look_at_lags(self) -> None:
         # Side by side: a host that does not answer must not keep the others' lags from being known.

@@ -21,7 +21,7 @@ LONGEST = 16_000
 NAMED = 3
 """Notices named in the title of a message that has several."""
 
-EVENTS = {"begun": "", "worse": "is worse: ", "still": "is still so: ", "over": "is over: "}
+EVENTS = {"begun": "", "worse": "worse: ", "still": "still: ", "over": "over: "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _title(notices: Sequence[Notice]) -> str:
 def _headline(one: Notice) -> str:
     if one.gone:
         return f"{_whose(one)} is no longer told of"
-    return f"{_whose(one)} {EVENTS[one.event]}{one.telling.what}"
+    return f"{EVENTS[one.event]}{_whose(one)} {one.telling.what}"
 
 
 def _whose(one: Notice) -> str:

@@ -12,9 +12,9 @@ from zvault.core.notify.topics import UNDELIVERED, UNIMPORTED, Look, Subject, lo
 from zvault.daemon.status import Status
 
 
-def seen(status: Status, vaults: Sequence[VaultDocument], moving: Collection[str]) -> Seen:
-    """Each subject as it is; a vault that is ``moving`` will not stay so, and counts as not looked at."""
-    documents = {one["name"]: one for one in vaults if one["name"] not in moving}
+def seen(status: Status, vaults: Sequence[VaultDocument], outdated: Collection[str]) -> Seen:
+    """Each subject as it is; a vault whose document is ``outdated`` counts as not looked at."""
+    documents = {one["name"]: one for one in vaults if one["name"] not in outdated}
     looks = {
         (kind, name): look(verdict, frozenset(_hidden(status, (kind, name), documents.get(name))))
         for (kind, name), verdict in status.verdicts(list(documents.values())).items()

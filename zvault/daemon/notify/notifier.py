@@ -41,12 +41,12 @@ class Notifier:
     """Tells the targets of the configuration. ``counts``: tries by target, and whether they went through."""
 
     def __init__(
-        self, status: Status, vaults: Callable[[], Sequence[VaultDocument]], moving: Callable[[], set[str]]
+        self, status: Status, vaults: Callable[[], Sequence[VaultDocument]], outdated: Callable[[], set[str]]
     ) -> None:
         self.status = status
         self.env = status.context.env
         self.counts: Counter[tuple[str, str]] = Counter()
-        self._vaults, self._moving = vaults, moving
+        self._vaults, self._outdated = vaults, outdated
         self._store = TargetStore(LeaseStore(self.env.paths.state / FOLDER))
         self._targets: dict[str, Target] = {}
         self._runs, self._pings = RunPings(), list[Ping]()
@@ -99,7 +99,7 @@ class Notifier:
         self._forget()
         self._take_pings()
         messages = {name: table for name, table in tables.items() if not table.switch}
-        found = seen(self.status, self._vaults(), self._moving()) if messages else Seen()
+        found = seen(self.status, self._vaults(), self._outdated()) if messages else Seen()
         for name, table in tables.items():
             before = self.target(name)
             after = self._judged(name, table, found) if name in messages else before

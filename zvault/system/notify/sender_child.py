@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import smtplib
 import ssl
@@ -71,7 +72,7 @@ def send_apprise(order: Order) -> str:
     """Give a message to apprise. Raises Refused."""
     apprise = order["apprise"]
     told = apprise.Apprise(asset=apprise.AppriseAsset(async_mode=False))
-    with apprise.LogCapture(level=apprise.logging.WARNING, fmt="%(message)s") as log:
+    with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as log:
         if not told.add(order["url"]):
             raise Refused(f"apprise does not know such a URL: {_last(log)}")
         if not told.notify(title=order["title"], body=order["body"], notify_type=order["type"]):

@@ -48,9 +48,9 @@ def ping(beat: str = "failure", text: str = "it failed: why\nlast line") -> Ping
     ("event", "title"),
     [
         ("begun", "zvault on filer: backup tank is late"),
-        ("worse", "zvault on filer: backup tank is worse: is late"),
-        ("still", "zvault on filer: backup tank is still so: is late"),
-        ("over", "zvault on filer: backup tank is over: is late"),
+        ("worse", "zvault on filer: worse: backup tank is late"),
+        ("still", "zvault on filer: still: backup tank is late"),
+        ("over", "zvault on filer: over: backup tank is late"),
     ],
 )
 def test_a_message_says_what_why_and_what_next(event: Event, title: str) -> None:

@@ -135,7 +135,7 @@ async def test_a_failing_backup_is_told_once_and_its_recovery_once_over_restarts
         await world.look()
         await world.down()
         world.up()
-    assert web.titles == ["backup b failed when it ran last", "backup b is over: failed when it ran last"]
+    assert web.titles == ["backup b failed when it ran last", "over: backup b failed when it ran last"]
     first = json.loads(web.got[0][1])["notices"][0]
     assert (first["topic"], first["why"], first["next"]) == ("run", "the stream broke: no space", "make room")
 
