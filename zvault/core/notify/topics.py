@@ -22,6 +22,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "redundancy": ("degraded", "was-degraded"),
     "damage": ("damaged",),
     "space": ("almost-full",),
+    "filling": ("full-soon",),
     "store": ("store-trouble",),
     "stall": ("stalled", "stalled-elsewhere"),
     "scrub": ("scrub-overdue", "scrub-missed"),

@@ -35,6 +35,8 @@ def _hidden(status: Status, subject: Subject, vault: VaultDocument | None) -> It
     if kind == "vault" and vault is not None:
         if vault["health"] is None:
             yield from UNIMPORTED
+        if not status.judge.knows_pace(name):
+            yield "filling"
         if not _written_since(status, name):
             yield "writes"
 
