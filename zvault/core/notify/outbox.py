@@ -49,6 +49,14 @@ class Target:
         return bool(self.waiting) and self.waiting[0].tries >= FAILING
 
 
+def worth_keeping(target: Target) -> Target:
+    """A target without the words of its incidents, which are made anew at each look, and differ in each."""
+    bare = tuple(
+        replace(one, telling=replace(one.telling, conditions=(), why="")) for one in target.book.incidents
+    )
+    return replace(target, book=replace(target.book, incidents=bare))
+
+
 def with_book(target: Target, book: Book) -> Target:
     """The same with another book."""
     return replace(target, book=book)

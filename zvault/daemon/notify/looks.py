@@ -29,7 +29,7 @@ def _hidden(status: Status, subject: Subject, vault: VaultDocument | None) -> It
     env = status.context.env
     if kind == "backup":
         if status.history.last(name, way=env.way(env.backup(name))) is None:
-            yield "run"
+            yield from ("run", "prune")
         if status.runs.proofs.noted(name) is None:
             yield from ("contents", "verification")
     if kind == "vault" and vault is not None:

@@ -89,8 +89,9 @@ class Notifier:
         return self._targets[name]
 
     def _keep(self, name: str, target: Target) -> None:
-        if target != self._targets.get(name):
-            self._targets[name] = target
+        before = self.target(name)
+        self._targets[name] = target
+        if outbox.worth_keeping(target) != outbox.worth_keeping(before):
             self._store.write(name, target)
 
     def consider(self) -> None:

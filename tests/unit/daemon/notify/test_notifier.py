@@ -203,6 +203,23 @@ async def test_a_state_that_cannot_be_written_stops_nothing(world: World, web: W
     assert len(web.got) == 1
 
 
+async def test_what_grows_worse_by_the_minute_is_not_written_by_the_minute(world: World, web: Web) -> None:
+    world.ran("1", "ok")
+    config = world.where.env.config
+    late = config.backup["b"].model_copy(update={"max_lag": HOUR}).named("b")
+    world.where.env.config = config.model_copy(update={"backup": {"b": late}})
+    world.tell(x={"webhook": web.url, "after": "0s"})
+    world.later(2 * HOUR)
+    await world.look()
+    file = world.folder / "notify" / "x"
+    written = file.stat().st_ino
+    for _ in range(5):
+        world.later(60)
+        await world.look()
+    assert web.titles == ["backup b is late"]
+    assert file.stat().st_ino == written
+
+
 async def test_a_lost_history_is_no_recovery(world: World, web: Web) -> None:
     world.tell(x={"webhook": web.url, "after": "0s"})
     world.ran("1", "failed")
