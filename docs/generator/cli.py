@@ -11,7 +11,7 @@ import typer
 
 from zvault.cli.app import app
 from zvault.cli.tables import Column
-from zvault.cli.verbs import backups, holds, vaults
+from zvault.cli.verbs import backups, holds, notify, vaults
 
 INTRO = """\
 <!-- Made by docs/generate.py from zvault/cli. Do not edit. -->
@@ -45,6 +45,7 @@ COLUMNS: dict[str, list[tuple[str, list[Column]]]] = {
     "list": [("Columns", backups.DATASETS), ("Columns with `-t snapshot`", backups.SNAPSHOTS)],
     "history": [("Columns", backups.RUNS)],
     "holds": [("Columns", holds.COLUMNS)],
+    "notify show": [("Columns", notify.COLUMNS)],
     "vault status": [("Columns", vaults.COLUMNS)],
 }
 """What the commands print, which their help does not list."""

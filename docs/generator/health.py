@@ -54,9 +54,10 @@ COLUMNS = "| condition | level | state | holds when | what it means | next | ale
 END = """
 ## What is not judged
 
-- A full pool that is down is known only since `zvaultd` started. Whether a pool will be full soon, and whether a base
-  that there was is gone, takes a history: [ZvaultPoolFullSoon](../runbooks/ZvaultPoolFullSoon.md) and
-  [ZvaultBaseLost](../runbooks/ZvaultBaseLost.md) tell that from the metrics.
+- A full pool that is down is known only since `zvaultd` started, and whether a pool will be full soon only a day after:
+  [ZvaultPoolFullSoon](../runbooks/ZvaultPoolFullSoon.md) tells it from the metrics, also over restarts.
+- Whether a base that there was is gone takes a history: [ZvaultBaseLost](../runbooks/ZvaultBaseLost.md) tells that from
+  the metrics.
 - How long something was unknown is counted from the start of `zvaultd`.
 - A clock that was set back while `zvaultd` did not run is not noticed.
 - Whether Prometheus and the alerts work: [ZvaultDown](../runbooks/ZvaultDown.md) and

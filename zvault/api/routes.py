@@ -10,6 +10,7 @@ from zvault.api.answers import StartedAnswer
 from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument, ReapBody
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
+from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, NotifyTestBody
 from zvault.api.restore import FilesPlanDocument, FindBody, FoundDocument, RestoreBody, RestorePlanDocument
 from zvault.api.runs import HistoryAnswer, PruneBody, RunBody, VerifyBody
 from zvault.api.status import StatusDocument
@@ -129,12 +130,19 @@ HISTORY = _read(
     "Past runs, the newest first; of a vault, its scrubs and healings.",
     {"backup": "NAME", "limit": "20"},
 )
+NOTIFY = _read("/v1/notify", NotifyAnswer, "Whom zvaultd tells of what is wrong, and how that goes.")
 EVENTS = Route(
     *("GET", "/v1/events", EventHead),
     "[Events](#events) as they happen, one JSON object a line; of one run from its beginning.",
     "read",
     query={"run": "ID"},
     form="events",
+)
+NOTIFY_TEST = _act(
+    "/v1/notify/test",
+    NotifyTestAnswer,
+    "Sends a test to a target, or to all; see [being told](../how-to/be-told.md).",
+    NotifyTestBody,
 )
 RUN = _act("/v1/run/{backup}", StartedAnswer, "Starts a run.", RunBody)
 PRUNE = _act("/v1/prune/{backup}", StartedAnswer, "Prunes now.", PruneBody)

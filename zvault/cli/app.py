@@ -21,6 +21,7 @@ from zvault.cli.verbs import (
     fit,
     holds,
     install_units,
+    notify,
     plan,
     prune,
     restore,
@@ -82,6 +83,7 @@ app.command("find")(find.find)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
 app.add_typer(tune.app, name="tune", help="Show the module parameters that vaults want, and why.")
+app.add_typer(notify.app, name="notify", help="Show whom zvaultd tells of what is wrong, or send a test.")
 app.add_typer(
     blockstore.app, name="blockstore", help="Make, check, repair, clean up or copy block stores in buckets."
 )

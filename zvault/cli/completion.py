@@ -30,6 +30,12 @@ def vaults(incomplete: str) -> list[str]:
     return _beginning(incomplete, (vault["name"] for vault in status["vaults"]) if status else ())
 
 
+def notifications(incomplete: str) -> list[str]:
+    """The targets of notifications whose names begin so."""
+    found = _asked(routes.NOTIFY)
+    return _beginning(incomplete, (one["name"] for one in found["targets"]) if found else ())
+
+
 def backups_and_vaults(incomplete: str) -> list[str]:
     """Both of these."""
     return [*backups(incomplete), *vaults(incomplete)]

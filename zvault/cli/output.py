@@ -30,6 +30,7 @@ _COLOURS = {
         (
             *("late", "partial", "interrupted", "held-back", "at-risk", "unproven", "unknown", "new"),
             *("troubled", "unscrubbed", "stalled", "drifting", "backlog", "DEGRADED", "OFFLINE"),
+            *("waiting", "failing"),
         ),
         YELLOW,
     ),

@@ -12,7 +12,7 @@ from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.fields import nearest, quote
 from zvault.config.problems import Finding
 from zvault.config.profile import Profile
-from zvault.config.schema import Backup, Vault
+from zvault.config.schema import Backup, Notify, Vault
 from zvault.core.address import Address
 from zvault.core.name_rules import excluded, vault_dataset
 from zvault.core.names import DatasetName
@@ -35,6 +35,27 @@ def unknown_vaults(named: Mapping[str, str], vaults: Collection[str]) -> Iterato
             f"; there are: {known}" if known else "; none is configured"
         )
         yield Finding(("backup", backup, "vault"), f"no vault is called {quote(vault)}{hint}")
+
+
+def unknown_backups(asked: Mapping[str, object], backups: Collection[str]) -> Iterator[Finding]:
+    """Notifications (by name, with the backups each names) about backups that are not configured."""
+    for name, named in asked.items():
+        for index, backup in enumerate(named if isinstance(named, list) else ()):
+            if isinstance(backup, str) and backup not in backups:
+                hint = nearest(backup, sorted(backups))
+                yield Finding(
+                    ("notify", name, "backups", index), f"no backup is called {quote(backup)}{hint}"
+                )
+
+
+def plain_notifications(notify: Mapping[str, Notify]) -> Iterator[Finding]:
+    """Notifications that go over the network without encryption."""
+    for name, table in notify.items():
+        if any(one.kept == "here" and secrets.plain_endpoints([one.text]) for one in table.urls()):
+            yield Finding(
+                ("notify", name, table.way),
+                "the URL is not encrypted: whoever is on the way there reads what is told, and the URL; use https://",
+            )
 
 
 def shared_pools(pools: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:

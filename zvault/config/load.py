@@ -22,7 +22,7 @@ from zvault.config.writers import written_by_others
 from zvault.core.errors import ConfigError
 from zvault.core.name_rules import check_word
 
-NAMED = ("host", "vault", "backup")
+NAMED = ("host", "vault", "backup", "notify")
 """Tables of tables: what conf.d adds to, one name in one file."""
 
 AnyTable = TypeVar("AnyTable", bound=Table)
@@ -57,6 +57,7 @@ def doubts(paths: Paths, config: Config) -> list[str]:
     """What is wrong with a configuration that was loaded unless the host is set up for it: ``KEY: what``."""
     found = [finding for finding, certain in _late_timeouts(paths, config) if not certain]
     found += cross_checks.plain_endpoints(config.vault)
+    found += cross_checks.plain_notifications(config.notify)
     return [f"{show(finding.path)}: {finding.message}" for finding in found]
 
 
@@ -154,6 +155,8 @@ def _cross_check(data: Mapping[str, Any], config: Config | None) -> Iterator[Fin
     }
     yield from cross_checks.unknown_vaults(named, vaults)
     yield from cross_checks.shared_pools(pools)
+    asked = {name: table.get("backups") for name, table in _tables(data, "notify").items()}
+    yield from cross_checks.unknown_backups(asked, backups)
     right_vaults = config.vault if config else dict(_right(vaults, Vault))
     right_backups = config.backup if config else dict(_right(backups, Backup))
     yield from cross_checks.shared_devices(right_vaults)

@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 from zvault.config.fields import HostName, Listen, Size, Table, TimeZone, Word
 from zvault.config.tables.backup import Backup, Send, SnapshotConfig
 from zvault.config.tables.device import Device
+from zvault.config.tables.notify import Notify
 from zvault.config.tables.vault import Vault
 
-__all__ = ["Backup", "Config", "Daemon", "Device", "Host", "Send", "SnapshotConfig", "Vault"]
+__all__ = ["Backup", "Config", "Daemon", "Device", "Host", "Notify", "Send", "SnapshotConfig", "Vault"]
 
 
 class Daemon(Table):
@@ -67,12 +68,18 @@ class Config(Table):
     host: dict[HostName, Host] = Field(default_factory=dict, description="Other hosts by name.")
     vault: dict[Word, Vault] = Field(default_factory=dict, description="The vaults by name.")
     backup: dict[Word, Backup] = Field(default_factory=dict, description="The backups by name.")
+    notify: dict[Word, Notify] = Field(
+        default_factory=dict,
+        description="Whom to tell of what is wrong, by name.",
+    )
 
     @model_validator(mode="after")
     def _name_the_tables(self) -> Self:
-        """Tell each vault and backup its name."""
+        """Tell each table its name."""
         for name, vault in self.vault.items():
             vault.named(name)
         for name, backup in self.backup.items():
             backup.named(name)
+        for name, notify in self.notify.items():
+            notify.named(name)
         return self

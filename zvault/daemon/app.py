@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ from zvault.daemon.monitors.state_monitor import StateMonitor
 from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, VaultMonitor
 from zvault.daemon.monitors.verify_scheduler import LOOK_EVERY as PROVE_EVERY
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
+from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
 from zvault.daemon.shutdown import end_runs, release_vaults
@@ -53,6 +55,9 @@ OBSERVE_EVERY = 15.0
 """Seconds between looks at lags for the metrics."""
 
 STATUS_EVERY = 2.0
+
+NOTIFY_PAUSE = 1.0
+"""Seconds between looks at what is to be told, at least: what comes at the same time is told together."""
 
 PATIENCE = 600.0
 """Seconds a start or a drain may take: the import and the export of a slow pool take minutes."""
@@ -93,7 +98,9 @@ class Daemon:
             state=self.state_monitor,
             config=self.config_monitor,
         )
-        self.metrics = Metrics(self.status)
+        self.notifier = Notifier(self.status, lambda: self.metrics.vaults, self._outdated)
+        self.events.hooks.append(self.notifier.hear)
+        self.metrics = Metrics(self.status, self.notifier)
         self.metrics_server = MetricsServer(self.metrics)
         self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)
         self.verify_scheduler = VerifyScheduler(self.context, self.vaults, self.runs)
@@ -105,9 +112,11 @@ class Daemon:
             self.vaults,
             self.scrub_scheduler,
             self.verify_scheduler,
+            self.notifier,
         )
         self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
         self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs, self._wake)
+        self._vaults_looked_at = 0.0
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -130,6 +139,7 @@ class Daemon:
         self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(self._again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
         self._background(self._again_and_again("stalls", self.stall_monitor.watch, AGAIN))
+        self._background(self._again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
         self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
@@ -227,7 +237,9 @@ class Daemon:
             await asyncio.sleep(every)
 
     async def _look_at_vaults(self) -> None:
+        began = time.monotonic()
         self.metrics.vaults = await self.vault_monitor.watch()
+        self._vaults_looked_at = began
         self.scrub_scheduler.care(self.metrics.vaults)
         warnings = self.status.warnings
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
@@ -237,8 +249,15 @@ class Daemon:
 
     def _tell_verdicts(self) -> None:
         """Tell the journal of what is no longer as it was; of a vault on its way up or down once it is there."""
-        moving = {vault.name for vault in self.vaults.all() if vault.moving}
-        self.verdicts.tell(self.status.verdicts(self.metrics.vaults), moving)
+        self.verdicts.tell(self.status.verdicts(self.metrics.vaults), self._moving())
+
+    def _moving(self) -> set[str]:
+        return {vault.name for vault in self.vaults.all() if vault.moving}
+
+    def _outdated(self) -> set[str]:
+        """Vaults that are no longer as they were looked at, or will not stay so."""
+        changed = {vault.name for vault in self.vaults.all() if vault.changed >= self._vaults_looked_at}
+        return self._moving() | changed
 
     async def _look_at_lags(self) -> None:
         # Side by side: a host that does not answer must not keep the others' lags from being known.
@@ -315,6 +334,7 @@ class Daemon:
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):
             task.cancel()
+        await self.notifier.close()
         self.scrub_scheduler.close()
         await self.vault_monitor.close()
         await self.api.close()

@@ -55,10 +55,10 @@ def _stderr_is_the_journal() -> bool:
 
 def write(event: Event) -> None:
     """Log what a run's event says; progress is for terminals only."""
-    line = _line(event)
-    if line is None:
+    told = line(event)
+    if told is None:
         return
-    level, text = line
+    level, text = told
     fields = {"RUN": event["run"], "BACKUP": event["backup"], "DATASET": event.get("dataset")}
     if hook := event.get("hook"):
         fields |= {"HOOK": hook}
@@ -75,7 +75,8 @@ def _error(event: Event) -> ErrorDocument | None:
     return None
 
 
-def _line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
+def line(event: Event) -> tuple[int, str] | None:  # noqa: PLR0911, PLR0912 - a table of what to say
+    """What an event says, and how loud; None for what is for terminals only."""
     match event["event"]:
         case "run-started":
             return logging.INFO, f"run {event['run']} begins ({event['trigger']})"

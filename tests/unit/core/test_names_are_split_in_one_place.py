@@ -20,6 +20,8 @@ PATHS = ("blockstore/", "object_store/", "devices/", "system/", "config/device_s
 
 OTHERS = {
     ("core/address.py", 'rest.partition("/")'): "a URL: ssh://host/pool/data",
+    ("core/notify/formats.py", 'parts.path.rstrip("/").rpartition("/")'): "the path of a URL",
+    ("core/notify/secrets.py", 'url.path.split("/")'): "the path of a URL",
     ("ops/hooks.py", 'name.split("/")'): "the name of a lease",
     ("cli/verbs/blockstore_place.py", 'text.partition("/")'): "a vault and the number of its device",
     ("zfs/pool/module_parameters.py", 'line.removeprefix(f"{folder}/")'): "a path below /sys",

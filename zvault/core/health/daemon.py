@@ -20,6 +20,7 @@ from zvault.core.health.daemon_conditions import (
     STATE_UNWRITABLE,
     TUNING,
     UNCHECKED,
+    UNDELIVERED,
 )
 from zvault.core.health.verdict import Condition, Finding, Verdict, finding
 from zvault.core.units import format_duration, format_size
@@ -36,6 +37,7 @@ SUBJECTS: Mapping[str, Condition] = {
     "hooks": HOOK,
     "observe": NOT_OBSERVED,
     "inhibitor": INHIBITOR,
+    "notify": UNDELIVERED,
 }
 """What a warning is about, by the first word of its subject."""
 

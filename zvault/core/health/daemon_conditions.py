@@ -119,6 +119,16 @@ TUNING = Condition(
     "Backups go on, perhaps slower.",
     "see 'zvaultctl tune show'",
 )
+UNDELIVERED = Condition(
+    "undelivered",
+    "daemon",
+    "warning",
+    "notify",
+    "cannot deliver notifications",
+    "A target of `[notify.NAME]` could not be told in three tries, and none succeeded since.",
+    "You are not told there of what is wrong. What waits is tried again for three days.",
+    "'zvaultctl notify' names the target and why; 'zvaultctl notify test' tries it",
+)
 OTHER = Condition(
     "other",
     "daemon",
@@ -152,6 +162,7 @@ DAEMON_CONDITIONS = (
     INHIBITOR,
     STALLED_ELSEWHERE,
     TUNING,
+    UNDELIVERED,
     OTHER,
     UNCHECKED,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zvault.core.errors import ErrorDocument
+from zvault.core.health.space import SCARCE, SOON
 from zvault.core.health.vault_conditions import (
     ALMOST_FULL,
     BACKLOG,
@@ -15,6 +16,7 @@ from zvault.core.health.vault_conditions import (
     DEVICE_GONE,
     DRIFT,
     ERROR,
+    FULL_SOON,
     GONE,
     HALF_UP,
     NEVER_SEEN,
@@ -51,8 +53,8 @@ class VaultFacts:
     words. ``troubles``: of block stores, in words. ``looked``: whether any look at the pool is on record. ``errors``:
     on ZFS's list. ``scrub_age``, ``scrub_due``: seconds since the last scrub, and after how many one is due; None where
     that is not known, or scrubs are off; ``scrub_by_age``: whether an age is what makes it due. ``was_degraded``,
-    ``free``, ``size``: as last seen. ``journal_full_for``: seconds. ``stalls``, ``drift``: what was told of its
-    storage, in words.
+    ``free``, ``size``: as last seen. ``full_in``: seconds until it is full at the pace of late, None where it does not
+    fill, or nobody knows. ``journal_full_for``: seconds. ``stalls``, ``drift``: what was told of its storage, in words.
     """
 
     name: str
@@ -73,6 +75,7 @@ class VaultFacts:
     free: int | None = None
     size: int | None = None
     journal_full_for: float = 0.0
+    full_in: float | None = None
     stalls: tuple[str, ...] = ()
     drift: str = ""
 
@@ -131,6 +134,9 @@ def _contents(facts: VaultFacts) -> Iterator[Finding]:
     if facts.free is not None and facts.size and facts.free < LEAST_FREE * facts.size:
         why = f"{format_size(facts.free)} of {format_size(facts.size)} is free"
         yield finding(ALMOST_FULL, facts.name, why)
+    elif _fills(facts) and facts.full_in is not None and facts.full_in < SOON:
+        free = f"{format_size(facts.free or 0)} of {format_size(facts.size or 0)} is free"
+        yield finding(FULL_SOON, facts.name, f"{free}, enough for {format_duration(facts.full_in)}")
     age, due = facts.scrub_age, facts.scrub_due
     if age is not None and due is not None and age > due + max(GRACE * due, DAY) and not facts.scrubbing:
         held = f"; {facts.scrub_why}" if facts.scrub_why else ""
@@ -138,3 +144,7 @@ def _contents(facts: VaultFacts) -> Iterator[Finding]:
             f"the last scrub ended {format_duration(age)} ago; one was due after {format_duration(due)}{held}"
         )
         yield finding(SCRUB_OVERDUE if facts.scrub_by_age else SCRUB_MISSED, facts.name, why)
+
+
+def _fills(facts: VaultFacts) -> bool:
+    return facts.free is not None and bool(facts.size) and facts.free < SCARCE * (facts.size or 0)

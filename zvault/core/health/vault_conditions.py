@@ -173,6 +173,18 @@ BACKLOG = Condition(
     "see that the bucket takes what is written, or give the journal more room",
     "ZvaultJournalFull",
 )
+FULL_SOON = Condition(
+    "full-soon",
+    "vault",
+    "warning",
+    "full",
+    "is full soon",
+    "Less than 30 % of the pool is free, and at the pace of the last two days nothing will be within a week. A day of "
+    "them must have been seen since `zvaultd` started.",
+    "Backups fail when nothing is free, and become slow before that.",
+    "grow its device, or keep less: 'zfs list -o space -r' of its pool shows what takes the room",
+    "ZvaultPoolFullSoon",
+)
 VAULT_UNKNOWN_LONG = Condition(
     "vault-unknown-long",
     "vault",
@@ -210,6 +222,7 @@ VAULT_CONDITIONS = (
     SCRUB_MISSED,
     DRIFT,
     BACKLOG,
+    FULL_SOON,
     VAULT_UNKNOWN_LONG,
     NEVER_SEEN,
 )
@@ -224,6 +237,7 @@ CONTENTS = (
     SCRUB_MISSED,
     DRIFT,
     BACKLOG,
+    FULL_SOON,
     VAULT_UNKNOWN_LONG,
     NEVER_SEEN,
 )

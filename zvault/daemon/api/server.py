@@ -21,6 +21,7 @@ from zvault.api.status import StatusDocument
 from zvault.core.errors import NotFound
 from zvault.daemon.api.access import Malformed, guard, json_object, may_act, text_of
 from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.api.notify import NotifyApi
 from zvault.daemon.api.restore_verify import RestoreVerifyApi
 from zvault.daemon.api.scrub_heal import ScrubHealApi
 from zvault.daemon.api.vaults import VaultsApi
@@ -30,6 +31,7 @@ from zvault.daemon.history import History
 from zvault.daemon.journald import log
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
+from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.diagnosis.fit import fit_document
@@ -52,7 +54,7 @@ LIMITS = ConnectionLimits(total=256, idle=15.0, user=32, users=128)
 class Api:
     """Routes requests to use cases; decides nothing itself."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of the daemon
         self,
         status: Status,
         runs: Runs,
@@ -61,6 +63,7 @@ class Api:
         vaults: Vaults,
         scrub_scheduler: ScrubScheduler,
         verify_scheduler: VerifyScheduler,
+        notifier: Notifier,
     ) -> None:
         self.status = status
         self.runs = runs
@@ -69,6 +72,7 @@ class Api:
         self.vaults = vaults
         self.scrub_scheduler = scrub_scheduler
         self.verify_scheduler = verify_scheduler
+        self.notifier = notifier
         self.connections = Connections(LIMITS)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -84,6 +88,7 @@ class Api:
         """A handler for each route of zvault/api/routes.py."""
         return [
             *ScrubHealApi(self.scrub_scheduler).handlers(),
+            *NotifyApi(self.notifier).handlers(),
             *RestoreVerifyApi(self.verify_scheduler).handlers(),
             *VaultsApi(self.status, self.runs, self.vaults).handlers(),
             handle(routes.STATUS, self.get_status),

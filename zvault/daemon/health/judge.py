@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from zvault.api.vaults import VaultDocument
 from zvault.core.health.backup import BackupFacts, judge_backup
+from zvault.core.health.space import Sample, full_in, sampled, told
 from zvault.core.health.vault import JOURNAL_FULL, VaultFacts, judge_vault
 from zvault.core.health.verdict import Verdict
 from zvault.ops.context import Context
@@ -30,6 +31,7 @@ class Judge:
     _unknown: dict[str, float] = field(default_factory=dict)
     _seen: dict[str, LastSeen] = field(default_factory=dict)
     _full: dict[str, float] = field(default_factory=dict)
+    _space: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
 
     def backup(self, facts: BackupFacts, way: str) -> Verdict:
         """A backup's verdict. ``way``: what it takes and where it puts it; another one is another backup."""
@@ -41,14 +43,22 @@ class Judge:
         facts = self._vault_facts(vault, stalls)
         return judge_vault(facts, self._unknown_for(f"vault {facts.name}", judge_vault(facts)))
 
+    def knows_pace(self, vault: str) -> bool:
+        """Whether a vault was seen for long enough to tell when it will be full."""
+        return told(self._space.get(vault, ()))
+
     def _vault_facts(self, vault: VaultDocument, stalls: Mapping[str, tuple[str, ...]]) -> VaultFacts:
         name = vault["name"]
         if vault["health"] is not None:
             self._seen[name] = LastSeen(vault["health"] == "DEGRADED", vault["free"], vault["size"])
+            if vault["free"] is not None:
+                new = Sample(self.context.env.clock.time(), vault["free"])
+                self._space[name] = sampled(self._space.get(name, ()), new)
         facts = replace(
             vault_facts(self.context, vault),
             stalls=stalls.get(name, ()),
             drift=self.context.activity.writes.drifts.get(name, ""),
+            full_in=full_in(self._space.get(name, ()), self.context.env.clock.time()),
             journal_full_for=self._since(self._full, name, holds=journal_full(vault)),
         )
         seen = self._seen.get(name)

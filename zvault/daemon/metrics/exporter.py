@@ -16,9 +16,11 @@ from zvault.core.diagnosis.write_drift import Cause
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
 from zvault.daemon.metrics.health import health_metrics
+from zvault.daemon.metrics.notify import notify_metrics
 from zvault.daemon.metrics.scrub import scrub_metrics
 from zvault.daemon.metrics.stalls import stalls_metrics
 from zvault.daemon.metrics.verification import verify_metrics
+from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.status import Status
 from zvault.ops.tuning.parameters import held_by
 
@@ -39,8 +41,9 @@ RESULTS = get_args(Result)
 class Metrics(Collector):
     """Everything worth an alert. Labels name backup, vault and dataset, never a snapshot."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, notifier: Notifier | None = None) -> None:
         self.status = status
+        self.notifier = notifier
         self.vaults: list[VaultDocument] = []
         self.reload_ok = True
         self.registry = CollectorRegistry(auto_describe=False)
@@ -77,6 +80,8 @@ class Metrics(Collector):
         )
         yield from blockstore_metrics(self.vaults)
         yield from stalls_metrics(self.status.stalls, self.status.context.env.config.vault)
+        if self.notifier is not None:
+            yield from notify_metrics(self.notifier)
 
     def _backups(self) -> Iterator[Metric]:
         backups = self.status.context.env.config.backup

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import resource
+import secrets
 from collections.abc import Sequence
 
 NOBODY = 65534
@@ -33,6 +34,26 @@ def unprivileged(argv: Sequence[str]) -> list[str]:
         return list(argv)
     user = [f"--reuid={NOBODY}", f"--regid={next(_groups)}", "--clear-groups"]
     return ["setpriv", *user, "--inh-caps=-all", "--no-new-privs", "--", *argv]
+
+
+def become_nobody(files: int) -> None:
+    """Go on as user nobody in a group of its own, for a program that needs the network: raises OSError.
+
+    It may read what every user may. ``files`` are the descriptors that it may have.
+    """
+    if os.geteuid() == 0:
+        group = secrets.choice(GROUPS)
+        os.chdir("/")
+        os.setgroups([])
+        os.setresgid(group, group, group)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    for limit, most in (
+        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_AS, MEMORY),
+    ):
+        resource.setrlimit(limit, (most, most))
 
 
 def give_up_rights(files: int = 3) -> None:

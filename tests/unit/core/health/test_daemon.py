@@ -29,6 +29,7 @@ CASES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"warnings": {"inhibitor cold": "x"}}, ("inhibitor-stuck",)),
     ({"stalls": ("x",)}, ("stalled-elsewhere",)),
     ({"tuning": ("x",)}, ("not-tuned",)),
+    ({"warnings": {"notify phone": "x"}}, ("undelivered",)),
     ({"warnings": {"what nobody foresaw": "x"}}, ("other",)),
 ]
 

@@ -18,6 +18,7 @@ from zvault.cli.client import Client
 from zvault.core.errors import NotFound, Refused
 from zvault.daemon.api import vaults as vaults_api
 from zvault.daemon.api.server import Api
+from zvault.daemon.notify.notifier import Notifier
 
 Ask = Callable[..., Any]
 
@@ -25,7 +26,7 @@ Ask = Callable[..., Any]
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     status = daemon()
-    parts: list[Any] = [SimpleNamespace(), SimpleNamespace()]
+    parts: list[Any] = [SimpleNamespace(), SimpleNamespace(), Notifier(status, list, set)]
     served = Api(status, status.runs, status.history, status.runs.events, status.runs.vaults, *parts)
     await served.listen(tmp_path / "s")
     yield Client(tmp_path / "s")
@@ -35,6 +36,15 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 async def get(client: Client, route: Route[Any], **arguments: object) -> Any:
     """The client blocks; the daemon is in this thread."""
     return await asyncio.to_thread(client.get, route, arguments)
+
+
+async def test_whom_it_tells(client: Client):
+    found = await get(client, routes.NOTIFY)
+    assert wrong_answer(found, routes.NOTIFY) == []
+    assert found == {"targets": []}
+    with pytest.raises(NotFound, match="there is no notification 'phone'"):
+        await asyncio.to_thread(client.post, routes.NOTIFY_TEST, {"target": "phone"})
+    assert await asyncio.to_thread(client.post, routes.NOTIFY_TEST) == {"results": []}
 
 
 async def test_the_status(client: Client):

@@ -58,6 +58,21 @@ def test_a_vault_that_is_down_is_as_it_was_seen_last(tmp_path: Path):
     assert it.vault(seen, {}).keys == (), "a pool that is not imported is not suspended"
 
 
+def test_a_vault_that_fills_is_told_after_a_day(tmp_path: Path):
+    it, clock = judge(tmp_path)
+    keys = []
+    for free in range(290, 240, -1):
+        found = it.vault({**UP, "size": 1000, "free": free}, {}).keys
+        keys.append((it.knows_pace("cold"), found))
+        clock.at += HOUR
+    assert keys[:24] == [(False, ())] * 24
+    assert keys[24:] == [(True, ())] * 26, "an hour takes one: that lasts for ten days"
+    for free in range(240, 200, -2):
+        keys.append((it.knows_pace("cold"), it.vault({**UP, "size": 1000, "free": free}, {}).keys))
+        clock.at += HOUR
+    assert keys[-1] == (True, ("full-soon",))
+
+
 def test_stalls_and_drifts_are_their_vaults(tmp_path: Path):
     it, _ = judge(tmp_path)
     it.context.activity.writes.drifts["cold"] = "small writes"

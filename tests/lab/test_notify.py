@@ -1,0 +1,417 @@
+"""Notifications with the real daemon, a mail server with TLS and a password, and a web server. The tests come in order.
+
+They share one guest, one pool and one daemon; each leaves the configuration to the next.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.policy
+import http.server
+import json
+import os
+import socketserver
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from world import World, ctl, eventually, ok, sh
+
+LAB = {"mem": "3G", "timeout": 900}
+
+SCRATCH = Path("/run/notify-test")
+SENDMAIL = Path("/usr/sbin/sendmail")
+PASSWORD, TOKEN, ADDRESS = "S3CRETpassword", "S3CRETtoken", "S3CRETaddress"
+SECONDS = 60
+"""Until a message came: a look is every 15 s."""
+
+
+class Web(http.server.ThreadingHTTPServer):
+    """Takes what it is sent, by path; ``statuses`` are answered where they are not 200."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), WebHandler)
+        self.got: list[tuple[str, dict[str, str], str]] = []
+        self.statuses: dict[str, int] = {}
+        self.users: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def bodies(self, path: str) -> list[str]:
+        return [body for asked, _, body in self.got if asked == path]
+
+    def titles(self, path: str) -> list[str]:
+        return [json.loads(body)["title"].partition(": ")[2] for body in self.bodies(path)]
+
+
+class WebHandler(http.server.BaseHTTPRequestHandler):
+    server: Web
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
+        self.server.users |= senders()
+        if self.path == "/hang":
+            time.sleep(60)
+            return
+        status = self.server.statuses.get(self.path, 200)
+        if status == 200:
+            self.server.got.append((self.path, dict(self.headers), body))
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/elsewhere")
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(b"x" * (10 << 20) if self.path == "/big" else b"an answer\n")
+
+    do_GET = do_POST
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def senders() -> set[str]:
+    """The users of the processes that send at this moment, with their command lines and capabilities."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            argv = (folder / "cmdline").read_text()
+            if "sender_child.py" in argv:
+                lines = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
+                environment = (folder / "environ").read_text().count("\0")
+                found.add(f"{lines['Uid'].split()[1]} {int(lines['CapEff'], 16)} {environment} {argv}")
+    return found
+
+
+class Mail(socketserver.ThreadingTCPServer):
+    """A mail server that takes mail from one user only, after STARTTLS (RFC 3207) and AUTH PLAIN (RFC 4954)."""
+
+    allow_reuse_address, daemon_threads = True, True
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(("127.0.0.1", 0), MailHandler)
+        self.context = context
+        self.got: list[tuple[list[str], bytes]] = []
+
+    def subjects(self) -> list[str]:
+        mails = [email.message_from_bytes(data, policy=email.policy.default) for _, data in self.got]
+        return [str(mail["Subject"]).partition(": ")[2] for mail in mails]
+
+
+class MailHandler(socketserver.StreamRequestHandler):
+    server: Mail
+
+    def handle(self) -> None:
+        with suppress(OSError):
+            self.talk()
+
+    def say(self, line: str) -> None:
+        self.wfile.write(line.encode() + b"\r\n")
+
+    def talk(self) -> None:
+        safe = known = False
+        recipients: list[str] = []
+        self.say("220 lab ESMTP")
+        while line := self.rfile.readline().decode().strip():
+            word, _, rest = line.partition(" ")
+            match word.upper():
+                case "EHLO":
+                    self.say("250-lab\r\n250 AUTH PLAIN" if safe else "250-lab\r\n250 STARTTLS")
+                case "STARTTLS":
+                    self.say("220 go on")
+                    wrapped = self.server.context.wrap_socket(self.connection, server_side=True)
+                    self.rfile, self.wfile = wrapped.makefile("rb"), wrapped.makefile("wb", buffering=0)
+                    safe = True
+                case "AUTH":
+                    given = base64.b64decode(rest.split()[1]).split(b"\0")[1:]
+                    known = safe and given == [b"zvault", PASSWORD.encode()]
+                    self.say("235 welcome" if known else "535 no")
+                case "MAIL" if not known:
+                    self.say("530 who are you")
+                case "RCPT":
+                    recipients.append(line.partition("<")[2].partition(">")[0])
+                    self.say("250 fine")
+                case "DATA":
+                    self.say("354 go on")
+                    data = b""
+                    while not data.endswith(b"\r\n.\r\n"):
+                        data += self.rfile.readline()
+                    self.server.got.append((recipients, data))
+                    self.say("250 fine")
+                case "QUIT":
+                    self.say("221 bye")
+                    return
+                case _:
+                    self.say("250 fine")
+
+
+def certificate() -> ssl.SSLContext:
+    """A certificate for localhost that this host trusts."""
+    (SCRATCH / "template").write_text('cn = "localhost"\ndns_name = "localhost"\nca\nexpiration_days = 2\n')
+    key, cert = SCRATCH / "key.pem", SCRATCH / "cert.pem"
+    sh("certtool", "--generate-privkey", "--key-type", "ecdsa", "--outfile", str(key))
+    made = ("--generate-self-signed", "--load-privkey", str(key), "--template", str(SCRATCH / "template"))
+    sh("certtool", *made, "--outfile", str(cert))
+    Path(ssl.get_default_verify_paths().openssl_cafile).write_text(cert.read_text())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context
+
+
+class Told(World):
+    """The world, and who is told."""
+
+    web: Web
+    mail: Mail
+    tables = ""
+
+    def config_text(self) -> str:
+        return super().config_text() + self.tables
+
+    def tell(self, tables: str, backup_extra: str = "") -> None:
+        """Have other targets from now on."""
+        self.tables = tables
+        self.backup_extra = (
+            f'hooks = {{ before = [["test", "!", "-e", "{SCRATCH}/broken"]] }}\n{backup_extra}'
+        )
+        self.configure()
+        sh("systemctl", "reload", "zvaultd")
+        self.web.got.clear()
+        self.mail.got.clear()
+        self.web.statuses.clear()
+
+    def pings(self) -> list[str]:
+        """How runs ended, as the switch was told."""
+        return [path for path, _, _ in self.web.got if path in {"/uuid", "/uuid/fail"}]
+
+    def hook(self, name: str = "hook", path: str = "/hook") -> str:
+        return f'[notify.{name}]\nwebhook = "{self.web.url}{path}"\nafter = "0s"\ntimeout = "3s"\n'
+
+
+@pytest.fixture(scope="module")
+def tank() -> Iterator[Told]:
+    it = Told()
+    it.clean()
+    sh("rm", "-rf", str(SCRATCH))
+    SCRATCH.mkdir()
+    world.make_tank("256M")
+    sh("zfs", "create", "tank/home")
+    it.source_name = "tank/home"
+    it.web, it.mail = Web(), Mail(certificate())
+    threads = [threading.Thread(target=one.serve_forever) for one in (it.web, it.mail)]
+    for thread in threads:
+        thread.start()
+    it.start()
+    yield it
+    for server in (it.web, it.mail):
+        server.shutdown()
+        server.server_close()
+    SENDMAIL.unlink(missing_ok=True)
+    it.clean()
+
+
+def broken(*, yes: bool) -> None:
+    """Whether runs fail."""
+    (SCRATCH / "broken").touch() if yes else (SCRATCH / "broken").unlink(missing_ok=True)
+
+
+def came(what: str, look: Any, expected: Any) -> None:
+    """Wait until all of that came, and see that nothing else did."""
+    eventually(lambda: f"{what}: {look()}", lambda: look() == expected, seconds=SECONDS)
+
+
+def target(name: str) -> dict[str, Any]:
+    found = world.answer(world.ask("GET", "/v1/notify"))
+    assert found is not None
+    return next(one for one in found["targets"] if one["name"] == name)
+
+
+def secret(path: str, text: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+    Path(path).chmod(0o600)
+
+
+def test_a_test_reaches_everybody_and_no_secret_is_seen(tank: Told) -> None:
+    secret("/etc/credstore/zvault.notify-smtp", PASSWORD + "\n")
+    secret("/etc/credstore/zvault.notify-hook", f"{tank.web.url}/{ADDRESS}\n")
+    secret(f"{SCRATCH}/token", TOKEN)
+    SENDMAIL.write_text(f'#!/bin/sh\necho "$*" >{SCRATCH}/argv\nexec cat >{SCRATCH}/mail\n')
+    SENDMAIL.chmod(0o755)
+    tank.tell(f"""
+[notify.hook]
+webhook = "credential:zvault.notify-hook"
+token = "file:{SCRATCH}/token"
+[notify.ntfy]
+ntfy = "{tank.web.url}/alerts"
+[notify.smtp]
+mail = ["root", "you@example.org"]
+smtp = "localhost:{tank.mail.server_address[1]}"
+user = "zvault"
+password = "credential:zvault.notify-smtp"
+[notify.sendmail]
+mail = ["root"]
+[notify.hc]
+healthchecks = "{tank.web.url}/uuid"
+backups = ["tank"]
+[notify.kuma]
+uptime_kuma = "{tank.web.url}/api/push/{ADDRESS}"
+backups = ["tank"]
+[notify.phone]
+apprise = "ntfy://{ADDRESS}/topic"
+""")
+    # A credential that came after the daemon began is found where systemd has it.
+    done = ctl("notify", "test", "-j")
+    results = {one["target"]: one for one in done.json()["results"]}
+    sent = {name for name, one in results.items() if one["result"] == "sent"}
+    assert sent == {"hook", "ntfy", "smtp", "sendmail", "hc"}, done.out
+    assert results["kuma"]["result"] == "skipped"
+    assert "apprise is not installed" in results["phone"]["error"]["why"]
+    assert done.code == 1
+    assert {path for path, _, _ in tank.web.got} == {f"/{ADDRESS}", "/", "/uuid/log"}
+    (headers,) = [headers for path, headers, _ in tank.web.got if path == f"/{ADDRESS}"]
+    assert headers["Authorization"] == f"Bearer {TOKEN}"
+    assert json.loads(tank.web.bodies("/")[0])["topic"] == "alerts"
+    ((recipients, data),) = tank.mail.got
+    assert recipients == ["root", "you@example.org"]
+    assert b"From: zvault@lab\r\n" in data
+    assert (SCRATCH / "argv").read_text() == "-oi -f zvault@lab root\n"
+    assert "Subject: zvault on lab: a test\n" in (SCRATCH / "mail").read_text()
+    # Who sends has no rights, no environment but two words, and no secret on its command line.
+    tank.web.users.clear()
+    ok("notify", "test", "hook")
+    (sender,) = tank.web.users
+    assert sender.startswith("65534 0 2 ")
+    assert "S3CRET" not in sender
+    ok("notify", "test", "kuma")
+    assert [path for path, _, _ in tank.web.got if "push" in path] == [
+        f"/api/push/{ADDRESS}?status=up&msg=a+test+of+zvaultctl+notify"
+    ]
+    told = world.journal() + ctl("notify", "-o", "all").out + ctl("status", "-j").out + done.out
+    assert "S3CRET" not in told
+
+
+def test_a_run_that_fails_is_told_once_and_so_is_its_recovery(tank: Told) -> None:
+    tank.tell(f"""
+{tank.hook()}
+[notify.ntfy]
+ntfy = "{tank.web.url}/alerts"
+after = "0s"
+[notify.smtp]
+mail = ["root"]
+smtp = "localhost:{tank.mail.server_address[1]}"
+user = "zvault"
+password = "credential:zvault.notify-smtp"
+after = "0s"
+[notify.hc]
+healthchecks = "{tank.web.url}/uuid"
+backups = ["tank"]
+""")
+    failed, over = "backup tank failed when it ran last", "over: backup tank failed when it ran last"
+    broken(yes=True)
+    assert ctl("run", "tank").code == 1
+    came("a message", lambda: tank.web.titles("/hook"), [failed])
+    came("a ping", tank.pings, ["/uuid/fail"])
+    assert ctl("run", "tank").code == 1
+    came("another", tank.pings, ["/uuid/fail"] * 2)
+    broken(yes=False)
+    ok("run", "tank")
+    came("its end", lambda: tank.web.titles("/hook"), [failed, over])
+    came("the same by ntfy", lambda: tank.web.titles("/"), [failed, over])
+    came("the same by mail", tank.mail.subjects, [failed, over])
+    came("a ping", tank.pings, ["/uuid/fail", "/uuid/fail", "/uuid"])
+    # Of a run that fails at once only the result may be told.
+    assert tank.web.bodies("/uuid/start")
+    assert "before-run" in tank.web.bodies("/uuid/fail")[0], "the reason"
+    notice = json.loads(tank.web.bodies("/hook")[0])["notices"][0]
+    assert (notice["topic"], notice["level"], notice["conditions"]) == ("run", "warning", ["failed"])
+    assert json.loads(tank.web.bodies("/")[0])["priority"] == 4
+    assert world.metrics()['zvault_notify_tries_total{result="sent",target="hook"}'] >= 2
+
+
+def test_a_backup_is_late_while_nothing_runs(tank: Told) -> None:
+    tank.tell(tank.hook(), 'max_lag = "20s"')
+    ok("run", "tank")
+    eventually(
+        lambda: f"it is told to be late: {tank.web.titles('/hook')}",
+        lambda: "backup tank is late" in tank.web.titles("/hook"),
+        seconds=120,
+    )
+    tank.tell(tank.hook(), 'max_lag = "1h"')
+    came(
+        "its end",
+        lambda: [one for one in tank.web.titles("/hook") if one.startswith("over: ")][:1] != [],
+        True,
+    )
+    assert all(one.startswith("over: ") for one in tank.web.titles("/hook"))
+    assert not any("vault" in one for one in tank.web.titles("/hook")), "it went up and down"
+
+
+def test_targets_that_hang_refuse_lead_elsewhere_or_flood(tank: Told) -> None:
+    paths = ("hang", "refuse", "away", "big")
+    tank.tell("\n".join(tank.hook(path, f"/{path}") for path in paths))
+    tank.web.statuses |= {"/refuse": 403, "/away": 302}
+    done = ctl("notify", "test", "-j")
+    results = {one["target"]: one for one in done.json()["results"]}
+    why = {name: one["error"]["why"] for name, one in results.items() if one["error"] is not None}
+    assert why == {
+        "hang": "it did not answer within 3 s",
+        "refuse": "it answered 403 Forbidden: an answer",
+        "away": "it redirects to http://localhost, where nothing is sent: set that URL",
+    }
+    assert not tank.web.bodies("/elsewhere")
+    # They are told of a failure, and no run waits for that.
+    broken(yes=True)
+    began = time.monotonic()
+    assert ctl("run", "tank").code == 1
+    broken(yes=False)
+    assert time.monotonic() - began < 30
+    came("the one that takes it", lambda: len(tank.web.titles("/big")), 2)
+    eventually(
+        "what waits is tried again",
+        lambda: all(target(name)["last_failure"] for name in why),
+        seconds=SECONDS,
+    )
+    assert {target(name)["waiting"] for name in why} == {1}
+    ok("run", "tank")
+
+
+def test_what_was_not_delivered_is_delivered_by_the_next_daemon(tank: Told) -> None:
+    tank.tell(tank.hook())
+    tank.web.statuses["/hook"] = 503
+    broken(yes=True)
+    assert ctl("run", "tank").code == 1
+    eventually("it was tried", lambda: target("hook")["last_error"], seconds=SECONDS)
+    before = world.main_pid()
+    os.kill(before, 9)
+    world.restarted(before)
+    tank.web.statuses.clear()
+    came("the message", lambda: tank.web.titles("/hook"), ["backup tank failed when it ran last"])
+    sh("systemctl", "restart", "zvaultd")
+    broken(yes=False)
+    ok("run", "tank")
+    came(
+        "its end",
+        lambda: tank.web.titles("/hook"),
+        ["backup tank failed when it ran last", "over: backup tank failed when it ran last"],
+    )
+
+
+def test_a_configuration_that_is_refused_is_told(tank: Told) -> None:
+    tank.tell(tank.hook())
+    world.CONFIG.write_text(tank.config_text() + "nonsense = 1\n")
+    sh("systemctl", "reload", "zvaultd", check=False)
+    came("a message", lambda: len(tank.web.titles("/hook")), 1)
+    assert json.loads(tank.web.bodies("/hook")[0])["notices"][0]["topic"] == "configuration"
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    came("its end", lambda: len(tank.web.titles("/hook")), 2)

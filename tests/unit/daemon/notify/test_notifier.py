@@ -1,0 +1,341 @@
+"""The notifier against a real server: told once, tried again, kept over a restart, and never by a lie."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.api.conforms import wrong_answer
+from tests.unit.ops.ops_world import HOUR, START, context
+from zvault.api import routes
+from zvault.config.schema import Notify
+from zvault.core.notify.outbox import FAILING
+from zvault.daemon.events import Events
+from zvault.daemon.history import History
+from zvault.daemon.notify.notifier import Notifier
+from zvault.daemon.runs import Runs
+from zvault.daemon.status import Status
+from zvault.ops.vaults.vault import Vaults
+from zvault.system.process.runner import HostRunner
+
+FIGURES = {"bytes": 0, "datasets": 1, "sent": 1, "pruned": 0}
+ERROR: Any = {"reason": "transfer", "what": "the stream broke", "why": "no space", "next": "make room"}
+
+
+class Web(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.got: list[tuple[str, str]] = []
+        self.status = 200
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def titles(self) -> list[str]:
+        return [json.loads(body)["title"].partition(": ")[2] for _, body in self.got]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Web
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
+        if self.server.status == 200:
+            self.server.got.append((self.path, body))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    server = Web()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.socket.close()
+    thread.join()
+
+
+class World:
+    """A daemon's state with one backup; ``down`` and ``up`` are a restart."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.up()
+
+    def up(self) -> None:
+        self.where = context(START + 3 * HOUR, folder=self.folder)
+        self.where.env.runner = HostRunner()
+        self.history = History(self.folder / "history.sqlite")
+        events = Events()
+        self.runs = Runs(self.where, Vaults(self.where), self.history, events)
+        monitor: Any = SimpleNamespace(documents=lambda: asyncio.sleep(0, []))
+        scheduler: Any = SimpleNamespace(next_run=lambda _: None, behind=lambda: 0.0)
+        self.status = Status(self.where, monitor, self.runs, self.history, scheduler, started=START)
+        self.notifier = Notifier(self.status, list, set)
+        events.hooks.append(self.notifier.hear)
+
+    async def down(self) -> None:
+        await self.notifier.close()
+        self.history.close()
+
+    def tell(self, **tables: dict[str, Any]) -> None:
+        notify = {name: Notify.model_validate(table).named(name) for name, table in tables.items()}
+        self.where.env.config = self.where.env.config.model_copy(update={"notify": notify})
+
+    def later(self, seconds: float) -> None:
+        clock: Any = self.where.env.clock
+        clock.at += seconds
+
+    def ran(self, run: str, result: Any) -> None:
+        env = self.where.env
+        self.history.begin(run, "b", "schedule", env.clock.time(), env.way(env.backup("b")))
+        self.history.end(run, env.clock.time(), result, FIGURES, ERROR if result != "ok" else None)
+
+    async def look(self) -> None:
+        """One look, and all that it sends."""
+        self.notifier.consider()
+        self.notifier.send_due()
+        while self.notifier._sending:
+            await asyncio.gather(*self.notifier._sending.values())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.history.close()
+
+
+async def test_a_failing_backup_is_told_once_and_its_recovery_once_over_restarts(
+    world: World, web: Web
+) -> None:
+    table = {"webhook": web.url + "/hook", "after": "0s"}
+    for run, result in [("1", "failed"), ("2", "failed"), ("3", "ok"), ("4", "ok")]:
+        world.tell(x=table)
+        world.ran(run, result)
+        await world.look()
+        await world.look()
+        await world.down()
+        world.up()
+    assert web.titles == ["backup b failed when it ran last", "over: backup b failed when it ran last"]
+    first = json.loads(web.got[0][1])["notices"][0]
+    assert (first["topic"], first["why"], first["next"]) == ("run", "the stream broke: no space", "make room")
+
+
+async def test_what_was_not_delivered_is_tried_again_also_by_the_next_daemon(world: World, web: Web) -> None:
+    table = {"webhook": web.url, "after": "0s"}
+    world.tell(x=table)
+    web.status = 503
+    world.ran("1", "failed")
+    for tries in range(FAILING + 1):
+        assert ("notify x" in world.status.warnings) == (tries >= FAILING)
+        await world.look()
+        world.later(HOUR)
+    assert not web.got
+    (told,) = world.notifier.documents()
+    assert (told["state"], told["waiting"], told["last_success"]) == ("failing", 1, None)
+    assert told["last_error"] == "it answered 503 Service Unavailable"
+    assert wrong_answer({"targets": [told]}, routes.NOTIFY) == []
+    assert "undelivered" in world.status.daemon_verdict().keys
+    await world.down()
+    world.up()
+    world.tell(x=table)
+    web.status = 200
+    world.later(5 * HOUR)
+    await world.look()
+    await world.look()
+    assert web.titles == ["backup b failed when it ran last"]
+    assert "notify x" not in world.status.warnings
+    assert world.notifier.documents()[0]["state"] == "ok"
+
+
+async def test_others_are_told_that_one_cannot_be_reached(world: World, web: Web) -> None:
+    world.tell(x={"webhook": "http://127.0.0.1:9/", "after": "0s"}, y={"webhook": web.url, "after": "0s"})
+    world.ran("1", "failed")
+    for _ in range(FAILING + 1):
+        await world.look()
+        world.later(HOUR)
+    assert web.titles == ["backup b failed when it ran last", "zvaultd cannot deliver notifications"]
+    assert world.notifier.documents()[0]["waiting"] == 1, "it is not told of itself"
+
+
+async def test_a_damaged_state_begins_anew_and_what_is_still_wrong_is_told_again(
+    world: World, web: Web
+) -> None:
+    world.tell(x={"webhook": web.url, "after": "0s"})
+    world.ran("1", "failed")
+    await world.look()
+    await world.down()
+    for text in ("{", "[]", '{"boot_id": "x", "time": 1, "data": {"book": 5}}'):
+        (world.folder / "notify" / "x").write_text(text)
+        world.up()
+        world.tell(x={"webhook": web.url, "after": "0s"})
+        await world.look()
+        await world.down()
+    assert web.titles == ["backup b failed when it ran last"] * 4
+    world.up()
+
+
+async def test_a_state_that_cannot_be_written_stops_nothing(world: World, web: Web) -> None:
+    world.tell(x={"webhook": web.url, "after": "0s"})
+    (world.folder / "notify").write_text("a file where the folder should be")
+    world.ran("1", "failed")
+    await world.look()
+    await world.look()
+    assert len(web.got) == 1
+
+
+async def test_what_grows_worse_by_the_minute_is_not_written_by_the_minute(world: World, web: Web) -> None:
+    world.ran("1", "ok")
+    config = world.where.env.config
+    late = config.backup["b"].model_copy(update={"max_lag": HOUR}).named("b")
+    world.where.env.config = config.model_copy(update={"backup": {"b": late}})
+    world.tell(x={"webhook": web.url, "after": "0s"})
+    world.later(2 * HOUR)
+    await world.look()
+    file = world.folder / "notify" / "x"
+    written = file.stat().st_ino
+    for _ in range(5):
+        world.later(60)
+        await world.look()
+    assert web.titles == ["backup b is late"]
+    assert file.stat().st_ino == written
+
+
+async def test_a_lost_history_is_no_recovery(world: World, web: Web) -> None:
+    world.tell(x={"webhook": web.url, "after": "0s"})
+    world.ran("1", "failed")
+    await world.look()
+    await world.down()
+    (world.folder / "history.sqlite").unlink()
+    world.up()
+    world.tell(x={"webhook": web.url, "after": "0s"})
+    await world.look()
+    assert len(web.got) == 1
+
+
+async def test_what_is_no_longer_configured_is_forgotten(world: World, web: Web) -> None:
+    world.tell(x={"webhook": web.url, "after": "0s"})
+    world.ran("1", "failed")
+    await world.look()
+    world.tell()
+    await world.look()
+    assert not (world.folder / "notify" / "x").exists()
+    assert world.notifier.documents() == []
+
+
+async def test_switches_are_told_of_each_run_with_its_reason_and_last_lines(world: World, web: Web) -> None:
+    world.tell(hc={"healthchecks": web.url + "/uuid", "backups": ["b"]})
+    emit = world.runs.emitter("r1", "b")
+    emit("run-started", trigger="schedule")
+    await world.look()
+    emit("message", text="something to say")
+    emit("run-finished", trigger="schedule", result="failed", error=ERROR, seconds=1.0, **FIGURES)
+    await world.look()
+    emit = world.runs.emitter("r2", "b")
+    emit("run-started", trigger="schedule")
+    await world.look()
+    emit("run-finished", trigger="schedule", result="ok", error=None, seconds=1.0, **FIGURES)
+    await world.look()
+    assert [path for path, _ in web.got] == ["/uuid/start", "/uuid/fail", "/uuid/start", "/uuid"]
+    assert web.got[1][1] == "the stream broke: no space\nNext: make room\n\nsomething to say"
+    emit = world.runs.emitter("r3", "b")
+    emit("run-started", trigger="restore")
+    emit("run-finished", trigger="restore", result="ok", error=None, seconds=1.0, **FIGURES)
+    await world.look()
+    assert len(web.got) == 4, "a restore backs nothing up"
+
+
+async def test_a_run_that_was_cut_short_is_neither_success_nor_failure(world: World, web: Web) -> None:
+    world.tell(hc={"healthchecks": web.url + "/uuid", "backups": ["b"]})
+    emit = world.runs.emitter("r1", "b")
+    emit("run-started", trigger="schedule")
+    emit("run-finished", trigger="schedule", result="interrupted", error=ERROR, seconds=1.0, **FIGURES)
+    await world.look()
+    assert [path for path, _ in web.got] == ["/uuid/start"]
+
+
+async def test_a_test_says_how_it_went_and_where_it_would_lie(world: World, web: Web, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("http://127.0.0.1:9/S3CRET\n")
+    secret.chmod(0o600)
+    world.tell(
+        hook={"webhook": web.url},
+        hc={"healthchecks": web.url + "/uuid", "backups": ["b"]},
+        kuma={"uptime_kuma": web.url + "/push", "backups": ["b"]},
+        down={"webhook": f"file:{secret}"},
+        none={"webhook": "file:/nowhere/at/all"},
+    )
+    results = {one["target"]: one for one in await world.notifier.try_out(None)}
+    assert wrong_answer({"results": list(results.values())}, routes.NOTIFY_TEST) == []
+    found = {name: one["result"] for name, one in results.items()}
+    assert found == {"hook": "sent", "hc": "sent", "kuma": "skipped", "down": "failed", "none": "failed"}
+    assert sorted(path for path, _ in web.got) == ["/", "/uuid/log"]
+    assert "S3CRET" not in str(results)
+    assert results["down"]["error"] is not None
+    assert results["down"]["error"]["why"] == "Connection refused"
+    assert world.notifier.documents()[0]["last_success"] is None, "a test is no delivery"
+
+
+async def test_a_secret_that_everybody_may_read_is_not_used(world: World, web: Web, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(web.url)
+    secret.chmod(0o644)
+    world.tell(x={"webhook": f"file:{secret}"})
+    (result,) = await world.notifier.try_out("x")
+    assert result["error"] is not None
+    assert result["error"]["why"] == "every user of this host may read it"
+    assert not web.got
+
+
+async def test_a_kept_url_without_the_backups_name_is_not_one_switch_for_all(
+    world: World, web: Web, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(web.url + "/uuid")
+    secret.chmod(0o600)
+    world.tell(x={"healthchecks": f"file:{secret}"})
+    (result,) = await world.notifier.try_out("x")
+    assert result["error"] is not None
+    assert "several backups" in result["error"]["why"]
+    secret.write_text(web.url + "/{backup}")
+    (result,) = await world.notifier.try_out("x")
+    assert result["result"] == "sent"
+    assert web.got[0][0] == "/b/log"
+
+
+async def test_one_target_that_hangs_keeps_no_other(world: World, web: Web) -> None:
+    with_socket = await asyncio.start_server(lambda _r, _w: asyncio.sleep(60), "127.0.0.1", 0)
+    port = with_socket.sockets[0].getsockname()[1]
+    world.tell(
+        a={"webhook": f"http://127.0.0.1:{port}/", "after": "0s", "timeout": "20s"},
+        b={"webhook": web.url, "after": "0s"},
+    )
+    world.ran("1", "failed")
+    world.notifier.consider()
+    world.notifier.send_due()
+    async with asyncio.timeout(15):
+        while not web.got:
+            await asyncio.sleep(0.05)
+    assert world.notifier.documents()[0]["state"] == "waiting"
+    async with asyncio.timeout(5):
+        await world.notifier.close()
+    with_socket.close()

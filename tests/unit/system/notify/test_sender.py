@@ -1,0 +1,299 @@
+"""The process that sends, against real servers here: each that refuses, hangs, lies or floods has its outcome."""
+
+from __future__ import annotations
+
+import http.server
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zvault.core.errors import DeadlineExceeded, ToolFailed, ZvaultError
+from zvault.system.notify import sender
+from zvault.system.process.runner import HostRunner
+
+
+class Web(http.server.ThreadingHTTPServer):
+    """Answers by the path that is asked for, and writes down what was."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[tuple[str, str, str, dict[str, str]]] = []
+        self.elsewhere = ""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Web
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
+        self.server.asked.append((self.command, self.path, body, dict(self.headers)))
+        match self.path.partition("?")[0]:
+            case "/ok":
+                self.end(200)
+            case "/refuse":
+                self.end(403, b"no such token S3CRET\nsecond line")
+            case "/here":
+                self.end(308, location="/ok")
+            case "/away":
+                self.end(302, location=self.server.elsewhere)
+            case "/round":
+                self.end(307, location="/round")
+            case "/file":
+                self.end(301, location="file:///etc/passwd")
+            case "/big":
+                self.flood(200)
+            case "/bigno":
+                self.flood(500)
+            case "/hang":
+                time.sleep(30)
+            case "/drip":
+                self.send_response(500)
+                self.end_headers()
+                for _ in range(300):
+                    self.wfile.write(b"x")
+                    time.sleep(0.1)
+            case "/noise":
+                self.wfile.write(b"\0\xff" * 1000)
+
+    do_GET = do_POST
+
+    def end(self, code: int, body: bytes = b"", location: str = "") -> None:
+        self.send_response(code)
+        if location:
+            self.send_header("Location", location)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def flood(self, code: int) -> None:
+        self.send_response(code)
+        self.end_headers()
+        sent = 0
+        try:
+            while sent < 10 << 20:
+                sent += self.wfile.write(b"y" * 65536)
+        except OSError:
+            self.server.asked.append(("cut off", "", "", {}))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(server: socketserver.BaseServer) -> Iterator[None]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close() if not isinstance(server, Web) else server.socket.close()
+        thread.join()
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    server = Web()
+    with served(server):
+        yield server
+
+
+async def post(url: str, timeout: float = 10.0, **more: Any) -> str:
+    order = {"way": "http", "url": url, "method": "POST", "headers": {"X-A": "b"}, "body": "a text ü", **more}
+    return await sender.send(HostRunner(), order, timeout)
+
+
+async def refused(url: str, timeout: float = 10.0) -> str:
+    with pytest.raises(ZvaultError) as caught:
+        await post(url, timeout)
+    return caught.value.why
+
+
+async def test_what_goes_through(web: Web) -> None:
+    assert await post(f"{web.url}/ok?a=1") == ""
+    ((method, path, body, headers),) = web.asked
+    assert (method, path, body, headers["X-A"]) == ("POST", "/ok?a=1", "a text ü", "b")
+
+
+async def test_a_refusal_is_told_with_the_first_line_of_the_answer(web: Web) -> None:
+    assert await refused(f"{web.url}/refuse") == "it answered 403 Forbidden: no such token S3CRET"
+
+
+async def test_a_redirection_is_followed_on_the_same_host_with_all_that_is_sent(web: Web) -> None:
+    await post(f"{web.url}/here")
+    assert [(path, body) for _, path, body, _ in web.asked] == [("/here", "a text ü"), ("/ok", "a text ü")]
+
+
+async def test_nothing_goes_to_another_host(web: Web) -> None:
+    with served(other := Web()):
+        web.elsewhere = other.url.replace("127.0.0.1", "localhost") + "/ok"
+        assert "redirects to http://localhost, where nothing is sent" in await refused(f"{web.url}/away")
+        web.elsewhere = other.url + "/ok"
+        assert "where nothing is sent" in await refused(f"{web.url}/away"), "another port is another service"
+        assert not other.asked
+
+
+@pytest.mark.parametrize("path", ["/round", "/file"])
+async def test_a_redirection_to_nowhere_ends(web: Web, path: str) -> None:
+    assert "redirects" in await refused(web.url + path)
+
+
+async def test_an_answer_of_10_mb_is_not_read(web: Web) -> None:
+    assert await post(f"{web.url}/big") == ""
+    why = await refused(f"{web.url}/bigno")
+    assert why.startswith("it answered 500")
+    assert len(why) <= 200
+
+
+@pytest.mark.parametrize("path", ["/hang", "/drip"])
+async def test_one_that_hangs_is_given_up(web: Web, path: str) -> None:
+    started = time.monotonic()
+    with pytest.raises((ToolFailed, DeadlineExceeded)) as caught:
+        await post(web.url + path, 1.0)
+    assert "within 1 s" in caught.value.why
+    assert time.monotonic() - started < 15
+
+
+async def test_noise_is_no_answer(web: Web) -> None:
+    assert "does not speak HTTP" in await refused(f"{web.url}/noise")
+
+
+async def test_nobody_listens() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        port = server.server_address[1]
+    assert await refused(f"http://127.0.0.1:{port}/") == "Connection refused"
+
+
+async def test_a_service_that_does_not_speak_tls(web: Web) -> None:
+    assert "the connection is not safe" in await refused(web.url.replace("http:", "https:") + "/ok")
+
+
+class Mail(socketserver.ThreadingTCPServer):
+    """Takes mail as RFC 5321 has it; refuses recipients whose name begins with "no"."""
+
+    allow_reuse_address, daemon_threads = True, True
+
+    def __init__(self, *, greeting: bytes = b"220 lab ESMTP\r\n") -> None:
+        super().__init__(("127.0.0.1", 0), MailHandler)
+        self.greeting = greeting
+        self.got: list[tuple[list[str], bytes]] = []
+
+
+class MailHandler(socketserver.StreamRequestHandler):
+    server: Mail
+
+    def handle(self) -> None:
+        self.wfile.write(self.server.greeting)
+        recipients: list[str] = []
+        for line in iter(self.rfile.readline, b""):
+            word = line.strip().upper().split(b" ")[0]
+            if word == b"RCPT":
+                who = line.decode().partition("<")[2].partition(">")[0]
+                if who.startswith("no"):
+                    self.wfile.write(b"550 no such user\r\n")
+                    continue
+                recipients.append(who)
+            if word == b"DATA":
+                self.wfile.write(b"354 go on\r\n")
+                data = b""
+                while not data.endswith(b"\r\n.\r\n"):
+                    data += self.rfile.readline()
+                self.server.got.append((recipients, data))
+            self.wfile.write(b"250 fine\r\n")
+
+
+async def give(server: Mail, *recipients: str, **more: Any) -> str:
+    host, port = server.server_address[:2]
+    order = {
+        **{"way": "smtp", "host": host, "port": port, "encryption": "off", "user": None, "password": None},
+        **{"sender": "zvault@lab", "recipients": list(recipients), "mail": "Subject: x\r\n\r\n.a text\r\n"},
+        **more,
+    }
+    return await sender.send(HostRunner(), order, 5.0)
+
+
+async def test_mail_goes_to_a_server() -> None:
+    with served(server := Mail()):
+        assert await give(server, "root", "you@example.org") == ""
+        ((recipients, data),) = server.got
+    assert recipients == ["root", "you@example.org"]
+    assert b"Subject: x\r\n\r\n..a text\r\n.\r\n" in data
+
+
+async def test_mail_that_one_of_two_gets_is_sent_and_told_of() -> None:
+    with served(server := Mail()):
+        assert await give(server, "nobody", "root") == "refused: nobody (550 no such user)"
+        with pytest.raises(ToolFailed, match="it was not sent") as caught:
+            await give(server, "nobody")
+    assert "550 no such user" in caught.value.why
+    assert len(server.got) == 1
+
+
+@pytest.mark.parametrize(
+    ("greeting", "why"),
+    [(b"554 go away\r\n", "it answered 554: go away"), (b"HTTP/1.0 200 OK\r\n\r\n", "it answered")],
+)
+async def test_a_server_that_is_none_for_us(greeting: bytes, why: str) -> None:
+    with served(server := Mail(greeting=greeting)), pytest.raises(ToolFailed) as caught:
+        await give(server, "root")
+    assert why in caught.value.why
+
+
+async def test_no_mail_goes_unencrypted_unless_that_is_wished() -> None:
+    with served(server := Mail()), pytest.raises(ToolFailed) as caught:
+        await give(server, "root", encryption="starttls")
+    assert "STARTTLS" in caught.value.why
+    assert not server.got
+
+
+async def test_apprise_is_told_to_be_missing_or_the_url_to_be_unknown() -> None:
+    order = {"way": "apprise", "url": "nosuch://S3CRET", "title": "t", "body": "b", "type": "info"}
+    with pytest.raises(ToolFailed) as caught:
+        await sender.send(HostRunner(), order, 20.0)
+    assert "apprise is not installed" in caught.value.why or "does not know such a URL" in caught.value.why
+
+
+async def test_a_sender_that_dies_is_told() -> None:
+    with pytest.raises(ToolFailed, match="it was not sent"):
+        await sender.send(HostRunner(), {"nothing": 1}, 5.0)
+
+
+async def test_sendmail_gets_the_mail_and_no_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "sendmail"
+    program.write_text(
+        f'#!/bin/sh\necho "$*" > {tmp_path}/argv\nenv > {tmp_path}/env\ncat > {tmp_path}/mail\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "S3CRET")
+    await sender.sendmail(HostRunner(), "zvault@lab", ["root"], b"Subject: x\n\nhi\n", 5.0)
+    assert (tmp_path / "argv").read_text() == "-oi -f zvault@lab root\n"
+    assert (tmp_path / "mail").read_bytes() == b"Subject: x\n\nhi\n"
+    assert "S3CRET" not in (tmp_path / "env").read_text()
+    program.write_text("#!/bin/sh\necho 'mailbox on fire' >&2; exit 75\n")
+    with pytest.raises(ToolFailed) as caught:
+        await sender.sendmail(HostRunner(), "zvault@lab", ["root"], b"x", 5.0)
+    assert caught.value.why == "sendmail failed: mailbox on fire"
+
+
+async def test_a_host_without_sendmail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "env").symlink_to("/usr/bin/env")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolFailed) as caught:
+        await sender.sendmail(HostRunner(), "zvault@lab", ["root"], b"x", 5.0)
+    assert "no sendmail" in caught.value.why
+    assert caught.value.next

@@ -1,0 +1,57 @@
+"""Notifications: the targets, and tests of them."""
+
+from typing import Literal, NotRequired, TypedDict, final
+
+from zvault.core.errors import ErrorDocument
+
+Way = Literal["apprise", "mail", "webhook", "ntfy", "healthchecks", "uptime_kuma", "ping"]
+
+
+@final
+class NotifyTarget(TypedDict):
+    """A target of `[notify.NAME]`; times in seconds since the epoch.
+
+    ``state``: "failing" if it could not be reached in three tries, "waiting" while anything waits to be sent.
+    ``severity`` is None of a dead-man's switch. ``open``: incidents it was told of that are not over. ``last_error`` is
+    empty unless the last try failed. ``given_up``: what could not be delivered since the last success.
+    """
+
+    name: str
+    way: Way
+    severity: Literal["warning", "critical"] | None
+    backups: list[str]
+    state: Literal["ok", "waiting", "failing"]
+    waiting: int
+    next_try: float | None
+    open: int
+    last_success: float | None
+    last_failure: float | None
+    last_error: str
+    given_up: int
+
+
+class NotifyAnswer(TypedDict):
+    """All targets."""
+
+    targets: list[NotifyTarget]
+
+
+class NotifyTestBody(TypedDict):
+    """Which target to test; all if left out."""
+
+    target: NotRequired[str]
+
+
+class NotifyTestResult(TypedDict):
+    """How a test went. "skipped": a dead-man's switch would take it for a success; test it by its name."""
+
+    target: str
+    way: Way
+    result: Literal["sent", "failed", "skipped"]
+    error: ErrorDocument | None
+
+
+class NotifyTestAnswer(TypedDict):
+    """How each test went."""
+
+    results: list[NotifyTestResult]

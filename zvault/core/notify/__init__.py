@@ -1,0 +1,1 @@
+"""Whom to tell of what is wrong, when, and in which words."""

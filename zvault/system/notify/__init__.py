@@ -1,0 +1,1 @@
+"""Sends one message, in a process of its own, without rights and with a deadline."""
