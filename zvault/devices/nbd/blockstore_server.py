@@ -175,13 +175,18 @@ def forget(server: Server, found: Data | None) -> None:
     folder = (found or {}).get("journal")
     if found is not None and folder:
         journal = Path(folder)
-        if journal.parent == server.directory:
-            with contextlib.suppress(OSError):
-                if found.get("closed"):
-                    shutil.rmtree(journal)
-                elif not found.get("engine"):
-                    journal.rmdir()
+        with contextlib.suppress(OSError):
+            own = journal.parent == server.directory and _has_one_owner(journal, status_file(server).parent)
+            if own and found.get("closed"):
+                shutil.rmtree(journal)
+            elif own and not found.get("engine"):
+                journal.rmdir()
     clear_status(server)
+
+
+def _has_one_owner(journal: Path, status: Path) -> bool:
+    """Whether a server may have this journal: it says so itself, and each store's is another user."""
+    return journal.lstat().st_uid == status.lstat().st_uid
 
 
 def clear_status(server: Server) -> None:

@@ -389,3 +389,18 @@ def test_whatever_a_server_puts_in_the_place_of_its_status_is_no_status(slot: Sl
     else:
         file.write_text('{"ready": true, "x": "' + "y" * blockstore_server.LONGEST_STATUS + '"}')
     assert blockstore_server.told(server) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+@pytest.mark.parametrize("whose", [2013265921, 2013265922])
+def test_only_the_journal_of_a_servers_own_user_goes_with_it(slot: Slot, whose: int) -> None:
+    server = guarded_server.server_of(slot, spec(TEXT))
+    status, journal = blockstore_server.status_file(server), slot.directory / "journal-0123"
+    status.parent.mkdir()
+    journal.mkdir()
+    status.write_text("{}")
+    os.chown(status.parent, 2013265921, 2013265921)
+    os.chown(journal, whose, whose)
+    blockstore_server.forget(server, {"closed": True, "journal": str(journal)})
+    assert journal.exists() == (whose != 2013265921)
+    assert not status.parent.exists()
