@@ -4,7 +4,8 @@ A lab module may import what only the guest has, so the host never imports it: i
 the source, and replays the reports that come from the guest. At its top level a module may say what it wants:
 `LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, `"peer": True` for a second guest it can reach by ssh,
 `"peer-system": "debian12"` to have that be an older system,
-`"alone": True` for a CPU that it shares with no other guest, or `LAB = {"where": "host"}` to be an ordinary module.
+`"alone": True` for a CPU that it shares with no other guest, `"peers": True` for the benchmarks' tools from PyPI in
+/share/peers, or `LAB = {"where": "host"}` to be an ordinary module.
 """
 
 import ast
@@ -150,6 +151,13 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return LabModule.from_parent(parent, path=module_path)
 
 
+def _share_peers(share: Path) -> None:
+    """Other tools, for a guest: it has no network."""
+    fetch = LAB.parent / "bench" / "get-peers"
+    folder = subprocess.run([str(fetch)], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    shutil.copytree(folder, share / "peers")
+
+
 class Guest:
     """One module's run in its guest: of the tests of these names, which lie where ``expected`` says."""
 
@@ -192,6 +200,8 @@ class Guest:
         try:
             reports, output = share / "reports", share / "output"
             reports.touch()
+            if settings(self.module.path).get("peers"):
+                _share_peers(share)
             with output.open("wb") as log, reports.open("rb") as lines:
                 if self.stopped:
                     return

@@ -35,6 +35,7 @@ from world import (
     tree_hashes,
 )
 
+from zvault.config.device_specs.blockstore import USERS
 from zvault.devices.s3_lease.lease import BucketPlace, Store
 
 LAB = {"mem": "4G", "timeout": 1200}
@@ -144,6 +145,28 @@ def no_secret_is_shown(it: Vault) -> None:
     assert it.s3.access_key not in said
 
 
+def a_user_of_its_own(it: Vault) -> None:
+    """The server has none of root's rights, and its keys are root's as before."""
+    lines = Path(f"/proc/{told()['pid']}/status").read_text().splitlines()
+    status = {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+    (uid,) = set(status["Uid"])
+    assert int(uid) in USERS, journal()
+    assert set(status["Gid"]) == {uid}
+    assert status["Groups"] == []
+    for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert int(status[name][0], 16) == 0, name
+    journal_folder = Path(told()["journal"])
+    assert journal_folder.is_dir(), "as it is called, not as it is reached"
+    assert journal_folder.stat().st_uid == int(uid)
+    positions = [path.stat() for path in Path("/var/lib/zvault/blockstore").iterdir()]
+    assert positions
+    assert all(one.st_uid == 0 and one.st_mode & 0o077 == 0 for one in [KEYS.stat(), *positions])
+    # Keys or positions, of any store: that user opens none.
+    for path in (KEYS, *Path("/var/lib/zvault/blockstore").iterdir()):
+        be = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--")
+        assert subprocess.run([*be, "head", "-c1", str(path)], capture_output=True).returncode != 0
+
+
 def unharmed() -> None:
     """All of the newest snapshot is there, byte by byte, and the pool has no fault."""
     newest = snapshots("cold/lab/tank/home")[-1]
@@ -162,13 +185,16 @@ def test_backups_into_a_bucket(world: Vault):
     assert any(name.startswith("cold/segments/") for name in names)
     assert world.lease.read().lease.held is False
 
+    sh("zfs", "create", "tank/mounted")
     ok("vault", "up", "cold")
     no_secret_is_shown(world)
+    a_user_of_its_own(world)
+    # What was mounted when it began is not kept busy by it.
+    sh("zfs", "destroy", "tank/mounted")
     lease = world.lease.read().lease
     assert lease.held
-    # Neither the daemon nor the server has a file system view of its own for its credentials' sake.
-    views = {Path(f"/proc/{pid}/ns/mnt").readlink() for pid in (1, main_pid(), told()["pid"])}
-    assert len(views) == 1
+    # The daemon has no file system view of its own for its credentials' sake.
+    assert Path(f"/proc/{main_pid()}/ns/mnt").readlink() == Path("/proc/1/ns/mnt").readlink()
     assert sh("zpool", "get", "-Ho", "value", "autotrim", "cold").strip() == "on", "space comes back"
     unharmed()
 
@@ -270,8 +296,11 @@ def test_writeback_leaves_nothing_in_its_journal_and_an_outage_is_ridden_out(
     )
     world.start()
     ok("vault", "create", "cold", "--yes")
+    # As before servers were users of their own.
+    sh("chown", "-R", "root:root", str(JOURNAL), str(CACHE))
     ok("vault", "up", "cold")
     assert told()["engine"]["mode"] == "writeback"
+    a_user_of_its_own(world)
 
     # Away for a while: writes go on, and somebody is told.
     cluster.kill("client.rgw")

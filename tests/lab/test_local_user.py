@@ -173,6 +173,14 @@ def test_the_units_are_as_closed_as_they_can_be():
         assert float(found[1]) <= most, told
 
 
+def test_servers_that_only_connect_listen_on_no_port():
+    denied = {
+        kind: sh("systemctl", "show", "-P", "SocketBindDeny", f"zvault-{kind}@x.service").split()
+        for kind in ("blockstore", "s3backer")
+    }
+    assert denied == {"blockstore": ["any"], "s3backer": ["any"]}
+
+
 def test_no_user_sees_the_state(tank):
     tank.start()
     ok("run", "tank")

@@ -103,8 +103,9 @@ class PruneDocument(TypedDict):
 
 
 class PlanDocument(PruneDocument):
-    """What a run would do; ``excluded`` are the names of datasets left out."""
+    """What a run would do; ``excluded`` are the names of datasets left out, ``snapshot``: it makes one first."""
 
+    snapshot: bool
     datasets: list[PlannedDocument]
     excluded: list[str]
     gone: list[GoneDocument]

@@ -50,7 +50,9 @@ def attach(
     journal = Journal(
         options.journal, what.identity, capacity=options.journal_size, durable=options.mode == "writeback"
     )
-    seen = SeenPosition(options.seen, what.identity) if options.seen is not None else None
+    seen: SeenPosition | None = None
+    if options.seen is not None:
+        seen = SeenPosition(options.seen, what.identity, options.open_position)
     if seen is not None and seen.trouble is not None:
         say(seen.trouble)
     engine: Engine | None = None

@@ -69,7 +69,9 @@ def own_folders(words: ServeOptions) -> list[Path]:
     journal = None if words.readonly or spec.journal is None else Path(spec.journal)
     status = words.status.parent if words.status is not None else None
     cache = Path(spec.cache) if spec.cache is not None else None
-    return [one for one in (journal, cache, status, words.seen) if one is not None]
+    # A user of its own has the file of its position opened for it, and may write to no other store's.
+    seen = words.seen if words.user is None else None
+    return [one for one in (journal, cache, status, seen) if one is not None]
 
 
 def what_it_reads(words: ServeOptions) -> list[Path]:

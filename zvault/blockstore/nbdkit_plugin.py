@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -24,6 +25,7 @@ for _threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
+from zvault.blockstore import own_user  # noqa: E402
 from zvault.blockstore.confine import confine  # noqa: E402
 from zvault.blockstore.engine import Engine  # noqa: E402
 from zvault.blockstore.readonly import ReadOnly  # noqa: E402
@@ -59,13 +61,28 @@ def config_complete() -> None:
 
 
 def after_fork() -> None:
-    """Attach, without the rest of the file system: the threads that serve are started from here on."""
+    """Attach, without root's rights and the rest of the file system: threads are started from here on."""
     try:
-        told = confine(_serving[0].words)
+        told = _give_up_rights(_serving[0])
         _serving[0].begin()
     except Exception as error:
         _end(error)
-    say(told)
+    for one in told:
+        say(one)
+
+
+def _give_up_rights(serving: ServedDevice) -> list[str]:
+    """What came of it, in words."""
+    words = serving.words
+    if words.user is None:
+        return [confine(words)]
+    if (why := own_user.stays_root(words.user)) is not None:
+        return [f"stays root: {why}", confine(replace(words, user=None))]
+    own = own_user.prepare(words, words.user)
+    told = confine(words)
+    own.become()
+    serving.become(own.words, own.opener, own.names)
+    return [f"runs as user {own.uid}", told]
 
 
 def _end(error: Exception) -> NoReturn:

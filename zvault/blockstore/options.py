@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,6 +22,7 @@ class Options:
     each live one. ``collect_rate``: bytes a second that collecting garbage may move. ``watch``: between two looks
     whether the store has another writer. ``give_up_journal``: lose what only the journal has, where another host wrote.
     ``seen``: the folder where this host keeps how far it knows stores to have come; None: it does not.
+    ``open_position`` opens the file there, by the store's uuid, where this process itself may not.
     ``accept_older``: go on with a store that is older than that, or than the journal.
     """
 
@@ -40,6 +42,7 @@ class Options:
     give_up_journal: bool = False
     seen: Path | None = None
     accept_older: bool = False
+    open_position: Callable[[bytes], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,15 +45,19 @@ class Position:
 class SeenPosition:
     """The file of one store. Safe for threads; what its disk refuses is ``trouble``, and no error."""
 
-    def __init__(self, folder: Path, identity: bytes) -> None:
+    def __init__(self, folder: Path, identity: bytes, opened: Callable[[bytes], int] | None = None) -> None:
+        """``opened`` opens the file where this process itself may not."""
         self.path = folder / identity.hex()
         self.trouble: str | None = None
         self.known: Position | None = None
         self._identity, self._count, self._fd = identity, 0, -1
         self._lock = threading.Lock()
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if opened is None:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            else:
+                self._fd = opened(identity)
             self._load(os.pread(self._fd, 2 * _SIZE, 0))
         except OSError as error:
             self._refused(error)

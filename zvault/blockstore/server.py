@@ -16,12 +16,13 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from zvault.object_store.retrying import RetryingStore
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 from zvault.system.credentials import keys_file
+from zvault.system.opener import Opener
 
 EVERY = 1.0
 """Seconds between two status files."""
@@ -54,7 +56,7 @@ See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly", "seen"})
+OWN = frozenset({"status", "create", "readonly", "seen", "user"})
 """Words that are no settings of the block store."""
 
 Say = Callable[[str], None]
@@ -70,6 +72,8 @@ class ServeOptions:
     readonly: bool = False
     seen: Path | None = None
     """See Options.seen."""
+    user: int | None = None
+    """Whom the server becomes, where it begins as root: see own_user.py."""
 
     @classmethod
     def of(cls, words: Sequence[str]) -> ServeOptions:
@@ -82,6 +86,7 @@ class ServeOptions:
                 raise ValueError(f"readonly must be yes or no, not {readonly}")
             if readonly == "yes" and own.get("create") == "yes":
                 raise ValueError("readonly=yes and create=yes: what is made is written to")
+            user = int(own["user"]) if own.get("user") else None
             spec = of_words(rest)
         except ValueError as error:
             raise ConfigError(
@@ -90,7 +95,7 @@ class ServeOptions:
         status = own.get("status")
         create = own.get("create") == "yes"
         seen = Path(own["seen"]) if own.get("seen") else None
-        return cls(spec, Path(status) if status else None, create, readonly == "yes", seen)
+        return cls(spec, Path(status) if status else None, create, readonly == "yes", seen, user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +120,17 @@ def settings_of(spec: BlockstoreServer) -> S3Settings:
     )
 
 
-def reach(spec: BlockstoreServer, stopping: threading.Event, say: Say) -> ReachedStore:
-    """Its object store, within its budgets; asks nothing yet. Raises ToolMissing, NotFound."""
-    counted = MeteredStore(S3Store(settings_of(spec)))
+def reach(
+    spec: BlockstoreServer, stopping: threading.Event, say: Say, opener: Opener | None = None
+) -> ReachedStore:
+    """Its object store, within its budgets; asks nothing yet. ``opener`` opens what its keys are in.
+
+    Raises ToolMissing, NotFound.
+    """
+    settings = settings_of(spec)
+    if opener is not None:
+        settings = replace(settings, open_file=opener.read)
+    counted = MeteredStore(S3Store(settings))
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(counted, budget)
     return ReachedStore(RetryingStore(bare, stopping=stopping, say=say), counted, bare)
@@ -190,6 +203,18 @@ class ServedDevice:
         self._told = threading.Event()
         self._writing = threading.Lock()
         self._complaint = ""
+        self._opener: Opener | None = None
+        self._names: Mapping[str, str] = {}
+
+    def become(self, words: ServeOptions, opener: Opener, names: Mapping[str, str]) -> None:
+        """Go on with other words, for the same folders: ``names`` are their own, by those in ``words``."""
+        self.words, self._opener, self._names = words, opener, names
+        say = self._say
+        self._say = lambda text: say(self.named(text))
+
+    def named(self, text: str) -> str:
+        """With the names that folders have for whoever reads it."""
+        return re.sub(r"/proc/self/fd/\d+", lambda found: self._names.get(found[0], found[0]), text)
 
     def begin(self) -> None:
         """Attach, and make the store before if that is asked for and there is none. Raises ZvaultError."""
@@ -201,11 +226,9 @@ class ServedDevice:
 
     def _begin(self) -> None:
         spec = self.words.spec
-        options: Options | ReadOptions = (
-            read_options_of(spec) if self.words.readonly else replace(options_of(spec), seen=self.words.seen)
-        )
+        options: Options | ReadOptions = read_options_of(spec) if self.words.readonly else self._options()
         if self._reached is None:
-            self._reached = reach(spec, self._stopping, self._say)
+            self._reached = reach(spec, self._stopping, self._say, self._opener)
         what = self._there(self._reached.bare)
         if spec.size not in (None, what.size):
             raise Refused(
@@ -222,6 +245,10 @@ class ServedDevice:
             self.device.requests = lambda: {kind: count.requests for kind, count in counted.counts().items()}
         self.write_status()
         threading.Thread(target=self._tell, name="status", daemon=True).start()
+
+    def _options(self) -> Options:
+        opens = self._opener.write if self._opener is not None else None
+        return replace(options_of(self.words.spec), seen=self.words.seen, open_position=opens)
 
     def _there(self, store: ObjectStore) -> Superblock:
         """What the store is, which is made if that is asked for."""
@@ -292,7 +319,7 @@ class ServedDevice:
         scratch = file.with_name(f".{file.name}")
         try:
             with self._writing:
-                scratch.write_text(json.dumps(self.status()), encoding="utf-8")
+                scratch.write_text(json.dumps(_renamed(self.status(), self.named)), encoding="utf-8")
                 scratch.replace(file)
         except OSError as error:
             if str(error) != self._complaint:
@@ -311,6 +338,17 @@ class ServedDevice:
         self._told.set()
         with contextlib.suppress(Exception):
             self.write_status()
+
+
+def _renamed(value: Any, named: Callable[[str], str]) -> Any:
+    """A JSON document with its texts changed."""
+    if isinstance(value, str):
+        return named(value)
+    if isinstance(value, Mapping):
+        return {key: _renamed(one, named) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_renamed(one, named) for one in value]
+    return value
 
 
 def place(spec: BlockstoreServer) -> str:

@@ -16,8 +16,9 @@ from __future__ import annotations
 import base64
 import configparser
 import hashlib
+import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -31,8 +32,16 @@ Style = Literal["auto", "path", "virtual"]
 MAX_ANSWER = 16 << 20
 """Bytes: more than a page of a listing, or an error, ever has."""
 
+MAX_KEYS = 1 << 20
+"""Characters read of a file with keys."""
+
 _STYLES: dict[str, Style] = {"auto": "auto", "path": "path"}
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+
+
+def open_to_read(path: str) -> int:
+    """A descriptor of a file with keys. Raises OSError."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,7 @@ class S3Settings:
     the file's first line counts. ``storage_class``, ``sse`` and ``sse_kms_key_id`` are those of new objects.
     ``connect_seconds`` and ``read_seconds`` bound how long a request may take to connect, and between two bytes of
     its answer. ``connections`` is how many requests may be under way at once; more of them wait for each other.
+    ``open_file`` opens the files named here, where this process itself may not.
     """
 
     bucket: str
@@ -61,6 +71,7 @@ class S3Settings:
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
     connections: int = 32
+    open_file: Callable[[str], int] = field(default=open_to_read, repr=False, compare=False)
 
     @classmethod
     def of_words(cls, words: Mapping[str, str], keys: str | None) -> S3Settings:
@@ -124,9 +135,13 @@ class S3Clients:
         if self.settings.keys is None:
             return None
         try:
-            found = Path(self.settings.keys).stat()
+            fd = self.settings.open_file(self.settings.keys)
         except OSError:
             return None
+        try:
+            found = os.fstat(fd)
+        finally:
+            os.close(fd)
         return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
@@ -229,14 +244,14 @@ def _whose(settings: S3Settings) -> dict[str, str | None]:
     """The keys, as a session's arguments. What is in the file must not get into an error."""
     if settings.access_key is not None:
         given = (settings.access_key, settings.secret_key, settings.session_token)
-        return dict(zip(_KEYS, map(_secret, given), strict=True))
+        return dict(zip(_KEYS, (_secret(one, settings) for one in given), strict=True))
     if settings.keys is None:
         return {"profile_name": settings.profile}
     path, section = Path(settings.keys), settings.profile or "default"
     what, form = f"the keys in {path} cannot be used", "write it as ~/.aws/credentials is written"
     found = configparser.RawConfigParser()
     try:
-        found.read_string(path.read_text(encoding="utf-8"))
+        found.read_string(_text(settings, settings.keys))
     except OSError as error:
         raise Denied(what, error.strerror or str(error), "correct its path or mode") from error
     except (configparser.Error, UnicodeDecodeError):
@@ -249,11 +264,16 @@ def _whose(settings: S3Settings) -> dict[str, str | None]:
     return keys
 
 
-def _secret(value: str | None) -> str | None:
+def _text(settings: S3Settings, path: str) -> str:
+    with os.fdopen(settings.open_file(path), encoding="utf-8") as file:
+        return file.read(MAX_KEYS)
+
+
+def _secret(value: str | None, settings: S3Settings) -> str | None:
     if value is None or not value.startswith("+"):
         return value
     try:
-        return Path(value[1:]).read_text(encoding="utf-8").split("\n", 1)[0]
+        return _text(settings, value[1:]).split("\n", 1)[0]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise Denied(f"the secret in {value[1:]} cannot be read", why, "correct its path or mode") from None

@@ -203,6 +203,7 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
     plans = await plan_all(context, backup, sides)
     return {
         **await prune_part(context, backup, sides),
+        "snapshot": backup.snapshot.make,
         "datasets": await planned_documents(context, backup, plans, sides),
         "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
         "gone": _gone_rows(backup.name, sides),

@@ -60,7 +60,8 @@ class Survey:
 
 @dataclass
 class Run:
-    """One execution of one backup. Without ``snapshot`` it makes none and sends those that are there.
+    """One execution of one backup. Without ``snapshot``, or where its table says so, it makes none and
+    sends those that are there.
 
     Its result is about what was sent. What becomes of the vault afterwards is the vault's state, and a warning here.
 
@@ -92,6 +93,10 @@ class Run:
     def backup(self) -> Backup:
         """The backup's table in the configuration in force. Raises NotFound."""
         return self.context.env.backup(self.name)
+
+    @property
+    def _makes_snapshot(self) -> bool:
+        return self.snapshot and self.backup.snapshot.make
 
     def say(self, text: str) -> None:
         """Tell whoever follows the run."""
@@ -189,7 +194,7 @@ class Run:
         if self.hooks.snapname:
             self.say(f"going on with @{self.hooks.snapname}")
             return ""
-        if not self.snapshot:
+        if not self._makes_snapshot:
             return ""
         async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
             backup = self.backup
@@ -212,7 +217,7 @@ class Run:
 
     async def _look(self, vault: OpenVault, made: str) -> Survey:
         """List both sides; the source is not listed again where nothing was made."""
-        seen = None if self.snapshot else await self._source.tree(self.backup)
+        seen = None if self._makes_snapshot else await self._source.tree(self.backup)
         began = time.monotonic()
         sides = await look(self.context, self.backup, vault.zfs, source=seen, sizes="vault")
         self._first = self._first or sides

@@ -22,6 +22,11 @@ NAMES_IN_ARGV = 1000
 """Snapshots named in one command: the longest names still fit the kernel's limit of 2 MiB."""
 
 
+MOST_LINES = 1 << 21
+"""Of a listing. Each becomes some hundred bytes of values, and the shortest are shorter than any that zfs prints: so
+many more of them than of honest ones fit the bytes that a program may print (LONGEST_OUTPUT)."""
+
+
 class ListCommand:
     """Listings of one host. What its OpenZFS is too old for is found out once."""
 
@@ -55,7 +60,7 @@ class ListCommand:
             if gone is None or not parse.only_gone(result.stderr):
                 raise list_failure(names[0], result)
             gone |= parse.gone(result.stderr)
-        lines = result.stdout.splitlines()
+        lines = lines_of(result, names[0])
         if (foreign := parse.foreign(lines, names)) is not None:
             raise ToolFailed(
                 f"the listing of '{names[0]}' cannot be believed",
@@ -87,7 +92,7 @@ class ListCommand:
             )
             if result.returncode != 0 and not parse.only_gone(result.stderr):
                 raise list_failure(names[0], result)
-            for line in result.stdout.splitlines():
+            for line in lines_of(result, names[0]):
                 name, _, creation = line.partition("\t")
                 made[name] = parse.whole(creation)
         return made
@@ -115,7 +120,15 @@ class ListCommand:
             if gone is None or not parse.only_gone(result.stderr):
                 raise list_failure(where[0], result)
             gone |= parse.gone(result.stderr)
-        return parse.own_properties(result.stdout.splitlines())
+        return parse.own_properties(lines_of(result, where[0]))
+
+
+def lines_of(result: Result, name: str) -> list[str]:
+    """The lines of a listing of ``name``. Raises ToolFailed for more than MOST_LINES, before any is looked at."""
+    if (count := result.stdout.count("\n")) > MOST_LINES:
+        why = f"it has {count} lines, and {MOST_LINES} are taken at most"
+        raise ToolFailed(f"the listing of '{name}' is too long", why, "see what 'zfs list' is on that host")
+    return result.stdout.splitlines()
 
 
 def list_failure(name: str, result: Result) -> Exception:

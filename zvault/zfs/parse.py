@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
+from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_RECORD
 from zvault.core.units import is_number
@@ -64,13 +65,16 @@ _LISTED = re.compile(r"[A-Za-z0-9_.: /%-]+([@#][A-Za-z0-9_.: %-]+)?")
 
 
 def foreign(lines: Iterable[str], roots: Sequence[str]) -> str | None:
-    """The first name of a listing that is not one of ``roots``, nor below one: zfs lists no such, whoever lies may."""
+    """The first name of a listing that is not one of ``roots``, nor below one, or is longer than ZFS allows: zfs lists
+    no such, whoever lies may.
+    """
     below = tuple(f"{root}{mark}" for root in roots for mark in "/@#")
     whole = set(roots)
     for line in lines:
         name = line.partition("\t")[0]
-        if not ((name in whole or name.startswith(below)) and _LISTED.fullmatch(name)):
-            return name
+        inside = name in whole or name.startswith(below)
+        if not (inside and len(name) <= MAX_DATASET_NAME and _LISTED.fullmatch(name)):
+            return name[: MAX_DATASET_NAME + 1]
     return None
 
 

@@ -188,6 +188,7 @@ def plan(*datasets) -> PlanDocument:
         "vault": CONFIG.backup["home"].vault,
         "datasets": list(datasets),
         "excluded": [],
+        "snapshot": True,
         "gone": [],
         "prune": [verdict_document("source", old, 1 << 20), verdict_document("vault", new, None)],
         "freed": {"source": 1 << 20, "vault": 0},
@@ -225,6 +226,14 @@ def test_plan_tells_steps_reasons_and_what_is_pruned(daemon, ctl):
         "to keep: 1 snapshot (-v shows them with the reasons)",
     ]
     assert "one of the last 3" in ctl("plan", "home", "-v").out
+
+
+def test_plan_of_a_backup_that_makes_no_snapshot_says_so(daemon, ctl):
+    found = plan(planned("tank", steps=[step("a", "b")]))
+    daemon.documents["GET /v1/plan/home"] = {**found, "snapshot": False}
+    lines = ctl("plan", "home").lines
+    assert "a run makes no snapshot: it sends those that are there" in lines
+    assert not any("makes a snapshot first" in line for line in lines)
 
 
 def test_a_conflict_is_told_with_what_to_do(daemon, ctl):

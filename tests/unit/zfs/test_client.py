@@ -14,6 +14,7 @@ from zvault.core.replication.plan_model import Action, Step
 from zvault.core.replication.stream_flags import SentFlags
 from zvault.system.process.pipeline import Hear, Pipeline
 from zvault.system.process.runner import Result
+from zvault.zfs import list_command
 from zvault.zfs.client import Zfs
 from zvault.zfs.list_command import NAMES_IN_ARGV
 from zvault.zfs.lzc import Lzc
@@ -571,3 +572,39 @@ async def test_what_no_zfs_prints_is_told_as_that(said: str) -> None:
     client, _ = zfs(lambda _: (0, f"written\t{said}", ""))
     with pytest.raises(ToolFailed, match="the property written of 'tank' cannot be understood"):
         await client.number("tank", "written")
+
+
+async def test_a_listing_of_more_lines_than_fit_is_refused_before_any_is_looked_at(monkeypatch) -> None:
+    monkeypatch.setattr(list_command, "MOST_LINES", 3)
+    lines = ["tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n"] * 3
+    client, _ = zfs(lambda argv: (0, "" if "snapshot,bookmark" in argv else "".join(lines), ""))
+    await client.tree("tank")
+    lines.append("no line at all\n")
+    with pytest.raises(ToolFailed, match="has 4 lines, and 3 are taken at most"):
+        await client.tree("tank")
+
+
+async def test_what_zvault_set_there_is_bounded_too(monkeypatch) -> None:
+    monkeypatch.setattr(list_command, "MOST_LINES", 3)
+    client, tools = zfs(
+        lambda argv: (
+            0,
+            "" if "snapshot,bookmark" in argv else "tank\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n",
+            "",
+        )
+    )
+    tools.own = "tank\torg.zvault:sent\tx\n" * 4
+    with pytest.raises(ToolFailed, match="too long"):
+        await client.tree("tank")
+
+
+@pytest.mark.parametrize(("length", "taken"), [(255, True), (256, False)])
+async def test_a_name_longer_than_zfs_allows_is_not_believed(length: int, taken: bool) -> None:
+    name = "tank/" + "x" * (length - 5)
+    rows = [f"{one}\tfilesystem\t1\t0\t0\t-\toff\t-\t-\n" for one in ("tank", name)]
+    client, _ = zfs(lambda argv: (0, "" if "snapshot,bookmark" in argv else "".join(rows), ""))
+    if taken:
+        assert name in (await client.tree("tank")).datasets
+    else:
+        with pytest.raises(ToolFailed, match="cannot be believed"):
+            await client.tree("tank")

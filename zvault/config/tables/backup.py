@@ -40,6 +40,12 @@ class SnapshotConfig(Table):
         "unless its `backlog` is `newest`, has not sent yet, however long that takes.",
         examples=["zvault"],
     )
+    make: bool = Field(
+        default=True,
+        description="Whether a run begins with a snapshot. With `false` it sends the snapshots that are there: where "
+        "the source is itself a vault's replica, or something else makes them (see `also`).",
+        examples=[False],
+    )
     hooks: Hooks = Field(
         default_factory=Hooks,
         description="Programs to run right before and right after the snapshot is made.",

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -41,6 +42,9 @@ THREADS = 32
 SILENT = 30.0
 """Seconds without a word from a server that is ready, after which it is in trouble."""
 
+LONGEST_STATUS = 1 << 20
+"""Characters read of what a server says."""
+
 EMPTY = 4096
 """Bytes: a journal that holds less has no block in it."""
 
@@ -53,6 +57,7 @@ def command(server: Server, spec: BlockstoreServer, *, create: bool = False) -> 
     if spec.journal is None:
         argv.append(f"journal={memory_journal(server, spec)}")
     argv += [f"status={status_file(server)}", f"seen={Paths().blockstore_positions}"]
+    argv.append(f"user={spec.user}")
     return [*argv, *(["create=yes"] if create else [])]
 
 
@@ -80,7 +85,10 @@ def memory_journal(server: Server, spec: BlockstoreServer) -> Path:
 def told(server: Server) -> Data | None:
     """What the server said last; None where it said nothing."""
     try:
-        found = json.loads(status_file(server).read_text(encoding="utf-8"))
+        # Whatever the server put there: its folder is not root's.
+        fd = os.open(status_file(server), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8") as file:
+            found = json.loads(file.read(LONGEST_STATUS))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -167,13 +175,18 @@ def forget(server: Server, found: Data | None) -> None:
     folder = (found or {}).get("journal")
     if found is not None and folder:
         journal = Path(folder)
-        if journal.parent == server.directory:
-            with contextlib.suppress(OSError):
-                if found.get("closed"):
-                    shutil.rmtree(journal)
-                elif not found.get("engine"):
-                    journal.rmdir()
+        with contextlib.suppress(OSError):
+            own = journal.parent == server.directory and _has_one_owner(journal, status_file(server).parent)
+            if own and found.get("closed"):
+                shutil.rmtree(journal)
+            elif own and not found.get("engine"):
+                journal.rmdir()
     clear_status(server)
+
+
+def _has_one_owner(journal: Path, status: Path) -> bool:
+    """Whether a server may have this journal: it says so itself, and each store's is another user."""
+    return journal.lstat().st_uid == status.lstat().st_uid
 
 
 def clear_status(server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from dataclasses import dataclass, field
@@ -49,7 +50,7 @@ def test_its_argv_says_all_that_the_plugin_must_know(slot: Slot):
     assert f"status={slot.directory / 'cold-0.store/status'}" in argv
     assert "create=yes" not in argv
     words = argv[argv.index("python") + 2 :]
-    told = of_words([word for word in words if not word.startswith(("status=", "create=", "seen="))])
+    told = of_words([word for word in words if not word.startswith(("status=", "create=", "seen=", "user="))])
     assert (told.bucket, told.key, told.size, told.endpoint) == (
         "zv",
         "cold",
@@ -59,6 +60,9 @@ def test_its_argv_says_all_that_the_plugin_must_know(slot: Slot):
     assert told.journal is not None, "there is always a journal"
     seen = "seen=/var/lib/zvault/blockstore"
     assert seen in words, "what this host knows of stores outlives their journals in memory"
+    other = guarded_server.server_command(slot, spec(TEXT.replace("/cold", "/hot")))
+    users = {next(word for word in words if word.startswith("user=")) for words in (argv, other)}
+    assert len(users) == 2, "each store's server is a user of its own"
     assert "create=yes" in guarded_server.server_command(slot, spec(TEXT), create=True)
 
 
@@ -370,3 +374,33 @@ def test_a_credential_is_systemds_or_else_the_hosts(tmp_path: Path, monkeypatch:
     with pytest.raises(NotFound, match="there is no credential other") as caught:
         credential_file("other", (host,))
     assert "ImportCredential=other" in caught.value.next
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "long"])
+def test_whatever_a_server_puts_in_the_place_of_its_status_is_no_status(slot: Slot, what: str) -> None:
+    server = guarded_server.server_of(slot, spec(TEXT))
+    file = blockstore_server.status_file(server)
+    file.parent.mkdir()
+    if what == "pipe":
+        os.mkfifo(file)
+    elif what == "link":
+        (slot.directory / "other").write_text('{"ready": true}')
+        file.symlink_to(slot.directory / "other")
+    else:
+        file.write_text('{"ready": true, "x": "' + "y" * blockstore_server.LONGEST_STATUS + '"}')
+    assert blockstore_server.told(server) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+@pytest.mark.parametrize("whose", [2013265921, 2013265922])
+def test_only_the_journal_of_a_servers_own_user_goes_with_it(slot: Slot, whose: int) -> None:
+    server = guarded_server.server_of(slot, spec(TEXT))
+    status, journal = blockstore_server.status_file(server), slot.directory / "journal-0123"
+    status.parent.mkdir()
+    journal.mkdir()
+    status.write_text("{}")
+    os.chown(status.parent, 2013265921, 2013265921)
+    os.chown(journal, whose, whose)
+    blockstore_server.forget(server, {"closed": True, "journal": str(journal)})
+    assert journal.exists() == (whose != 2013265921)
+    assert not status.parent.exists()

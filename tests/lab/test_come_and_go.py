@@ -1,0 +1,435 @@
+"""From another tool to zvault and back, nothing sent twice; a vault behind a vault, by disk, and back to its source.
+
+bzfs and zfs-autobackup are the real ones (syncoid is in test_adopt). zrepl and znapzend are no packages of Debian's nor
+of PyPI's: of them these are stand-ins, which leave the names, holds, bookmarks and properties that their documentation
+tells of, and send as they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from world import (
+    DISK,
+    World,
+    ctl,
+    destroy_held,
+    get,
+    noise,
+    ok,
+    release_all,
+    sh,
+    shell,
+    snapshot_hashes,
+    snapshots,
+)
+
+LAB = {"mem": "3G", "timeout": 900, "peers": True}
+
+CONF = Path("/etc/zvault/zvault.toml")
+MIB = 1 << 20
+SOURCE = "tank/data"
+TREE = ("", "/home", "/home/my mail")
+SMALL = 6 * MIB
+"""Bytes: less than what one of the three datasets has at first."""
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[None]:
+    """Three pools and the daemon, for all tests."""
+    it = World()
+    it.clean()
+    DISK.mkdir(exist_ok=True)
+    for pool in ("tank", "cold", "attic"):
+        sh("truncate", "-s", "512M", str(DISK / f"{pool}.img"))
+        sh("zpool", "create", "-O", f"mountpoint=/{pool}", pool, str(DISK / f"{pool}.img"))
+    CONF.parent.mkdir(mode=0o755, exist_ok=True)
+    configure("")
+    yield
+    it.clean()
+
+
+@pytest.fixture
+def data(pools: None) -> Iterator[None]:
+    """A source of three datasets; pools for what becomes of it."""
+    for path in TREE:
+        sh("zfs", "create", SOURCE + path)
+        noise(Path(f"/{SOURCE}{path}/noise"), 8)
+    yield
+    configure("")
+    for pool in ("tank", "cold", "attic"):
+        for name in sh("zfs", "list", "-Ho", "name", "-d1", pool).splitlines()[1:]:
+            destroy_held(name)
+
+
+def configure(text: str) -> None:
+    CONF.write_text('[daemon]\nhost = "lab"\n' + text)
+    sh("systemctl", "restart", "zvaultd")
+
+
+def sent(backup: str, *words: str) -> int:
+    """Run it; how many bytes were sent."""
+    done = ok("run", backup, *words, "-j").json()
+    return int(done.get("run", done)["bytes"])
+
+
+def write(name: str) -> None:
+    noise(Path(f"/{SOURCE}/home/{name}"), 1)
+
+
+def same(copy: str, source: str = SOURCE) -> None:
+    """What the newest snapshot of each dataset holds is on both sides the same, and it is the same snapshot."""
+    for path in TREE:
+        newest = snapshots(copy + path)[-1]
+        assert get(f"{copy}{path}@{newest}", "guid") == get(f"{source}{path}@{newest}", "guid")
+        assert snapshot_hashes(f"{copy}{path}@{newest}") == snapshot_hashes(f"{source}{path}@{newest}")
+
+
+# Other tools
+
+
+def python(script: str, *words: str) -> None:
+    sh("env", "PYTHONPATH=/share/peers", "python3", "-c", f"import sys; {script}", *words)
+
+
+@dataclass
+class Tool:
+    """Another tool: what it is set up by, a run of it, where its replica is, and how its snapshots' names begin."""
+
+    replica: str
+    prefix: str
+    runs: int = 0
+
+    def set_up(self) -> None:
+        """Once."""
+
+    def run(self) -> None:
+        """Snapshot and replicate."""
+        raise NotImplementedError
+
+
+@dataclass
+class Bzfs(Tool):
+    """As its documentation has it, but for the names, which are given to it."""
+
+    replica: str = "cold/mirror/data"
+    prefix: str = "daily_"
+
+    def set_up(self) -> None:
+        sh("zfs", "create", "cold/mirror")
+
+    def run(self) -> None:
+        self.runs += 1
+        sh("zfs", "snapshot", "-r", f"{SOURCE}@daily_2026-11-{self.runs:02}")
+        words = ("--recursive", "--quiet", "--pv-program=-", "--ps-program=-")
+        python("from bzfs_main.bzfs import main; sys.exit(main())", *words, SOURCE, self.replica)
+
+
+@dataclass
+class Autobackup(Tool):
+    """zfs-autobackup, by its property, with its holds."""
+
+    replica: str = "cold/mirror/tank/data"
+    prefix: str = "lab-"
+
+    def set_up(self) -> None:
+        sh("zfs", "create", "-p", "-o", "mountpoint=none", "cold/mirror/tank")
+        sh("zfs", "set", "autobackup:lab=true", SOURCE)
+
+    def run(self) -> None:
+        self.runs += 1
+        # It refuses two snapshots of one name, which has whole seconds.
+        words = ("--snapshot-format", f"{{}}-202611{self.runs:02}000000", "--set-properties=readonly=on")
+        python("from zfs_autobackup.ZfsAutobackup import cli; sys.exit(cli())", *words, "lab", "cold/mirror")
+
+
+def newest_common(source: str, target: str, prefix: str = "") -> str:
+    """By GUID, as a snapname of the source; of those whose names begin so."""
+    there = {get(f"{target}@{one}", "guid") for one in snapshots(target)}
+    ours = [one for one in snapshots(source) if one.startswith(prefix)]
+    return [one for one in ours if get(f"{source}@{one}", "guid") in there][-1]
+
+
+@dataclass
+class Zrepl(Tool):
+    """A stand-in for a push job "lab" with a sink: zrepl.github.io, "Replication" and "Overview & Terminology".
+
+    Its sender keeps the last common snapshot by a bookmark, the replication cursor, and what is on its way by a step
+    hold; the receiver holds what it received last. Datasets between the sink's root and a replica are placeholders. The
+    base is the newest common snapshot by GUID, whoever made it.
+    """
+
+    replica: str = "cold/sink/lab/tank/data"
+    prefix: str = "zrepl_"
+    last: dict[str, str] = field(default_factory=dict)
+
+    def set_up(self) -> None:
+        sh("zfs", "create", "-o", "mountpoint=none", "cold/sink")
+        for name in ("cold/sink/lab", "cold/sink/lab/tank"):
+            sh("zfs", "create", "-o", "mountpoint=none", "-o", "zrepl:placeholder=on", name)
+
+    def run(self) -> None:
+        self.runs += 1
+        new = f"zrepl_202611{self.runs:02}_000000_000"
+        sh("zfs", "snapshot", "-r", f"{SOURCE}@{new}")
+        for path in TREE:
+            source, target = SOURCE + path, self.replica + path
+            self._send(source, target, new)
+
+    def _send(self, source: str, target: str, new: str) -> None:
+        sh("zfs", "hold", "zrepl_STEP_J_lab", f"{source}@{new}")
+        base = newest_common(source, target) if self.runs > 1 else None
+        words = f"-i '@{base}'" if base is not None else ""
+        shell(f"zfs send {words} '{source}@{new}' | zfs receive -s -u '{target}'")
+        guid = int(get(f"{source}@{new}", "guid"))
+        sh("zfs", "bookmark", f"{source}@{new}", f"{source}#zrepl_CURSOR_G_{guid:016x}_J_lab")
+        sh("zfs", "hold", "zrepl_last_received_J_lab", f"{target}@{new}")
+        if source in self.last:
+            old, mark = self.last[source].split()
+            sh("zfs", "destroy", f"{source}#{mark}")
+            sh("zfs", "release", "zrepl_last_received_J_lab", f"{target}@{old}")
+        self.last[source] = f"{new} zrepl_CURSOR_G_{guid:016x}_J_lab"
+        sh("zfs", "release", "zrepl_STEP_J_lab", f"{source}@{new}")
+
+
+@dataclass
+class Znapzend(Tool):
+    """A stand-in for a plan as znapzendzetup(1) writes it: into properties of the source, which come with the stream.
+
+    It makes no hold and no bookmark, goes by snapshots with names of its own form only (lastAndCommonSnapshots in
+    lib/ZnapZend/ZFS.pm), sends with ``-I`` from there, others' snapshots with it, and receives with ``-F``.
+    """
+
+    replica: str = "cold/mirror/data"
+    prefix: str = "2026-"
+
+    def set_up(self) -> None:
+        sh("zfs", "create", "cold/mirror")
+        for name, value in {
+            "src_plan": "1hour=>1day",
+            "dst_0": self.replica,
+            "dst_0_plan": "1week=>1day",
+            "tsformat": "%Y-%m-%d-%H%M%S",
+            "recursive": "on",
+            "enabled": "on",
+            "mbuffer": "off",
+            "pre_znap_cmd": "off",
+            "post_znap_cmd": "off",
+        }.items():
+            sh("zfs", "set", f"org.znapzend:{name}={value}", SOURCE)
+
+    def run(self) -> None:
+        self.runs += 1
+        new = f"2026-11-{self.runs:02}-000000"
+        sh("zfs", "snapshot", "-r", f"{SOURCE}@{new}")
+        for path in TREE:
+            source, target = SOURCE + path, self.replica + path
+            words = f"-I '@{newest_common(source, target, self.prefix)}'" if self.runs > 1 else ""
+            shell(f"zfs send {words} '{source}@{new}' | zfs receive -u -F '{target}'")
+            sh("zfs", "set", "org.znapzend:dst_0_synced=1", f"{source}@{new}")
+
+
+TOOLS = {"bzfs": Bzfs, "zfs-autobackup": Autobackup, "zrepl-stand-in": Zrepl, "znapzend-stand-in": Znapzend}
+
+
+def adopted(replica: str) -> str:
+    """The configuration that 'adopt' gives, after the commands that it says come first; and a daemon with it."""
+    for command in ctl("adopt", SOURCE, replica, "-j").json()["first"]:
+        shell(command)
+    said = ok("adopt", SOURCE, replica).out
+    assert "conflict" not in said
+    said += "keep = { source = { last = 1 }, vault = { last = 1 } }\n"
+    configure(said)
+    return said
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_zvault_goes_on_from_another_tool_and_the_tool_from_zvault(data: None, name: str) -> None:
+    tool: Tool = TOOLS[name]()
+    tool.set_up()
+    tool.run()
+    theirs = snapshots(tool.replica + "/home")
+    assert theirs[0].startswith(tool.prefix)
+    write("new")
+    said = adopted(tool.replica)
+    assert sent("data") < SMALL, "what the other tool sent is sent again"
+    assert snapshots(tool.replica + "/home")[: len(theirs)] == theirs
+    assert snapshots(SOURCE + "/home")[: len(theirs)] == theirs
+    same(tool.replica)
+    # Theirs are pruned by nobody but themselves, whatever zvault keeps.
+    write("newer")
+    assert sent("data") < SMALL
+    ok("prune", "data", "--yes")
+    assert snapshots(tool.replica + "/home")[:-1] == theirs
+    assert snapshots(SOURCE + "/home")[:-1] == theirs
+    # Back again.
+    sh("systemctl", "stop", "zvaultd")
+    write("newest")
+    before = snapshots(tool.replica + "/home")
+    tool.run()
+    assert snapshots(tool.replica + "/home")[: len(before)] == before
+    assert snapshots(tool.replica + "/home")[-1].startswith(tool.prefix)
+    same(tool.replica)
+    # And once more to zvault: the tool's newest is the base now, and what it makes is sent too, as it was told.
+    (also,) = [line for line in said.splitlines() if line.startswith("#also = ")]
+    made = f"{theirs[0]}-more"
+    sh("zfs", "snapshot", "-r", f"{SOURCE}@{made}")
+    write("last")
+    configure(said.replace(also, also.removeprefix("#")))
+    assert sent("data") < SMALL
+    assert made in snapshots(tool.replica + "/home")
+    same(tool.replica)
+
+
+# Behind a vault
+
+COLD = """
+[vault.cold]
+pool = "cold"
+[backup.data]
+source = "tank/data"
+vault = "cold"
+into = "data/{path}"
+"""
+
+
+def test_a_vault_behind_a_vault(data: None) -> None:
+    configure(
+        COLD
+        + """
+keep = { source = { last = 1 }, vault = { last = 1 } }
+[vault.attic]
+pool = "attic"
+[backup.again]
+source = "cold/data"
+vault = "attic"
+into = "second/{path}"
+snapshot = { make = false }
+"""
+    )
+    sent("data")
+    assert sent("again") > 20 * MIB
+    for step in ("one", "two"):
+        write(step)
+        assert sent("data") < SMALL, "the second vault is in the way of the first"
+        write(f"{step} more")
+        sent("data")
+        assert "makes no snapshot" in ok("plan", "again").out
+        assert sent("again") < SMALL, "the first vault pruned what the second goes on from"
+        same("attic/second", "cold/data")
+    source = {get(f"{SOURCE}/home@{one}", "guid") for one in snapshots(SOURCE + "/home")}
+    newest = snapshots("cold/data/home")[-1]
+    assert get(f"cold/data/home@{newest}", "guid") in source, "none was made on the replica"
+    assert len(snapshots("cold/data/home")) <= 2, "the newest, and what the second vault goes on from"
+
+
+def test_a_vault_filled_here_goes_on_elsewhere(data: None) -> None:
+    configure(COLD.replace('pool = "cold"', 'pool = "attic"'))
+    sent("data")
+    sh("systemctl", "stop", "zvaultd")
+    sh("zpool", "export", "attic")
+    # On its new host under another name; the datasets elsewhere, too.
+    sh("zpool", "import", "-d", str(DISK), "attic", "faraway")
+    try:
+        sh("zfs", "create", "faraway/of-lab")
+        sh("zfs", "rename", "faraway/data", "faraway/of-lab/data")
+        configure(
+            COLD.replace('pool = "cold"', 'pool = "faraway"').replace('"data/{path}"', '"of-lab/data/{path}"')
+        )
+        write("after")
+        assert sent("data") < SMALL
+        same("faraway/of-lab/data")
+    finally:
+        configure("")
+        release_all("faraway")
+        sh("zpool", "export", "faraway")
+        sh("zpool", "import", "-d", str(DISK), "faraway", "attic")
+
+
+BACK = """
+[vault.source]
+pool = "tank"
+[backup.back]
+source = "cold/data"
+vault = "source"
+into = "data/{path}"
+snapshot = { make = false }
+"""
+
+AFTERWARDS = """
+tag=zvault:$(printf %x "$(zpool get -Hpo value guid tank)")
+zfs list -Hrt snapshot -o name tank/data | while read -r snap; do zfs release zvault:keep "$snap" 2>/dev/null; done
+zfs list -Hrt snapshot -o name cold/data | while read -r snap; do zfs release "$tag" "$snap" 2>/dev/null; done
+zfs list -Hrt filesystem -o name tank/data | while read -r name; do
+    zfs inherit readonly "$name"
+    zfs set canmount=on "$name"
+done
+"""
+"""Also in docs/how-to/fail-back.md."""
+
+
+def holds(*datasets: str) -> set[str]:
+    """The tags of all holds."""
+    found = set()
+    for dataset in datasets:
+        names = sh("zfs", "list", "-Hrt", "snapshot", "-o", "name", dataset).splitlines()
+        found |= {line.split("\t")[1] for line in sh("zfs", "holds", "-H", *names).splitlines()}
+    return found
+
+
+def test_what_is_newer_on_the_vault_comes_back_to_a_source_that_fell_behind(data: None) -> None:
+    configure(COLD)
+    sent("data")
+    old = snapshots(SOURCE + "/home")[-1]
+    write("later")
+    sent("data")
+    newest = snapshots(SOURCE + "/home")[-1]
+    mine = holds(SOURCE, "cold/data")
+    # The source comes from an older copy of its disk.
+    release_all(SOURCE)
+    for path in TREE:
+        sh("zfs", "rollback", "-r", f"{SOURCE}{path}@{old}")
+    said = ctl("plan", "data")
+    assert said.code == 1
+    assert f"cold/data/home has {newest}, newer than the base {old} and unknown to the source" in said.out
+    # Nothing of the vault is given up by a run that comes before anybody has looked.
+    sh("systemctl", "stop", "zvaultd")
+    configure(BACK)
+    assert f"incremental @{old} -> @{newest}" in ok("plan", "back").out
+    assert sent("back") < SMALL
+    assert snapshots(SOURCE + "/home")[-1] == newest
+    same(SOURCE, "cold/data")
+    # And on as before.
+    configure(COLD)
+    shell(AFTERWARDS)
+    sh("zfs", "unmount", SOURCE)
+    sh("zfs", "mount", "-a")
+    write("after")
+    assert {get(SOURCE + path, "canmount") for path in TREE} == {"on"}
+    assert sent("data") < SMALL
+    assert len(snapshots("cold/data/home")) == 3
+    same("cold/data")
+    assert holds(SOURCE, "cold/data") == mine
+    assert {one["state"] for one in ok("holds", "-j").json()["holds"]} == {"in use"}
+
+
+def test_what_was_written_to_a_source_that_fell_behind_is_in_the_way(data: None) -> None:
+    """Nothing of the user's is rolled back for it."""
+    configure(COLD)
+    sent("data")
+    old = snapshots(SOURCE + "/home")[-1]
+    write("later")
+    sent("data")
+    release_all(SOURCE)
+    for path in TREE:
+        sh("zfs", "rollback", "-r", f"{SOURCE}{path}@{old}")
+    write("of the user")
+    configure(BACK)
+    done = ctl("run", "back")
+    assert done.code == 1
+    assert "tank/data/home" in done.out
+    assert Path(f"/{SOURCE}/home/of the user").stat().st_size == MIB
+    assert snapshots(SOURCE + "/home")[-1] == old
