@@ -76,7 +76,7 @@ def _give_up_rights(serving: ServedDevice) -> list[str]:
     words = serving.words
     if words.user is None:
         return [confine(words)]
-    if (why := own_user.stays_root(words.user)) is not None:
+    if (why := own_user.stays_root(words.user) or own_user.shared_folder(words.spec.folders)) is not None:
         return [f"stays root: {why}", confine(replace(words, user=None))]
     own = own_user.prepare(words, words.user)
     told = confine(words)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +31,12 @@ BOTO = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKE
 
 LIBRARIES = ("zvault", "boto3", "botocore", "numpy", "xxhash")
 """What it imports, or reads files of, when it is another user already."""
+
+IN_FOLDERS = {
+    "journal": re.compile(r"\d{12,}\.journal|begin\.new|lost\+found"),
+    "cache": re.compile(r"frames|index|index\.new|lost\+found"),
+}
+"""What a journal and a cache have in their folders (log/journal.py, read/cache.py), which may be file systems."""
 
 _PR_SET_DUMPABLE = 4
 
@@ -69,6 +76,19 @@ def stays_root(uid: int) -> str | None:
     return None
 
 
+def shared_folder(folders: Mapping[str, str]) -> str | None:
+    """Which of a store's folders, by setting, has something in it that is not the store's; None where none has.
+
+    Whoever owns a folder may remove what is in it: one that others use as well must stay root's.
+    """
+    for name, folder in folders.items():
+        with suppress(FileNotFoundError):
+            for entry in sorted(os.listdir(folder)):  # noqa: PTH208
+                if not IN_FOLDERS[name].fullmatch(entry):
+                    return f"{name}={folder} has something else in it, {entry}: give it a folder of its own"
+    return None
+
+
 def prepare(words: ServeOptions, uid: int) -> OwnUser:
     """All that takes root's rights. Before any thread starts. Raises OSError, and NotFound for lost keys."""
     settings = settings_of(words.spec)
@@ -98,7 +118,7 @@ def files_of(settings: S3Settings) -> list[str]:
 
 
 def _give(folder: Path, uid: int) -> str:
-    """Make a folder this user's with all in it that was root's or a server's; how to reach it from now on."""
+    """Make a folder this user's with the files in it that were root's or a server's; how to reach it from now on."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     _give_at(fd, uid)
@@ -111,18 +131,7 @@ def _give_at(fd: int, uid: int) -> None:
     os.chown(path, 0, 0)
     with _readable(path) as entries:
         for name in os.listdir(entries):  # noqa: PTH208 - a descriptor has no path
-            found = os.stat(name, dir_fd=entries, follow_symlinks=False)
-            if not _may_be_given(found):
-                continue
-            if stat.S_ISDIR(found.st_mode):
-                below = os.open(
-                    name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=entries
-                )
-                try:
-                    _give_at(below, uid)
-                finally:
-                    os.close(below)
-            else:
+            if _may_be_given(os.stat(name, dir_fd=entries, follow_symlinks=False)):
                 os.chown(name, uid, uid, dir_fd=entries, follow_symlinks=False)
     os.chown(path, uid, uid)
 
@@ -137,9 +146,9 @@ def _readable(path: str) -> Iterator[int]:
 
 
 def _may_be_given(found: os.stat_result) -> bool:
-    """Root's, or another store's server's; of files only those that have no other name elsewhere."""
+    """A file of root's, or of another store's server, that has no other name elsewhere."""
     theirs = found.st_uid == 0 or found.st_uid in USERS
-    return theirs and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1)
+    return theirs and stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
 
 def _capabilities() -> int:

@@ -50,9 +50,10 @@ journal, keys = Path(spec.journal), settings_of(spec).keys
 told["uid"] = os.getresuid() + os.getresgid()
 told["groups"] = os.getgroups()
 told["capabilities"] = own_user._capabilities()
-told["old"] = (journal / "deep" / "old").read_text()
+old = journal / "000000000001.journal"
+told["old"] = old.read_text()
 (journal / "new").write_text("x")
-(journal / "deep" / "old").unlink()
+old.unlink()
 told["named"] = own.names[str(journal)]
 told["resolved"] = str(journal.resolve())
 told["keys"] = tried(lambda: open(keys))
@@ -78,9 +79,9 @@ def test_it_reaches_its_own_and_nothing_of_root_or_of_another(tmp_path: Path) ->
     tmp_path.chmod(0o700)
     outside, own = tmp_path / "outside", tmp_path / "own"
     journal, seen = own / "journal", tmp_path / "seen"
-    (journal / "deep").mkdir(parents=True, mode=0o700)
+    journal.mkdir(parents=True, mode=0o700)
     # As a server that ran as root left it; and a name of a file elsewhere, which must stay whose it is.
-    (journal / "deep" / "old").write_text("of root's")
+    (journal / "000000000001.journal").write_text("of root's")
     outside.mkdir()
     (outside / "planted").write_text("the host's")
     os.link(outside / "planted", journal / "link")
@@ -129,16 +130,26 @@ def test_it_reaches_its_own_and_nothing_of_root_or_of_another(tmp_path: Path) ->
 
 
 def test_a_folder_goes_from_one_user_to_the_next(tmp_path: Path) -> None:
-    deep = tmp_path / "cache" / "deep"
-    deep.mkdir(parents=True)
-    (deep / "file").touch()
-    (deep / "of a user").touch()
-    os.chown(deep / "of a user", 1000, 1000)
+    cache = tmp_path / "cache"
+    (cache / "lost+found").mkdir(parents=True)
+    (cache / "frames").touch()
+    (cache / "index").touch()
+    os.chown(cache / "index", 1000, 1000)
     for uid in (USERS[1], USERS[2]):
-        os.close(int(Path(own_user._give(tmp_path / "cache", uid)).name))
-        found = {path.stat().st_uid for path in (tmp_path / "cache", deep, deep / "file")}
-        assert found == {uid}
-        assert (deep / "of a user").stat().st_uid == 1000
+        os.close(int(Path(own_user._give(cache, uid)).name))
+        assert {path.stat().st_uid for path in (cache, cache / "frames")} == {uid}
+        assert (cache / "index").stat().st_uid == 1000
+        assert (cache / "lost+found").stat().st_uid == 0
+
+
+def test_a_folder_that_has_something_else_in_it_stays_roots(tmp_path: Path) -> None:
+    for name in ("000000000001.journal", "begin.new", "lost+found"):
+        (tmp_path / name).touch()
+    assert own_user.shared_folder({"journal": str(tmp_path), "cache": str(tmp_path / "none")}) is None
+    (tmp_path / "photographs").mkdir()
+    told = own_user.shared_folder({"journal": str(tmp_path)})
+    assert told is not None
+    assert "photographs" in told
 
 
 def test_the_process_that_opens_has_no_capability_and_ends_with_the_other(tmp_path: Path) -> None:
