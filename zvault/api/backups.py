@@ -110,6 +110,20 @@ class PlanDocument(PruneDocument):
     gone: list[GoneDocument]
 
 
+class ForecastDocument(PlanDocument):
+    """What a run that began now would do, its ``snapshot`` included (None where it would make none).
+
+    Without ``vault_seen`` the vault is down: what is sent and pruned is not known then, and each action is "unknown".
+    ``refused`` says why no run could start now. Of ``not_foreseen`` datasets it is not known what is pruned.
+    """
+
+    snapshot: str | None
+    snapshotted: list[str]
+    vault_seen: bool
+    refused: str | None
+    not_foreseen: list[str]
+
+
 class AdoptDocument(TypedDict):
     """How a backup goes on from a replica that another tool made: ``toml`` are the lines of its tables.
 

@@ -7,7 +7,14 @@ from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 from zvault.api.answers import StartedAnswer
-from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument, ReapBody
+from zvault.api.backups import (
+    ForecastDocument,
+    HoldsAnswer,
+    ListAnswer,
+    PlanDocument,
+    PruneDocument,
+    ReapBody,
+)
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
 from zvault.api.restore import FilesPlanDocument, FindBody, FoundDocument, RestoreBody, RestorePlanDocument
@@ -101,6 +108,13 @@ PLAN = _read(
     "/v1/plan/{backup}",
     PlanDocument,
     "What a run would do. For root, a vault that is down is brought up to look at it.",
+)
+FORECAST = _read(
+    "/v1/forecast/{backup}",
+    ForecastDocument,
+    "What a run that began now would do, its snapshot included (none with `snapshot=0`). Touches nothing: of a vault"
+    " that is down it says that nothing is known.",
+    {"snapshot": "0"},
 )
 PRUNE_PLAN = _read(
     "/v1/prune/{backup}",

@@ -71,6 +71,15 @@ class Runs:
             )
         return self.launch(backup, trigger, partial(self._back_up, snapshot=snapshot))
 
+    def refusal(self, backup: str) -> str | None:
+        """Why no run of a backup could start now, in words; None where one could."""
+        if self.closed is not None:
+            return self.closed
+        running = self.running(backup)
+        if running is None or running.waiting is not None:
+            return None
+        return f"run {running.id} of it is under way: what is told here moves with it"
+
     def _take_over(self, waiting: ActiveRun, trigger: str, *, snapshot: bool = True) -> str:
         run = self.launch(waiting.backup, trigger, partial(self._back_up, snapshot=snapshot))
         waiting.superseded.set()

@@ -132,7 +132,7 @@ async def list_document(
                 raise
             continue
         found = lags(context, backup, sides)
-        document["gone"] += _gone_rows(backup.name, sides)
+        document["gone"] += gone_rows(backup.name, sides)
         for dataset, target in sides.pairs:
             there = sides.counterparts.get(dataset.name)
             document["datasets"].append(
@@ -205,7 +205,7 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
         **await prune_part(context, backup, sides),
         "datasets": await planned_documents(context, backup, plans, sides),
         "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
-        "gone": _gone_rows(backup.name, sides),
+        "gone": gone_rows(backup.name, sides),
     }
 
 
@@ -216,7 +216,7 @@ async def planned_documents(
     return [await _plan_row(context, backup, plan, sides) for plan in plans]
 
 
-def _gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
+def gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
     """What the vault keeps of datasets that are no longer on the source, and what was set aside there."""
     pairing = sides.pairing
     return [

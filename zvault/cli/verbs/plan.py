@@ -70,7 +70,10 @@ def plan(
     else:
         say(f"backup {found['backup']} into vault {found['vault']}")
         say()
-        say_all(_to_send(found["datasets"], TableForm(exact=exact)))
+        say_all(to_send(found["datasets"], TableForm(exact=exact)))
+        if found["datasets"]:
+            new = format_size(sum(dataset["written"] for dataset in found["datasets"]))
+            say(f"a run makes a snapshot first; {new} written since the last one would go with it")
         say_all(_gone(found["gone"], TableForm(exact=exact)))
         say()
         say_all(to_prune(found, verbose, TableForm(exact=exact)))
@@ -85,7 +88,8 @@ def _bytes(dataset: PlannedDocument) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:
+def to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:
+    """What is sent, for people: each dataset with its steps and reasons, and the sum."""
     if not datasets:
         yield "no dataset is selected"
         return
@@ -95,9 +99,7 @@ def _to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:
     known = sum(size for size in sizes if size is not None)
     least = "at least " if None in sizes else ""
     yield ""
-    new = sum(dataset["written"] for dataset in datasets)
     yield f"to send: {least}{format_size(known)} ({tally(dataset['action'] for dataset in datasets)})"
-    yield f"a run makes a snapshot first; {format_size(new)} written since the last one would go with it"
 
 
 def _gone(rows: list[GoneDocument], form: TableForm) -> Iterator[str]:
