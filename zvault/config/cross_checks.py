@@ -253,7 +253,15 @@ def _rival_rules(pair: Pair) -> Finding | None:
     shared = _covers(one, other.source.dataset) or _covers(other, one.source.dataset)
     if _host(one.source.host) != _host(other.source.host):
         return None
-    if not shared or one.snapshot.prefix != other.snapshot.prefix or one.keep.source == other.keep.source:
+    if not shared or one.snapshot.prefix != other.snapshot.prefix:
+        return None
+    if one.snapshot.skip_unchanged != other.snapshot.skip_unchanged:
+        return Finding(
+            ("backup", later, "snapshot", "skip_unchanged"),
+            f"backup {name} makes snapshots of the same datasets, and prunes them, by another skip_unchanged: "
+            "give both the same, or each a snapshot.prefix of its own",
+        )
+    if one.keep.source == other.keep.source:
         return None
     return Finding(
         ("backup", later, "keep", "source"),

@@ -310,7 +310,7 @@ class Runs:
         except ZvaultError as error:
             log.warning("cannot tell what %s last put on its vault: %s", backup.name, error)
         found = self.lags.get(backup.name, {}).values()
-        known += [lag.newest_on_vault.creation for lag in found if lag.newest_on_vault is not None]
+        known += [lag.covered for lag in found if lag.covered is not None]
         newest = max((one for one in known if one is not None), default=None)
         now = self.context.env.clock.now()
         return None if newest is None else min(datetime.fromtimestamp(newest, UTC), now)

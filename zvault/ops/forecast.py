@@ -13,8 +13,10 @@ from zvault.core.names import make_snapname
 from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
 from zvault.core.replication.plan_model import Step, TransferPlan
+from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, plan_all
+from zvault.ops.replication.unchanged import unchanged_among
 from zvault.ops.report import gone_rows, planned_document
 from zvault.ops.retention.arrivals import arrivals
 from zvault.ops.retention.prune_plan import plan_prune
@@ -31,7 +33,7 @@ async def forecast_document(
     if up and not await context.clients.pool_is_up(context.env.vault(backup.vault)):
         # Exported while it was listed: ZFS then says the same as of a pool that is empty.
         up, seen = False, replace(seen, vault=Tree(), vault_seen=False)
-    made = _Imagined.of(context, backup, seen, snapshot=snapshot)
+    made = await _Imagined.of(context, backup, seen, snapshot=snapshot)
     document: ForecastDocument = {
         "backup": backup.name,
         "vault": backup.vault,
@@ -67,13 +69,18 @@ class _Imagined:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, context: Context, backup: Backup, seen: Sides, *, snapshot: bool) -> _Imagined:
+    async def of(cls, context: Context, backup: Backup, seen: Sides, *, snapshot: bool) -> _Imagined:
+        now = context.env.clock.now()
+        unchanged = NOTHING_UNCHANGED
+        if seen.vault_seen and backup.snapshot.skip_unchanged:
+            vault = context.clients.vault_of(backup)
+            unchanged = await unchanged_among(context, backup, vault, seen, now.timestamp())
         chosen = [dataset for dataset, _ in seen.pairs]
         conflicts = name_conflicts(context.env, backup, chosen)
-        names = tuple(dataset.name for dataset in chosen if dataset.name not in conflicts)
+        left_out = conflicts.keys() | unchanged.stands.keys()
+        names = tuple(dataset.name for dataset in chosen if dataset.name not in left_out)
         if not snapshot or not names:
             return cls(seen)
-        now = context.env.clock.now()
         snapname = make_snapname(backup.snapshot.prefix, now)
         source = with_snapshot(seen.source, names, snapname, int(now.timestamp()))
         return cls(_with(seen, source, seen.vault), snapname, names)

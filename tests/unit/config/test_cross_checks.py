@@ -104,6 +104,10 @@ def test_fits(good: Good, text: str) -> None:
         (backup("a", "cold/h"), 'a.into: the vault\'s dataset "cold/h/cold/h" lies within the source'),
         (backup("a", "tank", f'into = "{"x" * 249}/{{dataset}}"'), "a.into: the dataset name"),
         (
+            backup("a", "tank", "snapshot.skip_unchanged = true") + backup("b", "tank/home", vault="other"),
+            "b.snapshot.skip_unchanged: backup a makes snapshots of the same datasets, and prunes them, by another",
+        ),
+        (
             backup("a", "tank", "keep.source.last = 3") + backup("b", "tank/home", vault="other"),
             "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",
         ),

@@ -40,6 +40,14 @@ class SnapshotConfig(Table):
         "unless its `backlog` is `newest`, has not sent yet, however long that takes.",
         examples=["zvault"],
     )
+    skip_unchanged: bool = Field(
+        default=False,
+        description="Make no snapshot of a dataset, and send nothing of it, while it is as the vault has it: nothing "
+        "was written since its newest snapshot, as ZFS counts it, and that one is zvault's and is on the vault. Until "
+        "then it counts as backed up. An access time is written, too: see `atime` in zfsprops(7). Encrypted datasets "
+        "are always snapshotted. See [unchanged datasets](../how-to/unchanged-datasets.md).",
+        examples=[True],
+    )
     hooks: Hooks = Field(
         default_factory=Hooks,
         description="Programs to run right before and right after the snapshot is made.",

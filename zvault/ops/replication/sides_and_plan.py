@@ -204,7 +204,13 @@ def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[st
     """
     ours, wanted = ours_of(backup), wanted_of(backup)
     verdicts = decide(
-        there.snapshots, backup.keep.vault, now=env.clock.time(), zone=env.zone, protected={}, ours=ours
+        there.snapshots,
+        backup.keep.vault,
+        now=env.clock.time(),
+        zone=env.zone,
+        protected={},
+        ours=ours,
+        lasting=backup.snapshot.skip_unchanged,
     )
     return {
         verdict.snapshot.name: verdict.reason

@@ -1,0 +1,232 @@
+"""Which datasets a run takes: shown before it begins (run -n), and only those that changed (skip_unchanged)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from world import World, ctl, events, get, ok, sh, snapshots, status
+
+LAB = {"mem": "3G", "timeout": 1200}
+
+NAMES = ["tank", "tank/a", "tank/b", "tank/vol"]
+SKIP = "snapshot.skip_unchanged = true"
+
+
+class Small(World):
+    """A few small datasets and a volume; the vault stays up, but where a test takes it down."""
+
+    def source(self) -> None:
+        world.DISK.mkdir(exist_ok=True)
+        sh("truncate", "-s", "512M", str(world.DISK / "tank.img"))
+        sh(
+            "zpool",
+            "create",
+            "-O",
+            "mountpoint=/tank",
+            "-O",
+            "atime=off",
+            "tank",
+            str(world.DISK / "tank.img"),
+        )
+        for name in ("tank/a", "tank/b"):
+            sh("zfs", "create", name)
+        sh("zfs", "create", "-V", "16M", "tank/vol")
+
+    def reload(self) -> None:
+        self.configure()
+        sh("systemctl", "reload", "zvaultd")
+
+
+@pytest.fixture(scope="module")
+def tank() -> Iterator[Small]:
+    it = Small(keep="{ source = { last = 2 }, vault = { last = 3 } }", exclude="[]", delay="")
+    it.clean()
+    it.source()
+    it.start()
+    ok("vault", "up", "cold")
+    yield it
+    it.clean()
+
+
+def write(name: str, *, sync: bool = False) -> None:
+    """Change a file. What was written is not on disk yet when this returns, unless ``sync``."""
+    Path(f"/{name}/file").write_text(str(time.monotonic_ns()))
+    if sync:
+        sh("zpool", "sync", "tank")
+
+
+def everything() -> str:
+    """Whatever changes a pool leaves a trace in its history."""
+    sh("zpool", "sync")
+    return sh("zpool", "history", "-i", "tank") + sh("zpool", "history", "-i", "cold")
+
+
+def taken(*argv: str) -> set[str]:
+    """The datasets that a run snapshots; all of those are on the vault afterwards, and it is well."""
+    before = {name: snapshots(name) for name in NAMES}
+    ok("run", "tank", *argv)
+    after = {name: snapshots(name) for name in NAMES}
+    for name in NAMES:
+        assert get(f"cold/lab/{name}@{after[name][-1]}", "guid") == get(f"{name}@{after[name][-1]}", "guid")
+    return {name for name in NAMES if after[name][-1:] != before[name][-1:]}
+
+
+def foreseen(code: int = 0) -> Any:
+    done = ctl("run", "-n", "tank", "-j")
+    assert done.code == code, done.err
+    return done.json()
+
+
+def pruned(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["snapshot"] for row in rows if not row["keep"]}
+
+
+# Shown before it begins
+
+
+def test_what_is_shown_is_what_the_run_does_and_showing_it_does_nothing(tank: Small) -> None:
+    for _ in range(3):
+        write("tank/a")
+        ok("run", "tank")
+    write("tank/a", sync=True)
+    sh("zfs", "create", "tank/new")
+    before = everything()
+    told = foreseen()
+    print(ctl("run", "-n", "tank").out)
+    assert everything() == before, "nothing was touched"
+    there = {name: (snapshots(name), snapshots(f"cold/lab/{name}")) for name in NAMES}
+
+    ok("run", "tank")
+    (last,) = ctl("history", "tank", "-j").json()["runs"][:1]
+    (plan,) = [event for event in events(last["id"]) if event["event"] == "plan"]
+    actions = {row["dataset"]: row["action"] for row in told["datasets"]}
+    assert actions == {row["dataset"]: row["action"] for row in plan["datasets"]}
+    assert actions["tank/new"] == "full"
+    assert set(told["snapshotted"]) == {*NAMES, "tank/new"}
+    gone = {
+        f"{root}{name}@{snapname}"
+        for name in NAMES
+        for root, had, has in (
+            ("", there[name][0], snapshots(name)),
+            ("cold/lab/", there[name][1], snapshots(f"cold/lab/{name}")),
+        )
+        for snapname in had
+        if snapname not in has
+    }
+    assert gone == pruned(told["prune"]) != set()
+    sh("zfs", "destroy", "-r", "tank/new", check=False)
+
+
+def test_a_vault_that_is_down_stays_down(tank: Small) -> None:
+    ok("vault", "down", "cold")
+    told = foreseen(code=3)
+    assert {row["action"] for row in told["datasets"]} == {"unknown"}
+    assert "cold" not in sh("zpool", "list", "-Ho", "name").split()
+    ok("vault", "up", "cold")
+
+
+# Only what changed
+
+
+@pytest.fixture
+def skipping(tank: Small) -> Small:
+    if tank.backup_extra != SKIP:
+        tank.backup_extra = SKIP
+        tank.reload()
+    ok("run", "tank")
+    return tank
+
+
+def lag() -> float:
+    return float(status()["backups"][0]["lag_seconds"])
+
+
+def test_only_what_was_written_to_is_taken_also_if_that_is_not_on_disk_yet(skipping: Small) -> None:
+    write("tank/a")
+    assert taken() == {"tank/a"}
+    with Path("/dev/zvol/tank/vol").open("r+b") as volume:
+        volume.write(str(time.monotonic_ns()).encode())
+    assert taken() == {"tank/vol"}
+
+
+def test_where_nothing_changed_nothing_is_made_and_that_counts_as_backed_up(skipping: Small) -> None:
+    made = max(int(get(f"{name}@{snapshots(name)[-1]}", "creation")) for name in NAMES)
+    world.eventually("the snapshots are some seconds old", lambda: time.time() > made + 3)
+    began = time.time()
+    assert set(foreseen()["snapshotted"]) == set()
+    assert taken() == set()
+    assert lag() <= time.time() - began < time.time() - made
+    # So it is after a restart, while the vault is down: that is on record.
+    ok("vault", "down", "cold")
+    before = world.main_pid()
+    sh("systemctl", "restart", "zvaultd")
+    world.restarted(before)
+    world.eventually("the lag is known", lambda: status()["backups"][0]["lag_seconds"] is not None)
+    assert lag() <= time.time() - began < time.time() - made + 1
+    # What is written from now on is lacking since the run, and not since the snapshot.
+    write("tank/b", sync=True)
+    assert lag() <= time.time() - began
+    ok("vault", "up", "cold")
+    assert taken() == {"tank/b"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("zfs", "set", "compression=zstd", "tank/b"),
+        ("zfs", "inherit", "compression", "tank/b"),
+        ("zfs", "set", "org.example:note=new", "tank/b"),
+        ("zfs", "snapshot", "tank/b@other"),
+    ],
+    ids=["set", "inherited", "user-property", "snapshot-of-others"],
+)
+def test_what_was_changed_but_not_written_to_is_taken(skipping: Small, change: tuple[str, ...]) -> None:
+    sh(*change)
+    assert taken() == {"tank/b"}
+    sh("zfs", "destroy", "tank/b@other", check=False)
+
+
+def test_reading_a_file_is_a_change_where_access_times_are_kept(skipping: Small) -> None:
+    sh("zfs", "set", "atime=on", "relatime=off", "tank/a")
+    write("tank/a")
+    ok("run", "tank")
+    assert taken() == set()
+    world.eventually("another second", lambda: Path("/tank/a/file").read_text() and taken() == {"tank/a"})
+    sh("zfs", "inherit", "atime", "tank/a")
+    sh("zfs", "inherit", "relatime", "tank/a")
+
+
+def test_what_was_received_meanwhile_is_taken(skipping: Small) -> None:
+    sh("zfs", "create", "tank/from")
+    write("tank/from", sync=True)
+    sh("zfs", "snapshot", "tank/from@1")
+    base = snapshots("tank/b")[-1]
+    sh("zfs", "rename", "tank/b", "tank/away")
+    world.shell("zfs send tank/from@1 | zfs receive -u tank/b")
+    ok("run", "tank")  # tank/away is what tank/b was: its backup follows it
+    assert snapshots("tank/away")[-1] == base
+    assert len([one for one in snapshots("tank/b") if one.startswith("zvault_")]) == 1
+    world.destroy_held("tank/b")
+    sh("zfs", "rename", "tank/away", "tank/b")
+    world.destroy_held("tank/from")
+    ok("run", "tank")
+
+
+def test_what_was_rolled_back_is_not_what_the_vault_has(skipping: Small) -> None:
+    write("tank/a")
+    ok("run", "tank")
+    old, new = snapshots("tank/a")[-2:]
+    world.release_all("tank/a")
+    sh("zfs", "rollback", "-r", f"tank/a@{old}")
+    done = ctl("run", "tank")
+    assert done.code == 1, "a conflict"
+    assert "tank/a" in done.err
+    assert snapshots("tank/a")[-1] not in {old, new}, (
+        "it was snapshotted: nothing shows that the vault has it"
+    )
+    assert snapshots("cold/lab/tank/a")[-1] == new

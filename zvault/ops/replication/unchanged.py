@@ -1,0 +1,51 @@
+"""Finds the datasets of a backup that need no snapshot, because the vault has them as they are."""
+
+from __future__ import annotations
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged, same_properties, standing
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import Sides, look, ours_of
+from zvault.zfs import properties
+from zvault.zfs.client import Zfs
+
+
+async def find_unchanged(context: Context, backup: Backup, vault: Zfs, emit: Emit) -> Unchanged:
+    """Those that are unchanged now, if the backup skips them. Their pool is synced: ``written`` is of what is on disk.
+
+    Where that cannot be done all are to be snapshotted, and it is told.
+    """
+    if not backup.snapshot.skip_unchanged:
+        return NOTHING_UNCHANGED
+    at = context.env.clock.time()
+    try:
+        await context.clients.zpool_at(backup.source.host).sync(backup.source.dataset.pool)
+    except ZvaultError as error:
+        emit("warning", text=f"all datasets are snapshotted, as it is not known which are unchanged: {error}")
+        return NOTHING_UNCHANGED
+    return await unchanged_among(context, backup, vault, await look(context, backup, vault), at)
+
+
+async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: Sides, at: float) -> Unchanged:
+    """Those of what a look saw ``at`` this time, with ``written`` of then. Raises ToolFailed."""
+    ours = ours_of(backup)
+    found = [(pair, snap) for pair in sides.pairing.pairs if (snap := standing(pair, ours)) is not None]
+    if found and backup.send.properties:
+        changed = await _set_otherwise(context.clients.source_of(backup), vault, [pair for pair, _ in found])
+        found = [(pair, snap) for pair, snap in found if pair.source.name not in changed]
+    return Unchanged(at, {pair.source.name: snap for pair, snap in found})
+
+
+async def _set_otherwise(source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
+    """The datasets of which a stream would bring other properties than the last one did."""
+    mine = await properties.values(source.host, [pair.source.name for pair in pairs], "value")
+    its = await properties.values(vault.host, [pair.vault.name for pair in pairs if pair.vault], "received")
+    return {
+        pair.source.name
+        for pair in pairs
+        if pair.vault is not None
+        and not same_properties(mine.get(pair.source.name, {}), its.get(pair.vault.name, {}))
+    }
