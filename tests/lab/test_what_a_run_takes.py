@@ -203,18 +203,39 @@ def test_reading_a_file_is_a_change_where_access_times_are_kept(skipping: Small)
 
 def test_what_was_received_meanwhile_is_taken(skipping: Small) -> None:
     sh("zfs", "create", "tank/from")
-    write("tank/from", sync=True)
     sh("zfs", "snapshot", "tank/from@1")
-    base = snapshots("tank/b")[-1]
-    sh("zfs", "rename", "tank/b", "tank/away")
-    world.shell("zfs send tank/from@1 | zfs receive -u tank/b")
-    ok("run", "tank")  # tank/away is what tank/b was: its backup follows it
-    assert snapshots("tank/away")[-1] == base
-    assert len([one for one in snapshots("tank/b") if one.startswith("zvault_")]) == 1
-    world.destroy_held("tank/b")
-    sh("zfs", "rename", "tank/away", "tank/b")
-    world.destroy_held("tank/from")
+    world.shell("zfs send tank/from@1 | zfs receive -u tank/copy")
     ok("run", "tank")
+    ours = snapshots("tank/copy")[-1]
+    write("tank/from", sync=True)
+    sh("zfs", "snapshot", "tank/from@2")
+    world.release_all("tank/copy")
+    world.shell("zfs send -i @1 tank/from@2 | zfs receive -F -u tank/copy")
+    assert snapshots("tank/copy") == ["1", "2"], "the received snapshot took the place of zvault's"
+    ctl("run", "tank")
+    assert snapshots("tank/copy")[-1] not in {ours, "2"}
+    world.destroy_held("tank/copy")
+    world.destroy_held("tank/from")
+
+
+def test_only_what_is_included_is_taken_and_nothing_else_is_touched(skipping: Small) -> None:
+    before = {name: snapshots(name) for name in NAMES}
+    skipping.backup_extra = 'include = ["tank/a", "tank/deep/*"]'
+    sh("zfs", "create", "-p", "tank/deep/one/below")
+    skipping.reload()
+    assert set(foreseen()["snapshotted"]) == {"tank/a", "tank/deep/one"}
+    ok("run", "tank")
+    assert {name for name in NAMES if snapshots(name) != before[name]} == {"tank/a"}
+    kept = ["tank", "tank/b", "tank/vol"]
+    assert all(snapshots(f"cold/lab/{name}")[-1] == before[name][-1] for name in kept)
+    assert len(snapshots("cold/lab/tank/deep/one")) == 1
+    # What is above is only there to hold it; once it is taken, it takes the placeholder's place.
+    assert get("cold/lab/tank/deep", "org.zvault:placeholder") == "cold/lab/tank/deep"
+    skipping.backup_extra = 'include = ["tank/a", "tank/deep", "tank/deep/*"]'
+    skipping.reload()
+    ok("run", "tank")
+    assert snapshots("cold/lab/tank/deep") == snapshots("tank/deep") != []
+    world.destroy_held("tank/deep")
 
 
 def test_what_was_rolled_back_is_not_what_the_vault_has(skipping: Small) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from zvault.api.backups import ForecastDocument, PlannedDocument, PruneDocument
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Tree
-from zvault.core.name_rules import excluded
 from zvault.core.names import make_snapname
 from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
@@ -41,7 +40,7 @@ async def forecast_document(
         "freed": {},
         "over_limit": [],
         "datasets": [_unknown(dataset, target) for dataset, target in seen.pairs],
-        "excluded": [dataset.name for dataset in seen.source if excluded(dataset.name, backup.exclude)],
+        "excluded": [dataset.name for dataset in seen.source if not backup.takes(dataset.name)],
         "gone": gone_rows(backup.name, seen) if up else [],
         "snapshot": made.snapname,
         "snapshotted": list(made.names),

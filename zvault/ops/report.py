@@ -18,7 +18,6 @@ from zvault.api.vaults import DeviceDocument, UseDocument, VaultDocument, VaultS
 from zvault.config.schema import Backup
 from zvault.core.errors import HostUnreachable, NotFound, PoolSuspended, ZvaultError
 from zvault.core.model import Dataset
-from zvault.core.name_rules import excluded
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import TransferPlan
@@ -204,7 +203,7 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
     return {
         **await prune_part(context, backup, sides),
         "datasets": await planned_documents(context, backup, plans, sides),
-        "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
+        "excluded": [d.name for d in sides.source if not backup.takes(d.name)],
         "gone": gone_rows(backup.name, sides),
     }
 

@@ -61,9 +61,41 @@ def test_fits(good: Good, text: str) -> None:
     assert good(HEAD + text)
 
 
+APART = 'into = "again/{dataset}"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        backup("a", "tank", 'include = ["tank/a/**"]')
+        + backup("b", "tank", 'include = ["tank/b/**"]', APART),
+        backup("a", "tank", 'include = ["tank/a"]', "keep.source.last = 3")
+        + backup("b", "tank", 'include = ["tank/b"]', "keep.source.last = 5", vault="other"),
+        backup("a", "tank", 'include = ["tank/*"]', 'exclude = ["tank/a"]') + backup("b", "tank/a", APART),
+        backup("a", "tank", 'include = ["tank/a/**"]') + backup("b", "tank/b"),
+    ],
+)
+def test_parts_of_a_pool_that_are_included_by_one_backup_only(good: Good, text: str) -> None:
+    assert good(HEAD + text)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            backup("a", "tank", 'include = ["tank/*a"]') + backup("b", "tank", 'include = ["tank/b*"]', APART),
+            'b.vault: backups a and b both take "tank" into vault cold',
+        ),
+        (
+            backup("a", "tank", 'include = ["tank/home/**"]') + backup("b", "tank/home/me"),
+            'b.into: backups a and b would both write "cold/h/tank/home/me"',
+        ),
+        (
+            backup("a", "tank", 'include = ["tank/x"]', "keep.source.last = 3")
+            + backup("b", "tank/x", vault="other"),
+            "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",
+        ),
+        (backup("a", "tank", 'include = ["pool/x"]'), 'a.include: "pool/x" names nothing below the source "tank"'),
         (
             backup("a", "tank") + backup("b", "tank"),
             'b.into: backups a and b would both write "cold/h/tank": give one of them another into',

@@ -26,7 +26,7 @@ from zvault.config.tables.hooks import Hooks
 from zvault.config.tables.retention import Keep
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
-from zvault.core.name_rules import reaches
+from zvault.core.name_rules import reaches, selects
 from zvault.core.replication.bandwidth import Limit
 
 
@@ -94,6 +94,14 @@ class Backup(NamedTable):
         default_factory=list,
         description="Datasets to leave out: `tank/tmp` that dataset alone, `tank/tmp/**` all below it.",
         examples=[["tank/data/scratch", "tank/data/scratch/**"]],
+    )
+    include: list[Pattern] = Field(
+        default_factory=list,
+        description="Only take these datasets of the source, by patterns as in `exclude`, which wins over it. Without "
+        "it all are taken. What lies above those that are taken is made on the vault, empty, to hold them. This is how "
+        "one backup takes several parts of a pool, in one snapshot: see "
+        "[choose datasets](../how-to/choose-datasets.md).",
+        examples=[["tank/home/**", "tank/mail"]],
     )
     vault: Word = Field(
         description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
@@ -181,17 +189,21 @@ class Backup(NamedTable):
         examples=["3h"],
     )
 
-    @field_validator("exclude")
+    def takes(self, dataset: str) -> bool:
+        """Whether its patterns select a dataset of its source."""
+        return selects(dataset, self.include, self.exclude)
+
+    @field_validator("exclude", "include")
     @classmethod
-    def _patterns_can_match(cls, exclude: list[str], info: ValidationInfo) -> list[str]:
+    def _patterns_can_match(cls, patterns: list[str], info: ValidationInfo) -> list[str]:
         source: Source | None = info.data.get("source")
-        for pattern in exclude:
+        for pattern in patterns:
             if source is not None and not reaches(pattern, source.dataset):
                 raise ValueError(
                     f"{quote(pattern)} names nothing below the source {quote(source.dataset)}; "
                     f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
                 )
-        return exclude
+        return patterns
 
     @field_validator("every")
     @classmethod

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
-from zvault.core.name_rules import excluded
 from zvault.core.replication.name_length import name_conflict
 from zvault.devices.presence import missing, unreachable
 from zvault.ops.context import Context
@@ -36,9 +35,10 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
         return [f"{key}: {error.what}{where}, so every run fails until there is; {error.next}"]
     except ZvaultError as error:
         return [f"{key}: whether it exists cannot be asked now: {error}"]
-    chosen = [name for name in names if excluded(name, backup.exclude) is None]
+    chosen = [name for name in names if backup.takes(name)]
     if not chosen:
-        return [f"backup.{backup.name}.exclude: it leaves nothing of {backup.source} to back up"]
+        key = "include" if backup.include else "exclude"
+        return [f"backup.{backup.name}.{key}: it leaves nothing of {backup.source} to back up"]
     conflicts = [
         conflict
         for name in chosen

@@ -15,7 +15,6 @@ from zvault.config.schema import Backup, Device, Vault
 from zvault.core.diagnosis.txg_overhead import FIRST, LATER, RequestTotals, advise_on_groups, group
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
-from zvault.core.name_rules import excluded
 from zvault.core.tuning.alignment import (
     Advice,
     DatasetFit,
@@ -80,7 +79,7 @@ async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitD
     vault = context.env.vault(backup.vault)
     source = context.clients.source_of(backup)
     found = await blocks(source.host, backup.source.dataset)
-    sent = [_sent(backup, one) for one in found.values() if excluded(one.name, backup.exclude) is None]
+    sent = [_sent(backup, one) for one in found.values() if backup.takes(one.name)]
     below = await _below(context.env, vault, await vaults[backup.vault].devices())
     layout = await _layout(context, vault, below)
     return told(backup.name, backup.vault, below, layout, sent)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from zvault.config.schema import Backup
 from zvault.core.model import Bookmark, Dataset, Tree
-from zvault.core.name_rules import excluded
 from zvault.core.replication.base_names import marks_by_vault, sent_marks
 from zvault.core.replication.lag import DatasetLag, dataset_lag
 from zvault.ops.context import Context
@@ -92,7 +91,7 @@ def _taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
         other.vault == backup.vault
         and other.source.host == backup.source.host
         and dataset.name.is_within(other.source.dataset)
-        and excluded(dataset.name, other.exclude) is None
+        and other.takes(dataset.name)
         for other in context.env.config.backup.values()
         if other.name != backup.name
     )

@@ -12,7 +12,6 @@ from typing import Literal
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.name_rules import excluded
 from zvault.core.names import DatasetName, parse_snapname, time_in_snapname
 from zvault.core.policy.retention import decide
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -74,12 +73,14 @@ def wanted_of(backup: Backup) -> Ours:
 
 def selected(backup: Backup, source: Tree) -> list[Dataset]:
     """The datasets a backup takes, parents first. Raises NotFound when its excludes leave none."""
-    chosen = [dataset for dataset in source if excluded(dataset.name, backup.exclude) is None]
+    chosen = [dataset for dataset in source if backup.takes(dataset.name)]
     if not chosen:
         raise NotFound(
             f"nothing is left of '{backup.source}' to back up",
-            f"'exclude' leaves out all {len(source)} datasets",
-            "narrow 'exclude' in zvault.toml",
+            f"'include' and 'exclude' leave out all {len(source)} datasets"
+            if backup.include
+            else f"'exclude' leaves out all {len(source)} datasets",
+            "change them in zvault.toml" if backup.include else "narrow 'exclude' in zvault.toml",
         )
     return chosen
 
