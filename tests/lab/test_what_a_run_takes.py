@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,6 +239,47 @@ def test_only_what_is_included_is_taken_and_nothing_else_is_touched(skipping: Sm
     ok("run", "tank")
     assert snapshots("cold/lab/tank/deep") == snapshots("tank/deep") != []
     world.destroy_held("tank/deep")
+
+
+def as_user(name: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    user = pwd.getpwnam(name)
+    return subprocess.run(
+        ["zvaultctl", *argv],
+        user=user.pw_uid,
+        group=user.pw_gid,
+        extra_groups=os.getgrouplist(name, user.pw_gid),
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_an_operator_starts_runs_and_nothing_else(tank: Small) -> None:
+    users = "u reader -\nm reader zvault\nu operator -\nm operator zvault\nm operator zvault-operator\n"
+    Path("/etc/sysusers.d").mkdir(exist_ok=True)
+    Path("/etc/sysusers.d/lab.conf").write_text(users)
+    sh("systemd-sysusers")  # also makes the groups, as installing the package does
+    before = world.main_pid()
+    sh("systemctl", "restart", "zvaultd")  # the socket is made for the group
+    world.restarted(before)
+    made = snapshots("tank/a")
+    write("tank/a")
+    refused = as_user("reader", "run", "tank")
+    assert (refused.returncode, snapshots("tank/a")) == (2, made)
+    assert "zvault-operator" in refused.stderr
+    done = as_user("operator", "run", "tank")
+    assert done.returncode == 0, done.stderr
+    assert snapshots("tank/a")[-1] not in made
+    assert as_user("operator", "status").returncode in {0, 1, 3}
+    for argv in (
+        ("prune", "tank", "--yes"),
+        ("vault", "down", "cold"),
+        ("verify", "tank"),
+        ("restore", "tank", f"tank/a@{made[-1]}", "tank/back"),
+        ("holds", "--reap", "--yes"),
+    ):
+        told = as_user("operator", *argv)
+        assert told.returncode == 2, argv
+        assert "only root may do that" in told.stderr, (argv, told.stderr)
 
 
 def test_what_was_rolled_back_is_not_what_the_vault_has(skipping: Small) -> None:

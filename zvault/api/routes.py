@@ -35,6 +35,11 @@ from zvault.api.vaults import (
 
 A = TypeVar("A")
 
+May = Literal["read", "operate", "act"]
+"""Who may use a route: "read" is open to root and the group zvault, "operate" to root and those of group zvault-operator,
+"act" to root alone.
+"""
+
 Form = Literal["document", "lines", "events"]
 """How an answer comes: one document; lines of text, and the document in the last one (api/answers.py); events."""
 
@@ -44,15 +49,14 @@ class Route(Generic[A]):
     """One route: what is asked for how, what it does, and the document it answers.
 
     ``path`` has names in braces. ``query`` has an example for each parameter, all of which may be left out.
-    ``body`` is the object that may be sent, ``other`` another document that may be the answer. ``may``: "read" is open
-    to root and the group zvault, "act" to root alone.
+    ``body`` is the object that may be sent, ``other`` another document that may be the answer.
     """
 
     method: Literal["GET", "POST"]
     path: str
     answer: type[A]
     does: str
-    may: Literal["read", "act"]
+    may: May
     other: type[A] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     body: type | None = None
@@ -150,7 +154,7 @@ EVENTS = Route(
     query={"run": "ID"},
     form="events",
 )
-RUN = _act("/v1/run/{backup}", StartedAnswer, "Starts a run.", RunBody)
+RUN = Route("POST", "/v1/run/{backup}", StartedAnswer, "Starts a run.", "operate", body=RunBody)
 PRUNE = _act("/v1/prune/{backup}", StartedAnswer, "Prunes now.", PruneBody)
 REAP = _act(
     "/v1/holds/reap",
@@ -196,7 +200,7 @@ TAKE = _act("/v1/vaults/{vault}/take", VaultAnswer, "Takes the vault over from a
 SCRUB: Route[StartedAnswer | ScrubAnswer] = Route(
     *("POST", "/v1/vaults/{vault}/scrub", StartedAnswer),
     'Begins a scrub or goes on with one; "pause" and "stop" put scrubs off.',
-    "act",
+    "operate",
     other=ScrubAnswer,
     body=ScrubBody,
 )
