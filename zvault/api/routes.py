@@ -36,7 +36,7 @@ from zvault.api.vaults import (
 A = TypeVar("A")
 
 May = Literal["read", "operate", "act"]
-"""Who may use a route: "read" is open to root and the group zvault, "operate" to root and those of group zvault-operator,
+"""Who may use a route: "read" is open to root and the group zvault, "operate" to root and the group zvault-operator,
 "act" to root alone.
 """
 

@@ -269,6 +269,12 @@ def _rival_rules(pair: Pair) -> Finding | None:
         return None
     if not shared or one.snapshot.prefix != other.snapshot.prefix:
         return None
+    if one.select != other.select:
+        return Finding(
+            ("backup", later, "select"),
+            f"backup {name} makes snapshots of datasets that this one may take as well, selected otherwise: "
+            "give each a snapshot.prefix of its own, so that neither keeps what the other has not sent",
+        )
     if one.snapshot.skip_unchanged != other.snapshot.skip_unchanged:
         return Finding(
             ("backup", later, "snapshot", "skip_unchanged"),

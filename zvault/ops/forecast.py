@@ -40,7 +40,7 @@ async def forecast_document(
         "freed": {},
         "over_limit": [],
         "datasets": [_unknown(dataset, target) for dataset, target in seen.pairs],
-        "excluded": [dataset.name for dataset in seen.source if not backup.takes(dataset.name)],
+        "excluded": [dataset.name for dataset, _ in seen.left_out],
         "gone": gone_rows(backup.name, seen) if up else [],
         "snapshot": made.snapname,
         "snapshotted": list(made.names),

@@ -203,7 +203,7 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
     return {
         **await prune_part(context, backup, sides),
         "datasets": await planned_documents(context, backup, plans, sides),
-        "excluded": [d.name for d in sides.source if not backup.takes(d.name)],
+        "excluded": [dataset.name for dataset, _ in sides.left_out],
         "gone": gone_rows(backup.name, sides),
     }
 

@@ -33,6 +33,7 @@ from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
+from zvault.ops.state.source_tree import source_tree
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
 from zvault.zfs.pool.pool import Exporting
@@ -205,7 +206,7 @@ class Run:
             self.hooks.snapname = await self._snapshot_but(backup, unchanged)
             if not unchanged.stands:
                 return self.hooks.snapname, None
-            seen = await self.context.clients.source_of(backup).tree(backup.source.dataset)
+            seen = await source_tree(self.context.clients, backup)
             if not unchanged.holds(seen):
                 # The snapshot is of one moment, so those that changed before it have to be in it.
                 self.say("what was unchanged is written to just now: all datasets are snapshotted")

@@ -95,6 +95,11 @@ def test_parts_of_a_pool_that_are_included_by_one_backup_only(good: Good, text: 
             + backup("b", "tank/x", vault="other"),
             "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",
         ),
+        (
+            backup("a", "tank", 'select = "a:b"') + backup("b", "tank", vault="other"),
+            "b.select: backup a makes snapshots of datasets that this one may take as well",
+        ),
+        (backup("a", "tank", 'select = "backup"'), "a.select: 'backup' is no name of a user property"),
         (backup("a", "tank", 'include = ["pool/x"]'), 'a.include: "pool/x" names nothing below the source "tank"'),
         (
             backup("a", "tank") + backup("b", "tank"),

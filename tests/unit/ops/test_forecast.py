@@ -41,8 +41,8 @@ class ReadOnly:
         self.asked: list[Step] = []
 
     async def run(self, argv: Sequence[str], **_: Any) -> Any:
-        """Asked for what lies beside the root on the vault."""
-        assert argv[:2] == ["zfs", "list"]
+        """Asked for what lies beside the root on the vault, and for properties, of which none is set."""
+        assert argv[1] in {"list", "get"}
         return SimpleNamespace(returncode=0, stdout="")
 
     async def tree(self, _: str, *, sizes: bool = True) -> Tree:
@@ -123,6 +123,18 @@ async def test_without_a_snapshot_it_tells_what_there_is_to_send() -> None:
     assert (found["snapshot"], found["snapshotted"]) == (None, [])
     (row,) = found["datasets"]
     assert (row["steps"][0]["to"], row["steps"][0]["bytes"]) == (snapname(2), 1000)
+
+
+async def test_what_is_unchanged_would_be_left_out() -> None:
+    source = tree(dataset("tank", snap(2), written=50), dataset("tank/a", snap(1, "tank/a")))
+    there = dataset(f"{TARGET}/a", snap(1, f"{TARGET}/a"))
+    where = world(source, tree(dataset(TARGET, snap(2, TARGET)), there), snapshot={"skip_unchanged": True})
+    found = await told(where)
+    assert found["snapshotted"] == ["tank"]
+    assert [(row["dataset"], row["action"]) for row in found["datasets"]] == [
+        ("tank", "incremental"),
+        ("tank/a", "nothing"),
+    ]
 
 
 async def test_of_a_vault_that_is_down_nothing_is_said() -> None:

@@ -17,6 +17,7 @@ from zvault.config.fields import (
     SourceName,
     Table,
     Template,
+    UserProperty,
     Word,
     quote,
     written,
@@ -102,6 +103,14 @@ class Backup(NamedTable):
         "one backup takes several parts of a pool, in one snapshot: see "
         "[choose datasets](../how-to/choose-datasets.md).",
         examples=[["tank/home/**", "tank/mail"]],
+    )
+    select: UserProperty | None = Field(
+        default=None,
+        description="Only take datasets that this user property selects, besides what `include` and `exclude` say: "
+        "those on which it is set to `true`, and all that inherit that from a dataset within the source. Set to "
+        "`false` it leaves a dataset out; `child` takes only what is below it, `parent` only itself. What came with a "
+        "stream (`received`) does not count. See [choose datasets](../how-to/choose-datasets.md).",
+        examples=["org.example:backup", "autobackup:offsite"],
     )
     vault: Word = Field(
         description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "

@@ -27,7 +27,7 @@ def with_snapshot(source: Tree, names: Collection[str], snapname: str, creation:
             made = Snapshot(dataset.name, snapname, -number, txg, creation)
             dataset = replace(dataset, snapshots=(*dataset.snapshots, made), written=0)  # noqa: PLW2901
         found[dataset.name] = dataset
-    return Tree(found)
+    return replace(source, datasets=found)
 
 
 def with_sent(vault: Tree, source: Tree, plans: Sequence[tuple[TransferPlan, Dataset | None]]) -> Tree:

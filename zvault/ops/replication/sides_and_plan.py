@@ -23,6 +23,7 @@ from zvault.core.replication.send_record import FlagConflict
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.source_tree import source_tree
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
 
@@ -72,8 +73,16 @@ def wanted_of(backup: Backup) -> Ours:
 
 
 def selected(backup: Backup, source: Tree) -> list[Dataset]:
-    """The datasets a backup takes, parents first. Raises NotFound when its excludes leave none."""
+    """The datasets a backup takes, parents first. Raises NotFound where there are none."""
     chosen = [dataset for dataset in source if backup.takes(dataset.name)]
+    if chosen and source.chosen is not None:
+        chosen = [dataset for dataset in chosen if dataset.name in source.chosen]
+        if not chosen:
+            raise NotFound(
+                f"nothing of '{backup.source}' is selected to be backed up",
+                f"the property {backup.select} selects none of its datasets, as set on them or inherited within",
+                f"'zfs set {backup.select}=true …' on what is to be backed up",
+            )
     if not chosen:
         raise NotFound(
             f"nothing is left of '{backup.source}' to back up",
@@ -102,8 +111,7 @@ async def look(
     on_vault = asyncio.create_task(_vault_tree(vault, root, sizes=sizes != "none"))
     try:
         if source is None:
-            zfs = context.clients.source_of(backup)
-            source = await zfs.tree(backup.source.dataset, sizes=sizes == "both")
+            source = await source_tree(context.clients, backup, sizes=sizes == "both")
         pairs, left_out = _placed(context.env, backup, source)
         there = await on_vault
     finally:
