@@ -1,9 +1,10 @@
-"""Which datasets a run takes: shown before it begins (run -n), and only those that changed (skip_unchanged)."""
+"""What a run takes, and when: shown before it begins, only what changed or is chosen, by whom, and under which lock."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -302,11 +303,79 @@ def test_an_operator_starts_runs_and_nothing_else(skipping: Small) -> None:
         ("vault", "down", "cold"),
         ("verify", "tank"),
         ("restore", "tank", f"tank/a@{made[-1]}", "tank/back"),
-        ("holds", "--reap", "--yes"),
     ):
         told = as_user("operator", *argv)
         assert told.returncode == 2, argv
         assert "only root may do that" in told.stderr, (argv, told.stderr)
+
+
+WRITER = """
+import sqlite3, sys, time
+database = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+database.execute("PRAGMA journal_mode = DELETE")
+database.execute("CREATE TABLE IF NOT EXISTS pair (up INTEGER, down INTEGER)")
+database.execute("INSERT INTO pair VALUES (0, 0)")
+while True:
+    database.execute("BEGIN IMMEDIATE")
+    database.execute("UPDATE pair SET up = up + 1")
+    time.sleep(0.05)
+    database.execute("UPDATE pair SET down = down - 1")
+    database.execute("COMMIT")
+    time.sleep(0.01)
+"""
+
+
+def half_written(snapshot: str) -> bool:
+    """Whether a snapshot has a transaction's journal, by which the database would have to be recovered."""
+    with world.mounted(snapshot) as root:
+        return (root / "app.db-journal").exists()
+
+
+def test_a_program_that_holds_a_lock_over_the_snapshot(skipping: Small) -> None:
+    page = Path("/src/docs/how-to/hooks.md").read_text()
+    script = Path("/usr/local/sbin/hold-sqlite")
+    script.write_text(page.partition("```python\n")[2].partition("```")[0])
+    script.chmod(0o755)
+    database = "/tank/a/app.db"
+    writer = subprocess.Popen(["python3", "-c", WRITER, database])
+    try:
+        world.eventually("the database", lambda: Path(database).exists() and writer.poll() is None)
+
+        def caught() -> bool:
+            sh("zfs", "snapshot", "tank/a@caught")
+            try:
+                return half_written("tank/a@caught")
+            finally:
+                sh("zfs", "destroy", "tank/a@caught")
+
+        world.eventually("a snapshot amid a transaction", caught)
+        hook = f'{{ run = ["{script}", "{database}"], hold = true, timeout = "60s" }}'
+        skipping.backup_extra = f"snapshot.hooks.before = [{hook}]"
+        skipping.reload()
+        for _ in range(4):
+            ok("run", "tank")
+            made = f"tank/a@{snapshots('tank/a')[-1]}"
+            assert not half_written(made)
+            with world.mounted(made) as root:
+                copy = sqlite3.connect(f"file:{root}/app.db?mode=ro&immutable=1", uri=True)
+                up, down = copy.execute("SELECT up, down FROM pair").fetchone()
+                copy.close()
+            assert up == -down > 0
+        assert "hold-sqlite" not in world.command_lines()
+        assert writer.poll() is None, "the writer only waited"
+
+        skipping.backup_extra = (
+            'snapshot.hooks.before = [{ run = ["sleep", "1000"], hold = true, timeout = "1s" }]'
+        )
+        skipping.reload()
+        before = snapshots("tank/a")
+        refused = ctl("run", "tank")
+        assert refused.code == 1
+        assert "did not end within 1 s" in refused.err
+        assert snapshots("tank/a") == before
+    finally:
+        writer.kill()
+        writer.wait()
 
 
 def test_what_was_rolled_back_is_not_what_the_vault_has(skipping: Small) -> None:

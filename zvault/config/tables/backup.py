@@ -23,7 +23,7 @@ from zvault.config.fields import (
     written,
 )
 from zvault.config.tables.bandwidth import Limited
-from zvault.config.tables.hooks import Hooks
+from zvault.config.tables.hooks import Hooks, refuse_holding
 from zvault.config.tables.retention import Keep
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
@@ -53,6 +53,11 @@ class SnapshotConfig(Table):
         default_factory=Hooks,
         description="Programs to run right before and right after the snapshot is made.",
     )
+
+    @field_validator("hooks")
+    @classmethod
+    def _held_before(cls, hooks: Hooks) -> Hooks:
+        return refuse_holding(hooks, "snapshot")
 
 
 class Send(Table):
@@ -213,6 +218,11 @@ class Backup(NamedTable):
                     f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
                 )
         return patterns
+
+    @field_validator("hooks")
+    @classmethod
+    def _not_held(cls, hooks: Hooks) -> Hooks:
+        return refuse_holding(hooks, "run")
 
     @field_validator("every")
     @classmethod
