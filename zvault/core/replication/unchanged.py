@@ -7,13 +7,16 @@ those of the newest snapshot. What a dataset has besides (properties, keys) is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from zvault.core.model import Snapshot, Tree
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import Ours
-from zvault.core.replication.source_properties import FIXED
+from zvault.core.replication.source_properties import FIXED, LIMITS
+
+OWN = "org.zvault:"
+"""What the names of zvault's own properties begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,15 @@ def standing(pair: DatasetPair, ours: Ours) -> Snapshot | None:
     return newest if quiet and newest.guid == last.guid and ours(newest) else None
 
 
-def same_properties(here: Mapping[str, str], there: Mapping[str, str], apart: Set[str] = FIXED) -> bool:
-    """Whether what is set on a source's dataset is what the vault received of it, but for those kept ``apart``."""
-    names = (here.keys() | there.keys()) - apart
+APART = FIXED | frozenset(LIMITS) | {"keylocation", "volsize"}
+"""Properties that a stream does not bring as they are set: limits are on record in another way (source_record.py), and
+what is left can only be set when a dataset is made, or changes its contents.
+"""
+
+
+def same_properties(here: Mapping[str, str], there: Mapping[str, str]) -> bool:
+    """Whether what is set on a source's dataset is what the vault received of it. What it received and does not use, as
+    the mountpoint, counts: a restore does use it.
+    """
+    names = {name for name in here.keys() | there.keys() if name not in APART and not name.startswith(OWN)}
     return all(here.get(name) == there.get(name) for name in names)

@@ -40,12 +40,16 @@ async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: S
 
 
 async def _set_otherwise(source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
-    """The datasets of which a stream would bring other properties than the last one did."""
-    mine = await properties.values(source.host, [pair.source.name for pair in pairs], "value")
-    its = await properties.values(vault.host, [pair.vault.name for pair in pairs if pair.vault], "received")
+    """The datasets of which a stream would bring other properties than the last one did, or nobody can tell."""
+    names = {pair.source.name: pair.vault.name for pair in pairs if pair.vault is not None}
+    mine = await properties.own_settings(source.host, list(names))
+    its = await properties.settings(vault.host, list(names.values()))
+    received = {
+        name: {key: one.received for key, one in of_it.items() if one.received != "-"}
+        for name, of_it in its.items()
+    }
     return {
-        pair.source.name
-        for pair in pairs
-        if pair.vault is not None
-        and not same_properties(mine.get(pair.source.name, {}), its.get(pair.vault.name, {}))
+        here
+        for here, there in names.items()
+        if here not in mine or there not in received or not same_properties(mine[here], received[there])
     }

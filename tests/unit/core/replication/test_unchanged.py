@@ -220,5 +220,6 @@ def test_what_was_written_before_the_snapshot_was_made_is_seen(later: Dataset | 
     st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
 )
 def test_properties_are_the_same_or_not(here: dict[str, str], there: dict[str, str]) -> None:
-    assert same_properties(here, there, frozenset()) == (here == there)
-    assert same_properties(here | {"version": "5"}, here)
+    assert same_properties(here, there) == (here == there)
+    assert same_properties(here | {"version": "5", "quota": "1", "org.zvault:sent": "x"}, here)
+    assert not same_properties(here | {"mountpoint": "/x"}, here)

@@ -162,25 +162,31 @@ async def test_what_is_written_to_before_the_snapshot_is_made_is_in_a_second_one
 @pytest.mark.parametrize(
     ("mine", "its", "left_out"),
     [
-        ("tank/b\tcompression\tlz4\n", "cold/host/tank/b\tcompression\tlz4\n", True),
-        ("tank/b\tcompression\tlz4\n", "", False),
-        ("", "cold/host/tank/b\tcompression\tlz4\n", False),
-        ("tank/b\tcompression\tlz4\n", "cold/host/tank/b\tcompression\tzstd\n", False),
-        ("tank/b\tquota\t1024\n", "", True),
+        ("compression\tlz4\t-\tlocal", "compression\tlz4\tlz4\treceived", True),
+        ("compression\tlz4\t-\tlocal", "", False),
+        ("", "compression\tlz4\tlz4\treceived", False),
+        ("compression\tlz4\t-\tlocal", "compression\tzstd\tzstd\treceived", False),
+        # What came with a stream, and is not in force on the vault.
+        ("exec\toff\t-\tlocal", "exec\ton\toff\tdefault", True),
+        ("", "compression\tzstd\t-\tlocal", True),
+        ("quota\t1024\t-\tlocal", "", True),
+        # A value with a line break in it: nobody can tell what belongs to what.
+        ("a:b\tx\ny\t-\tlocal", "a:b\tx\ny\tx\ny\treceived", False),
     ],
 )
 async def test_what_has_another_property_by_now_is_sent(
     tmp_path: Path, mine: str, its: str, left_out: bool
 ) -> None:
     world = World(tmp_path)
-    world.source.properties, world.vault.properties = mine, its
+    world.source.properties = f"tank/b\t{mine}\n" if mine else ""
+    world.vault.properties = f"cold/host/tank/b\t{its}\n" if its else ""
     ((*names,),) = await world.snapshot()
     assert ("tank/b" not in names) is left_out
 
 
 async def test_properties_that_are_not_sent_do_not_matter(tmp_path: Path) -> None:
     world = World(tmp_path, send={"properties": False})
-    world.source.properties = "tank/b\tcompression\tlz4\n"
+    world.source.properties = "tank/b\tcompression\tlz4\t-\tlocal\n"
     assert await world.snapshot() == [["tank/a"]]
 
 
