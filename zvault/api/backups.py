@@ -102,13 +102,32 @@ class PruneDocument(TypedDict):
     over_limit: list[ExcessDocument]
 
 
-class PlanDocument(PruneDocument):
-    """What a run would do; ``excluded`` are the names of datasets left out, ``snapshot``: it makes one first."""
+class TransfersDocument(PruneDocument):
+    """What would be sent and pruned; ``excluded`` are the names of datasets left out."""
 
-    snapshot: bool
     datasets: list[PlannedDocument]
     excluded: list[str]
     gone: list[GoneDocument]
+
+
+class PlanDocument(TransfersDocument):
+    """What is left to send and prune as things are; ``makes_snapshot``: a run makes one first."""
+
+    makes_snapshot: bool
+
+
+class ForecastDocument(TransfersDocument):
+    """What a run that began now would do, its ``snapshot`` included (None where it would make none).
+
+    Without ``vault_seen`` the vault is down: what is sent and pruned is not known then, and each action is "unknown".
+    ``refused`` says why no run could start now. Of ``not_foreseen`` datasets it is not known what is pruned.
+    """
+
+    snapshot: str | None
+    snapshotted: list[str]
+    vault_seen: bool
+    refused: str | None
+    not_foreseen: list[str]
 
 
 class AdoptDocument(TypedDict):

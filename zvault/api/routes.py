@@ -7,7 +7,14 @@ from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 from zvault.api.answers import StartedAnswer
-from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument, ReapBody
+from zvault.api.backups import (
+    ForecastDocument,
+    HoldsAnswer,
+    ListAnswer,
+    PlanDocument,
+    PruneDocument,
+    ReapBody,
+)
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
 from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, NotifyTestBody
@@ -29,6 +36,11 @@ from zvault.api.vaults import (
 
 A = TypeVar("A")
 
+May = Literal["read", "operate", "act"]
+"""Who may use a route: "read" is open to root and the group zvault, "operate" to root and the group zvault-operator,
+"act" to root alone.
+"""
+
 Form = Literal["document", "lines", "events"]
 """How an answer comes: one document; lines of text, and the document in the last one (api/answers.py); events."""
 
@@ -38,15 +50,14 @@ class Route(Generic[A]):
     """One route: what is asked for how, what it does, and the document it answers.
 
     ``path`` has names in braces. ``query`` has an example for each parameter, all of which may be left out.
-    ``body`` is the object that may be sent, ``other`` another document that may be the answer. ``may``: "read" is open
-    to root and the group zvault, "act" to root alone.
+    ``body`` is the object that may be sent, ``other`` another document that may be the answer.
     """
 
     method: Literal["GET", "POST"]
     path: str
     answer: type[A]
     does: str
-    may: Literal["read", "act"]
+    may: May
     other: type[A] | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     body: type | None = None
@@ -103,6 +114,13 @@ PLAN = _read(
     PlanDocument,
     "What a run would do. For root, a vault that is down is brought up to look at it.",
 )
+FORECAST = _read(
+    "/v1/forecast/{backup}",
+    ForecastDocument,
+    "What a run that began now would do, its snapshot included (none with `snapshot=0`). Touches nothing: of a vault"
+    " that is down it says that nothing is known.",
+    {"snapshot": "0"},
+)
 PRUNE_PLAN = _read(
     "/v1/prune/{backup}",
     PruneDocument,
@@ -144,7 +162,7 @@ NOTIFY_TEST = _act(
     "Sends a test to a target, or to all; see [being told](../how-to/be-told.md).",
     NotifyTestBody,
 )
-RUN = _act("/v1/run/{backup}", StartedAnswer, "Starts a run.", RunBody)
+RUN = Route("POST", "/v1/run/{backup}", StartedAnswer, "Starts a run.", "operate", body=RunBody)
 PRUNE = _act("/v1/prune/{backup}", StartedAnswer, "Prunes now.", PruneBody)
 REAP = _act(
     "/v1/holds/reap",
@@ -190,7 +208,7 @@ TAKE = _act("/v1/vaults/{vault}/take", VaultAnswer, "Takes the vault over from a
 SCRUB: Route[StartedAnswer | ScrubAnswer] = Route(
     *("POST", "/v1/vaults/{vault}/scrub", StartedAnswer),
     'Begins a scrub or goes on with one; "pause" and "stop" put scrubs off.',
-    "act",
+    "operate",
     other=ScrubAnswer,
     body=ScrubBody,
 )

@@ -62,7 +62,8 @@ def zvaultctl(
 
     Exit status: 0 fine; 1 a warning, or something failed; 2 wrong usage, or the daemon cannot be reached; 3 of a
     status: something is not known to be well.
-    Members of the group zvault may read; only root may change anything.
+    Members of the group zvault may read; those of zvault-operator too may start runs and scrubs; only root may change
+    anything else.
     """
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from zvault.api import routes
-from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
+from zvault.api.backups import ForecastDocument, HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.routes import Route
 from zvault.api.tuning import TuningDocument
@@ -20,6 +20,7 @@ from zvault.core.health.vault import judge_vault
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.doctor import doctor_document, watched_for
 from zvault.ops.diagnosis.fit import fit_document
+from zvault.ops.forecast import forecast_document
 from zvault.ops.health import judged, vault_facts
 from zvault.ops.report import list_document, plan_document, vault_document
 from zvault.ops.retention.holds import find_keepsakes
@@ -101,6 +102,12 @@ async def _plan(context: Context, vaults: Vaults, wanted: Arguments) -> PlanDocu
     return await plan_document(context, vaults, context.env.backup(str(wanted["backup"])), bring_up=False)
 
 
+async def _forecast(context: Context, _: Vaults, wanted: Arguments) -> ForecastDocument:
+    backup, snapshot = context.env.backup(str(wanted["backup"])), wanted.get("snapshot") is None
+    refused = "zvaultd is not running"
+    return await forecast_document(context, backup, snapshot=snapshot, refused=refused)
+
+
 def _made(
     route: Route[A], made: Callable[[Context, Vaults, Arguments], Awaitable[A]]
 ) -> tuple[Route[Any], Made]:
@@ -117,6 +124,7 @@ _MADE = dict(
         _made(routes.DOCTOR, _doctor),
         _made(routes.PRUNE_PLAN, _prune),
         _made(routes.PLAN, _plan),
+        _made(routes.FORECAST, _forecast),
     ]
 )
 """By route, the function that makes its document without a daemon."""

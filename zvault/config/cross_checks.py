@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, islice, product
 
 from zvault.config.device_specs import secrets
 from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, nested
@@ -14,10 +14,14 @@ from zvault.config.problems import Finding
 from zvault.config.profile import Profile
 from zvault.config.schema import Backup, Notify, Vault
 from zvault.core.address import Address
-from zvault.core.name_rules import excluded, vault_dataset
+from zvault.core.name_rules import excluded, reaches, vault_dataset
 from zvault.core.names import DatasetName
+from zvault.core.pattern_overlap import common_names
 from zvault.core.policy.timeouts import DEADMEN, deadman, fitted, longest
 from zvault.core.units import format_duration, format_size
+
+ENOUGH = 64
+"""Names that two backups' patterns share that are looked at, whether they are excluded."""
 
 Pair = tuple[tuple[str, Backup], tuple[str, Backup]]
 
@@ -209,6 +213,8 @@ def _covers(backup: Backup, dataset: DatasetName) -> bool:
     """Whether a backup takes a dataset of its source's host, or anything that may be below it."""
     if not dataset.is_within(backup.source.dataset):
         return False
+    if backup.include and not any(reaches(pattern, dataset) for pattern in backup.include):
+        return False
     return any(excluded(dataset + probe, backup.exclude) is None for probe in _PROBES)
 
 
@@ -266,15 +272,37 @@ def _shared(a: Backup, b: Backup) -> DatasetName | None:
     if not low.is_within(high):
         return None
     both = (*a.exclude, *b.exclude)
-    return low if any(excluded(low + probe, both) is None for probe in _PROBES) else None
+    if not a.include and not b.include:
+        return low if any(excluded(low + probe, both) is None for probe in _PROBES) else None
+    whole = [low, f"{low}/**"]
+    for patterns in product(a.include or whole, b.include or whole, whole):
+        if any(excluded(name, both) is None for name in islice(common_names(patterns), ENOUGH)):
+            return next((DatasetName(one) for one in patterns if not set(one) & set("*?")), low)
+    return None
 
 
 def _rival_rules(pair: Pair) -> Finding | None:
     (name, one), (later, other) = pair
     shared = _covers(one, other.source.dataset) or _covers(other, one.source.dataset)
+    if one.include or other.include:
+        shared = shared and _shared(one, other) is not None
     if _host(one.source.host) != _host(other.source.host):
         return None
-    if not shared or one.snapshot.prefix != other.snapshot.prefix or one.keep.source == other.keep.source:
+    if not shared or one.snapshot.prefix != other.snapshot.prefix:
+        return None
+    if one.select != other.select:
+        return Finding(
+            ("backup", later, "select"),
+            f"backup {name} makes snapshots of datasets that this one may take as well, selected otherwise: "
+            "give each a snapshot.prefix of its own, so that neither keeps what the other has not sent",
+        )
+    if one.snapshot.skip_unchanged != other.snapshot.skip_unchanged:
+        return Finding(
+            ("backup", later, "snapshot", "skip_unchanged"),
+            f"backup {name} makes snapshots of the same datasets, and prunes them, by another skip_unchanged: "
+            "give both the same, or each a snapshot.prefix of its own",
+        )
+    if one.keep.source == other.keep.source:
         return None
     return Finding(
         ("backup", later, "keep", "source"),

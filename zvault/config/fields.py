@@ -23,6 +23,7 @@ from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.core import name_rules, names, units
 from zvault.core.address import Address, Source, parse_address, parse_source
 from zvault.core.policy import schedule
+from zvault.core.property_selection import check_user_property
 
 
 class Table(BaseModel):
@@ -275,6 +276,15 @@ Pattern = Annotated[
         "a dataset's full name, in which `*` stands for anything within one component and `**` for any depth",
         "tank/scratch/**",
         _checked(name_rules.check_pattern),
+    ),
+]
+UserProperty = Annotated[
+    str,
+    Text(
+        "user property",
+        "the name of a ZFS user property, with a `:`",
+        "org.example:backup",
+        _checked(check_user_property),
     ),
 ]
 Template = Annotated[

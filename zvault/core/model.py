@@ -95,9 +95,13 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One side's datasets by name, parents before children, as one listing saw them."""
+    """One side's datasets by name, parents before children, as one listing saw them.
+
+    ``chosen`` are the names of those that a property selects, where a backup selects by one.
+    """
 
     datasets: dict[str, Dataset] = field(default_factory=dict)
+    chosen: frozenset[str] | None = None
 
     def __iter__(self) -> Iterator[Dataset]:
         return iter(self.datasets.values())

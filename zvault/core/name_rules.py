@@ -7,7 +7,7 @@ configuration is read and not in the middle of a run. Checks raise ValueError.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from string import Formatter
@@ -159,6 +159,13 @@ def excluded(dataset: str, patterns: Iterable[str]) -> str | None:
     dataset alone, ``tank/a/**`` all below it but not itself, ``**/tmp`` all whose last part is ``tmp``.
     """
     return next((pattern for pattern in patterns if _compiled(pattern).fullmatch(dataset)), None)
+
+
+def selects(dataset: str, include: Sequence[str], exclude: Iterable[str]) -> bool:
+    """Whether a backup with these patterns takes a dataset of its source. Without ``include`` it takes all but those
+    that match ``exclude``, which always wins.
+    """
+    return (not include or excluded(dataset, include) is not None) and excluded(dataset, exclude) is None
 
 
 def reaches(pattern: str, source: DatasetName) -> bool:

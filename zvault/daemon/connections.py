@@ -32,6 +32,12 @@ CONNECTION_BYTES = 2 * REQUEST_BYTES
 REFUSED, REFUSED_SECONDS = 16, 1.0
 """Connections that are told at a time that they are too many, and how long each may take to hear it."""
 
+_SO_PEERGROUPS = 59
+"""asm-generic/socket.h; Python has no name for it."""
+
+_GROUPS_BYTES = 1024
+"""As many as Python reads of a socket option."""
+
 Serve = Callable[[], asyncio.Protocol]
 
 
@@ -214,6 +220,23 @@ def peer_uid(transport: asyncio.BaseTransport | None) -> int | None:
         return None
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[1])
+
+
+def peer_groups(transport: asyncio.BaseTransport | None) -> frozenset[int]:
+    """The groups of who is at the other end, as they were when it connected (unix(7), SO_PEERGROUPS).
+
+    Empty where they cannot be told: of a process with more than 256 groups, for which Python has no room.
+    """
+    peer = None if transport is None else transport.get_extra_info("socket")
+    if peer is None or peer.family != socket.AF_UNIX:
+        return frozenset()
+    try:
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        told = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
+    except OSError:
+        return frozenset()
+    own = struct.unpack("3i", credentials)[2]
+    return frozenset({own, *struct.unpack(f"{len(told) // 4}I", told)})
 
 
 def _refusal() -> bytes:

@@ -71,6 +71,15 @@ class Runs:
             )
         return self.launch(backup, trigger, partial(self._back_up, snapshot=snapshot))
 
+    def refusal(self, backup: str) -> str | None:
+        """Why no run of a backup could start now, in words; None where one could."""
+        if self.closed is not None:
+            return self.closed
+        running = self.running(backup)
+        if running is None or running.waiting is not None:
+            return None
+        return f"run {running.id} of it is under way: what is told here moves with it"
+
     def _take_over(self, waiting: ActiveRun, trigger: str, *, snapshot: bool = True) -> str:
         run = self.launch(waiting.backup, trigger, partial(self._back_up, snapshot=snapshot))
         waiting.superseded.set()
@@ -301,7 +310,7 @@ class Runs:
         except ZvaultError as error:
             log.warning("cannot tell what %s last put on its vault: %s", backup.name, error)
         found = self.lags.get(backup.name, {}).values()
-        known += [lag.newest_on_vault.creation for lag in found if lag.newest_on_vault is not None]
+        known += [lag.covered for lag in found if lag.covered is not None]
         newest = max((one for one in known if one is not None), default=None)
         now = self.context.env.clock.now()
         return None if newest is None else min(datetime.fromtimestamp(newest, UTC), now)

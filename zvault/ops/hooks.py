@@ -20,7 +20,7 @@ from zvault.config.tables.hooks import OURS, Hook, Hooks
 from zvault.core.errors import HookFailed, ZvaultError
 from zvault.core.units import format_duration
 from zvault.system.process.spawn import describe_exit
-from zvault.system.process.user_program import attend
+from zvault.system.process.user_program import attend, has_ended
 from zvault.system.state_files import LeaseStore
 from zvault.system.tasks import to_its_end
 
@@ -32,6 +32,9 @@ LAST_LINES = 3
 
 GRACE = 10.0
 """Seconds a hook may need beyond its timeout until it is killed and forgotten."""
+
+READY = "ready"
+"""The line by which a hook that is held says that it holds what it is for."""
 
 MOST_LINES = 500
 """Lines of one hook that are passed on: a program gone wild must not fill the journal."""
@@ -71,20 +74,35 @@ class RunHooks:
         pending = _Pending(self.store, self.about, scope, list(hooks.after))
         pending.save(before=True)
         end, why = "interrupted", "it was stopped"
+        held: list[_Held] = []
         try:
             for hook in hooks.before:
-                await self._before(hook, scope, hooks.before)
+                await self._before(hook, scope, hooks.before, held)
             yield
             end, why = ending()
         except Exception as error:
             end, why = "failed", str(error)
             raise
         finally:
+            await to_its_end(self._let_go(held))
             await to_its_end(self._after(pending, end, why))
 
-    async def _before(self, hook: Hook, scope: Scope, among: Sequence[Hook]) -> None:
+    async def _let_go(self, held: Sequence[_Held]) -> None:
+        """End the hooks that are held, the last first. One that ended by itself did not hold over what was done."""
+        for one in reversed(held):
+            if (error := await one.end()) is None:
+                self.emit("message", text=f"{one.name} held, and was ended", hook=one.moment)
+                continue
+            self.emit("warning", text=str(error), hook=one.moment)
+            if one.hook.on_failure == "stop":
+                self.blame(error)
+
+    async def _before(self, hook: Hook, scope: Scope, among: Sequence[Hook], held: list[_Held]) -> None:
         try:
-            await self._run(hook, f"before-{scope}", _place(hook, among), {})
+            if hook.hold:
+                held.append(await self._hold(hook, f"before-{scope}", _place(hook, among)))
+            else:
+                await self._run(hook, f"before-{scope}", _place(hook, among), {})
         except HookFailed as error:
             if hook.on_failure == "stop":
                 raise
@@ -104,10 +122,39 @@ class RunHooks:
             pending.hooks.remove(hook)
             pending.save()
 
-    async def _run(self, hook: Hook, moment: str, place: str, told: dict[str, str]) -> None:
-        """Run one hook. Raises HookFailed."""
+    async def _hold(self, hook: Hook, moment: str, place: str) -> _Held:
+        """Start one hook, and wait until it says that it is ready. Raises HookFailed."""
         said = _Said(self.emit, moment, Path(hook.run[0]).name)
-        ours = {
+        ready = asyncio.Event()
+
+        def hear(line: str) -> None:
+            if line.strip() == READY:
+                ready.set()
+            said.hear(line)
+
+        environment = self._environment(hook, moment)
+        processes: list[asyncio.subprocess.Process] = []
+        program = attend(
+            hook.run, env=environment, deadline=hook.timeout, hear=hear, started=processes.append
+        )
+        task = asyncio.create_task(program)
+        held = _Held(hook, moment, _name(said, moment, place), said, task, processes)
+        waiting = asyncio.create_task(ready.wait())
+        try:
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await to_its_end(held.end())
+            raise
+        finally:
+            waiting.cancel()
+        if task.done() and (error := await held.end()) is not None:
+            raise error
+        self.emit("message", text=f"{held.name} is ready, and held", hook=moment)
+        return held
+
+    def _environment(self, hook: Hook, moment: str) -> dict[str, str]:
+        return {
+            **hook.environment,
             f"{OURS}HOOK": moment,
             f"{OURS}BACKUP": self.about.backup,
             f"{OURS}RUN": self.about.run,
@@ -115,11 +162,15 @@ class RunHooks:
             f"{OURS}VAULT": self.about.vault,
             f"{OURS}SNAPSHOT": self.snapname,
         }
-        name = f"the hook '{said.program}' {moment.replace('-', ' the ')}{place}"
+
+    async def _run(self, hook: Hook, moment: str, place: str, told: dict[str, str]) -> None:
+        """Run one hook. Raises HookFailed."""
+        said = _Said(self.emit, moment, Path(hook.run[0]).name)
+        name = _name(said, moment, place)
         began = asyncio.get_running_loop().time()
         try:
             status = await attend(
-                hook.run, env={**hook.environment, **ours, **told}, deadline=hook.timeout, hear=said.hear
+                hook.run, env=self._environment(hook, moment) | told, deadline=hook.timeout, hear=said.hear
             )
         except ZvaultError as error:
             why = said.with_last_words(f"{error.what}: {error.why}")
@@ -130,6 +181,36 @@ class RunHooks:
             raise HookFailed(f"{name} failed", said.with_last_words(describe_exit(status)), _next(moment))
         seconds = asyncio.get_running_loop().time() - began
         self.emit("message", text=f"{name} ended well, in {format_duration(seconds)}", hook=moment)
+
+
+@dataclass
+class _Held:
+    """A hook that is held over what is done: the process that ``task`` attends goes on meanwhile."""
+
+    hook: Hook
+    moment: str
+    name: str
+    said: _Said
+    task: asyncio.Task[int]
+    processes: Sequence[asyncio.subprocess.Process]
+
+    async def end(self) -> HookFailed | None:
+        """End it (SIGTERM, then SIGKILL), with all that it started; the error where it had ended by itself before."""
+        if not any(has_ended(process) for process in self.processes):
+            self.task.cancel()
+        await asyncio.wait({self.task})
+        self.said.close()
+        if self.task.cancelled():
+            return None
+        if (error := self.task.exception()) is not None:
+            why = f"{error.what}: {error.why}" if isinstance(error, ZvaultError) else repr(error)
+        else:
+            why = f"{describe_exit(self.task.result())}, before it was ended"
+        return HookFailed(f"{self.name} did not hold", self.said.with_last_words(why), _next(self.moment))
+
+
+def _name(said: _Said, moment: str, place: str) -> str:
+    return f"the hook '{said.program}' {moment.replace('-', ' the ')}{place}"
 
 
 def _place(hook: Hook, among: Sequence[Hook]) -> str:

@@ -18,7 +18,6 @@ from zvault.api.vaults import DeviceDocument, UseDocument, VaultDocument, VaultS
 from zvault.config.schema import Backup
 from zvault.core.errors import HostUnreachable, NotFound, PoolSuspended, ZvaultError
 from zvault.core.model import Dataset
-from zvault.core.name_rules import excluded
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import TransferPlan
@@ -132,7 +131,7 @@ async def list_document(
                 raise
             continue
         found = lags(context, backup, sides)
-        document["gone"] += _gone_rows(backup.name, sides)
+        document["gone"] += gone_rows(backup.name, sides)
         for dataset, target in sides.pairs:
             there = sides.counterparts.get(dataset.name)
             document["datasets"].append(
@@ -203,10 +202,10 @@ async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocume
     plans = await plan_all(context, backup, sides)
     return {
         **await prune_part(context, backup, sides),
-        "snapshot": backup.snapshot.make,
+        "makes_snapshot": backup.snapshot.make,
         "datasets": await planned_documents(context, backup, plans, sides),
-        "excluded": [d.name for d in sides.source if excluded(d.name, backup.exclude) is not None],
-        "gone": _gone_rows(backup.name, sides),
+        "excluded": [dataset.name for dataset, _ in sides.left_out],
+        "gone": gone_rows(backup.name, sides),
     }
 
 
@@ -217,7 +216,7 @@ async def planned_documents(
     return [await _plan_row(context, backup, plan, sides) for plan in plans]
 
 
-def _gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
+def gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:
     """What the vault keeps of datasets that are no longer on the source, and what was set aside there."""
     pairing = sides.pairing
     return [

@@ -12,8 +12,10 @@ from itertools import islice
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import DeadlineExceeded, DeviceGone, PoolSuspended, Stalled, ZvaultError
+from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.replication.progress import RunMeter
+from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
@@ -26,10 +28,12 @@ from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
+from zvault.ops.replication.unchanged import find_unchanged
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
+from zvault.ops.state.source_tree import source_tree
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
 from zvault.zfs.pool.pool import Exporting
@@ -165,8 +169,8 @@ class Run:
             )
             async with vault_used as vault:
                 self._tell_up(vault)
-                made = await self._snapshot()
-                looked = await self._look(vault, made)
+                made, seen = await self._snapshot(vault)
+                looked = await self._look(vault, made, seen)
                 opened, plan = await self._plan(vault, looked.sides)
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
@@ -189,41 +193,68 @@ class Run:
         held = "sleep and shutdown wait for this run" if awake.held else str(awake.problem)
         self.emit("inhibitor", held=awake.held, message=held)
 
-    async def _snapshot(self) -> str:
-        """Make the run's snapshot, unless an earlier try has; the snapname of one that was made, else nothing."""
+    async def _snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
+        """Make the run's snapshot, unless an earlier try has, of what changed; the snapname of one that was made, else
+        nothing. And the source as it was listed then, if it was.
+        """
         if self.hooks.snapname:
             self.say(f"going on with @{self.hooks.snapname}")
-            return ""
+            return "", None
         if not self._makes_snapshot:
-            return ""
+            return "", None
         async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
             backup = self.backup
             if backup.snapshot.hooks.before:
                 self._source.forget()  # who knows what they did
 
-            async def listed() -> list[str]:
-                """The datasets' names; whoever asks again found them to be others by now."""
-                chosen = selected(backup, await self._source.tree(backup))
-                conflicts = name_conflicts(self.context.env, backup, chosen)
-                self._source.forget()
-                return [dataset.name for dataset in chosen if dataset.name not in conflicts]
+            unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
+            self.hooks.snapname = await self._snapshot_but(backup, unchanged)
+            if not unchanged.stands:
+                return self.hooks.snapname, None
+            seen = await source_tree(self.context.clients, backup)
+            if not unchanged.holds(seen):
+                # The snapshot is of one moment, so those that changed before it have to be in it.
+                self.say("what was unchanged is written to just now: all datasets are snapshotted")
+                self.hooks.snapname = await self._snapshot_but(backup, NOTHING_UNCHANGED)
+                return self.hooks.snapname, None
+            self._note_unchanged(unchanged, seen)
+        return self.hooks.snapname, seen
 
-            lzc = self.context.clients.source_of(backup).lzc
-            made = SourceSnapshot(lzc, backup, listed, self.context.env.clock)
-            self.hooks.snapname = await made.make()
-            if made.warning:
-                self.emit("warning", text=made.warning)
-        return self.hooks.snapname
+    async def _snapshot_but(self, backup: Backup, unchanged: Unchanged) -> str:
+        """Make a snapshot of all datasets but those that are unchanged; its snapname, or nothing if those are all."""
 
-    async def _look(self, vault: OpenVault, made: str) -> Survey:
-        """List both sides; the source is not listed again where nothing was made."""
-        seen = None if self._makes_snapshot else await self._source.tree(self.backup)
+        async def listed() -> list[str]:
+            """The datasets' names; whoever asks again found them to be others by now."""
+            chosen = selected(backup, await self._source.tree(backup))
+            conflicts = name_conflicts(self.context.env, backup, chosen)
+            self._source.forget()
+            left_out = conflicts.keys() | unchanged.stands.keys()
+            return [dataset.name for dataset in chosen if dataset.name not in left_out]
+
+        lzc = self.context.clients.source_of(backup).lzc
+        made = SourceSnapshot(lzc, backup, listed, self.context.env.clock)
+        snapname = await made.make()
+        if made.warning:
+            self.emit("warning", text=made.warning)
+        return snapname
+
+    def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
+        """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""
+        known = {snap.guid for dataset in source for snap in dataset.snapshots}
+        known |= {mark.guid for dataset in source for mark in dataset.bookmarks}
+        self.context.records.unchanged.note(self.name, unchanged, known)
+        self.say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
+
+    async def _look(self, vault: OpenVault, made: str, seen: Tree | None = None) -> Survey:
+        """List both sides; the source is not listed again where nothing was made, or it was ``seen`` since."""
+        seen = seen if self._makes_snapshot else await self._source.tree(self.backup)
         began = time.monotonic()
         sides = await look(self.context, self.backup, vault.zfs, source=seen, sizes="vault")
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:
-            self.emit("snapshot", snapname=made, datasets=len(sides.pairs))
+            count = sum(any(snap.snapname == made for snap in one.snapshots) for one, _ in sides.pairs)
+            self.emit("snapshot", snapname=made, datasets=count)
         return Survey(sides, began)
 
     async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:

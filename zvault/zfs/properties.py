@@ -111,6 +111,41 @@ async def exact(host: ToolRunner, datasets: Sequence[str], names: Sequence[str])
     return await _table(host, datasets, ",".join(names), "value")
 
 
+async def user_property(
+    host: ToolRunner, root: str, name: str, datasets: Sequence[str]
+) -> dict[str, tuple[str, str]]:
+    """By dataset, the value of a user property and where it comes from, for ``root`` and these datasets below it.
+
+    A value may hold lines that look like another dataset's, or end its own line early. Then a line is too many, of
+    a name that is told twice, or of none of the datasets: so each is asked by itself. Raises ToolFailed.
+    """
+    asked = ["zfs", "get", "-Hp", "-r", "-t", "filesystem,volume", "-o", "name,value,source", name, root]
+    result = await host.run(asked, deadline=DEADLINE, check=False)
+    if result.returncode != 0:
+        raise ToolFailed(f"cannot read the property {name} of '{root}'", result.complaint())
+    rows = [line.split("\t") for line in result.stdout.removesuffix("\n").split("\n")]
+    found = {words[0]: (words[1], words[2]) for words in rows if len(words) == 3}
+    if len(found) < len(rows) or found.keys() - set(datasets):
+        found = {}
+    return {
+        dataset: found[dataset] if dataset in found else await _one_value(host, dataset, name)
+        for dataset in datasets
+    }
+
+
+async def _one_value(host: ToolRunner, dataset: str, name: str) -> tuple[str, str]:
+    """As ``user_property``, of one dataset: then what comes last is the source, whatever the value holds."""
+    result = await host.run(
+        ["zfs", "get", "-Hp", "-o", "value,source", name, dataset], deadline=DEADLINE, check=False
+    )
+    if result.returncode != 0:
+        if "does not exist" in result.stderr:
+            return "-", "-"
+        raise ToolFailed(f"cannot read the property {name} of '{dataset}'", result.complaint())
+    value, _, source = result.stdout.removesuffix("\n").rpartition("\t")
+    return value, source
+
+
 async def own(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str, str]:
     """By dataset, a property as it is set on the dataset itself. Raises ToolFailed where nothing can be read."""
     found = await _table(host, datasets, name, "value", "-s", "local")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ from zvault.api import routes
 from zvault.api.routes import ROUTES, Route
 from zvault.daemon.api import access
 from zvault.daemon.api.server import Api
+from zvault.daemon.connections import peer_groups
 
 
 def api() -> Api:
@@ -29,11 +32,19 @@ def test_each_route_has_one_handler_and_each_handler_a_route():
 
 
 def test_no_two_routes_are_one():
-    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES) == 31
+    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES) == 32
 
 
 def test_who_posts_acts():
-    assert {(route.method, route.may) for route in ROUTES} == {("GET", "read"), ("POST", "act")}
+    assert {(route.method, route.may) for route in ROUTES} == {
+        ("GET", "read"),
+        ("POST", "operate"),
+        ("POST", "act"),
+    }
+
+
+def test_an_operator_starts_runs_and_scrubs_and_nothing_else():
+    assert [route for route in ROUTES if route.may == "operate"] == [routes.RUN, routes.SCRUB]
 
 
 def test_what_has_a_body_is_posted():
@@ -60,6 +71,60 @@ async def asked(socket: Path, route: Route[Any]) -> tuple[int, dict[str, Any]]:
         ) as answer,
     ):
         return answer.status, await answer.json()
+
+
+OPERATORS, OTHERS = 7001, 7002
+
+
+@pytest.mark.parametrize(
+    ("group", "groups", "operates"),
+    [
+        (OPERATORS, {OPERATORS, OTHERS}, True),
+        (OPERATORS, {OTHERS}, False),
+        (OPERATORS, set(), False),
+        (None, {OPERATORS, OTHERS}, False),
+    ],
+)
+async def test_who_is_in_the_group_operates_and_does_not_act(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, group: int | None, groups: set[int], operates: bool
+):
+    def getgrnam(name: str) -> SimpleNamespace:
+        assert name == "zvault-operator"
+        if group is None:
+            raise KeyError(name)
+        return SimpleNamespace(gr_gid=group)
+
+    monkeypatch.setattr(access, "_peer_uid", lambda _: 1000)
+    monkeypatch.setattr(access, "_peer_groups", lambda _: frozenset(groups))
+    monkeypatch.setattr(access, "grp", SimpleNamespace(getgrnam=getgrnam))
+    served = api()
+    await served.listen(tmp_path / "s")
+    try:
+        for route in ROUTES:
+            status, answer = await asked(tmp_path / "s", route) if route.may != "read" else (0, {})
+            if route.may == "act" or (route.may == "operate" and not operates):
+                assert (status, answer["error"]["reason"]) == (403, "refused"), route.path
+                assert "only root may do that" in answer["error"]["what"]
+            elif route.may == "operate":
+                assert status == 500, f"{route.path}: there is nothing behind this API that could do it"
+    finally:
+        await served.close()
+
+
+async def test_the_kernel_tells_the_groups_of_who_connected(tmp_path: Path):
+    told: list[frozenset[int]] = []
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        told.append(peer_groups(writer.transport))
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, tmp_path / "s")
+    async with server:
+        reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+        await reader.read()
+        writer.close()
+    assert told == [frozenset({os.getgid(), *os.getgroups()})]
+    assert peer_groups(None) == frozenset()
 
 
 async def test_only_root_acts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

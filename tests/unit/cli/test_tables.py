@@ -230,7 +230,7 @@ def test_plan_tells_steps_reasons_and_what_is_pruned(daemon, ctl):
 
 def test_plan_of_a_backup_that_makes_no_snapshot_says_so(daemon, ctl):
     found = plan(planned("tank", steps=[step("a", "b")]))
-    daemon.documents["GET /v1/plan/home"] = {**found, "snapshot": False}
+    daemon.documents["GET /v1/plan/home"] = {**found, "makes_snapshot": False}
     lines = ctl("plan", "home").lines
     assert "a run makes no snapshot: it sends those that are there" in lines
     assert not any("makes a snapshot first" in line for line in lines)

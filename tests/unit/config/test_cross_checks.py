@@ -61,9 +61,46 @@ def test_fits(good: Good, text: str) -> None:
     assert good(HEAD + text)
 
 
+APART = 'into = "again/{dataset}"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        backup("a", "tank", 'include = ["tank/a/**"]')
+        + backup("b", "tank", 'include = ["tank/b/**"]', APART),
+        backup("a", "tank", 'include = ["tank/a"]', "keep.source.last = 3")
+        + backup("b", "tank", 'include = ["tank/b"]', "keep.source.last = 5", vault="other"),
+        backup("a", "tank", 'include = ["tank/*"]', 'exclude = ["tank/a"]') + backup("b", "tank/a", APART),
+        backup("a", "tank", 'include = ["tank/a/**"]') + backup("b", "tank/b"),
+    ],
+)
+def test_parts_of_a_pool_that_are_included_by_one_backup_only(good: Good, text: str) -> None:
+    assert good(HEAD + text)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            backup("a", "tank", 'include = ["tank/*a"]') + backup("b", "tank", 'include = ["tank/b*"]', APART),
+            'b.vault: backups a and b both take "tank" into vault cold',
+        ),
+        (
+            backup("a", "tank", 'include = ["tank/home/**"]') + backup("b", "tank/home/me"),
+            'b.into: backups a and b would both write "cold/h/tank/home/me"',
+        ),
+        (
+            backup("a", "tank", 'include = ["tank/x"]', "keep.source.last = 3")
+            + backup("b", "tank/x", vault="other"),
+            "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",
+        ),
+        (
+            backup("a", "tank", 'select = "a:b"') + backup("b", "tank", vault="other"),
+            "b.select: backup a makes snapshots of datasets that this one may take as well",
+        ),
+        (backup("a", "tank", 'select = "backup"'), "a.select: 'backup' is no name of a user property"),
+        (backup("a", "tank", 'include = ["pool/x"]'), 'a.include: "pool/x" names nothing below the source "tank"'),
         (
             backup("a", "tank") + backup("b", "tank"),
             'b.into: backups a and b would both write "cold/h/tank": give one of them another into',
@@ -103,6 +140,10 @@ def test_fits(good: Good, text: str) -> None:
         (backup("a", "cold"), 'a.into: the vault\'s dataset "cold/h/cold" lies within the source: use a vault on'),
         (backup("a", "cold/h"), 'a.into: the vault\'s dataset "cold/h/cold/h" lies within the source'),
         (backup("a", "tank", f'into = "{"x" * 249}/{{dataset}}"'), "a.into: the dataset name"),
+        (
+            backup("a", "tank", "snapshot.skip_unchanged = true") + backup("b", "tank/home", vault="other"),
+            "b.snapshot.skip_unchanged: backup a makes snapshots of the same datasets, and prunes them, by another",
+        ),
         (
             backup("a", "tank", "keep.source.last = 3") + backup("b", "tank/home", vault="other"),
             "b.keep.source: backup a makes and prunes snapshots of the same datasets by other rules",

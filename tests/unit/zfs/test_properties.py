@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zvault.core.errors import ToolFailed
 from zvault.core.replication.stream_way import Setting
@@ -76,3 +78,58 @@ async def test_where_a_value_looks_like_more_lines_nothing_is_known_of_the_datas
 async def test_one_that_is_gone_leaves_all_unknown() -> None:
     with pytest.raises(ToolFailed):
         await properties.settings(Prints("", 1), ["tank/a"])
+
+
+class Zfs:
+    """A host with a user property on datasets, told as ``zfs get`` does: what a value holds is not escaped."""
+
+    def __init__(self, values: dict[str, tuple[str, str]]) -> None:
+        self.values = values
+        self.asked: list[list[str]] = []
+
+    async def run(
+        self, argv: Sequence[str], *, deadline: float = 60.0, stdin: bytes | None = None, check: bool = True
+    ) -> Result:
+        self.asked.append(list(argv))
+        if argv[-1] not in self.values:
+            return Result(tuple(argv), 1, "", f"cannot open '{argv[-1]}': dataset does not exist", 0.0)
+        rows = self.values if "-r" in argv else {argv[-1]: self.values[argv[-1]]}
+        named = "-r" in argv
+        out = "".join(
+            f"{name}\t{value}\t{source}\n" if named else f"{value}\t{source}\n"
+            for name, (value, source) in rows.items()
+        )
+        return Result(tuple(argv), 0, out, "", 0.0)
+
+
+LINE = st.text("\t\ntrue", max_size=6)
+FORGED = st.lists(
+    st.sampled_from(["x", "tank/a\ttrue\tlocal", "tank/b\tfalse\tlocal", "tank/c", "\t"]), max_size=4
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["tank", "tank/a", "tank/b"]),
+        st.tuples(
+            st.one_of(LINE, FORGED.map("\n".join)),
+            st.sampled_from(["local", "received", "inherited from tank"]),
+        ),
+        min_size=1,
+    )
+)
+async def test_a_value_cannot_speak_for_another_dataset(values: dict[str, tuple[str, str]]) -> None:
+    values = {"tank": ("-", "-"), **values}
+    assert await properties.user_property(Zfs(values), "tank", "a:b", list(values)) == values
+
+
+async def test_one_that_is_gone_by_now_has_no_value() -> None:
+    host = Zfs({"tank": ("true", "local")})
+    found = await properties.user_property(host, "tank", "a:b", ["tank", "tank/gone"])
+    assert found == {"tank": ("true", "local"), "tank/gone": ("-", "-")}
+    assert len(host.asked) == 2
+
+
+async def test_a_property_that_cannot_be_read_is_told() -> None:
+    with pytest.raises(ToolFailed, match="a:b of 'tank'"):
+        await properties.user_property(Prints("", 1), "tank", "a:b", ["tank"])

@@ -70,7 +70,12 @@ def plan(
     else:
         say(f"backup {found['backup']} into vault {found['vault']}")
         say()
-        say_all(_to_send(found["datasets"], TableForm(exact=exact), snapshot=found["snapshot"]))
+        say_all(to_send(found["datasets"], TableForm(exact=exact)))
+        if not found["makes_snapshot"]:
+            say("a run makes no snapshot: it sends those that are there")
+        elif found["datasets"]:
+            new = format_size(sum(dataset["written"] for dataset in found["datasets"]))
+            say(f"a run makes a snapshot first; {new} written since the last one would go with it")
         say_all(_gone(found["gone"], TableForm(exact=exact)))
         say()
         say_all(to_prune(found, verbose, TableForm(exact=exact)))
@@ -85,7 +90,8 @@ def _bytes(dataset: PlannedDocument) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _to_send(datasets: list[PlannedDocument], form: TableForm, *, snapshot: bool) -> Iterator[str]:
+def to_send(datasets: list[PlannedDocument], form: TableForm) -> Iterator[str]:
+    """What is sent, for people: each dataset with its steps and reasons, and the sum."""
     if not datasets:
         yield "no dataset is selected"
         return
@@ -96,11 +102,6 @@ def _to_send(datasets: list[PlannedDocument], form: TableForm, *, snapshot: bool
     least = "at least " if None in sizes else ""
     yield ""
     yield f"to send: {least}{format_size(known)} ({tally(dataset['action'] for dataset in datasets)})"
-    if not snapshot:
-        yield "a run makes no snapshot: it sends those that are there"
-        return
-    new = sum(dataset["written"] for dataset in datasets)
-    yield f"a run makes a snapshot first; {format_size(new)} written since the last one would go with it"
 
 
 def _gone(rows: list[GoneDocument], form: TableForm) -> Iterator[str]:

@@ -11,14 +11,16 @@ from zvault.api.runs import RunBody
 from zvault.cli import completion
 from zvault.cli.client import Client, act
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, BackupName, NoWait, Quiet
+from zvault.cli.options import AsJson, BackupName, DryRun, NoWait, Quiet
 from zvault.cli.output import document, say
 from zvault.cli.tables import ago
+from zvault.cli.verbs.forecast import show_forecast
 from zvault.core.errors import Busy, NotFound
 
 
 def run(
     backup: BackupName,
+    dry_run: DryRun = False,
     no_snapshot: Annotated[
         bool, typer.Option("--no-snapshot", help="Create no snapshot; send existing ones.")
     ] = False,
@@ -28,8 +30,14 @@ def run(
 ) -> None:
     """Run BACKUP now, and follow it to its end.
 
-    Ctrl-C stops following; the run continues in the daemon. Exit status: 0 ok; 1 partial or failed.
+    With -n it only shows what a run that began now would do, from its snapshot to what it prunes, and touches nothing:
+    a vault that is down stays down, and what it has is not known then.
+
+    Ctrl-C stops following; the run continues in the daemon. Exit status: 0 ok; 1 partial or failed; with -n 0 all
+    would be sent, 1 a dataset is in conflict, 2 no run could start, 3 the vault is down.
     """
+    if dry_run:
+        raise typer.Exit(show_forecast(backup, no_snapshot=no_snapshot, json=json))
     body: RunBody = {"snapshot": False} if no_snapshot else {}
     again = f"zvaultctl follow {backup}"
     if no_wait:

@@ -17,16 +17,17 @@ from zvault.config.fields import (
     SourceName,
     Table,
     Template,
+    UserProperty,
     Word,
     quote,
     written,
 )
 from zvault.config.tables.bandwidth import Limited
-from zvault.config.tables.hooks import Hooks
+from zvault.config.tables.hooks import Hooks, refuse_holding
 from zvault.config.tables.retention import Keep
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
-from zvault.core.name_rules import reaches
+from zvault.core.name_rules import reaches, selects
 from zvault.core.replication.bandwidth import Limit
 
 
@@ -46,10 +47,23 @@ class SnapshotConfig(Table):
         "the source is itself a vault's replica, or something else makes them (see `also`).",
         examples=[False],
     )
+    skip_unchanged: bool = Field(
+        default=False,
+        description="Make no snapshot of a dataset, and send nothing of it, while it is as the vault has it: nothing "
+        "was written since its newest snapshot, as ZFS counts it, and that one is zvault's and is on the vault. Until "
+        "then it counts as backed up. An access time is written, too: see `atime` in zfsprops(7). Encrypted datasets "
+        "are always snapshotted. See [unchanged datasets](../how-to/unchanged-datasets.md).",
+        examples=[True],
+    )
     hooks: Hooks = Field(
         default_factory=Hooks,
         description="Programs to run right before and right after the snapshot is made.",
     )
+
+    @field_validator("hooks")
+    @classmethod
+    def _held_before(cls, hooks: Hooks) -> Hooks:
+        return refuse_holding(hooks, "snapshot")
 
 
 class Send(Table):
@@ -92,6 +106,22 @@ class Backup(NamedTable):
         default_factory=list,
         description="Datasets to leave out: `tank/tmp` that dataset alone, `tank/tmp/**` all below it.",
         examples=[["tank/data/scratch", "tank/data/scratch/**"]],
+    )
+    include: list[Pattern] = Field(
+        default_factory=list,
+        description="Only take these datasets of the source, by patterns as in `exclude`, which wins over it. Without "
+        "it all are taken. What lies above those that are taken is made on the vault, empty, to hold them. This is how "
+        "one backup takes several parts of a pool, in one snapshot: see "
+        "[choose datasets](../how-to/choose-datasets.md).",
+        examples=[["tank/home/**", "tank/mail"]],
+    )
+    select: UserProperty | None = Field(
+        default=None,
+        description="Only take datasets that this user property selects, besides what `include` and `exclude` say: "
+        "those on which it is set to `true`, and all that inherit that from a dataset within the source. Set to "
+        "`false` it leaves a dataset out; `child` takes only what is below it, `parent` only itself. What came with a "
+        "stream (`received`) does not count. See [choose datasets](../how-to/choose-datasets.md).",
+        examples=["org.example:backup", "autobackup:offsite"],
     )
     vault: Word = Field(
         description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
@@ -179,17 +209,26 @@ class Backup(NamedTable):
         examples=["3h"],
     )
 
-    @field_validator("exclude")
+    def takes(self, dataset: str) -> bool:
+        """Whether its patterns select a dataset of its source."""
+        return selects(dataset, self.include, self.exclude)
+
+    @field_validator("exclude", "include")
     @classmethod
-    def _patterns_can_match(cls, exclude: list[str], info: ValidationInfo) -> list[str]:
+    def _patterns_can_match(cls, patterns: list[str], info: ValidationInfo) -> list[str]:
         source: Source | None = info.data.get("source")
-        for pattern in exclude:
+        for pattern in patterns:
             if source is not None and not reaches(pattern, source.dataset):
                 raise ValueError(
                     f"{quote(pattern)} names nothing below the source {quote(source.dataset)}; "
                     f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
                 )
-        return exclude
+        return patterns
+
+    @field_validator("hooks")
+    @classmethod
+    def _not_held(cls, hooks: Hooks) -> Hooks:
+        return refuse_holding(hooks, "run")
 
     @field_validator("every")
     @classmethod

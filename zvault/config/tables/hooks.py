@@ -35,6 +35,13 @@ class Hook(Table):
         description="Variables it gets besides zvault's own environment and the `ZVAULT_…` ones.",
         examples=[{"PGPORT": "5433"}],
     )
+    hold: bool = Field(
+        default=False,
+        description="Keep it running over the snapshot, as a session that holds a database's lock. Once it has printed "
+        "a line `ready` the snapshot is made, and then it is ended by SIGTERM. `timeout` is for all of that. Only "
+        "before a snapshot: see [hooks](../how-to/hooks.md#a-lock-held-across-the-snapshot).",
+        examples=[True],
+    )
     on_failure: Literal["stop", "go-on"] = Field(
         default="stop",
         description='What its failure means. "stop": when it stands before something, that is not done and the '
@@ -75,6 +82,19 @@ class Hook(Table):
             if "\0" in value:
                 raise ValueError(f"{quote(name)} has a NUL character, which no variable can hold")
         return environment
+
+
+def refuse_holding(hooks: Hooks, where: str) -> Hooks:
+    """Raise ValueError where a hook is to be held over something else than a snapshot."""
+    if any(hook.hold for hook in hooks.after):
+        raise ValueError(
+            "after: hold stands for a hook before the snapshot only: this one has nothing to hold"
+        )
+    if where == "run" and any(hook.hold for hook in hooks.before):
+        raise ValueError(
+            "before: hold stands in [backup.NAME.snapshot.hooks] only: a lock is not held while a run sends"
+        )
+    return hooks
 
 
 class FromArgv:

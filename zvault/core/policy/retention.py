@@ -92,11 +92,13 @@ def decide(
     zone: tzinfo,
     protected: Mapping[int, str],
     ours: Callable[[Snapshot], bool],
+    lasting: bool = False,
 ) -> list[KeepDecision]:
     """A verdict on every snapshot of one dataset, in the order given.
 
     ``now`` is in seconds since the epoch; ``protected`` gives by GUID the reason why a snapshot must stay.
-    Only snapshots that are ``ours`` count for rules, protected ones among them. Raises ValueError for
+    Only snapshots that are ``ours`` count for rules, protected ones among them. ``lasting``: none is made while nothing
+    changes, so that each stands for all the time until the next. Raises ValueError for
     snapshots of several datasets: the newest of each is sacred.
     """
     if len({snap.dataset for snap in snapshots}) > 1:
@@ -110,7 +112,7 @@ def decide(
     long: set[int] = set()
     for rank in sorted({one.rank for one in dated.values()}):
         among = [placed for placed in mine if dated[placed[0]].rank <= rank]
-        won = _vote(among, rules, now, zone)
+        won = _vote(among, rules, now, zone, lasting=lasting)
         votes |= {place: one.reason for place, one in won.items() if dated[place].rank == rank}
         long |= {place for place, one in won.items() if one.long and dated[place].rank == rank}
     votes |= {place: protected[snap.guid] for place, snap in enumerate(snapshots) if snap.guid in protected}
@@ -163,7 +165,9 @@ class _Vote:
     long: bool = False
 
 
-def _vote(newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: tzinfo) -> dict[int, _Vote]:
+def _vote(
+    newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: tzinfo, *, lasting: bool
+) -> dict[int, _Vote]:
     """What the rules keep, by place."""
     if rules.empty:
         return {place: _Vote("no keep rules are set") for place, _ in newest_first}
@@ -180,6 +184,9 @@ def _vote(newest_first: Sequence[_Placed], rules: KeepRules, now: float, zone: t
         for place, snap in newest_first:
             if snap.creation >= now - rules.within:
                 votes.setdefault(place, _Vote(within))
+        older = (place for place, snap in newest_first if snap.creation < now - rules.within)
+        if lasting and (first := next(older, None)) is not None:
+            votes.setdefault(first, _Vote(f"stood when the last {format_duration(rules.within)} began"))
     _vote_periods(newest_first, rules, zone, votes)
     if newest_first:
         votes.setdefault(newest_first[0][0], _Vote("the newest"))

@@ -6,8 +6,8 @@ known is None, which is never small.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from zvault.core.model import Snapshot
 
@@ -18,7 +18,8 @@ class DatasetLag:
     lacks (``pending``, None where that is not known).
 
     ``base`` is when the base was made, in seconds since the epoch; it may be a bookmark whose snapshot is gone.
-    Seconds below zero say that the clocks of those who made and who judge the snapshot differ.
+    Seconds below zero say that the clocks of those who made and who judge the snapshot differ. ``unchanged`` is until
+    when the dataset was as that snapshot, where a run has seen that: what the vault has is no older than that.
     """
 
     dataset: str
@@ -26,15 +27,28 @@ class DatasetLag:
     newest_on_vault: Snapshot | None
     pending: int | None
     base: int | None = None
+    unchanged: float | None = None
+
+    @property
+    def covered(self) -> float | None:
+        """The last moment that the vault is known to have, in seconds since the epoch."""
+        if self.newest_on_vault is None:
+            return None
+        return max(self.newest_on_vault.creation, self.unchanged or 0.0)
 
 
 def dataset_lag(
-    source: Sequence[Snapshot], vault_guids: Collection[int], now: float, *, dataset: str = ""
+    source: Sequence[Snapshot],
+    vault_guids: Collection[int],
+    now: float,
+    *,
+    dataset: str = "",
+    unchanged: Mapping[int, float] | None = None,
 ) -> DatasetLag:
     """The lag of a dataset with the snapshots ``source``, in any order, at ``now`` (seconds since the epoch).
 
     Pass only the snapshots that ought to reach the vault: the others would count as pending for ever.
-    ``dataset`` names it where ``source`` may be empty.
+    ``dataset`` names it where ``source`` may be empty. ``unchanged`` tells by GUID until when it was as a snapshot.
     """
     guids = frozenset(vault_guids)
     there = [snap for snap in source if snap.guid in guids]
@@ -43,7 +57,9 @@ def dataset_lag(
         return DatasetLag(name, None, None, len(source))
     newest = max(there, key=_age)
     pending = sum(_age(snap) > _age(newest) for snap in source)
-    return DatasetLag(name, now - newest.creation, newest, pending)
+    until = (unchanged or {}).get(newest.guid)
+    lag = DatasetLag(name, None, newest, pending, unchanged=until)
+    return lag if lag.covered is None else replace(lag, seconds=now - lag.covered)
 
 
 def _age(snapshot: Snapshot) -> tuple[int, int]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
 
 from aiohttp import web
 
 from zvault.api.answers import ErrorAnswer
+from zvault.api.routes import May
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
-from zvault.daemon.connections import peer_uid
+from zvault.daemon.connections import peer_groups, peer_uid
 from zvault.daemon.journald import log
 from zvault.daemon.runs import unexpected
 
@@ -24,6 +25,9 @@ HTTP_STATUS = {Malformed: 400, NotFound: 404, Busy: 409, Refused: 403, ConfigErr
 
 BODY_SECONDS = 15.0
 """Seconds until the body of a request has arrived."""
+
+OPERATORS = "zvault-operator"
+"""The group whose members may start runs and scrubs. To reach the socket they have to be in group zvault as well."""
 
 Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -50,11 +54,19 @@ def _failed(error: ZvaultError, status: int) -> web.Response:
     return web.json_response(answer, status=status)
 
 
-def refuse_unless_allowed(request: web.Request, may: Literal["read", "act"]) -> None:
-    """Raise Refused unless the one who asks may do what a route does: only root may act."""
-    if may == "act" and not may_act(request):
-        who = f"user {_peer_uid(request)} asked"
+async def refuse_unless_allowed(request: web.Request, may: May) -> None:
+    """Raise Refused unless the one who asks may do what a route does."""
+    if may == "read" or may_act(request):
+        return
+    who = f"user {_peer_uid(request)} asked"
+    if may == "act":
         raise Refused("only root may do that", who, "use sudo; members of group zvault may look")
+    if not await _is_operator(request):
+        raise Refused(
+            f"only root may do that, and members of group {OPERATORS}",
+            who,
+            f"use sudo, or have yourself added with 'adduser USER {OPERATORS}' and log in again",
+        )
 
 
 def may_act(request: web.Request) -> bool:
@@ -116,6 +128,20 @@ def needed_text(body: Mapping[str, object], key: str) -> str:
     if found is None:
         raise Malformed(f"'{key}' is missing in the request", "it is needed", "see the API's reference")
     return found
+
+
+async def _is_operator(request: web.Request) -> bool:
+    """By the groups that the kernel tells of whoever connected. No member: where there is no such group."""
+    try:
+        # Not in the event loop: who answers may be a server of the network.
+        group = await asyncio.to_thread(grp.getgrnam, OPERATORS)
+    except (KeyError, OSError):
+        return False
+    return group.gr_gid in _peer_groups(request)
+
+
+def _peer_groups(request: web.Request) -> frozenset[int]:
+    return peer_groups(request.transport)
 
 
 def _peer_uid(request: web.Request) -> int | None:

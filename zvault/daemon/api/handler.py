@@ -26,7 +26,7 @@ def handle(route: Route[A], answer: Callable[[web.Request], Awaitable[A | web.St
     """Answer a route with the document that ``answer`` makes, or with a response that it has begun by itself."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
-        refuse_unless_allowed(request, route.may)
+        await refuse_unless_allowed(request, route.may)
         found = await answer(request)
         return found if isinstance(found, web.StreamResponse) else web.json_response(found)
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from zvault.api import routes
 from zvault.api.answers import StartedAnswer
-from zvault.api.backups import HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
+from zvault.api.backups import ForecastDocument, HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
 from zvault.api.diagnosis import FitDocument
 from zvault.api.runs import HistoryAnswer
 from zvault.api.status import StatusDocument
@@ -35,6 +35,7 @@ from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.diagnosis.fit import fit_document
+from zvault.ops.forecast import forecast_document
 from zvault.ops.report import list_document, plan_document
 from zvault.ops.retention.holds import find_keepsakes
 from zvault.ops.retention.prune_report import prune_document
@@ -94,6 +95,7 @@ class Api:
             handle(routes.STATUS, self.get_status),
             handle(routes.LIST, self.get_list),
             handle(routes.PLAN, self.get_plan),
+            handle(routes.FORECAST, self.get_forecast),
             handle(routes.PRUNE_PLAN, self.get_prune),
             handle(routes.HOLDS, self.get_holds),
             handle(routes.FIT, self.get_fit),
@@ -143,6 +145,14 @@ class Api:
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
         return await plan_document(context, self.vaults, backup, bring_up=may_act(request))
+
+    async def get_forecast(self, request: web.Request) -> ForecastDocument:
+        """What a run that began now would do; with ``snapshot=0`` one that makes none."""
+        context = self.status.context
+        backup = context.env.backup(request.match_info["backup"])
+        snapshot = request.query.get("snapshot") != "0"
+        refused = self.runs.refusal(backup.name)
+        return await forecast_document(context, backup, snapshot=snapshot, refused=refused)
 
     async def get_prune(self, request: web.Request) -> PruneDocument:
         """What pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from zvault.config.schema import Backup, Vault
 from zvault.core.errors import NotFound, ZvaultError
-from zvault.core.name_rules import excluded
 from zvault.core.replication.name_length import name_conflict
 from zvault.devices.presence import missing, unreachable
 from zvault.ops.context import Context
+from zvault.ops.state.source_tree import chosen_by_property
 from zvault.ops.vaults.earlier_pools import noted_pools
 
 TOLD = 3
@@ -31,14 +31,22 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
     key = f"backup.{backup.name}.source"
     try:
         names = await context.clients.source_of(backup).names(backup.source.dataset)
+        by_property = await chosen_by_property(context.clients, backup, names)
     except NotFound as error:
         where = f" on {backup.source.host}" if backup.source.host is not None else ""
         return [f"{key}: {error.what}{where}, so every run fails until there is; {error.next}"]
     except ZvaultError as error:
         return [f"{key}: whether it exists cannot be asked now: {error}"]
-    chosen = [name for name in names if excluded(name, backup.exclude) is None]
+    chosen = [name for name in names if backup.takes(name)]
     if not chosen:
-        return [f"backup.{backup.name}.exclude: it leaves nothing of {backup.source} to back up"]
+        key = "include" if backup.include else "exclude"
+        return [f"backup.{backup.name}.{key}: it leaves nothing of {backup.source} to back up"]
+    if by_property is not None:
+        chosen = [name for name in chosen if name in by_property]
+        if not chosen:
+            return [
+                f"backup.{backup.name}.select: {backup.select} selects nothing of {backup.source} to back up"
+            ]
     conflicts = [
         conflict
         for name in chosen

@@ -15,7 +15,6 @@ from zvault.config.schema import Backup, Device, Vault
 from zvault.core.diagnosis.txg_overhead import FIRST, LATER, RequestTotals, advise_on_groups, group
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
-from zvault.core.name_rules import excluded
 from zvault.core.tuning.alignment import (
     Advice,
     DatasetFit,
@@ -34,6 +33,7 @@ from zvault.devices.rbd.source import cluster_of
 from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.source_tree import chosen_by_property
 from zvault.ops.tuning.measurements import profile_of
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import Runner
@@ -80,7 +80,9 @@ async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitD
     vault = context.env.vault(backup.vault)
     source = context.clients.source_of(backup)
     found = await blocks(source.host, backup.source.dataset)
-    sent = [_sent(backup, one) for one in found.values() if excluded(one.name, backup.exclude) is None]
+    chosen = await chosen_by_property(context.clients, backup, list(found))
+    taken = (one for one in found.values() if backup.takes(one.name))
+    sent = [_sent(backup, one) for one in taken if chosen is None or one.name in chosen]
     below = await _below(context.env, vault, await vaults[backup.vault].devices())
     layout = await _layout(context, vault, below)
     return told(backup.name, backup.vault, below, layout, sent)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from zvault.config.schema import Backup
 from zvault.core.model import Bookmark, Dataset, Tree
-from zvault.core.name_rules import excluded
 from zvault.core.replication.base_names import marks_by_vault, sent_marks
 from zvault.core.replication.lag import DatasetLag, dataset_lag
 from zvault.ops.context import Context
@@ -26,6 +25,7 @@ def lags(
     ours, now = ours_of(backup), context.env.clock.time()
     pool = _pool(context, backup, sides.source) if not sides.vault_seen else None
     had = newest_guids(before.values() if before is not None else ())
+    unchanged = context.records.unchanged.until(backup.name)
     found: dict[str, DatasetLag] = {}
     for pair in sides.pairing.pairs:
         dataset = pair.source
@@ -41,7 +41,8 @@ def lags(
                 guids = had
                 base = _still(dataset, before[dataset.name].base) if dataset.name in before else base
         wanted = [snap for snap in dataset.snapshots if ours(snap)]
-        lag = replace(dataset_lag(wanted, guids or (), now, dataset=dataset.name), base=base)
+        lag = dataset_lag(wanted, guids or (), now, dataset=dataset.name, unchanged=unchanged)
+        lag = replace(lag, base=base)
         found[dataset.name] = lag if guids is not None else replace(lag, pending=None)
     return found
 
@@ -90,7 +91,7 @@ def _taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
         other.vault == backup.vault
         and other.source.host == backup.source.host
         and dataset.name.is_within(other.source.dataset)
-        and excluded(dataset.name, other.exclude) is None
+        and other.takes(dataset.name)
         for other in context.env.config.backup.values()
         if other.name != backup.name
     )
@@ -103,5 +104,4 @@ def newest_guids(found: Iterable[DatasetLag]) -> set[int]:
 
 def age(lag: DatasetLag, now: float) -> float | None:
     """A lag some time after it was read: it grows with the clock until the vault is read again."""
-    newest = lag.newest_on_vault
-    return None if newest is None else now - newest.creation
+    return None if lag.covered is None else now - lag.covered

@@ -12,7 +12,6 @@ from typing import Literal
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.name_rules import excluded
 from zvault.core.names import DatasetName, parse_snapname, time_in_snapname
 from zvault.core.policy.retention import decide
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -24,6 +23,7 @@ from zvault.core.replication.send_record import FlagConflict
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.source_tree import source_tree
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
 
@@ -73,13 +73,23 @@ def wanted_of(backup: Backup) -> Ours:
 
 
 def selected(backup: Backup, source: Tree) -> list[Dataset]:
-    """The datasets a backup takes, parents first. Raises NotFound when its excludes leave none."""
-    chosen = [dataset for dataset in source if excluded(dataset.name, backup.exclude) is None]
+    """The datasets a backup takes, parents first. Raises NotFound where there are none."""
+    chosen = [dataset for dataset in source if backup.takes(dataset.name)]
+    if chosen and source.chosen is not None:
+        chosen = [dataset for dataset in chosen if dataset.name in source.chosen]
+        if not chosen:
+            raise NotFound(
+                f"nothing of '{backup.source}' is selected to be backed up",
+                f"the property {backup.select} selects none of its datasets, as set on them or inherited within",
+                f"'zfs set {backup.select}=true …' on what is to be backed up",
+            )
     if not chosen:
         raise NotFound(
             f"nothing is left of '{backup.source}' to back up",
-            f"'exclude' leaves out all {len(source)} datasets",
-            "narrow 'exclude' in zvault.toml",
+            f"'include' and 'exclude' leave out all {len(source)} datasets"
+            if backup.include
+            else f"'exclude' leaves out all {len(source)} datasets",
+            "change them in zvault.toml" if backup.include else "narrow 'exclude' in zvault.toml",
         )
     return chosen
 
@@ -101,8 +111,7 @@ async def look(
     on_vault = asyncio.create_task(_vault_tree(vault, root, sizes=sizes != "none"))
     try:
         if source is None:
-            zfs = context.clients.source_of(backup)
-            source = await zfs.tree(backup.source.dataset, sizes=sizes == "both")
+            source = await source_tree(context.clients, backup, sizes=sizes == "both")
         pairs, left_out = _placed(context.env, backup, source)
         there = await on_vault
     finally:
@@ -204,7 +213,13 @@ def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[st
     """
     ours, wanted = ours_of(backup), wanted_of(backup)
     verdicts = decide(
-        there.snapshots, backup.keep.vault, now=env.clock.time(), zone=env.zone, protected={}, ours=ours
+        there.snapshots,
+        backup.keep.vault,
+        now=env.clock.time(),
+        zone=env.zone,
+        protected={},
+        ours=ours,
+        lasting=backup.snapshot.skip_unchanged,
     )
     return {
         verdict.snapshot.name: verdict.reason

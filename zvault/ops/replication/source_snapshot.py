@@ -14,6 +14,7 @@ from zvault.core.model import Tree
 from zvault.core.names import make_snapname
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.environment import Clock
+from zvault.ops.state.source_tree import source_tree
 from zvault.zfs.changes import Changes, LzcFailure, NamesGone
 
 A_MOMENT = 5.0
@@ -44,8 +45,7 @@ class RecentSource:
         """Its datasets. Raises NotFound, HostUnreachable."""
         began = time.monotonic()
         if self._seen is None or began - self._seen[0] > A_MOMENT:
-            source = self._clients.source_of(backup)
-            self._seen = began, await source.tree(backup.source.dataset, sizes=False)
+            self._seen = began, await source_tree(self._clients, backup, sizes=False)
         return self._seen[1]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zvault.core.errors import Busy, Conflict, ResumeRefused, ToolMissing
-from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.model import Dataset, Snapshot
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import Action, Step, TransferPlan, sent_by
 from zvault.core.replication.progress import RunMeter
@@ -145,7 +145,8 @@ class Transfers:
             return
         opened.emit("warning", text=f"gone from the source, and left out: {', '.join(sorted(gone))}")
         left = replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in gone))
-        source = Tree({**self.plan.sides.source.datasets, dataset.name: left})
+        before = self.plan.sides.source
+        source = replace(before, datasets={**before.datasets, dataset.name: left})
         sides = await look(opened.context, opened.backup, opened.vault.zfs, source=source)
         plans = await plan_all(opened.context, opened.backup, sides)
         again = next(one for one in plans if one.dataset == plan.dataset)

@@ -16,7 +16,6 @@ from zvault.config.schema import Vault
 from zvault.core.address import Address
 from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.model import Dataset, Tree
-from zvault.core.name_rules import excluded
 from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.base_names import KEEP_HOLD, hold_tag, marks_by_vault, vault_of_tag
 from zvault.core.replication.lineage import find_base
@@ -274,7 +273,7 @@ def _followers(
         if backup.vault == vault
         and backup.source.host == host
         and dataset.is_within(backup.source.dataset)
-        and excluded(dataset, backup.exclude) is None
+        and backup.takes(dataset)
     ]
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
-from zvault.core.name_rules import excluded
 from zvault.core.replication.base_names import marks_by_vault
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
@@ -25,7 +24,7 @@ class _OtherBackup:
         """What it has still to send of a dataset. Where it is not known what its vault has, that is all it wants."""
         backup = self.backup
         inside = dataset.name.is_within(backup.source.dataset)
-        if not inside or excluded(dataset.name, backup.exclude) is not None:
+        if not inside or not backup.takes(dataset.name):
             return []
         # The bookmark of a base is made once the vault has it, and only then.
         marks = marks_by_vault(dataset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import replace
 
 from zvault.api.emit import Emit
@@ -75,10 +75,13 @@ async def prune(source: Zfs, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit)
     return count
 
 
-async def without_stuck(zfs: Zfs, plan: PrunePlan, *, clones: bool = True) -> PrunePlan:
+async def without_stuck(
+    zfs: Zfs, plan: PrunePlan, *, clones: bool = True, lifted: Set[str] = frozenset()
+) -> PrunePlan:
     """The same plan, but what is held at this moment, or has clones, is kept; asked only of what no rule keeps.
 
-    A listing tells nothing of holds, nor of clones elsewhere. What is stuck does not count for prune_limit.
+    A listing tells nothing of holds, nor of clones elsewhere. What is stuck does not count for prune_limit. ``lifted``
+    are tags of holds that are released before anything is pruned.
     """
     unwanted = [snap.name for snap in plan.unwanted]
     if not unwanted:
@@ -89,7 +92,7 @@ async def without_stuck(zfs: Zfs, plan: PrunePlan, *, clones: bool = True) -> Pr
     for verdict in plan.judged:
         name = verdict.snapshot.name
         # What zvault holds on a vault it releases itself, before it prunes.
-        tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.side == "vault" else set())
+        tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.side == "vault" else lifted)
         why = held_by(name, tags) or needed_by(branches.get(name, []))
         stuck = not verdict.keep and bool(why)
         verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)

@@ -109,11 +109,18 @@ class _Judge:
     def __init__(self, env: Environment, backup: Backup, share: float) -> None:
         self.now, self.zone = env.clock.time(), env.zone
         self.backup, self.ours, self.share = backup.name, ours_of(backup), share
+        self.lasting = backup.snapshot.skip_unchanged
         self.verdicts: list[KeepDecision] = []
 
     def judge(self, dataset: Dataset, rules: KeepRules, protected: Mapping[int, str]) -> None:
         self.verdicts += decide(
-            dataset.snapshots, rules, now=self.now, zone=self.zone, protected=protected, ours=self.ours
+            dataset.snapshots,
+            rules,
+            now=self.now,
+            zone=self.zone,
+            protected=protected,
+            ours=self.ours,
+            lasting=self.lasting,
         )
 
     def plan(self, side: Side, arrived: Set[int]) -> PrunePlan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import groupby
 
 from zvault.api.backups import ExcessDocument, PruneDocument, Side, VerdictDocument
@@ -49,6 +49,13 @@ async def prune_part(
     context: Context, backup: Backup, sides: Sides, *, over_limit: bool = False
 ) -> PruneDocument:
     """A backup's ``prune`` rows; ``freed``, the bytes by side, None where not known; ``over_limit``."""
+    return await plans_document(context, backup, plan_prune(context, backup, sides, over_limit=over_limit))
+
+
+async def plans_document(
+    context: Context, backup: Backup, plans: Sequence[PrunePlan], *, lifted: Set[str] = frozenset()
+) -> PruneDocument:
+    """The same of prune plans. ``lifted`` are tags of holds on the source that are released before."""
     document: PruneDocument = {
         "backup": backup.name,
         "vault": backup.vault,
@@ -56,11 +63,11 @@ async def prune_part(
         "freed": {},
         "over_limit": [],
     }
-    for judged in plan_prune(context, backup, sides, over_limit=over_limit):
+    for judged in plans:
         zfs = (
             context.clients.source_of(backup) if judged.side == "source" else context.clients.vault_of(backup)
         )
-        plan = await without_stuck(zfs, judged)
+        plan = await without_stuck(zfs, judged, lifted=lifted)
         sizes, document["freed"][plan.side] = await _sizes(zfs, plan)
         document["prune"] += [
             verdict_document(plan.side, verdict, sizes.get(verdict.snapshot.name))

@@ -89,7 +89,13 @@ def _reason(env: Environment, backup: Backup, dataset: Dataset, snap: Snapshot) 
     """As ``why_held``. Of a dataset that the source may have lost either rules may be those that count."""
     for rules in (backup.keep.vault, backup.keep.gone):
         verdicts = decide(
-            dataset.snapshots, rules, now=env.clock.time(), zone=env.zone, protected={}, ours=ours_of(backup)
+            dataset.snapshots,
+            rules,
+            now=env.clock.time(),
+            zone=env.zone,
+            protected={},
+            ours=ours_of(backup),
+            lasting=backup.snapshot.skip_unchanged,
         )
         if snap in to_hold(verdicts, wanted_of(backup)):
             long = any(one.long for one in verdicts if one.snapshot == snap)

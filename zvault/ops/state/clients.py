@@ -60,7 +60,11 @@ class Clients:
 
     def zpool_of(self, vault: Vault) -> Zpool:
         """The pools of the host that a vault is on."""
-        host = self.other_host(vault.host)
+        return self.zpool_at(vault.host)
+
+    def zpool_at(self, address: Address | None) -> Zpool:
+        """The pools of one host; None is this one."""
+        host = self.other_host(address)
         return self.zpool if host is None else Zpool(host)
 
     async def pool_is_up(self, vault: Vault) -> bool:

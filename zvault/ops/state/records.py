@@ -8,6 +8,7 @@ from zvault.config.paths import Paths
 from zvault.ops.state.places import PlaceBook
 from zvault.ops.state.pool_health import Conditions
 from zvault.ops.state.pools import PoolBook
+from zvault.ops.state.unchanged import UnchangedBook
 from zvault.system.state_files import LeaseStore
 
 
@@ -19,6 +20,7 @@ class Records:
     ``hooks``: hooks that are still to be run, also after a boot (ops/hooks.py).
     ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
+    ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
     """
@@ -27,6 +29,7 @@ class Records:
     hooks: LeaseStore
     pools: PoolBook
     places: PlaceBook
+    unchanged: UnchangedBook
     conditions: Conditions
     measured: LeaseStore
 
@@ -38,6 +41,7 @@ class Records:
             hooks=LeaseStore(paths.state / "lease"),
             pools=PoolBook(LeaseStore(paths.state / "pools")),
             places=PlaceBook(LeaseStore(paths.state / "places")),
+            unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
             conditions=Conditions(LeaseStore(paths.state / "condition")),
             measured=LeaseStore(paths.state / "measured"),
         )

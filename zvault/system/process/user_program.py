@@ -20,15 +20,22 @@ LAST_WORDS = 0.5
 
 
 async def attend(
-    argv: Sequence[str], *, env: Mapping[str, str], deadline: float, hear: Callable[[str], None]
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    deadline: float,
+    hear: Callable[[str], None],
+    started: Callable[[asyncio.subprocess.Process], None] | None = None,
 ) -> int:
     """Run a program to its end and return its exit status, negative for a signal.
 
     ``env`` comes on top of the daemon's own environment; ``hear`` is told each line of stdout and stderr. After
     ``deadline`` seconds, or when cancelled, it is ended with all of its process group: SIGTERM, then SIGKILL.
-    Raises ToolMissing, ToolFailed where it cannot be started, DeadlineExceeded.
+    ``started`` is given its process. Raises ToolMissing, ToolFailed where it cannot be started, DeadlineExceeded.
     """
     process = await spawn_session(argv, env)
+    if started is not None:
+        started(process)
     listening = asyncio.ensure_future(read_lines(process.stdout, lambda line: _tell(line, hear)))
     try:
         async with asyncio.timeout(deadline):
@@ -45,6 +52,16 @@ async def attend(
         await asyncio.wait({listening}, timeout=LAST_WORDS)
         listening.cancel()
     return process.returncode if process.returncode is not None else -1
+
+
+def has_ended(process: asyncio.subprocess.Process) -> bool:
+    """Whether a program has ended, also where asyncio has not been told of it yet."""
+    if process.returncode is not None:
+        return True
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 async def _ended(process: asyncio.subprocess.Process, listening: asyncio.Future[None]) -> None:

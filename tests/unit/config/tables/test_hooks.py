@@ -53,6 +53,25 @@ def test_what_is_wrong(problems: Callable[..., list[str]], table: str, text: str
     assert message in line
 
 
+@pytest.mark.parametrize(
+    ("table", "text", "message"),
+    [
+        (
+            "hooks",
+            'before = [{ run = ["sync"], hold = true }]',
+            "hold stands in [backup.NAME.snapshot.hooks] only",
+        ),
+        ("hooks", 'after = [{ run = ["sync"], hold = true }]', "this one has nothing to hold"),
+        ("snapshot.hooks", 'after = [{ run = ["sync"], hold = true }]', "this one has nothing to hold"),
+    ],
+)
+def test_only_a_hook_before_the_snapshot_is_held(
+    problems: Callable[..., list[str]], table: str, text: str, message: str
+) -> None:
+    (line,) = problems(f"{BASE}[backup.tank.{table}]\n{text}\n")
+    assert message in line
+
+
 def test_both_ways_to_write_a_hook(good: Callable[..., Config]) -> None:
     backup = good(
         BASE

@@ -434,3 +434,51 @@ def test_a_hundred_thousand_snapshots_take_no_quadratic_time(rules: KeepRules) -
     started = time.process_time()
     run(snapshots, rules, zone=BERLIN, protected=protected)
     assert time.process_time() - started < 5  # about half a second; quadratic would be hours
+
+
+# Where no snapshot is made while nothing changes
+
+WITHIN = st.sampled_from([3 * 3600.0, 50 * 3600.0, 200 * 3600.0])
+SOME_RULES = st.one_of(
+    st.builds(KeepRules, within=WITHIN),
+    *(st.builds(KeepRules, **{rule: st.integers(1, 5)}) for rule in ("last", *PERIODS)),
+    st.builds(
+        KeepRules, within=WITHIN, last=st.integers(0, 3), daily=st.integers(0, 4), weekly=st.integers(0, 2)
+    ),
+)
+
+
+@given(
+    SOME_RULES,
+    st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=3, max_size=30),
+    st.sampled_from(ZONES),
+)
+def test_lasting_snapshots_keep_each_state_that_a_snapshot_each_hour_would_keep(
+    rules: KeepRules, hours: list[tuple[int, bool]], zone: tzinfo
+) -> None:
+    """One tool snapshots in each run, one only what changed; both prune after each run. ``hours`` are the gaps between
+    runs, and whether anything changed.
+    """
+    each: list[Snapshot] = []
+    some: list[Snapshot] = []
+    state: dict[int, int] = {}  # by the number of a snapshot of either tool, which state it has
+    now = NOW
+    for number, (gap, changed) in enumerate(hours, 1):
+        now += gap * 3600
+        version = number if changed or number == 1 else state[number - 1]
+        state[number] = version
+        each.append(snap(number, now))
+        if version == number:
+            some.append(snap(number, now))
+        each = kept(decide(each, rules, now=now, zone=zone, protected={}, ours=ours))
+        some = kept(decide(some, rules, now=now, zone=zone, protected={}, ours=ours, lasting=True))
+        assert {state[one.createtxg] for one in each} <= {state[one.createtxg] for one in some}
+
+
+def test_what_stood_when_within_began_is_kept_only_where_snapshots_last():
+    rules = KeepRules(within=3600)
+    old, older, new = snap(2, NOW - 7200), snap(1, NOW - 9000), snap(3, NOW - 60)
+    assert kept(run([older, old, new], rules)) == [new]
+    verdicts = decide([older, old, new], rules, now=NOW, zone=UTC, protected={}, ours=ours, lasting=True)
+    assert kept(verdicts) == [old, new]
+    assert reasons(verdicts)["z2"] == "stood when the last 1h began"

@@ -1,5 +1,6 @@
 """What a look at both sides makes of them, and what prune plans must never select."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,6 +105,28 @@ def test_a_backup_of_nothing_is_an_error() -> None:
     backup = context(exclude=["tank", "tank/**"]).env.backup("b")
     with pytest.raises(NotFound, match="nothing is left of 'tank'"):
         selected(backup, tree(dataset("tank"), dataset("tank/a")))
+
+
+def test_a_property_selects_besides_the_patterns() -> None:
+    source = tree(dataset("tank"), dataset("tank/a"), dataset("tank/b"))
+    source = replace(source, chosen=frozenset({"tank/a", "tank/b", "tank/gone"}))
+    backup = context(exclude=["tank/b"], select="a:b").env.backup("b")
+    assert [dataset.name for dataset in selected(backup, source)] == ["tank/a"]
+    with pytest.raises(NotFound, match="the property a:b selects none"):
+        selected(backup, replace(source, chosen=frozenset()))
+
+
+async def test_what_is_not_selected_by_the_property_is_left_out_of_the_look() -> None:
+    class Marked(FakeZfs):
+        async def run(self, argv: list[str], **_: Any) -> Any:
+            rows = "tank\ttrue\treceived\ntank/a\ttrue\tinherited from tank\ntank/b\ttrue\tlocal\n"
+            return SimpleNamespace(returncode=0, stdout=rows)
+
+    where = context(select="a:b")
+    with_source(where, Marked(tree(dataset("tank"), dataset("tank/a"), dataset("tank/b"))))
+    found = await look(where, where.env.backup("b"), None)
+    assert [pair[0].name for pair in found.pairs] == ["tank/b"]
+    assert [pair[0].name for pair in found.left_out] == ["tank", "tank/a"]
 
 
 def test_ours_is_what_has_exactly_our_form() -> None:

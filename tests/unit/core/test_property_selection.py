@@ -1,0 +1,61 @@
+"""A property selects what inherits it within the source, against a model of how ZFS hands properties down."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.names import DatasetName
+from zvault.core.property_selection import check_user_property, selected_by
+
+NAMES = [
+    DatasetName(name) for name in ("tank", "tank/s", "tank/s/a", "tank/s/a/b", "tank/s/a/b/c", "tank/s/d")
+]
+ROOT = DatasetName("tank/s")
+VALUE = st.sampled_from(["true", "on", "child", "parent", "false", "TRUE", ""])
+Set = tuple[str, str]  # how: "local" or "received"; what
+
+
+def told(settings: dict[DatasetName, Set], name: DatasetName) -> tuple[str, str]:
+    """What ``zfs get`` says of a dataset, by what is set on it and above."""
+    for holder in (name, *reversed(list(name.ancestors))):
+        if holder in settings:
+            how, value = settings[holder]
+            return value, how if holder == name else f"inherited from {holder}"
+    return "-", "-"
+
+
+def meant(settings: dict[DatasetName, Set], name: DatasetName) -> bool:
+    """What the words of the documentation say."""
+    holder = next((one for one in (name, *reversed(list(name.ancestors))) if one in settings), None)
+    if holder is None or not holder.is_within(ROOT):
+        return False
+    how, value = settings[holder]
+    wanted = {"true", "on", "parent"} if holder == name else {"true", "on", "child"}
+    return how == "local" and value in wanted
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.tuples(st.sampled_from(["local", "received"]), VALUE)))
+def test_what_is_selected(settings: dict[DatasetName, Set]) -> None:
+    within = [name for name in NAMES if name.is_within(ROOT)]
+    found = selected_by({name: told(settings, name) for name in within}, ROOT)
+    assert found == {name for name in within if meant(settings, name)}
+
+
+def test_what_is_inherited_from_one_that_is_not_told_does_not_count() -> None:
+    rows = {"tank/s/a": ("true", "inherited from tank/s"), "tank/s": ("false", "local")}
+    assert selected_by(rows, ROOT) == frozenset()
+
+
+@pytest.mark.parametrize("name", ["org.example:backup", "autobackup:offsite1", ":x", "a:b:c", "a_b+c-d.e:1"])
+def test_a_user_property(name: str) -> None:
+    check_user_property(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "backup", "-a:b", "Org:x", "a:b c", "org.zvault:sent", "a:" + "b" * 300, "a:b=c", "a:b,c:d"]
+)
+def test_no_user_property(name: str) -> None:
+    with pytest.raises(ValueError, match=r"user property|zvault's own"):
+        check_user_property(name)

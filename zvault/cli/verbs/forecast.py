@@ -1,0 +1,54 @@
+"""zvaultctl run -n: what a run that began now would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zvault.api import routes
+from zvault.api.backups import ForecastDocument
+from zvault.cli.client import read
+from zvault.cli.event_text import plural
+from zvault.cli.options import TableForm
+from zvault.cli.output import OK, TROUBLE, UNKNOWN, USAGE, document, say_all, tell
+from zvault.cli.verbs.plan import to_send
+from zvault.cli.verbs.prune import to_prune
+from zvault.core.units import format_size
+
+
+def show_forecast(backup: str, *, no_snapshot: bool, json: bool) -> int:
+    """Show it; returns the exit status."""
+    found = read(routes.FORECAST, backup=backup, snapshot=0 if no_snapshot else None)
+    if json:
+        document("forecast", found)
+    else:
+        say_all(_told(found))
+    if found["refused"] is not None:
+        tell(f"no run could start now: {found['refused']}")
+        return USAGE
+    if not found["vault_seen"]:
+        return UNKNOWN
+    return TROUBLE if any(dataset["action"] == "conflict" for dataset in found["datasets"]) else OK
+
+
+def _told(found: ForecastDocument) -> Iterator[str]:
+    form = TableForm()
+    yield f"a run of {found['backup']} into vault {found['vault']} would now do this; nothing was touched"
+    yield ""
+    if found["snapshot"] is not None:
+        yield f"snapshot: @{found['snapshot']} of {plural(len(found['snapshotted']), 'dataset')}"
+    else:
+        yield "snapshot: none"
+    if not found["vault_seen"]:
+        written = sum(dataset["written"] for dataset in found["datasets"])
+        yield f"written since the newest snapshots: {format_size(written)}"
+        yield (
+            f"vault {found['vault']} is down, so what it has is not known, nor what would be sent and pruned: "
+            f"'zvaultctl plan {found['backup']}' brings it up to look"
+        )
+        return
+    yield ""
+    yield from to_send(found["datasets"], form)
+    yield ""
+    yield from to_prune(found, verbose=False, form=form)
+    if found["not_foreseen"]:
+        yield f"not known is what would be pruned of {', '.join(found['not_foreseen'])}"

@@ -1,0 +1,70 @@
+"""Which datasets need no snapshot: nothing was written since the newest, and the vault has that one. Pure.
+
+What ZFS guarantees: every change of a dataset's contents writes its root block anew (dmu_objset_sync in dmu_objset.c),
+which ``written`` counts (zfsprops(7)), once the transaction group is on disk. So with ``written`` 0 the contents are
+those of the newest snapshot. What a dataset has besides (properties, keys) is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from zvault.core.model import Snapshot, Tree
+from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.plan_model import Ours
+from zvault.core.replication.source_properties import FIXED, LIMITS
+
+OWN = "org.zvault:"
+"""What the names of zvault's own properties begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The datasets that were unchanged ``at`` a moment (seconds since the epoch), by name, each with the snapshot that
+    stands for it.
+    """
+
+    at: float = 0.0
+    stands: Mapping[str, Snapshot] = field(default_factory=dict)
+
+    def holds(self, source: Tree) -> bool:
+        """Whether they still were so when this was listed. One that is gone by now does not count."""
+        for name, snap in self.stands.items():
+            dataset = source.get(name)
+            newest = dataset.newest() if dataset is not None else None
+            if dataset is not None and (dataset.written or newest is None or newest.guid != snap.guid):
+                return False
+        return True
+
+
+NOTHING_UNCHANGED = Unchanged()
+
+
+def standing(pair: DatasetPair, ours: Ours) -> Snapshot | None:
+    """The snapshot on the source that stands for a dataset as it is, on the vault too; None where none surely does.
+
+    It is the newest on both sides, by GUID, and one of zvault's: so it is not after a rollback, nor where others make
+    snapshots or receive. Never of an encrypted dataset: its key may have changed, which nothing counts. ``written`` of
+    both sides must be of now.
+    """
+    source, there = pair.source, pair.vault
+    newest, last = source.newest(), there.newest() if there is not None else None
+    if there is None or newest is None or last is None or source.encrypted:
+        return None
+    quiet = not source.written and not there.written and there.resume_token is None
+    return newest if quiet and newest.guid == last.guid and ours(newest) else None
+
+
+APART = FIXED | frozenset(LIMITS) | {"keylocation", "volsize"}
+"""Properties that a stream does not bring as they are set: limits are on record in another way (source_record.py), and
+what is left can only be set when a dataset is made, or changes its contents.
+"""
+
+
+def same_properties(here: Mapping[str, str], there: Mapping[str, str]) -> bool:
+    """Whether what is set on a source's dataset is what the vault received of it. What it received and does not use, as
+    the mountpoint, counts: a restore does use it.
+    """
+    names = {name for name in here.keys() | there.keys() if name not in APART and not name.startswith(OWN)}
+    return all(here.get(name) == there.get(name) for name in names)

@@ -1,0 +1,141 @@
+"""What a run that began now would do, its snapshot included. It lists and asks for estimates, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from zvault.api.backups import ForecastDocument, PlannedDocument, PruneDocument
+from zvault.config.schema import Backup
+from zvault.core.model import Dataset, Tree
+from zvault.core.names import make_snapname
+from zvault.core.replication.base_names import hold_tag
+from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
+from zvault.core.replication.plan_model import Step, TransferPlan
+from zvault.core.replication.unchanged import NOTHING_UNCHANGED
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, plan_all
+from zvault.ops.replication.unchanged import unchanged_among
+from zvault.ops.report import gone_rows, planned_document
+from zvault.ops.retention.arrivals import arrivals
+from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.retention.prune_report import plans_document
+from zvault.zfs.stream import Flags
+
+
+async def forecast_document(
+    context: Context, backup: Backup, *, snapshot: bool = True, refused: str | None = None
+) -> ForecastDocument:
+    """What a run would do now. ``refused`` says why none could start. Raises NotFound, HostUnreachable."""
+    up = await context.clients.pool_is_up(context.env.vault(backup.vault))
+    seen = await look(context, backup, context.clients.vault_of(backup) if up else None)
+    if up and not await context.clients.pool_is_up(context.env.vault(backup.vault)):
+        # Exported while it was listed: ZFS then says the same as of a pool that is empty.
+        up, seen = False, replace(seen, vault=Tree(), vault_seen=False)
+    made = await _Imagined.of(context, backup, seen, snapshot=snapshot)
+    document: ForecastDocument = {
+        "backup": backup.name,
+        "vault": backup.vault,
+        "prune": [],
+        "freed": {},
+        "over_limit": [],
+        "datasets": [_unknown(dataset, target) for dataset, target in seen.pairs],
+        "excluded": [dataset.name for dataset, _ in seen.left_out],
+        "gone": gone_rows(backup.name, seen) if up else [],
+        "snapshot": made.snapname,
+        "snapshotted": list(made.names),
+        "vault_seen": up,
+        "refused": refused,
+        "not_foreseen": [],
+    }
+    if not up:
+        return document
+    plans = await plan_all(context, backup, made.sides)
+    return {
+        **document,
+        **await _pruned(context, backup, made.sides, plans),
+        "datasets": [await _planned(context, backup, plan, seen, made.sides) for plan in plans],
+        "not_foreseen": [plan.dataset for plan in plans if not foreseen(plan)],
+    }
+
+
+@dataclass(frozen=True)
+class _Imagined:
+    """Both sides once a run has made its snapshot of the datasets of these ``names``."""
+
+    sides: Sides
+    snapname: str | None = None
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    async def of(cls, context: Context, backup: Backup, seen: Sides, *, snapshot: bool) -> _Imagined:
+        now = context.env.clock.now()
+        unchanged = NOTHING_UNCHANGED
+        if seen.vault_seen and backup.snapshot.skip_unchanged:
+            vault = context.clients.vault_of(backup)
+            unchanged = await unchanged_among(context, backup, vault, seen, now.timestamp())
+        chosen = [dataset for dataset, _ in seen.pairs]
+        conflicts = name_conflicts(context.env, backup, chosen)
+        left_out = conflicts.keys() | unchanged.stands.keys()
+        names = tuple(dataset.name for dataset in chosen if dataset.name not in left_out)
+        if not (snapshot and backup.snapshot.make and names):
+            return cls(seen)
+        snapname = make_snapname(backup.snapshot.prefix, now)
+        source = with_snapshot(seen.source, names, snapname, int(now.timestamp()))
+        return cls(_with(seen, source, seen.vault), snapname, names)
+
+
+def _with(seen: Sides, source: Tree, vault: Tree) -> Sides:
+    """The same look, had it seen something else."""
+    pairs, left_out = (
+        tuple((source.datasets[dataset.name], target) for dataset, target in some)
+        for some in (seen.pairs, seen.left_out)
+    )
+    return replace(seen, source=source, vault=vault, pairs=pairs, left_out=left_out)
+
+
+async def _pruned(
+    context: Context, backup: Backup, before: Sides, plans: Sequence[TransferPlan]
+) -> PruneDocument:
+    """What is pruned once the plans were carried out, but of what is not foreseen."""
+    sent = [(plan, before.counterparts.get(plan.dataset)) for plan in plans]
+    after = _with(before, before.source, with_sent(before.vault, before.source, sent))
+    unforeseen = {plan.dataset for plan in plans if not foreseen(plan)}
+    after = replace(after, pairs=tuple(pair for pair in after.pairs if pair[0].name not in unforeseen))
+    vault = context.env.vault(backup.vault)
+    pool = await context.clients.zpool_of(vault).state(vault.pool)
+    # The hold of the last base goes as the base advances, before anything is pruned.
+    lifted = {hold_tag(pool.guid)} if pool is not None else set()
+    judged = plan_prune(context, backup, after, arrived=arrivals(before, after))
+    return await plans_document(context, backup, judged, lifted=lifted)
+
+
+async def _planned(
+    context: Context, backup: Backup, plan: TransferPlan, seen: Sides, imagined: Sides
+) -> PlannedDocument:
+    dataset = imagined.source.datasets[plan.dataset]
+    written = seen.source.datasets[plan.dataset].written
+    sizes = [await _size(context, backup, step, dataset, written) for step in plan.steps]
+    return planned_document(plan, written, sizes)
+
+
+async def _size(context: Context, backup: Backup, step: Step, dataset: Dataset, written: int) -> int | None:
+    """A stream's bytes: ZFS's estimate, and for a snapshot that is only imagined what was written since the last."""
+    part = part_to_ask(step, dataset)
+    if part is None:
+        return estimate(step, written, 0)
+    known = await context.clients.source_of(backup).estimate(part, Flags.of(backup.send, dataset))
+    return estimate(step, written, known)
+
+
+def _unknown(dataset: Dataset, target: str) -> PlannedDocument:
+    return {
+        "dataset": dataset.name,
+        "vault_dataset": target,
+        "action": "unknown",
+        "written": dataset.written,
+        "steps": [],
+        "changes": [],
+        "reason": "the vault is down, so what it has is not known",
+        "next": "",
+    }

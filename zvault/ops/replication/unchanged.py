@@ -1,0 +1,55 @@
+"""Finds the datasets of a backup that need no snapshot, because the vault has them as they are."""
+
+from __future__ import annotations
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged, same_properties, standing
+from zvault.ops.context import Context
+from zvault.ops.replication.sides_and_plan import Sides, look, ours_of
+from zvault.zfs import properties
+from zvault.zfs.client import Zfs
+
+
+async def find_unchanged(context: Context, backup: Backup, vault: Zfs, emit: Emit) -> Unchanged:
+    """Those that are unchanged now, if the backup skips them. Their pool is synced: ``written`` is of what is on disk.
+
+    Where that cannot be done all are to be snapshotted, and it is told.
+    """
+    if not backup.snapshot.skip_unchanged:
+        return NOTHING_UNCHANGED
+    at = context.env.clock.time()
+    try:
+        await context.clients.zpool_at(backup.source.host).sync(backup.source.dataset.pool)
+    except ZvaultError as error:
+        emit("warning", text=f"all datasets are snapshotted, as it is not known which are unchanged: {error}")
+        return NOTHING_UNCHANGED
+    return await unchanged_among(context, backup, vault, await look(context, backup, vault), at)
+
+
+async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: Sides, at: float) -> Unchanged:
+    """Those of what a look saw ``at`` this time, with ``written`` of then. Raises ToolFailed."""
+    ours = ours_of(backup)
+    found = [(pair, snap) for pair in sides.pairing.pairs if (snap := standing(pair, ours)) is not None]
+    if found and backup.send.properties:
+        changed = await _set_otherwise(context.clients.source_of(backup), vault, [pair for pair, _ in found])
+        found = [(pair, snap) for pair, snap in found if pair.source.name not in changed]
+    return Unchanged(at, {pair.source.name: snap for pair, snap in found})
+
+
+async def _set_otherwise(source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
+    """The datasets of which a stream would bring other properties than the last one did, or nobody can tell."""
+    names = {pair.source.name: pair.vault.name for pair in pairs if pair.vault is not None}
+    mine = await properties.own_settings(source.host, list(names))
+    its = await properties.settings(vault.host, list(names.values()))
+    received = {
+        name: {key: one.received for key, one in of_it.items() if one.received != "-"}
+        for name, of_it in its.items()
+    }
+    return {
+        here
+        for here, there in names.items()
+        if here not in mine or there not in received or not same_properties(mine[here], received[there])
+    }

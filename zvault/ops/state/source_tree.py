@@ -1,0 +1,27 @@
+"""The listing of a backup's source, with what a user property selects of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from zvault.config.schema import Backup
+from zvault.core.model import Tree
+from zvault.core.property_selection import selected_by
+from zvault.ops.state.clients import Clients
+from zvault.zfs import properties
+
+
+async def source_tree(clients: Clients, backup: Backup, *, sizes: bool = True) -> Tree:
+    """The datasets of a backup's source. Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree."""
+    tree = await clients.source_of(backup).tree(backup.source.dataset, sizes=sizes)
+    chosen = await chosen_by_property(clients, backup, list(tree.datasets))
+    return tree if chosen is None else replace(tree, chosen=chosen)
+
+
+async def chosen_by_property(clients: Clients, backup: Backup, names: Sequence[str]) -> frozenset[str] | None:
+    """Those of a source's datasets that the backup's property selects; None where it selects by none."""
+    if backup.select is None:
+        return None
+    root, host = backup.source.dataset, clients.source_of(backup).host
+    return selected_by(await properties.user_property(host, root, backup.select, names), root)
