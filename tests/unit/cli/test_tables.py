@@ -188,7 +188,7 @@ def plan(*datasets) -> PlanDocument:
         "vault": CONFIG.backup["home"].vault,
         "datasets": list(datasets),
         "excluded": [],
-        "snapshot": True,
+        "makes_snapshot": True,
         "gone": [],
         "prune": [verdict_document("source", old, 1 << 20), verdict_document("vault", new, None)],
         "freed": {"source": 1 << 20, "vault": 0},
