@@ -8,7 +8,7 @@ PYTHON := /usr/bin/python3
 # Where setup keeps the host's tools; empty until it ran.
 VENV = $(shell $(PYTHON) -B $(LAB)/cache.py venv)
 TOOL = PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=. $(VENV)/bin
-LINTED = zvault tests docs $(LAB)/run $(LAB)/soak
+LINTED = zvault tests docs config/hooks/proxmox-freeze $(LAB)/run $(LAB)/soak
 NAME ?= pipeline
 # make lab T="tests/lab/test_prune.py -k held": these tests only
 T ?=

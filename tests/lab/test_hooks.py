@@ -148,3 +148,36 @@ def test_a_stop_and_a_crash_between_the_hooks(tank):
     assert sh("pgrep", "-f", "sleep 500", check=False) == "", "the hook that hung went with it"
     assert get("tank/home", "type") == "filesystem"
     assert len(snapshots("tank/home")) == 1
+
+
+QM = f"""#!/bin/sh
+# A stand-in: one guest, whose disk is a volume below the source.
+count() {{ zfs list -Ht snapshot -o name tank/home/vm-100-disk-0 2>/dev/null | wc -l; }}
+case "$1 $2 $4" in
+"list "*) printf 'VMID NAME STATUS\\n100 web running\\n' ;;
+"config 100 "*) printf 'agent: 1\\nscsi0: local-zfs:vm-100-disk-0,size=8M\\n' ;;
+"guest cmd fsfreeze-freeze") echo "frozen $(count)" >>{SCRATCH}/qm; touch {SCRATCH}/frozen ;;
+"guest cmd fsfreeze-thaw") echo "thawed $(count)" >>{SCRATCH}/qm; rm -f {SCRATCH}/frozen ;;
+esac
+"""
+
+
+def test_guests_are_frozen_over_the_snapshot_and_thawed_whatever_happens(tank):
+    for name, text in (("qm", QM), ("pvesm", '#!/bin/sh\necho "/dev/zvol/tank/home/${2#local-zfs:}"\n')):
+        program = Path("/usr/local/bin", name)
+        program.write_text(text)
+        program.chmod(0o755)
+    sh("zfs", "create", "-V", "8M", "tank/home/vm-100-disk-0")
+    hook = "/usr/share/zvault/hooks/proxmox-freeze"
+    before, after = (f'[["python3", "{hook}", "{what}"]]' for what in ("freeze", "thaw"))
+    tank.extra = f"[backup.tank.snapshot.hooks]\nbefore = {before}\nafter = {after}\n"
+    tank.start()
+    ok("run", "tank")
+    assert (SCRATCH / "qm").read_text().split("\n")[:2] == ["frozen 0", "thawed 1"]
+    assert not (SCRATCH / "frozen").exists()
+    assert sh("systemctl", "list-units", "--all", "--plain", "--no-legend", "zvault-thaw-*") == ""
+
+    # Whoever froze is gone.
+    sh("env", "ZVAULT_SOURCE=tank/home", "python3", hook, "freeze", "--at-most", "2")
+    assert (SCRATCH / "frozen").exists()
+    eventually("the timer thaws", lambda: not (SCRATCH / "frozen").exists(), seconds=60)
