@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, cast
 
 import zvault
@@ -14,15 +13,15 @@ from zvault.api.emit import Emit
 from zvault.api.events import Event
 from zvault.config.load import load
 from zvault.config.paths import Paths
-from zvault.config.schema import Backup, Config
+from zvault.config.schema import Config
 from zvault.core.errors import Busy, ConfigError, ZvaultError
 from zvault.core.zfs_version import untested
 from zvault.daemon import journald
 from zvault.daemon.api.server import Api
 from zvault.daemon.events import Events
-from zvault.daemon.health.journal import VerdictJournal
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
+from zvault.daemon.looks import Looks
 from zvault.daemon.metrics.exporter import Metrics
 from zvault.daemon.metrics.server import MetricsServer
 from zvault.daemon.monitors.config_monitor import LOOK_EVERY as CONFIG_EVERY
@@ -87,7 +86,6 @@ class Daemon:
         self.vault_monitor = VaultMonitor(self.vaults)
         self.state_monitor = StateMonitor(paths.state, self.history)
         self.config_monitor = ConfigMonitor(self.context.env)
-        self.verdicts = VerdictJournal()
         self.status = Status(
             self.context,
             self.vault_monitor,
@@ -98,7 +96,11 @@ class Daemon:
             state=self.state_monitor,
             config=self.config_monitor,
         )
-        self.notifier = Notifier(self.status, lambda: self.metrics.vaults, self._outdated)
+        self.notifier = Notifier(
+            self.status,
+            lambda: self.metrics.vaults,
+            lambda: self.looks.outdated(),  # noqa: PLW0108 - both are made later
+        )
         self.events.hooks.append(self.notifier.hear)
         self.metrics = Metrics(self.status, self.notifier)
         self.metrics_server = MetricsServer(self.metrics)
@@ -116,7 +118,14 @@ class Daemon:
         )
         self.stall_monitor = StallMonitor(self.context, self.vaults, self.status.stalls)
         self.sleep_monitor = SleepMonitor(self.context, self.vaults, self.runs, self._wake)
-        self._vaults_looked_at = 0.0
+        self.looks = Looks(
+            self.status,
+            self.vaults,
+            self.metrics,
+            self.vault_monitor,
+            self.scrub_scheduler,
+            self.sleep_monitor,
+        )
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -129,17 +138,18 @@ class Daemon:
         self._background(self._feed_watchdog())
         async with _patience():
             interrupted = await self.reconcile()
-        self._background(self._again_and_again("state", self.state_monitor.look, STATE_EVERY))
-        self._background(self._again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
+        again_and_again = self.looks.again_and_again
+        self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
+        self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
         await self.api.listen(self.paths.socket)
         await self._serve_metrics()
         await self.scheduler.start()
         self._resume(interrupted)
-        self._background(self._again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
-        self._background(self._again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
-        self._background(self._again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
-        self._background(self._again_and_again("stalls", self.stall_monitor.watch, AGAIN))
-        self._background(self._again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
+        self._background(again_and_again("vaults", self.looks.at_vaults, LOOK_EVERY))
+        self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
+        self._background(again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
+        self._background(again_and_again("stalls", self.stall_monitor.watch, AGAIN))
+        self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
         self._background(self.sleep_monitor.watch())
         log.info("zvaultd %s is ready; backups: %d", zvault.__version__, len(self.context.env.config.backup))
@@ -224,55 +234,10 @@ class Daemon:
             sd_notify.status(self.status.line())
             await asyncio.sleep(STATUS_EVERY)
 
-    async def _again_and_again(self, what: str, look: Callable[[], Awaitable[None]], every: float) -> None:
-        """Look at something, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
-        while True:
-            try:
-                await look()
-            except Exception as error:
-                log.exception("looking at %s failed", what)
-                self.status.warnings[f"observe {what}"] = f"{what} cannot be looked at: {unexpected(error)}"
-            else:
-                self.status.warnings.pop(f"observe {what}", None)
-            await asyncio.sleep(every)
-
-    async def _look_at_vaults(self) -> None:
-        began = time.monotonic()
-        self.metrics.vaults = await self.vault_monitor.watch()
-        self._vaults_looked_at = began
-        self.scrub_scheduler.care(self.metrics.vaults)
-        warnings = self.status.warnings
-        for name in [name for name in warnings if name.startswith("inhibitor ")]:
-            del warnings[name]
-        warnings |= self.sleep_monitor.warnings()
-        self._tell_verdicts()
-
-    def _tell_verdicts(self) -> None:
-        """Tell the journal of what is no longer as it was; of a vault on its way up or down once it is there."""
-        self.verdicts.tell(self.status.verdicts(self.metrics.vaults), self._moving())
-
-    def _moving(self) -> set[str]:
-        return {vault.name for vault in self.vaults.all() if vault.moving}
-
-    def _outdated(self) -> set[str]:
-        """Vaults that are no longer as they were looked at, or will not stay so."""
-        changed = {vault.name for vault in self.vaults.all() if vault.changed >= self._vaults_looked_at}
-        return self._moving() | changed
-
     async def _look_at_lags(self) -> None:
-        # Side by side: a host that does not answer must not keep the others' lags from being known.
-        await asyncio.gather(*map(self._look_at, self.context.env.config.backup.values()))
+        await self.looks.at_lags()
         if self.metrics_server.address is None:
             await self._serve_metrics()
-
-    async def _look_at(self, backup: Backup) -> None:
-        name = backup.name
-        try:
-            await self.runs.refresh_lag(backup)
-        except ZvaultError as error:
-            self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
-        else:
-            self.status.warnings.pop(f"lag {name}", None)
 
     async def _serve_metrics(self) -> None:
         """Serve metrics, or say why not and try again later: no backup is left undone for want of a port."""
