@@ -155,19 +155,27 @@ def _sync(seen: Observations, disk: Disk) -> Bottleneck:
 
 def _longer(seen: Observations) -> Knob:
     """The setting for larger groups; it depends on what closes them: the timeout, too little space, or their size."""
+    short = seen.waits.get(NO_SPACE, 0)
+    # A group is open for as long as the one before it is written, which is not the timeout.
+    if short and short >= len(seen.groups):
+        return _more_space(seen)
     # One group may have been open for long before the others: they decide.
     opened = median_low([one.opened for one in seen.groups] or [0.0])
     timeout = seen.parameters.get(TIMEOUT, 5)
     if opened >= NEARLY * timeout:
         return module(seen, TIMEOUT, 30 if timeout < 30 else 2 * timeout)
-    if seen.waits.get(NO_SPACE):
-        return Knob("size", f"[[vault.{seen.vault}.device]]", None, "more, or a higher quota")
+    if short:
+        return _more_space(seen)
     now = seen.parameters.get(DIRTY)
     most = seen.memory // DIRTY_SHARE if seen.memory else None
     if now is not None and (most is None or 2 * now <= most):
         return module(seen, DIRTY, 2 * now)
     share = seen.parameters.get(SHARE, 20)
     return module(seen, SHARE, min(60, 2 * share))
+
+
+def _more_space(seen: Observations) -> Knob:
+    return Knob("size", f"[[vault.{seen.vault}.device]]", None, "more, or a higher quota")
 
 
 def _metadata(seen: Observations, disk: Disk) -> Bottleneck:

@@ -191,6 +191,15 @@ def test_transaction_groups_that_end_too_often():
         by_space = diagnose(replace(small, waits={"dmu_tx_quota": 7}, groups=groups))
         assert by_space.knob is not None
         assert by_space.knob.name == "size"
+    # As counted: the one group of two seconds was open for as long as the one before it was written.
+    behind = replace(
+        small, waits={"dmu_tx_assigned": 30, "dmu_tx_quota": 1}, groups=(Group(31 * MIB, 4.06, 1.7),)
+    )
+    assert (knob := diagnose(behind).knob) is not None
+    assert knob.name == "size"
+    rarely = replace(behind, groups=(Group(70 * MIB, 5.1, 1.0), Group(70 * MIB, 5.0, 1.0)))
+    assert (knob := diagnose(rarely).knob) is not None
+    assert knob.name == "zfs_txg_timeout"
     at_the_most = diagnose(
         replace(small, parameters={**TUNED, "zfs_dirty_data_max": 1 << 30}, memory=4 << 30)
     )
