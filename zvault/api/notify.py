@@ -6,12 +6,15 @@ from zvault.core.errors import ErrorDocument
 
 Way = Literal["apprise", "mail", "webhook", "ntfy", "healthchecks", "uptime_kuma", "ping"]
 
+State = Literal["ok", "untried", "failed", "waiting", "failing"]
+
 
 @final
 class NotifyTarget(TypedDict):
     """A target of `[notify.NAME]`; times in seconds since the epoch.
 
-    ``state``: "failing" if it could not be reached in three tries, "waiting" while anything waits to be sent.
+    ``state``: "failing" if it could not be reached in three tries, "waiting" while anything waits to be sent, "failed"
+    if the last try did not go through and nothing waits (a test), "untried" if nothing was sent to it yet, else "ok".
     ``severity`` is None of a dead-man's switch. ``open``: incidents it was told of that are not over. ``last_error`` is
     empty unless the last try failed. ``given_up``: what could not be delivered since the last success.
     """
@@ -20,7 +23,7 @@ class NotifyTarget(TypedDict):
     way: Way
     severity: Literal["warning", "critical"] | None
     backups: list[str]
-    state: Literal["ok", "waiting", "failing"]
+    state: State
     waiting: int
     next_try: float | None
     open: int

@@ -33,6 +33,7 @@ def show_forecast(backup: str, *, no_snapshot: bool, json: bool) -> int:
 def _told(found: ForecastDocument) -> Iterator[str]:
     form = TableForm()
     yield f"a run of {found['backup']} into vault {found['vault']} would now do this; nothing was touched"
+    yield "what was written in the last seconds may not count yet: ZFS counts it once it is on disk"
     yield ""
     if found["snapshot"] is not None:
         yield f"snapshot: @{found['snapshot']} of {plural(len(found['snapshotted']), 'dataset')}"

@@ -45,9 +45,11 @@ def notify(context: typer.Context) -> None:
 def show(columns: Chosen = None, tabs: Tabs = False, exact: Exact = False, json: AsJson = False) -> None:
     """List the targets of notifications: when each was last told something, what failed last, and what waits.
 
-    STATE is "failing" if a target could not be reached in three tries. What waits is tried again for three days.
+    STATE is "untried" until something was sent to a target ('zvaultctl notify test' does), "failed" if the last test
+    did not go through, and "failing" if a target could not be reached in three tries. What waits is tried again for
+    three days.
 
-    Exit status: 0 fine; 1 a target is failing.
+    Exit status: 0 fine; 1 a target failed or is failing.
     """
     picked, form = chosen(COLUMNS, columns, DEFAULT), TableForm(tabs, exact)
     found = read(routes.NOTIFY)["targets"]
@@ -57,7 +59,7 @@ def show(columns: Chosen = None, tabs: Tabs = False, exact: Exact = False, json:
         say_all(table(picked, found, form, None if columns or tabs else _notes))
     else:
         tell("nobody is told of anything: there is no [notify.NAME] in the configuration")
-    raise typer.Exit(TROUBLE if any(one["state"] == "failing" for one in found) else OK)
+    raise typer.Exit(TROUBLE if any(one["state"] in {"failed", "failing"} for one in found) else OK)
 
 
 def _notes(target: NotifyTarget) -> Iterator[str]:

@@ -91,6 +91,13 @@ def sent(target: Target, id: str, now: float) -> Target:
     return replace(target, waiting=waiting, last_success=now, last_error="", given_up=0)
 
 
+def tried(target: Target, error: str, now: float) -> Target:
+    """A test was sent, or was not (``error``): what waits is not touched."""
+    if error:
+        return replace(target, last_failure=now, last_error=error)
+    return replace(target, last_success=now, last_error="")
+
+
 def failed(target: Target, id: str, why: str, now: float, chance: Callable[[], float]) -> Target:
     """An item did not go through, and is tried again later; none is kept for longer than EXPIRES."""
     waiting = tuple(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from zvault.api.events import Event
-from zvault.api.notify import NotifyTarget, NotifyTestResult
+from zvault.api.notify import NotifyTarget, NotifyTestResult, State
 from zvault.api.vaults import VaultDocument
 from zvault.config.schema import Notify
 from zvault.core.errors import NotFound, ToolFailed, ZvaultError
@@ -188,8 +188,7 @@ class Notifier:
         else:
             if not tries:
                 log.warning("a notification to %s was not delivered, and is tried again: %s", name, error)
-            told = ". ".join(filter(None, (error.why or error.what, error.next)))
-            self._keep(name, outbox.failed(self.target(name), item.id, told, now, random.random))
+            self._keep(name, outbox.failed(self.target(name), item.id, _said(error), now, random.random))
         self._warn(name, self.target(name))
 
     async def _deliver(self, table: Notify, item: Item) -> ZvaultError | None:
@@ -234,6 +233,9 @@ class Notifier:
             item = Ping(_id(), now, backup, "test", "test", "a test of zvaultctl notify")
         async with self._slots:
             error = await self._deliver(table, item)
+        if table.name in self.env.config.notify:
+            told = "" if error is None else _said(error)
+            self._keep(table.name, outbox.tried(self.target(table.name), told, self.env.clock.time()))
         document = error.as_dict() if error is not None else None
         return {
             "target": table.name,
@@ -253,7 +255,7 @@ class Notifier:
             "way": table.way,
             "severity": None if table.switch else table.severity,
             "backups": list(table.backups),
-            "state": "failing" if target.failing else "waiting" if target.waiting else "ok",
+            "state": _state(target),
             "waiting": len(target.waiting),
             "next_try": target.waiting[0].due if target.waiting else None,
             "open": sum(one.told is not None for one in target.book.incidents),
@@ -267,6 +269,18 @@ class Notifier:
         """End what is under way: what was not sent is kept for the next daemon."""
         self._take_pings()
         await cancel(*self._sending.values())
+
+
+def _said(error: ZvaultError) -> str:
+    return ". ".join(filter(None, (error.why or error.what, error.next)))
+
+
+def _state(target: Target) -> State:
+    if target.failing or target.waiting:
+        return "failing" if target.failing else "waiting"
+    if target.last_error:
+        return "failed"
+    return "ok" if target.last_success is not None else "untried"
 
 
 def _id() -> str:

@@ -1,0 +1,84 @@
+"""What zvaultd looks at again and again by itself, so that nobody who asks has to wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.daemon.health.journal import VerdictJournal
+from zvault.daemon.journald import log
+from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
+from zvault.daemon.monitors.sleep_monitor import SleepMonitor
+from zvault.daemon.monitors.vault_monitor import VaultMonitor
+from zvault.daemon.runs import unexpected
+from zvault.daemon.status import Status
+from zvault.ops.vaults.vault import Vaults
+
+
+class Looks:
+    """The looks at vaults and lags, and what follows from them."""
+
+    def __init__(
+        self,
+        status: Status,
+        vaults: Vaults,
+        metrics: Metrics,
+        vault_monitor: VaultMonitor,
+        scrub_scheduler: ScrubScheduler,
+        sleep_monitor: SleepMonitor,
+    ) -> None:
+        self.status, self.metrics = status, metrics
+        self._vaults, self._vault_monitor = vaults, vault_monitor
+        self._scrub_scheduler, self._sleep_monitor = scrub_scheduler, sleep_monitor
+        self._verdicts = VerdictJournal()
+        self._vaults_seen = 0.0
+
+    async def again_and_again(self, what: str, look: Callable[[], Awaitable[None]], every: float) -> None:
+        """Look at something, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
+        while True:
+            try:
+                await look()
+            except Exception as error:
+                log.exception("looking at %s failed", what)
+                self.status.warnings[f"observe {what}"] = f"{what} cannot be looked at: {unexpected(error)}"
+            else:
+                self.status.warnings.pop(f"observe {what}", None)
+            await asyncio.sleep(every)
+
+    async def at_vaults(self) -> None:
+        """Look at all vaults; tell the journal of what is no longer as it was."""
+        began = time.monotonic()
+        self.metrics.vaults = await self._vault_monitor.watch()
+        self._vaults_seen = began
+        self._scrub_scheduler.care(self.metrics.vaults)
+        warnings = self.status.warnings
+        for name in [name for name in warnings if name.startswith("inhibitor ")]:
+            del warnings[name]
+        warnings |= self._sleep_monitor.warnings()
+        # Of a vault on its way up or down once it is there.
+        self._verdicts.tell(self.status.verdicts(self.metrics.vaults), self._moving())
+
+    def _moving(self) -> set[str]:
+        return {vault.name for vault in self._vaults.all() if vault.moving}
+
+    def outdated(self) -> set[str]:
+        """Vaults that are no longer as they were looked at, or will not stay so."""
+        changed = {vault.name for vault in self._vaults.all() if vault.changed >= self._vaults_seen}
+        return self._moving() | changed
+
+    async def at_lags(self) -> None:
+        """Read all backups' lags, side by side: a host that does not answer keeps no other's lag from being known."""
+        await asyncio.gather(*map(self._at_lag, self.status.context.env.config.backup.values()))
+
+    async def _at_lag(self, backup: Backup) -> None:
+        name = backup.name
+        try:
+            await self.status.runs.refresh_lag(backup)
+        except ZvaultError as error:
+            self.status.warnings[f"lag {name}"] = f"the lag of {name} is not known: {error}"
+        else:
+            self.status.warnings.pop(f"lag {name}", None)
