@@ -79,10 +79,13 @@ def stays_root(uid: int) -> str | None:
 def shared_folder(folders: Mapping[str, str]) -> str | None:
     """Which of a store's folders, by setting, has something in it that is not the store's; None where none has.
 
-    Whoever owns a folder may remove what is in it: one that others use as well must stay root's.
+    Whoever owns a folder may remove what is in it: one that others use as well must stay root's. One that is a server's
+    already is that server's alone, and closed to root without capabilities.
     """
     for name, folder in folders.items():
         with suppress(FileNotFoundError):
+            if os.stat(folder).st_uid in USERS:  # noqa: PTH116
+                continue
             for entry in sorted(os.listdir(folder)):  # noqa: PTH208
                 if not IN_FOLDERS[name].fullmatch(entry):
                     return f"{name}={folder} has something else in it, {entry}: give it a folder of its own"

@@ -150,6 +150,28 @@ def test_a_folder_that_has_something_else_in_it_stays_roots(tmp_path: Path) -> N
     told = own_user.shared_folder({"journal": str(tmp_path)})
     assert told is not None
     assert "photographs" in told
+    # What a server has already, root cannot look into without the capability for that.
+    os.chown(tmp_path, USERS[1], USERS[1])
+    assert own_user.shared_folder({"journal": str(tmp_path)}) is None
+
+
+def test_a_server_that_was_killed_starts_again_without_the_rights_of_root_over_files(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.mkdir(mode=0o700)
+    script = """
+import ctypes, os, struct, sys
+from pathlib import Path
+from zvault.blockstore import own_user
+kept = sum(1 << number for number in own_user.NEEDS.values())
+header, data = struct.pack("<Ii", 0x20080522, 0), struct.pack("<6I", kept, kept, 0, 0, 0, 0)
+assert ctypes.CDLL(None).capset(header, data) == 0
+folder = sys.argv[1]
+for _ in range(2):
+    assert own_user.shared_folder({"journal": folder}) is None
+    own_user._give(Path(folder), own_user.USERS[1])
+assert os.stat(folder).st_uid == own_user.USERS[1]
+"""
+    subprocess.run([sys.executable, "-c", script, str(journal)], check=True, env={"PYTHONPATH": str(ROOT)})
 
 
 def test_the_process_that_opens_has_no_capability_and_ends_with_the_other(tmp_path: Path) -> None:
