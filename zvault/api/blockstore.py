@@ -14,7 +14,10 @@ class RequestCount(TypedDict):
 
 
 class EngineFigures(TypedDict, total=False):
-    """The figures of a server's engine. A server that only reads has others than one that writes."""
+    """The figures of a server's engine. A server that only reads has others than one that writes.
+
+    ``moments`` of the past are kept, and ``past_bytes`` of the ``stored_bytes`` for them alone.
+    """
 
     mode: Literal["strict", "writeback", "readonly"]
     epoch: int
@@ -22,6 +25,8 @@ class EngineFigures(TypedDict, total=False):
     live_bytes: int
     stored_bytes: int
     segments: int
+    moments: int
+    past_bytes: int
     journal_used: int
     journal_capacity: int
     cache_hits: int

@@ -1,24 +1,27 @@
 """Checkpoints: what the log said is taken into the map, and the map's changed parts and root are put into the store.
 
 A crash at any moment leaves the last root and everything that it needs. What two roots in a row do not need is removed
-after the second.
+after the second, unless a moment of the past needs it that is kept (history.py).
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import xxhash
 
 from zvault.blockstore.format import ZERO, Segment, checkpoint_key, map_key, numbers, segment_key
+from zvault.blockstore.history import Moment, Needs, kept, with_next
 from zvault.blockstore.log.log import Log
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.map_part import PART, PART_BITS, PartChange
 from zvault.blockstore.map.root import REF, EpochStart, Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import checkpoint_keys
+from zvault.core.policy.retention import KeepRules
 from zvault.object_store.interface import ObjectStore
 
 MAP_BYTES = 8 << 20
@@ -39,21 +42,23 @@ class Checkpoints:
         log: Log,
         changed: threading.Condition,
         still_ours: Callable[[], None],
+        history: KeepRules | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """``still_ours`` raises when another writer has the store."""
+        """``still_ours`` raises when another writer has the store. ``history``: see Options."""
         self.blocks = blocks
         self.usage = usage
         self.log = log
         self.changed = changed
         self.still_ours = still_ours
+        self.history = history
+        self.clock = clock
         self.store: ObjectStore = blocks.store
         self.prefix = blocks.prefix
         self.dying: list[int] = []
-        """Segments of which the last root needs nothing any more."""
+        """Segments of which the last root needs nothing any more, nor a moment that is kept."""
         self.strays: list[str] = []
         """Objects that belong to nothing, found at the start."""
-        self._gone_maps: list[str] = []
-        """Objects of the map that the last root does not need, but the one before it."""
         self.taken = 0
 
     @property
@@ -61,8 +66,16 @@ class Checkpoints:
         """Segments that wait to be taken into the map."""
         return self.log.uploaded - self.blocks.root.applied
 
+    @property
+    def past_bytes(self) -> int:
+        """Of segments that only moments of the past need. With the lock held."""
+        dead = np.array(self.usage.dead(), np.int64)
+        needed = Needs(self.blocks.root.past).segments(dead, self.usage.died[dead])
+        return int(self.usage.size[dead[needed]].sum(dtype=np.int64))
+
     def begin(self, root: Root, reign: EpochStart) -> None:
         """The first checkpoint of a writer: no more than that from ``reign`` on the log is its own."""
+        root.past, root.taken = self._past(root.moment), self.clock()
         root.reigns = [*root.reigns, reign]
         root.epoch = reign.epoch
         root.number += 1
@@ -71,6 +84,7 @@ class Checkpoints:
     def take(self, counts: dict[str, int]) -> None:
         """Take one. Raises StoreError, also Damaged where a part of the map cannot be read."""
         root = self.blocks.root
+        before, past_before = root.moment, root.past
         with self.changed:
             upto = self.log.uploaded
             segments = [self.log.done[number] for number in range(root.applied + 1, upto + 1)]
@@ -91,8 +105,9 @@ class Checkpoints:
             root.number += 1
             root.counts = counts
             root.reigns = self._reigns(root)
+            root.past, root.taken = self._past(before), self.clock()
             maps = self._live_maps(root)
-            gone = {key: size for key, size in root.maps.items() if key not in maps}
+            root.past_maps |= {key: (size, root.number) for key, size in root.maps.items() if key not in maps}
             root.maps = {key: size for key, size in root.maps.items() if key in maps}
         self._put_root(root)
         with self.changed:
@@ -100,9 +115,25 @@ class Checkpoints:
                 del self.log.done[segment.sequence]
             dead = [number for number in self.usage.dead() if number <= upto]
         self.taken += 1
-        still = set(dead)
-        self._remove([number for number in self.dying if number in still], gone)
-        self.dying = [number for number in dead if self.usage.size[number]]
+        still = set(self._free(dead, Needs([*past_before, *root.past])))
+        self._remove([number for number in self.dying if number in still], past_before)
+        with self.changed:
+            dead = [number for number in dead if self.usage.size[number]]
+            self.dying = self._free(dead, Needs(root.past))
+
+    def _past(self, before: Moment) -> list[Moment]:
+        """The moments that are kept from the root after this one on. Without rules they stay, and none is added."""
+        past = self.blocks.root.past
+        if self.history is None:
+            return past
+        return [] if self.history.empty else kept(with_next(past, before), self.history, self.clock())
+
+    def _free(self, dead: list[int], needs: Needs) -> list[int]:
+        """Of dead segments those that no moment needs."""
+        numbers = np.array(dead, np.int64)
+        needed = needs.segments(numbers, self.usage.died[numbers])
+        free: list[int] = numbers[~needed].tolist()
+        return free
 
     def _changes(self, segments: Sequence[Segment]) -> Iterator[tuple[int, PartChange]]:
         """What these segments do to each part."""
@@ -152,6 +183,7 @@ class Checkpoints:
 
     def _pages(self, writer: _MapWriter) -> None:
         with self.changed:
+            self.usage.note_dead(self.blocks.root.number + 1)
             changed, self.usage.changed = sorted(self.usage.changed), set()
             pages = [(page, self.usage.page_bytes(page)) for page in changed]
         for page, data in pages:
@@ -183,18 +215,24 @@ class Checkpoints:
         with self.changed:
             self.log.checkpoint = root.number
 
-    def _remove(self, segments: list[int], maps: dict[tuple[int, int], int]) -> None:
+    def _remove(self, segments: list[int], past_before: list[Moment]) -> None:
         root = self.blocks.root
         keys = [segment_key(self.prefix, number, root.epoch_of(number)) for number in segments]
         keys += self.strays
-        keys += self._gone_maps
+        needs = Needs([*past_before, *root.past])
+        maps = [
+            key
+            for key, (_, died) in root.past_maps.items()
+            if died < root.number and not needs.map_object(key[0], died)
+        ]
+        keys += [map_key(self.prefix, *key) for key in maps]
         if self.taken == 1:
-            keys += self._lost_maps(maps)
+            keys += self._lost_maps()
         keep = {checkpoint_key(self.prefix, root.number - back, root.epoch) for back in (0, 1)}
+        keep |= {checkpoint_key(self.prefix, one.number, one.epoch) for one in (*past_before, *root.past)}
         listed = checkpoint_keys(self.store, self.prefix)
         mine = checkpoint_key(self.prefix, root.number, root.epoch)
         keys += [key for key in listed if key not in keep and key < mine]
-        self._gone_maps = [map_key(self.prefix, *key) for key in maps]
         if not keys:
             return
         self.still_ours()
@@ -203,11 +241,13 @@ class Checkpoints:
         self.strays = []
         with self.changed:
             self.usage.gone(segments)
+            for key in maps:
+                del root.past_maps[key]
 
-    def _lost_maps(self, gone: dict[tuple[int, int], int]) -> list[str]:
+    def _lost_maps(self) -> list[str]:
         """Objects of the map that a writer before this one left behind."""
         root = self.blocks.root
-        known = {map_key(self.prefix, *key) for key in (*root.maps, *gone)}
+        known = {map_key(self.prefix, *key) for key in (*root.maps, *root.past_maps)}
         mine = map_key(self.prefix, root.map_number + 1, 0)
         listed = [found.key for found in self.store.list(f"{self.prefix}/maps/")]
         ours = [key for key in listed if key == map_key(self.prefix, *numbers(key))]

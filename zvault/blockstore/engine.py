@@ -83,7 +83,9 @@ class Engine:
         self.log.wait = self._wait
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
-        self.checkpoints = Checkpoints(self.blocks, self.usage, self.log, self.changed, self.fence.look)
+        self.checkpoints = Checkpoints(
+            self.blocks, self.usage, self.log, self.changed, self.fence.look, options.history, options.clock
+        )
         self.collector = Collector(self.blocks, self.log, what.identity, self.changed, options.collect_rate)
         self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
         self.reader = Reader(
@@ -347,6 +349,8 @@ class Engine:
                 "live_bytes": self.usage.live_bytes,
                 "stored_bytes": self.usage.stored_bytes + done,
                 "segments": self.usage.segments + len(self.log.done),
+                "moments": len(self.blocks.root.past),
+                "past_bytes": self.checkpoints.past_bytes,
                 "journal_used": self.journal.used,
                 "journal_capacity": self.journal.capacity,
                 "cache_hits": self.cache.hits if self.cache is not None else 0,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from zvault.core.policy.retention import KeepRules
 from zvault.core.units import parse_size
 
 Mode = Literal["strict", "writeback"]
@@ -23,6 +25,7 @@ class Options:
     whether the store has another writer. ``give_up_journal``: lose what only the journal has, where another host wrote.
     ``seen``: the folder where this host keeps how far it knows stores to have come; None: it does not.
     ``open_position`` opens the file there, by the store's uuid, where this process itself may not.
+    ``history``: which moments of the past are kept; None: those that are, and no more; without any rule: none.
     ``accept_older``: go on with a store that is older than that, or than the journal.
     """
 
@@ -43,6 +46,8 @@ class Options:
     seen: Path | None = None
     accept_older: bool = False
     open_position: Callable[[bytes], int] | None = None
+    history: KeepRules | None = None
+    clock: Callable[[], float] = time.time
 
 
 @dataclass(frozen=True, slots=True)

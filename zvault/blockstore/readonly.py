@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from zvault.api.blockstore import EngineStatus
 from zvault.blockstore import view
 from zvault.blockstore.format import Damaged, Superblock
+from zvault.blockstore.history import Moment
 from zvault.blockstore.options import ReadOptions
 from zvault.blockstore.read.cache import Cache
+from zvault.blockstore.view import View
 from zvault.object_store.interface import ObjectMissing, ObjectStore, StoreError
 
 
@@ -37,11 +40,15 @@ class ReadOnly:
         say: Callable[[str], None] = lambda _: None,
         *,
         place: str = "",
+        at: Moment | None = None,
     ) -> None:
-        """``place``: how people know it. Raises NotFound, Busy (also for another's cache), Damaged, StoreError."""
+        """``place``: how people know it; ``at``: a moment that is kept.
+
+        Raises NotFound, Busy (also for another's cache), Damaged, StoreError.
+        """
         self.size = what.size
-        self.at = time.time()
-        """When it was opened: what was in the store then is there."""
+        self.at = time.time() if at is None else at.taken
+        """When what is there was so: now, or at that moment."""
         self._place = place or prefix
         self._say = say
         self._passed: Superseded | None = None
@@ -52,9 +59,8 @@ class ReadOnly:
             else None
         )
         try:
-            self.view = view.now(
-                store, prefix, workers=options.workers, cache=self.cache, memory=options.memory
-            )
+            look = view.now if at is None else partial(View, at=at)
+            self.view = look(store, prefix, workers=options.workers, cache=self.cache, memory=options.memory)
         except BaseException:
             if self.cache is not None:
                 self.cache.close()
@@ -67,6 +73,8 @@ class ReadOnly:
     def shows(self) -> str:
         """What is seen, in words."""
         root, segments = self.view.root, len(self.view.rest.segments)
+        if self.view.at is not None:
+            return f"checkpoint {root.number} of epoch {root.epoch}, which is kept"
         log = f"{segments} segment{'' if segments == 1 else 's'} of log"
         return f"checkpoint {root.number} of epoch {root.epoch} and {log} after it" if root.number else log
 
@@ -85,7 +93,7 @@ class ReadOnly:
             passed = self._passed
         if passed is None:
             _, checkpoints = self.view.later()
-            if checkpoints < 2:
+            if checkpoints < 2 or (self.view.at is not None and self.view.kept()):
                 return  # it is lost
             passed = Superseded(
                 f"{self} has passed",

@@ -18,6 +18,7 @@ from zvault.blockstore.format import (
     numbers,
     numbers_of,
 )
+from zvault.blockstore.history import Moment
 from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.root import Root, largest_root
 from zvault.core.errors import Busy, NotFound, Refused
@@ -156,26 +157,48 @@ def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> Root | 
     """The newest of these that can be read; None where all were removed since the listing. Raises Damaged."""
     failure: Damaged | None = None
     for key in reversed(keys):
-        if failure is not None and numbers_of(key)[0] != numbers_of(keys[-1])[0]:
+        (epoch, number), newest = numbers_of(key), numbers_of(keys[-1])
+        if failure is not None and (epoch, number + 1) < newest:
             break
         try:
-            data, _ = store.read(key, largest_root(what.blocks))
-            root = Root.of_bytes(data, what.identity, key)
-            if len(root.parts) != -(-what.blocks // PART):
-                why = f"it has {len(root.parts)} parts, of a device of {what.size} bytes"
-                raise Damaged(
-                    f"the checkpoint {key} is of another store", why, "run 'zvaultctl blockstore check'"
-                )
-            if (root.epoch, root.number) != numbers_of(key):
-                raise Damaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
-            return root
+            return _root(store, key, what)
         except ObjectMissing:
-            continue  # removed since the listing
+            # Removed since the listing. Of those before it one may be there that is kept, and is not the newest.
+            break
         except Damaged as error:
             failure = failure or error
     if failure is not None:
         raise failure
     return None
+
+
+def _root(store: ObjectStore, key: str, what: Superblock) -> Root:
+    """One checkpoint. Raises ObjectMissing, Damaged, StoreError."""
+    data, _ = store.read(key, largest_root(what.blocks))
+    root = Root.of_bytes(data, what.identity, key)
+    if len(root.parts) != -(-what.blocks // PART):
+        why = f"it has {len(root.parts)} parts, of a device of {what.size} bytes"
+        raise Damaged(f"the checkpoint {key} is of another store", why, "run 'zvaultctl blockstore check'")
+    if (root.epoch, root.number) != numbers_of(key):
+        raise Damaged(f"the checkpoint {key} is another", "", "run 'zvaultctl blockstore check'")
+    return root
+
+
+def root_at(store: ObjectStore, prefix: str, what: Superblock, moment: Moment) -> Root:
+    """The checkpoint of a moment that is kept. Raises NotFound where it is kept no more, Damaged, StoreError."""
+    key = checkpoint_key(prefix, moment.number, moment.epoch)
+    try:
+        root = _root(store, key, what)
+    except ObjectMissing as error:
+        raise NotFound(
+            f"checkpoint {moment.number} of the block store {prefix} is not there",
+            f"{key} is missing: its writer has since removed it, or it is lost",
+            "see 'zvaultctl blockstore history'",
+        ) from error
+    if root.moment != moment:
+        why = "what it says of itself is not what the newest checkpoint says of it"
+        raise Damaged(f"the checkpoint {key} is another", why, "run 'zvaultctl blockstore check'")
+    return root
 
 
 def checkpoint_keys(store: ObjectStore, prefix: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A store as its last checkpoint and the log have it, read only, while another may write to it."""
+"""A store as its last checkpoint and the log have it, or as it was at a moment, read only, while another may write."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from zvault.blockstore.attach import take_in
 from zvault.blockstore.format import numbers_of
-from zvault.blockstore.log_tail import LogGap, tail
+from zvault.blockstore.history import Moment
+from zvault.blockstore.log_tail import LogGap, LogTail, tail
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.read.fetcher import ChunkCache, Fetcher
 from zvault.blockstore.read.reader import Reader
-from zvault.blockstore.recovery import checkpoint_keys, newest_root, superblock
+from zvault.blockstore.recovery import checkpoint_keys, newest_root, root_at, superblock
 from zvault.core.errors import Busy
 from zvault.object_store.interface import ObjectMissing, ObjectStore
 
@@ -34,19 +35,24 @@ class View:
         workers: int = 8,
         cache: ChunkCache | None = None,
         memory: int = MEMORY,
+        at: Moment | None = None,
     ) -> None:
-        """``memory``: bytes for the map, and a quarter more for data. Raises NotFound, Missing, Damaged, StoreError."""
+        """``memory``: bytes for the map, and a quarter more for data; ``at`` a moment of the past, which is kept.
+
+        Raises NotFound, Missing, Damaged, StoreError.
+        """
         what = superblock(store, prefix)
         self.store = store
         self.prefix = prefix
         self.size = what.size
-        self.root = newest_root(store, prefix, what)
+        self.at = at
+        self.root = newest_root(store, prefix, what) if at is None else root_at(store, prefix, what, at)
         self.pool = ThreadPoolExecutor(workers, "view") if workers else None
         self.blocks = BlockMap(store, prefix, self.root, memory, threading.Lock())
         self.fetcher = Fetcher(store, prefix, cache, memory // 4, self.pool)
         self.reader = Reader(self.blocks, self.fetcher, what.blocks, {}, retries=0)
         try:
-            self.rest = tail(store, prefix, self.root, self.pool)
+            self.rest = tail(store, prefix, self.root, self.pool) if at is None else LogTail([], [])
         except BaseException:
             self.close()
             raise
@@ -64,6 +70,10 @@ class View:
         keys = checkpoint_keys(self.store, self.prefix)
         epoch, number = numbers_of(keys[-1]) if keys else (0, 0)
         return epoch - self.root.epoch, number - self.root.number
+
+    def kept(self) -> bool:
+        """Whether the moment that it is of is kept still. Raises NotFound, Damaged, StoreError."""
+        return self.at in newest_root(self.store, self.prefix, superblock(self.store, self.prefix)).past
 
     def close(self) -> None:
         """End its threads."""

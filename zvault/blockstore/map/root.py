@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 from zvault.blockstore.format import MAX_BLOCKS, MAX_NUMBER, UNREADABLE, VERSION, Damaged, inflated
+from zvault.blockstore.history import Moment
 from zvault.blockstore.map.map_part import LARGEST_PART, PART
 from zvault.blockstore.map.usage import LARGEST_PAGE, PAGE
 
@@ -38,7 +39,9 @@ class Root:
     """What a checkpoint says. Segments up to ``applied`` are in the map; those after it are read from the log.
 
     ``frame`` is the last frame of the log up to ``applied``. ``maps`` has the size in bytes of each object that a
-    reference points to, by its two numbers; ``counts`` what the store was asked for so far.
+    reference points to, by its two numbers; ``counts`` what the store was asked for so far. ``taken`` is when, by its
+    writer's clock, in seconds since the epoch; 0: not known. ``past`` has the moments that are kept, the oldest first.
+    ``past_maps``: objects of the map that only they need, with their sizes, and the first root that did not need them.
     """
 
     identity: bytes
@@ -52,6 +55,14 @@ class Root:
     pages: np.ndarray
     maps: dict[tuple[int, int], int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    taken: float = 0.0
+    past: list[Moment] = field(default_factory=list)
+    past_maps: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def moment(self) -> Moment:
+        """The moment of which it tells."""
+        return Moment(self.epoch, self.number, self.taken, self.applied, self.map_number)
 
     @classmethod
     def blank(cls, identity: bytes, blocks: int) -> Root:
@@ -66,6 +77,8 @@ class Root:
             "maps": dict(self.maps),
             "counts": dict(self.counts),
             "reigns": list(self.reigns),
+            "past": list(self.past),
+            "past_maps": dict(self.past_maps),
         }
         return replace(self, parts=parts, pages=pages, **lists)
 
@@ -90,6 +103,9 @@ class Root:
             "maps": [[number, epoch, size] for (number, epoch), size in self.maps.items()],
             "counts": self.counts,
             "tables": [len(self.parts), len(self.pages)],
+            "taken": self.taken,
+            "past": [[one.epoch, one.number, one.taken, one.applied, one.map_number] for one in self.past],
+            "past_maps": [[*key, *told] for key, told in self.past_maps.items()],
         }
         words = json.dumps(head).encode()
         tables = zlib.compress(self.parts.tobytes() + self.pages.tobytes(), 1)
@@ -139,6 +155,16 @@ class Root:
                 for number, epoch, size in head["maps"]
             },
             counts={str(kind): _number(count, 1 << 62) for kind, count in head["counts"].items()},
+            # A zvault before 0.1.0 told of none of these.
+            taken=_time(head.get("taken", 0.0)),
+            past=[
+                Moment(_number(epoch), _number(number), _time(taken), _number(last), _number(maps))
+                for epoch, number, taken, last, maps in head.get("past", [])
+            ],
+            past_maps={
+                (_number(number), _number(epoch)): (_number(size, 1 << 62), _number(died))
+                for number, epoch, size, died in head.get("past_maps", [])
+            },
         )
         self._see_that_it_can_be()
         return self
@@ -151,6 +177,9 @@ class Root:
         epochs = [reign.epoch for reign in self.reigns]
         if firsts != sorted(firsts) or epochs != sorted(epochs):
             raise ValueError("its writers did not come one after another")
+        order = [(one.epoch, one.number) for one in self.past]
+        if order != sorted(set(order)) or (order and order[-1] >= (self.epoch, self.number)):
+            raise ValueError("the moments that it keeps did not come one after another, and before it")
 
 
 MAX_PARTS = MAX_BLOCKS // PART
@@ -164,6 +193,13 @@ def largest_root(blocks: int = MAX_BLOCKS) -> int:
 def _most_pages(applied: int) -> int:
     """How many pages of the usage there may be: it grows by more than is needed."""
     return 2 * (applied // PAGE + 2)
+
+
+def _time(value: object) -> float:
+    """Seconds since the epoch, before the year 10000. Raises ValueError."""
+    if not isinstance(value, int | float) or not 0 <= value < 253_402_300_800:
+        raise ValueError(f"{str(value)[:40]} is no time that can be there")
+    return float(value)
 
 
 def _number(value: object, most: int = MAX_NUMBER) -> int:

@@ -11,19 +11,23 @@ from zvault.blockstore.format import BLOCK, inflated
 
 PAGE = 8192
 """Segments a page; a checkpoint writes those that changed."""
-LARGEST_PAGE = 6 * PAGE + 1024
+_ENTRY, _SHORT = 10, 6
+"""Bytes of a segment: live, size, died. Pages of a zvault before 0.1.0 lack the last."""
+LARGEST_PAGE = _ENTRY * PAGE + 1024
 """Bytes of a page that is deflated, at most."""
 
 
 class Usage:
     """Per segment, by its sequence: live slots, and the object's size in bytes, 0 once it is gone.
 
-    Not safe for threads by itself.
+    ``died``: of a segment of which nothing is live, the number of the first root that says so; 0: not known. Not safe
+    for threads by itself.
     """
 
     def __init__(self) -> None:
         self.live = np.zeros(PAGE, np.uint16)
         self.size = np.zeros(PAGE, np.uint32)
+        self.died = np.zeros(PAGE, np.uint32)
         self.changed: set[int] = set()
 
     def add(self, sequence: int, size: int) -> None:
@@ -45,8 +49,14 @@ class Usage:
     def gone(self, sequences: Iterable[int]) -> None:
         """These objects are removed."""
         for sequence in sequences:
-            self.size[sequence] = 0
+            self.size[sequence] = self.died[sequence] = 0
             self.changed.add(sequence // PAGE)
+
+    def note_dead(self, root: int) -> None:
+        """What is dead and was not so far is so from the root of this number on."""
+        new = np.flatnonzero((self.size > 0) & (self.live == 0) & (self.died == 0))
+        self.died[new] = root
+        self.changed.update(np.unique(new // PAGE).tolist())
 
     def dead(self) -> list[int]:
         """Segments of which nothing is live."""
@@ -71,25 +81,30 @@ class Usage:
     def page_bytes(self, page: int) -> bytes:
         """A page as a checkpoint holds it."""
         part = slice(page * PAGE, (page + 1) * PAGE)
-        return zlib.compress(
-            self.live[part].astype("<u2").tobytes() + self.size[part].astype("<u4").tobytes(), 1
+        columns = (
+            self.live[part].astype("<u2"),
+            self.size[part].astype("<u4"),
+            self.died[part].astype("<u4"),
         )
+        return zlib.compress(b"".join(column.tobytes() for column in columns), 1)
 
     def load_page(self, page: int, data: bytes) -> None:
         """Read back. Raises ValueError, zlib.error."""
-        found = inflated(data, 6 * PAGE)
-        if len(found) != 6 * PAGE:
+        found = inflated(data, _ENTRY * PAGE)
+        if len(found) not in (_SHORT * PAGE, _ENTRY * PAGE):
             raise ValueError(f"{len(found)} bytes are no page")
         self._grow((page + 1) * PAGE - 1)
         part = slice(page * PAGE, (page + 1) * PAGE)
         self.live[part] = np.frombuffer(found, "<u2", PAGE)
         self.size[part] = np.frombuffer(found, "<u4", PAGE, 2 * PAGE)
+        if len(found) == _ENTRY * PAGE:
+            self.died[part] = np.frombuffer(found, "<u4", PAGE, 6 * PAGE)
 
     def _grow(self, sequence: int) -> None:
         if sequence >= len(self.live):
             room = -(-(sequence + 1) // PAGE) * PAGE * 5 // 4 // PAGE * PAGE
             room = max(room, (sequence // PAGE + 1) * PAGE)
-            for name in ("live", "size"):
+            for name in ("live", "size", "died"):
                 old = getattr(self, name)
                 new = np.zeros(room, old.dtype)
                 new[: len(old)] = old

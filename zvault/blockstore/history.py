@@ -1,0 +1,97 @@
+"""Moments of a store's past that are kept: which they are, and what of the bucket they still need. Pure.
+
+A root that was the newest says what the device was. As long as it is there, with the segments and the objects of the
+map that it points to, it can be read again. As with a dataset's snapshots, no list of what each needs has to be kept:
+a segment was put before a root or after it (``applied``), and no root from the one on that found it dead (``died``)
+points to it. So it is needed by the roots in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+
+import numpy as np
+
+from zvault.core.model import Snapshot
+from zvault.core.names import DatasetName
+from zvault.core.policy.retention import KeepRules, decide
+
+_STORE = DatasetName("store")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A root: its epoch and number, when it was taken by its writer's clock, and what it found there.
+
+    ``applied``: its last segment; ``map_number``: that of the newest object of the map. ``taken`` is in seconds since
+    the epoch; 0: not known.
+    """
+
+    epoch: int
+    number: int
+    taken: float
+    applied: int
+    map_number: int
+
+
+def kept(moments: Sequence[Moment], rules: KeepRules, now: float) -> list[Moment]:
+    """Those of some moments, the oldest first, that the rules keep. Periods are those of UTC: hosts may differ.
+
+    A moment stands until the next: nothing changed in between, as far as checkpoints tell.
+    """
+    snapshots = [
+        Snapshot(_STORE, f"{one.epoch}-{one.number}", place + 1, place + 1, int(one.taken))
+        for place, one in enumerate(moments)
+    ]
+    verdicts = decide(snapshots, rules, now=now, zone=UTC, protected={}, ours=lambda _: True, lasting=True)
+    return [one for one, verdict in zip(moments, verdicts, strict=True) if verdict.keep]
+
+
+def with_next(moments: Sequence[Moment], newest: Moment) -> list[Moment]:
+    """Moments, the oldest first, and one more; not where it has nothing, or nothing that the last of them has not."""
+    if newest.applied == 0 or (moments and moments[-1].applied == newest.applied):
+        return list(moments)
+    return [*moments, newest]
+
+
+class Needs:
+    """What some moments need of the bucket, all together."""
+
+    def __init__(self, moments: Sequence[Moment]) -> None:
+        ordered = sorted(moments, key=lambda one: one.number)
+        self._numbers = np.array([one.number for one in ordered], np.int64)
+        self._applied = np.array([one.applied for one in ordered], np.int64)
+        self._maps = np.array([one.map_number for one in ordered], np.int64)
+
+    def segments(self, sequences: np.ndarray, died: np.ndarray) -> np.ndarray:
+        """Which of these dead segments are needed. ``died``: the number of the root that found each dead; 0: nobody
+        knows, and it may be needed by any root that came after it."""
+        return self._needed(self._applied, sequences, died)
+
+    def map_object(self, number: int, died: int) -> bool:
+        """Whether an object of the map is needed that the root ``died`` does not point to any more."""
+        return bool(self._needed(self._maps, np.array([number]), np.array([died]))[0])
+
+    def _needed(self, reach: np.ndarray, made: np.ndarray, died: np.ndarray) -> np.ndarray:
+        """The last moment before the death of each has seen most: it came after the making, or none did."""
+        if not len(self._numbers):
+            return np.zeros(len(made), bool)
+        ends = np.where(died == 0, np.iinfo(np.int64).max, died.astype(np.int64))
+        before = np.searchsorted(self._numbers, ends, "left")
+        highest = np.concatenate([[-1], np.maximum.accumulate(reach)])
+        return np.asarray(highest[before] >= made)
+
+
+def kept_bytes(
+    moments: Sequence[Moment], sizes: Mapping[int, int] | np.ndarray, sequences: np.ndarray, died: np.ndarray
+) -> list[int]:
+    """Of dead segments, the bytes that each moment alone keeps: what removing just it would free."""
+    size = np.array([sizes[int(one)] for one in sequences], np.int64)
+    everybody = Needs(moments).segments(sequences, died)
+    found = []
+    for place in range(len(moments)):
+        others = Needs([*moments[:place], *moments[place + 1 :]]).segments(sequences, died)
+        found.append(int(size[everybody & ~others].sum()))
+    return found
