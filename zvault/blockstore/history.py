@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 
 import numpy as np
 
+from zvault.core.errors import NotFound
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.policy.retention import KeepRules, decide
@@ -54,6 +55,22 @@ def with_next(moments: Sequence[Moment], newest: Moment) -> list[Moment]:
     if newest.applied == 0 or (moments and moments[-1].applied == newest.applied):
         return list(moments)
     return [*moments, newest]
+
+
+def up_to(moments: Sequence[Moment], when: float, place: str) -> Moment:
+    """The last of some moments that is not later than ``when``. Raises NotFound."""
+    found = [one for one in moments if one.taken <= when]
+    if not found:
+        oldest = min((one.taken for one in moments), default=None)
+        why = "no moment of its past is kept"
+        if oldest is not None:
+            why = f"the oldest that is kept is of {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
+        raise NotFound(
+            f"of the block store in {place} nothing is known as of then",
+            why,
+            "see 'zvaultctl blockstore history'",
+        )
+    return max(found, key=lambda one: (one.epoch, one.number))
 
 
 class Needs:

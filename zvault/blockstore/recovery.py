@@ -184,6 +184,19 @@ def _root(store: ObjectStore, key: str, what: Superblock) -> Root:
     return root
 
 
+def kept_moment(store: ObjectStore, prefix: str, what: Superblock, epoch: int, number: int) -> Moment:
+    """A moment by its checkpoint. Raises NotFound where it is not kept, Damaged, StoreError."""
+    past = newest_root(store, prefix, what).past
+    found = next((one for one in past if (one.epoch, one.number) == (epoch, number)), None)
+    if found is None:
+        raise NotFound(
+            f"checkpoint {number} of epoch {epoch} of the block store {prefix} is not kept",
+            f"{len(past)} moments are",
+            "see 'zvaultctl blockstore history'",
+        )
+    return found
+
+
 def root_at(store: ObjectStore, prefix: str, what: Superblock, moment: Moment) -> Root:
     """The checkpoint of a moment that is kept. Raises NotFound where it is kept no more, Damaged, StoreError."""
     key = checkpoint_key(prefix, moment.number, moment.epoch)

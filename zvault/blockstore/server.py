@@ -33,7 +33,7 @@ from zvault.blockstore.format import Superblock
 from zvault.blockstore.log.journal import NoRoom
 from zvault.blockstore.options import Options, ReadOptions
 from zvault.blockstore.readonly import ReadOnly
-from zvault.blockstore.recovery import create, superblock
+from zvault.blockstore.recovery import create, kept_moment, superblock
 from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, of_words
 from zvault.core.errors import ConfigError, NotFound, Refused, ZvaultError
 from zvault.core.units import format_size
@@ -56,7 +56,7 @@ See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly", "seen", "user"})
+OWN = frozenset({"status", "create", "readonly", "at", "seen", "user"})
 """Words that are no settings of the block store."""
 
 Say = Callable[[str], None]
@@ -70,6 +70,8 @@ class ServeOptions:
     status: Path | None = None
     create: bool = False
     readonly: bool = False
+    at: tuple[int, int] | None = None
+    """Of which moment it is looked at, by epoch and number of its checkpoint; None: now."""
     seen: Path | None = None
     """See Options.seen."""
     user: int | None = None
@@ -86,6 +88,9 @@ class ServeOptions:
                 raise ValueError(f"readonly must be yes or no, not {readonly}")
             if readonly == "yes" and own.get("create") == "yes":
                 raise ValueError("readonly=yes and create=yes: what is made is written to")
+            at = _moment(own["at"]) if own.get("at") else None
+            if at is not None and readonly == "no":
+                raise ValueError("at= needs readonly=yes: the past is not written to")
             user = int(own["user"]) if own.get("user") else None
             spec = of_words(rest)
         except ValueError as error:
@@ -95,7 +100,14 @@ class ServeOptions:
         status = own.get("status")
         create = own.get("create") == "yes"
         seen = Path(own["seen"]) if own.get("seen") else None
-        return cls(spec, Path(status) if status else None, create, readonly == "yes", seen, user)
+        return cls(spec, Path(status) if status else None, create, readonly == "yes", at, seen, user)
+
+
+def _moment(text: str) -> tuple[int, int]:
+    epoch, dash, number = text.partition("-")
+    if not (dash and epoch.isdecimal() and number.isdecimal()):
+        raise ValueError(f"{text} is no epoch and number of a checkpoint, as in at=3-120")
+    return int(epoch), int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +170,7 @@ def options_of(spec: BlockstoreServer) -> Options:
         cache_size=spec.cache_size,
         memory=spec.memory,
         uploads=spec.uploads,
+        history=spec.history,
     )
 
 
@@ -238,7 +251,8 @@ class ServedDevice:
             )
         patient, counted = self._reached.patient, self._reached.counted
         if isinstance(options, ReadOptions):
-            self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec))
+            at = None if self.words.at is None else kept_moment(patient, spec.key, what, *self.words.at)
+            self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec), at=at)
             self._say(f"serving {self.device}, read-only: {self.device.shows}")
         else:
             self.device = attach(patient, spec.key, options, owner(), self._say)

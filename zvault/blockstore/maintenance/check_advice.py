@@ -19,6 +19,10 @@ def advice(report: Report) -> str:
             "'zpool scrub' of the vault's pool finds what the lost blocks belong to (what was free is no loss), and"
             " 'zvaultctl heal' brings it back from the source"
         )
-    if any(one.kind != "slots" for one in report.problems):
+    if report.of("past"):
+        told.append(
+            "a moment of the past is lost where what it needs is: nothing brings that back but another copy"
+        )
+    if any(one.kind not in ("slots", "past") for one in report.problems):
         told.insert(0, "'zvaultctl blockstore check --repair --yes' repairs the store, while nobody uses it")
     return "; then ".join(told)

@@ -15,9 +15,9 @@ from zvault.object_store.interface import ListedObject
 T = TypeVar("T")
 R = TypeVar("R")
 
-Kind = Literal["store", "epoch", "checkpoint", "part", "usage", "position", "segment", "slots", "log"]
+Kind = Literal["store", "epoch", "checkpoint", "part", "usage", "position", "segment", "slots", "log", "past"]
 """What is wrong: an object, a part of the map, the counts of live slots, a position of the map, a segment's own
-account or some of its slots, or the log since the last checkpoint."""
+account or some of its slots, the log since the last checkpoint, or a moment of the past that is kept."""
 
 LOST = SLOTS + 7
 """A slot that no segment has: the map's word for a block that is lost. A read of it fails as one of a damaged slot."""

@@ -9,6 +9,7 @@ from zvault.blockstore.format import Superblock, checkpoint_key, map_key, number
 from zvault.blockstore.log_tail import LogTail
 from zvault.blockstore.maintenance.check_map import Mapped
 from zvault.blockstore.maintenance.findings import Problem, Report
+from zvault.blockstore.maintenance.past import known_of_past
 from zvault.blockstore.map.read_roots import previous_root
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import PAGE
@@ -83,6 +84,7 @@ class _Strays:
             checkpoint_key(self.of.prefix, root.number, root.epoch),
         ]
         keys += [problem.key for problem in self.of.report.of("checkpoint")]
+        keys += known_of_past(self.of.prefix, root)
         maps = set(root.maps) | {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
         before = root
         for _ in range(KEPT):

@@ -14,8 +14,10 @@ from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, TableForm, 
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width
 from zvault.cli.progress import Steps
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
+from zvault.cli.times import moment
 from zvault.cli.verbs import blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_history import history
 from zvault.cli.verbs.blockstore_rollback import accept
 from zvault.cli.verbs.blockstore_serve import serve_store
 from zvault.core.errors import ConfigError, NotFound, Refused
@@ -356,6 +358,15 @@ def serve(
             show_default=False,
         ),
     ],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="As it was then: the last moment up to TIME that is kept.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
@@ -365,5 +376,12 @@ def serve(
     changed: the writer does not notice. What is seen stays of one moment. Some checkpoints later the writer removes
     blocks that it had: reads of these fail then, which is told once; detach it and serve it anew. Of a vault the cache
     is left to its own server.
+
+    With --at it is served as it was: 'blockstore history' lists the moments that are kept. What one needs stays until
+    the rules drop it.
     """
-    serve_store(blockstore_place.find(place), socket, dry_run=dry_run, quiet=quiet)
+    when = None if at is None else moment(at)
+    serve_store(blockstore_place.find(place), socket, when, dry_run=dry_run, quiet=quiet)
+
+
+app.command("history")(history)

@@ -10,36 +10,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zvault.cli.output import say
+from zvault.cli.tables import written
 from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
 
 if TYPE_CHECKING:
     from zvault.config.device_specs.blockstore import BlockstoreServer
 
-WRITERS = frozenset({"journal", "journal-size", "mode", "cache", "cache-size"})
+WRITERS = frozenset({"journal", "journal-size", "mode", "cache", "cache-size", "history"})
 """Settings of a vault's device that are for its own server: it holds the folders that they name."""
 
 
-def serve_store(place: blockstore_place.StorePlace, socket: Path, *, dry_run: bool, quiet: bool) -> None:
-    """Become a server of it, read-only; returns for ``dry_run`` only. Raises ZvaultError."""
+def serve_store(
+    place: blockstore_place.StorePlace, socket: Path, at: float | None, *, dry_run: bool, quiet: bool
+) -> None:
+    """Become a server of it, read-only, as it is or as it was ``at``; returns for ``dry_run`` only.
+
+    Raises ZvaultError.
+    """
     import asyncio
     import shlex
 
-    from zvault.blockstore.recovery import newest_root, superblock
+    from zvault.blockstore.history import up_to
+    from zvault.blockstore.recovery import newest_root, root_at, superblock
     from zvault.devices.nbd.blockstore_server import check, view_command
     from zvault.system.process.runner import HostRunner
 
     socket = socket.absolute()
-    argv = view_command(socket, read_only(place))
     asyncio.run(check(HostRunner()))
     store, key = blockstore_place.reach(place), place.spec.key
-    newest_root(store, key, superblock(store, key))
+    what = superblock(store, key)
+    newest, moment = newest_root(store, key, what), None
+    if at is not None:
+        moment = up_to(newest.past, at, str(place))
+        root_at(store, key, what, moment)
+    argv = view_command(socket, read_only(place), "" if moment is None else f"{moment.epoch}-{moment.number}")
     _see_free(socket)
     if dry_run:
         say(f"would run {shlex.join(argv)}")
         return
     if not quiet:
-        for line in _advice(place, socket):
+        for line in _advice(place, socket, "now" if moment is None else written(moment.taken, "time", False)):
             say(line)
         sys.stdout.flush()
     socket.unlink(missing_ok=True)
@@ -67,13 +78,16 @@ def _see_free(socket: Path) -> None:
         raise Refused(f"{socket} is no socket", "something else is there", "choose another path for --socket")
 
 
-def _advice(place: blockstore_place.StorePlace, socket: Path) -> Iterator[str]:
+def _advice(place: blockstore_place.StorePlace, socket: Path, when: str) -> Iterator[str]:
     import shlex
 
     from zvault.devices.nbd import connection
 
     device = connection.device_path(connection.candidates()[0])
     pool = place.pool or "POOL"
-    yield f"serving {place} read-only, as it is now; end it with Ctrl-C. Attach it, and import its pool, by"
+    state = "as it is now" if when == "now" else f"as it was {when}"
+    yield f"serving {place} read-only, {state}; end it with Ctrl-C. Attach it, and import its pool, by"
     yield f"  nbd-client -unix {shlex.quote(str(socket))} {device} -readonly"
     yield f"  zpool import -f -o readonly=on -N -d {device} -t {pool} {pool}-view"
+    if place.vault:
+        yield "ZFS refuses that while the vault is up on this host: both are the same pool."

@@ -9,10 +9,11 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from zvault.config.device_specs.secrets import is_secret
+from zvault.core.policy.retention import KeepRules
 from zvault.core.units import parse_size
 
 BLOCK = 4096
@@ -29,6 +30,9 @@ MIN_MEMORY = 64 << 20
 MIN_CACHE = 64 << 20
 UPLOADS = 4
 MAX_UPLOADS = 64
+
+HISTORY_RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
+MAX_MOMENTS = 1000
 
 ACCESS_KEYS = frozenset(["access-key", "access-key-id"])
 """What is not written here either: it belongs to the secret, in one file."""
@@ -111,6 +115,12 @@ class BlockstoreServer:
         """Requests a second, at most."""
         return float(self.setting("requests").removesuffix("/s") or 0) or None
 
+    @property
+    def history(self) -> KeepRules | None:
+        """Which moments of the past are kept; None: those that are, and no more; without any rule: none."""
+        text = self.setting("history")
+        return parse_history(text) if text else None
+
     def bandwidth(self, way: Literal["upload", "download"]) -> int | None:
         """Bytes a second, at most."""
         return parse_size(self.setting(way).removesuffix("/s")) if self.setting(way) else None
@@ -134,6 +144,21 @@ class BlockstoreServer:
         """The folders on this host that it has for itself, by setting."""
         named = {"journal": self.journal, "cache": self.cache}
         return {name: posixpath.normpath(path) for name, path in named.items() if path is not None}
+
+
+def parse_history(text: str) -> KeepRules:
+    """Rules as ``hourly:24,daily:30``; "none": none. Raises ValueError."""
+    if text == "none":
+        return KeepRules()
+    rules: dict[str, Any] = {}
+    for word in text.split(","):
+        name, _, number = word.partition(":")
+        if name not in HISTORY_RULES or name in rules:
+            raise ValueError(f'"{word}" is no rule of its own: there are {", ".join(HISTORY_RULES)}')
+        if not (number.isascii() and number.isdecimal()) or not 1 <= int(number) <= MAX_MOMENTS:
+            raise ValueError(f"{name} must be a whole number from 1 to {MAX_MOMENTS}")
+        rules[name] = int(number)
+    return KeepRules(**rules)
 
 
 def parse_blockstore(rest: str) -> BlockstoreServer:
@@ -241,6 +266,13 @@ def _count(name: str, value: str) -> None:
         raise ValueError(f"{name} must be a whole number from 1 to {MAX_UPLOADS}")
 
 
+def _history(name: str, value: str) -> None:
+    try:
+        parse_history(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is not right: {error}, as in {name}={_EXAMPLES[name]}") from None
+
+
 def _one_of(*known: str) -> Callable[[str, str], None]:
     def check(name: str, value: str) -> None:
         if value not in known:
@@ -288,6 +320,7 @@ _EXAMPLES = {
     "memory": "256M",
     "endpoint": "https://s3.example.org",
     "keys": "/etc/zvault/s3.keys",
+    "history": "hourly:24,daily:30,monthly:6",
     "requests": "100/s",
     "upload": "20M/s",
     "download": "100M/s",
@@ -311,6 +344,7 @@ SETTINGS: dict[str, Callable[[str, str], None]] = {
     "sse": _one_of("AES256", "aws:kms"),
     "sse-kms-key-id": _kms_key,
     "uploads": _count,
+    "history": _history,
     "requests": _requests,
     "upload": _rate,
     "download": _rate,

@@ -61,9 +61,13 @@ def command(server: Server, spec: BlockstoreServer, *, create: bool = False) -> 
     return [*argv, *(["create=yes"] if create else [])]
 
 
-def view_command(socket: Path, spec: BlockstoreServer) -> list[str]:
-    """Argv that serves ``spec`` read-only in the foreground: as it is when that begins, whoever writes to it."""
-    return ["nbdkit", "-f", "-r", *_program(socket, spec), "readonly=yes"]
+def view_command(socket: Path, spec: BlockstoreServer, at: str = "") -> list[str]:
+    """Argv that serves ``spec`` read-only in the foreground: as it is when that begins, whoever writes to it.
+
+    ``at``: as it was at a moment that is kept, by its checkpoint's epoch and number, as in 3-120.
+    """
+    argv = ["nbdkit", "-f", "-r", *_program(socket, spec), "readonly=yes"]
+    return [*argv, f"at={at}"] if at else argv
 
 
 def _program(socket: Path, spec: BlockstoreServer) -> list[str]:

@@ -1,0 +1,111 @@
+"""The moments of a store's past that are kept: what each holds and costs, and whether all that it needs is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from zvault.blockstore.attach import load_usage
+from zvault.blockstore.format import BLOCK, Damaged, Superblock, checkpoint_key, map_key, segment_key
+from zvault.blockstore.history import Moment, Needs, kept_bytes
+from zvault.blockstore.maintenance.findings import Problem
+from zvault.blockstore.map.root import Root
+from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.recovery import newest_root, root_at, superblock
+from zvault.core.errors import NotFound
+from zvault.object_store.interface import ObjectMissing, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class MomentFigures:
+    """A moment. ``taken`` in seconds since the epoch; ``live_bytes`` the device held then, None where that cannot be
+    told; ``alone_bytes`` of the bucket are there for it alone."""
+
+    epoch: int
+    checkpoint: int
+    taken: float
+    live_bytes: int | None
+    alone_bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PastFigures:
+    """All moments, the oldest first; ``past_bytes`` of segments are there for them and not for the device of now."""
+
+    moments: list[MomentFigures]
+    past_bytes: int
+
+
+def look_back(store: ObjectStore, prefix: str, pool: Executor) -> PastFigures:
+    """What is kept. Raises NotFound, Damaged, StoreError."""
+    what = superblock(store, prefix)
+    root, usage = newest_root(store, prefix, what), Usage()
+    load_usage(usage, store, prefix, root, pool)
+    dead = np.array(usage.dead(), np.int64)
+    died = usage.died[dead]
+    needed = Needs(root.past).segments(dead, died)
+    alone = kept_bytes(root.past, usage.size, dead, died)
+    figures = [
+        MomentFigures(one.epoch, one.number, one.taken, _live(store, prefix, what, one, pool), size)
+        for one, size in zip(root.past, alone, strict=True)
+    ]
+    return PastFigures(figures, int(usage.size[dead[needed]].sum(dtype=np.int64)))
+
+
+def _live(store: ObjectStore, prefix: str, what: Superblock, moment: Moment, pool: Executor) -> int | None:
+    try:
+        return int(_usage_at(store, prefix, what, moment, pool)[1].live.sum(dtype=np.int64)) * BLOCK
+    except (Damaged, NotFound, ObjectMissing):
+        return None
+
+
+def _usage_at(
+    store: ObjectStore, prefix: str, what: Superblock, moment: Moment, pool: Executor
+) -> tuple[Root, Usage]:
+    """A moment's root, and what was live in each segment then. Raises NotFound, ObjectMissing, Damaged, StoreError."""
+    root, usage = root_at(store, prefix, what, moment), Usage()
+    load_usage(usage, store, prefix, root, pool)
+    return root, usage
+
+
+def missing_of_past(
+    store: ObjectStore, prefix: str, what: Superblock, root: Root, listed: set[str], pool: Executor
+) -> Iterator[Problem]:
+    """What moments need and the bucket, as ``listed``, has not. A moment that was dropped meanwhile is passed over."""
+    for moment in root.past:
+        why = _wrong(store, prefix, what, moment, listed, pool)
+        if why and moment in newest_root(store, prefix, what).past:
+            yield Problem("past", checkpoint_key(prefix, moment.number, moment.epoch), why)
+
+
+def _wrong(
+    store: ObjectStore, prefix: str, what: Superblock, moment: Moment, listed: set[str], pool: Executor
+) -> str:
+    """What is wrong with a moment that is kept, in words; "" where nothing is."""
+    try:
+        root, usage = _usage_at(store, prefix, what, moment, pool)
+    except (Damaged, NotFound, ObjectMissing) as error:
+        return f"it is kept, and cannot be read: {error.why or error.what}"
+    wanted = [map_key(prefix, *key) for key in root.maps]
+    live = np.flatnonzero(usage.live).tolist()
+    wanted += [segment_key(prefix, number, root.epoch_of(number)) for number in live]
+    missing = [key for key in wanted if key not in listed]
+    if not missing:
+        return ""
+    return (
+        f"it is kept, and {len(missing)} of {len(wanted)} objects that it needs are missing, as {missing[0]}"
+    )
+
+
+def known_of_past(prefix: str, root: Root) -> set[str]:
+    """Checkpoints, and objects of the map, that only moments need."""
+    moments = {checkpoint_key(prefix, one.number, one.epoch) for one in root.past}
+    return moments | {map_key(prefix, *key) for key in root.past_maps}
