@@ -8,8 +8,10 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +148,10 @@ class Writing:
 class Seen:
     """A store that 'zvaultctl blockstore serve' serves, attached as it says."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *more: str) -> None:
         self.socket = FOLDER / "seen.sock"
         self.said = FOLDER / "seen.said"
-        argv = ["zvaultctl", "blockstore", "serve", place, "--socket", str(self.socket)]
+        argv = ["zvaultctl", "blockstore", "serve", place, "--socket", str(self.socket), *more]
         with self.said.open("wb") as out:
             self.server = subprocess.Popen(argv, stdout=out, stderr=out)
         eventually(lambda: f"it is served: {self.told()}", self.serving, every=0.1)
@@ -171,8 +173,8 @@ class Seen:
 
 
 @contextmanager
-def seen(place: str) -> Iterator[Seen]:
-    it = Seen(place)
+def seen(place: str, *more: str) -> Iterator[Seen]:
+    it = Seen(place, *more)
     try:
         yield it
     finally:
@@ -221,6 +223,56 @@ def test_it_is_looked_at_while_it_is_written_to(bucket: Bucket, tmp_path: Path):
             clear(place, tmp_path)
             assert told_once(view) == 1
             assert view.end() == 0
+
+
+def test_a_pool_that_was_destroyed_is_there_as_it_was(bucket: Bucket):
+    """Whoever has root destroys the pool and writes over its device; the moment before that is kept."""
+    place = f"zvault:{BUCKET}/past {words(bucket)} memory=64M"
+    with nothing_left():
+        disk = Disk(bucket, "past", "size=1G", "history=last:3").start()
+        sh("zpool", "create", "-f", "-o", "cachefile=none", "-O", f"mountpoint={MOUNT}", "tank", disk.device)
+        for number in range(20):
+            (MOUNT / f"f{number}").write_bytes(random.Random(number).randbytes(MIB))
+        truth = tree_hashes(MOUNT)
+        sh("zpool", "export", "tank")
+        disk.stop()
+        assert ctl("history", place)["moments"] == []
+        then = time.time()
+        disk.start()
+        sh("zpool", "import", "-d", disk.device, "-o", "cachefile=none", "tank")
+        sh("sh", "-c", f"rm {MOUNT}/*")
+        sh("zpool", "destroy", "tank")
+        sh("blkdiscard", disk.device)
+        with Direct(disk.device) as device:
+            for at in range(32):
+                device.write(at * MIB // BLOCK, random.Random(at).randbytes(MIB))
+            device.flush()
+        disk.stop()
+        found = ctl("history", place)
+        assert [one["taken"] <= then for one in found["moments"]].count(True) == 1
+        assert found["past_bytes"] > 20 * MIB
+        assert ctl("check", place, "--all")["well"]
+        ctl("gc", place, "--yes")
+        with seen(place, "--at", datetime.fromtimestamp(then, UTC).isoformat()) as view:
+            sh(*(word.replace("POOL", "tank") for word in view.importing))
+            sh("zfs", "mount", "tank-view")
+            assert tree_hashes(MOUNT) == truth
+            assert "No known data errors" in sh("zpool", "status", "tank-view")
+            refused_to_write(view.device)
+            sh("zpool", "export", "tank-view")
+            assert view.end() == 0
+        back = datetime.fromtimestamp(then, UTC).isoformat()
+        assert ctl("rewind", place, "--to", back)["rewound"] is False
+        assert ctl("rewind", place, "--to", back, "--yes")["rewound"] is True
+        disk.start()
+        sh("zpool", "import", "-d", disk.device, "-o", "cachefile=none", "tank")
+        assert tree_hashes(MOUNT) == truth
+        sh("zpool", "scrub", "-w", "tank")
+        assert "No known data errors" in sh("zpool", "status", "tank")
+        sh("zpool", "export", "tank")
+        disk.stop()
+        assert ctl("check", place, "--all")["well"]
+        assert [one["taken"] <= then for one in ctl("history", place)["moments"]].count(True) == 1
 
 
 def refused_to_write(device: str) -> None:

@@ -18,6 +18,7 @@ from zvault.blockstore.history import Moment, Needs, kept, with_next
 from zvault.blockstore.log.log import Log
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.map_part import PART, PART_BITS, PartChange
+from zvault.blockstore.map.past_bytes import past_bytes
 from zvault.blockstore.map.root import REF, EpochStart, Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import checkpoint_keys
@@ -69,9 +70,7 @@ class Checkpoints:
     @property
     def past_bytes(self) -> int:
         """Of segments that only moments of the past need. With the lock held."""
-        dead = np.array(self.usage.dead(), np.int64)
-        needed = Needs(self.blocks.root.past).segments(dead, self.usage.died[dead])
-        return int(self.usage.size[dead[needed]].sum(dtype=np.int64))
+        return past_bytes(self.usage, self.blocks.root.past)
 
     def begin(self, root: Root, reign: EpochStart) -> None:
         """The first checkpoint of a writer: no more than that from ``reign`` on the log is its own."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from zvault.blockstore.attach import load_usage
 from zvault.blockstore.format import BLOCK, SLOT, numbers, segment_key
+from zvault.blockstore.map.past_bytes import past_bytes
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import Epoch, newest_root, superblock
@@ -19,7 +20,10 @@ from zvault.object_store.metered import Prices
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind."""
+    """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind.
+
+    ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage.
+    """
 
     uuid: str
     size: int
@@ -33,6 +37,8 @@ class Info:
     live_bytes: int
     stored_bytes: int
     dead_bytes: int
+    moments: int
+    past_bytes: int
     log_segments: int
     log_bytes: int
     map_objects: int
@@ -54,7 +60,7 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
     load_usage(usage, store, prefix, root, pool)
     log = _log(store, prefix, root)
     live = int(usage.live.sum(dtype=np.int64))
-    stored = usage.stored_bytes
+    stored, past = usage.stored_bytes, past_bytes(usage, root.past)
     return Info(
         uuid=what.uuid,
         size=what.size,
@@ -67,7 +73,9 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
         segments=usage.segments + len(log),
         live_bytes=live * BLOCK,
         stored_bytes=stored + sum(log),
-        dead_bytes=max(0, stored - live * SLOT),
+        dead_bytes=max(0, stored - live * SLOT - past),
+        moments=len(root.past),
+        past_bytes=past,
         log_segments=len(log),
         log_bytes=sum(log),
         map_objects=len(root.maps),

@@ -24,10 +24,14 @@ AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Bytes stored before and after; strays that were removed; and why segments could not be cleared."""
+    """Bytes stored before and after; strays that were removed; and why segments could not be cleared.
+
+    ``past``: of those after, for moments that are kept alone.
+    """
 
     before: int
     after: int
+    past: int
     live: int
     moved: int
     cleared: int
@@ -63,6 +67,7 @@ def sweep(
     return Collected(
         before=int(before["stored_bytes"]),
         after=int(after["stored_bytes"]),
+        past=int(after["past_bytes"]),
         live=int(after["live_bytes"]),
         moved=engine.collector.moved_bytes,
         cleared=engine.collector.cleared,
@@ -78,10 +83,10 @@ def _clear(engine: Engine, progress: Progress) -> None:
     total, done = 0, 0
     tried: set[int] = set()
     while True:
-        live = engine.usage.live_bytes
+        live, past = engine.usage.live_bytes, engine.checkpoints.past_bytes
         allowed = ALLOWED - SLACK / live if live else ALLOWED
         numbers = [
-            one for one in chosen(engine.usage, engine.blocks.root.applied, allowed, 0) if one not in tried
+            one for one in chosen(engine.usage, engine.blocks.root.applied, allowed, past) if one not in tried
         ]
         if not numbers:
             return

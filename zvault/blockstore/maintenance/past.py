@@ -11,8 +11,9 @@ import numpy as np
 
 from zvault.blockstore.attach import load_usage
 from zvault.blockstore.format import BLOCK, Damaged, Superblock, checkpoint_key, map_key, segment_key
-from zvault.blockstore.history import Moment, Needs, kept_bytes
+from zvault.blockstore.history import Moment, kept_bytes
 from zvault.blockstore.maintenance.findings import Problem
+from zvault.blockstore.map.past_bytes import past_bytes
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import newest_root, root_at, superblock
@@ -51,13 +52,12 @@ def look_back(store: ObjectStore, prefix: str, pool: Executor) -> PastFigures:
     load_usage(usage, store, prefix, root, pool)
     dead = np.array(usage.dead(), np.int64)
     died = usage.died[dead]
-    needed = Needs(root.past).segments(dead, died)
     alone = kept_bytes(root.past, usage.size, dead, died)
     figures = [
         MomentFigures(one.epoch, one.number, one.taken, _live(store, prefix, what, one, pool), size)
         for one, size in zip(root.past, alone, strict=True)
     ]
-    return PastFigures(figures, int(usage.size[dead[needed]].sum(dtype=np.int64)))
+    return PastFigures(figures, past_bytes(usage, root.past))
 
 
 def _live(store: ObjectStore, prefix: str, what: Superblock, moment: Moment, pool: Executor) -> int | None:

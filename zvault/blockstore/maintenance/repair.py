@@ -182,7 +182,7 @@ def _map(
         _refuse_doubtful(rebuilt, job)
     missing = _missing(checked)
     if mapped.bad_parts or mapped.bad_pages or missing or (not mapped.bad_pages and mapped.wrong_counts()):
-        writer = _Writer(store, prefix, root, checked.epoch.number)
+        writer = MapWriter(store, prefix, root, checked.epoch.number)
         for part, made in rebuilt.parts.items():
             writer.add(root.parts, part, made.as_bytes())
         usage = _counted(checked, rebuilt, missing)
@@ -196,7 +196,7 @@ def _map(
         return
     if checked.broken is not None:
         _cut(root, checked, job)
-    _put(store, prefix, root)
+    put_root(store, prefix, root)
 
 
 def _refuse_doubtful(rebuilt: Rebuilt, job: RepairJob) -> None:
@@ -269,7 +269,7 @@ def _cut(root: Root, checked: Check, job: RepairJob) -> None:
     job.did(f"the log ends with segment {last}: what was written later is lost")
 
 
-class _Writer:
+class MapWriter:
     """Puts parts and pages into objects of the map, under the epoch that the repair took."""
 
     def __init__(self, store: ObjectStore, prefix: str, root: Root, epoch: int) -> None:
@@ -297,7 +297,7 @@ class _Writer:
         self._data, self._waiting = bytearray(), []
 
 
-def _put(store: ObjectStore, prefix: str, root: Root) -> None:
+def put_root(store: ObjectStore, prefix: str, root: Root) -> None:
     """Put it as the newest, where nobody put one meanwhile."""
     used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
     root.maps = {key: size for key, size in root.maps.items() if key in used}

@@ -94,6 +94,8 @@ class _Strays:
             before = older
             keys.append(checkpoint_key(self.of.prefix, before.number, before.epoch))
             maps |= set(before.maps)
+            # What the newest root dropped is removed after the next one.
+            keys += known_of_past(self.of.prefix, before)
         return {*keys, *(map_key(self.of.prefix, *key) for key in maps)}
 
     def _gap(self, root: Root, beyond: list[ListedObject]) -> None:

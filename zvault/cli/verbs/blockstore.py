@@ -18,6 +18,7 @@ from zvault.cli.times import moment
 from zvault.cli.verbs import blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
 from zvault.cli.verbs.blockstore_history import history
+from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
 from zvault.cli.verbs.blockstore_serve import serve_store
 from zvault.core.errors import ConfigError, NotFound, Refused
@@ -41,6 +42,8 @@ COLUMNS = [
     Column("live", "size", "live_bytes"),
     Column("stored", "size", "stored_bytes"),
     Column("dead", "size", "dead_bytes"),
+    Column("moments", "count"),
+    Column("past", "size", "past_bytes"),
     Column("segments", "count"),
     Column("log", "count", "log_segments"),
     Column("log_bytes", "size"),
@@ -136,9 +139,12 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
 
     yield "store", row["place"]
     yield "size", size("size")
-    share = f", {row['stored_bytes'] / row['live_bytes']:.2f} for each live byte" if row["live_bytes"] else ""
+    now = row["stored_bytes"] - row["past_bytes"]
+    share = f", {now / row['live_bytes']:.2f} for each live byte" if row["live_bytes"] else ""
     yield "live", size("live_bytes")
     yield "stored", f"{size('stored_bytes')} in {plural(row['segments'], 'segment')}{share}"
+    if row["moments"]:
+        yield "past", f"{size('past_bytes')} of that, for {plural(row['moments'], 'moment')} that are kept"
     yield "garbage", f"{size('dead_bytes')}, at the last checkpoint"
     when = "-" if not row["checkpoint"] else f"number {row['checkpoint']} of epoch {row['checkpoint_epoch']}"
     yield "checkpoint", when
@@ -287,11 +293,13 @@ def gc(
                 store, key, options, blockstore_place.me("gc"), pool=pool, progress=steps.see, say=tell
             )
     if json:
-        names = ("before", "after", "live", "moved", "cleared", "strays", "stray_bytes", "trouble")
+        names = ("before", "after", "past", "live", "moved", "cleared", "strays", "stray_bytes", "trouble")
         document("blockstore gc", {"place": str(found), **{name: getattr(done, name) for name in names}})
     elif not quiet:
         freed = format_size(max(0, done.before - done.after) + done.stray_bytes)
-        say(f"freed {freed}: {format_size(done.after)} are stored for {format_size(done.live)} that are live")
+        past = f", and {format_size(done.past)} for the past" if done.past else ""
+        stored = format_size(done.after - done.past)
+        say(f"freed {freed}: {stored} are stored for {format_size(done.live)} that are live{past}")
     if done.trouble is not None:
         tell(f"not all could be cleared: {done.trouble}")
     raise typer.Exit(OK if done.trouble is None else TROUBLE)
@@ -385,3 +393,4 @@ def serve(
 
 
 app.command("history")(history)
+app.command("rewind")(rewind)

@@ -263,4 +263,9 @@ def _stored(store: StoreDocument) -> str:
         )
     )
     fenced = "; another writer has it" if store.get("fenced") else ""
-    return f"{store['mode']}; {journal} of {capacity} in its journal; {live} live, {stored} in the bucket{fenced}"
+    past = ""
+    if moments := store.get("moments"):
+        size = written(store.get("past_bytes"), "size", exact=False)
+        past = f", {size} of it for {plural(moments, 'moment')} of its past"
+    held = f"{live} live, {stored} in the bucket{past}"
+    return f"{store['mode']}; {journal} of {capacity} in its journal; {held}{fenced}"

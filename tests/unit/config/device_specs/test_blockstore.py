@@ -13,6 +13,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer, of_words, pa
 from zvault.config.device_specs.nbd import parse_nbd
 from zvault.config.schema import Config
 from zvault.config.tables.device import LEASE_BOUND, Device
+from zvault.core.policy.retention import KeepRules
 
 TEXT = "zvault:zv/vaults/cold size=10T mode=writeback journal=/srv/j cache=/srv/c cache-size=20G"
 
@@ -222,3 +223,19 @@ def test_a_flush_that_takes_longer_than_the_device_lives_is_refused(problems: Ca
 )
 def test_one_that_is_in_time_is_right(good: Callable[..., Config], words: str, timeout: str):
     assert good(SLOW.format(words=words, timeout=timeout)).vault
+
+
+def test_the_moments_that_are_kept():
+    found = spec("zvault:zv/cold history=hourly:24,daily:30,monthly:6").history
+    assert found == KeepRules(hourly=24, daily=30, monthly=6)
+    assert spec("zvault:zv/cold").history is None
+    assert spec("zvault:zv/cold history=none").history == KeepRules()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    ["hourly", "hourly:", "hourly:0", "hourly:-1", "hourly:1.5", "daily:1,daily:2", "nights:3", "x,", ","],
+)
+def test_rules_that_cannot_be(rules: str):
+    with pytest.raises(ValueError, match=r"history is not right: .* as in history=hourly:24"):
+        spec(f"zvault:zv/cold history={rules}")
