@@ -14,6 +14,7 @@ from zvault.api.routes import Route
 from zvault.api.vaults import CreationDocument, DeviceDocument, JudgedVault, VaultAnswer, VaultDocument
 from zvault.cli import completion
 from zvault.cli.client import Client, act, read, socket_path
+from zvault.cli.event_text import plural
 from zvault.cli.health_text import COLOURS, EXITS, findings_told, storage_well, store_trouble, well
 from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, VaultName, Yes
 from zvault.cli.output import (

@@ -18,6 +18,7 @@ from zvault.blockstore.format import BLOCK, SLOT, checkpoint_key, map_key, segme
 from zvault.blockstore.history import up_to
 from zvault.blockstore.maintenance.check import check
 from zvault.blockstore.maintenance.check_advice import advice
+from zvault.blockstore.maintenance.info import info
 from zvault.blockstore.maintenance.offline_gc import sweep
 from zvault.blockstore.maintenance.past import look_back
 from zvault.blockstore.maintenance.repair import RepairJob, quiet, repair
@@ -146,6 +147,14 @@ def test_what_each_keeps_is_told(old: Old) -> None:
     alone = [one.alone_bytes for one in told.moments]
     assert all(size > BLOCKS * SLOT for size in alone[:2])
     assert told.past_bytes == sum(alone)
+
+
+def test_what_the_past_costs_is_no_garbage(old: Old, tmp_path: Path) -> None:
+    found, told = info(old.store, "v", old.pool), look_back(old.store, "v", old.pool)
+    assert (found.moments, found.past_bytes) == (3, told.past_bytes)
+    assert found.dead_bytes == found.stored_bytes - found.live_bytes // BLOCK * SLOT - told.past_bytes
+    done = sweep(old.store, "v", Options(tmp_path / "other", uploads=0), "gc", pool=old.pool)
+    assert (done.past, done.moved) == (told.past_bytes, 0)
 
 
 def test_a_time_finds_the_last_moment_up_to_it(old: Old) -> None:

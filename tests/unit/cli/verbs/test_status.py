@@ -212,6 +212,9 @@ def test_how_a_block_store_fares(daemon, ctl):
     line = "        writeback; 768M of 8G in its journal; 280G live, 312G in the bucket"
     assert line in said.lines
     assert "trouble" not in said.out
+    kept = vault(devices=[device(store=store(moments=31, past_bytes=9 << 30))])
+    daemon.documents["GET /v1/vaults"] = {"vaults": [kept]}
+    assert f"{line}, 9G of it for 31 moments of its past" in ctl("vault", "status", "cold").lines
 
 
 def test_a_block_store_in_trouble_needs_attention(daemon, ctl):
