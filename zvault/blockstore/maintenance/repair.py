@@ -298,11 +298,13 @@ class MapWriter:
 
 
 def put_root(store: ObjectStore, prefix: str, root: Root) -> None:
-    """Put it as the newest, where nobody put one meanwhile."""
-    used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
-    root.maps = {key: size for key, size in root.maps.items() if key in used}
+    """Put it as the newest, where nobody put one meanwhile. Objects of the map that it does not need may be the past's."""
     there = [numbers_of(key) for key in checkpoint_keys(store, prefix)]
     root.number = 1 + max([root.number, *(number for epoch, number in there if epoch == root.epoch)])
+    used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
+    root.past_maps = {key: told for key, told in root.past_maps.items() if key not in used}
+    root.past_maps |= {key: (size, root.number) for key, size in root.maps.items() if key not in used}
+    root.maps = {key: size for key, size in root.maps.items() if key in used}
     try:
         store.put(checkpoint_key(prefix, root.number, root.epoch), root.as_bytes(), NEW)
     except PreconditionFailed as error:

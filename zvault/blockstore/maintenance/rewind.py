@@ -70,9 +70,6 @@ def _put(
     for page in range(pages):
         writer.add(root.pages, page, usage.page_bytes(page))
     writer.flush()
-    used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
-    root.past_maps = {key: told for key, told in root.past_maps.items() if key not in used}
-    root.past_maps |= {key: (size, newest.number + 1) for key, size in newest.maps.items() if key not in used}
     put_root(store, prefix, root)
 
 

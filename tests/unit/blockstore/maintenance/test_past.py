@@ -23,6 +23,7 @@ from zvault.blockstore.maintenance.offline_gc import sweep
 from zvault.blockstore.maintenance.past import look_back
 from zvault.blockstore.maintenance.repair import RepairJob, quiet, repair
 from zvault.blockstore.maintenance.rewind import rewind
+from zvault.blockstore.map.map_part import PART
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create, newest_root, superblock
@@ -225,3 +226,29 @@ def test_a_rewind_that_is_cut_off_leaves_what_was_or_what_is_to_be(old: Old, tmp
     assert engine.read(0, BLOCKS * BLOCK) == found
     engine.close()
     assert old.seen()[:3] == before
+
+
+def test_a_repair_keeps_what_the_past_needs_of_the_map(tmp_path: Path) -> None:
+    """The repaired root does not need the counts that it made anew; the moment before it does."""
+    store, pool = MemoryStore(), ThreadPoolExecutor(4)
+    options = Options(tmp_path / "journal", uploads=0, history=KeepRules(last=9))
+    create(store, "v", 3 * PART * BLOCK)
+    engine = attach(store, "v", options, "test")
+    for part in range(2):
+        engine.write(part * PART * BLOCK, bytes([part + 1]) * BLOCK)
+        engine.put_all()
+        engine.checkpoint()
+    engine.close()
+    attach(store, "v", options, "killed").abandon()
+    root = newest_root(store, "v", superblock(store, "v"))
+    assert root.past[-1].applied == root.applied
+    ref = root.parts[1]
+    lost = map_key("v", int(ref["map"]), int(ref["epoch"]))
+    store.delete([lost])
+    options = quiet(replace(options, journal=tmp_path / "other"))
+    after = repair(store, "v", RepairJob(options, "repair", doubtful="data"), pool)
+    pool.shutdown()
+    (told,) = after.problems
+    assert (told.kind, told.key) == ("past", checkpoint_key("v", root.past[-1].number, root.past[-1].epoch))
+    assert "and 1 of " in told.why
+    assert told.why.endswith(f"as {lost}")
