@@ -298,7 +298,7 @@ class MapWriter:
 
 
 def put_root(store: ObjectStore, prefix: str, root: Root) -> None:
-    """Put it as the newest, where nobody put one meanwhile. Objects of the map that it does not need may be the past's."""
+    """Put it as the newest, where nobody put one meanwhile. What it does not need of the map may be the past's."""
     there = [numbers_of(key) for key in checkpoint_keys(store, prefix)]
     root.number = 1 + max([root.number, *(number for epoch, number in there if epoch == root.epoch)])
     used = {(int(ref["map"]), int(ref["epoch"])) for ref in (*root.parts, *root.pages)}
