@@ -21,6 +21,7 @@ from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags
+from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, selected
 from zvault.ops.replication.small_streams import SmallStreams
@@ -177,6 +178,7 @@ class Run:
                 after = await self._look_again(vault, looked, plan)
                 self.outcome.lags = lags(self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
+                await update_properties(vault.zfs, opened.backup, after, self.emit)
                 self.outcome.pruned += await self._prune(opened, after)
                 self.outcome.proofs = await prove_guids(self.context, self.backup, after, vault, self.emit)
                 done = True

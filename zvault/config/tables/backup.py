@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from zvault.config.fields import (
     Calendar,
@@ -19,6 +19,7 @@ from zvault.config.fields import (
     Template,
     UserProperty,
     Word,
+    describe,
     quote,
     written,
 )
@@ -29,6 +30,11 @@ from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
 from zvault.core.name_rules import reaches, selects
 from zvault.core.replication.bandwidth import Limit
+from zvault.core.replication.receive_properties import (
+    ReceiveProperties,
+    check_name,
+    checked_value,
+)
 
 
 class SnapshotConfig(Table):
@@ -92,6 +98,56 @@ class Send(Table):
     properties: bool = Field(
         default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
     )
+
+
+def _property_value(value: object) -> object:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"must be the value of a ZFS property, not {describe(value)}")
+    return value
+
+
+class Receive(Table):
+    """Properties of its datasets on the vault. A change takes effect at the next run's end, also on what is there."""
+
+    set: dict[str, Annotated[str, BeforeValidator(_property_value)]] = Field(
+        default_factory=dict,
+        description="Properties to set on each dataset (`-o`), as far as it can have them: user properties, or those "
+        "that decide how the vault keeps data. A restore gives back what the source had. Compression: blocks that are "
+        "sent compressed, as `send.compressed` has it, or raw stay as they are. See "
+        "[properties](../explanation/streams.md#properties-that-you-choose).",
+        examples=[{"com.sun:auto-snapshot": "false", "redundant_metadata": "most"}],
+    )
+    leave_out: list[str] = Field(
+        default_factory=list,
+        description="Properties of the source that are not in force on the vault (`-x`): there each has what the "
+        "dataset above it has. A restore gives them back all the same.",
+        examples=[["recordsize", "org.example:owner"]],
+    )
+
+    @field_validator("set")
+    @classmethod
+    def _may_be_set(cls, values: dict[str, str]) -> dict[str, str]:
+        for name in values:
+            check_name(name)
+        return {name: checked_value(name, value) for name, value in values.items()}
+
+    @field_validator("leave_out")
+    @classmethod
+    def _may_be_left_out(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        for name in names:
+            check_name(name, leave_out=True)
+            if name in info.data.get("set", {}):
+                raise ValueError(f"{quote(name)} is in set, too: that is what counts, so leave it out here")
+        return list(dict.fromkeys(names))
+
+    @property
+    def properties(self) -> ReceiveProperties:
+        """The same as it is decided with."""
+        return ReceiveProperties(self.set, tuple(self.leave_out))
 
 
 class Backup(NamedTable):
@@ -199,6 +255,10 @@ class Backup(NamedTable):
         examples=["50%", "100%"],
     )
     send: Send = Field(default_factory=Send, description="How datasets are sent.")
+    receive: Receive = Field(
+        default_factory=Receive,
+        description="Properties of its datasets on the vault, besides those it was sent with.",
+    )
     verify: Verify = Field(
         default_factory=Verify, description="How the vault is compared with the source, and how often."
     )

@@ -208,7 +208,10 @@ class Streams:
         )
         order = resumed_order(token, one.snapshot, dataset) if token else restore_order(one, dataset)
         mark = str(work.restoration.snapshot.guid)
-        receive = restore_receive_argv(target, dataset.type, raw=raw, origin=one.origin, mark=mark)
+        noted = dataset.receive_properties
+        receive = restore_receive_argv(
+            target, dataset.type, raw=raw, origin=one.origin, mark=mark, noted=noted
+        )
         done = await stream(
             self.context.env.runner,
             await route.stages(send, receive, RESTORED, size, order=order),
