@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import world
-from world import World, events, get, ok, sh, shell, snapshots
+from world import World, ctl, events, get, ok, sh, shell, snapshots, status
 
 from zvault.core.replication.receive_properties import SETTABLE
 
@@ -137,8 +137,20 @@ def test_what_is_changed_by_hand_or_by_configuration_is_put_right_with_nothing_t
     run()
     sh("zfs", "set", "compression=off", "cold/lab/tank/a")
     sh("zfs", "inherit", "-S", NOTE, "cold/lab/tank/vol")
+    print(
+        sh(
+            "zfs",
+            "get",
+            "-Hp",
+            "-o",
+            "name,property,value,received,source",
+            "all",
+            "tank/a",
+            "cold/lab/tank/a",
+        )
+    )
     told = said(run())
-    assert "compression is set to zstd-7" in told
+    assert f"{NOTE} is set to false" in told, "of what no stream with properties came after"
     assert [name for name in NAMES if not in_force(f"cold/lab/{name}")] == []
     assert "is set to" not in said(run()), "twice is once"
 
@@ -192,6 +204,61 @@ def test_a_restore_gives_back_what_the_source_had(tank: Chosen) -> None:
         world.destroy_held(back)
     world.destroy_held("tank/secret")
     world.destroy_held("cold/lab/tank/secret")
+
+
+def test_snapshots_only(tank: Chosen) -> None:
+    """No vault: made and pruned on the source, and nothing says that it backs anything up."""
+    sh("zfs", "create", "-p", "tank/lone/below")
+    tank.extra = """
+[backup.lone]
+source = "tank/lone"
+snapshots_only = true
+snapshot = { prefix = "lone" }
+keep = { source = { last = 2 } }
+prune_limit = "100%"
+"""
+    tank.exclude = '["tank/lone", "tank/lone/**"]'
+    tank.choose("")
+    pools = sh("zpool", "history", "-i", "cold")
+    foreseen = ctl("run", "-n", "lone", "-j").json()
+    assert (foreseen["vault"], foreseen["snapshotted"]) == (None, ["tank/lone", "tank/lone/below"])
+    for _ in range(3):
+        run("lone")
+    for name in ("tank/lone", "tank/lone/below"):
+        assert len(snapshots(name)) == 2
+        assert all(one.startswith("lone_") for one in snapshots(name))
+    sh("zpool", "sync")
+    assert sh("zpool", "history", "-i", "cold") == pools, "no vault was touched"
+    (told,) = [one for one in status()["backups"] if one["name"] == "lone"]
+    assert (told["vault"], told["lag_seconds"], told["verdict"]["level"]) == (None, None, "ok")
+    assert 0 <= told["snapshot_age_seconds"] < 600
+    shown = ok("status").out
+    assert "lone makes snapshots only, and backs nothing up: the newest is " in shown
+    scraped = world.metrics()
+    assert 0 <= scraped['zvault_backup_snapshot_age_seconds{backup="lone",dataset="tank/lone"}'] < 600
+    assert [one for one in scraped if one.startswith("zvault_backup_lag_seconds") and '"lone"' in one] == []
+    assert "makes snapshots only" in ok("plan", "lone").out
+    for argv in (("verify", "lone"), ("restore", "lone", "tank/lone", "tank/back"), ("find", "lone", "x")):
+        refused = ctl(*argv)
+        assert refused.code != 0
+        assert "has no vault" in refused.err, argv
+
+    # After a restart, and without the history, the pool tells how old they are.
+    sh("systemctl", "stop", "zvaultd")
+    sh("sh", "-c", "rm -f /var/lib/zvault/history*")
+    sh("zfs", "create", "tank/lone/new")
+    tank.start()
+    world.eventually("a dataset without any is told", lambda: "tank/lone/new" in ok_or_not("status", "lone"))
+    run("lone")
+    assert ctl("status", "lone").code == 0
+    world.destroy_held("tank/lone")
+    tank.extra, tank.exclude = "", "[]"
+    tank.choose(f"{SET}, {LEFT}")
+
+
+def ok_or_not(*argv: str) -> str:
+    done = ctl(*argv)
+    return done.out + done.err
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
     """Backups that would write to the same place, into their own source, or prune each other's snapshots."""
     roots: dict[str, DatasetName] = {}
     for name, backup in backups.items():
-        if backup.vault not in vaults:
+        if backup.vault is None or backup.vault not in vaults:
             continue
         try:
             roots[name] = _target(backup, vaults[backup.vault], host, backup.source.dataset)
@@ -194,7 +194,7 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
     for pair in combinations(backups.items(), 2):
         (one, a), (other, b) = pair
         found = [_rival_rules(pair)]
-        if one in roots and other in roots and a.vault == b.vault:
+        if one in roots and other in roots and a.vault is not None and a.vault == b.vault:
             found.append(_same_target(pair, vaults[a.vault], host) or _same_base(pair))
         yield from filter(None, found)
 

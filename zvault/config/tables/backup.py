@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from zvault.config.fields import (
     Calendar,
@@ -28,6 +28,8 @@ from zvault.config.tables.hooks import Hooks, refuse_holding
 from zvault.config.tables.retention import Keep
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
+from zvault.core.errors import NotFound
+from zvault.core.integrity.verification import Level
 from zvault.core.name_rules import reaches, selects
 from zvault.core.replication.bandwidth import Limit
 from zvault.core.replication.receive_properties import (
@@ -150,8 +152,14 @@ class Receive(Table):
         return ReceiveProperties(self.set, tuple(self.leave_out))
 
 
+_NEEDS_VAULT = (
+    "into", "also", "backlog", "on_conflict", "limit", "send", "receive", "verify", "max_lag"
+)  # fmt: skip
+"""Keys of a backup that are about what is sent."""
+
+
 class Backup(NamedTable):
-    """A flow from a source into a vault."""
+    """A flow from a source into a vault; or, with `snapshots_only`, snapshots of a source."""
 
     source: SourceName = Field(
         description="The dataset to back up, with all below it. On another host it is reached by ssh, as root's "
@@ -179,9 +187,17 @@ class Backup(NamedTable):
         "stream (`received`) does not count. See [choose datasets](../how-to/choose-datasets.md).",
         examples=["org.example:backup", "autobackup:offsite"],
     )
-    vault: Word = Field(
+    snapshots_only: bool = Field(
+        default=False,
+        description="Make snapshots and prune them by `keep.source`, and send nothing: then there is no `vault`, and "
+        "no backup. Status and metrics tell the age of the newest snapshot in place of the lag. See "
+        "[snapshots only](../how-to/snapshots-only.md).",
+        examples=[True],
+    )
+    vault: Word | None = Field(
+        default=None,
         description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
-        "need a vault each.",
+        "need a vault each. It may be left out with `snapshots_only = true` only.",
         examples=["cold"],
     )
     into: Template = Field(
@@ -269,9 +285,47 @@ class Backup(NamedTable):
         examples=["3h"],
     )
 
+    @property
+    def its_vault(self) -> str:
+        """The vault it backs up into. Raises NotFound where it makes snapshots only."""
+        if self.vault is None:
+            raise NotFound(
+                f"backup '{self.name}' has no vault",
+                f"it makes snapshots of {self.source} only, and sends nothing anywhere (snapshots_only)",
+                f"'zfs list -t snapshot {self.source.dataset}' shows them, on the source",
+            )
+        return self.vault
+
+    def interval(self, level: Level) -> float | None:
+        """How often a level is to be verified, in seconds; None by hand only, or where there is nothing to verify."""
+        return self.verify.interval(level) if self.vault is not None else None
+
     def takes(self, dataset: str) -> bool:
         """Whether its patterns select a dataset of its source."""
         return selects(dataset, self.include, self.exclude)
+
+    @field_validator("vault")
+    @classmethod
+    def _vault_or_none_on_purpose(cls, vault: str | None, info: ValidationInfo) -> str | None:
+        alone = info.data.get("snapshots_only", False)
+        if vault is None and not alone:
+            raise ValueError(
+                "is missing: a backup needs one; snapshots_only = true makes and prunes snapshots without any"
+            )
+        if vault is not None and alone:
+            raise ValueError("stands beside snapshots_only, which sends nothing: leave out one of them")
+        return vault
+
+    @model_validator(mode="after")
+    def _nothing_that_needs_a_vault(self) -> Self:
+        if self.snapshots_only:
+            given = [key for key in _NEEDS_VAULT if key in self.model_fields_set]
+            given += [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
+            given += ["snapshot.skip_unchanged"] if self.snapshot.skip_unchanged else []
+            given += ["snapshot.make"] if not self.snapshot.make else []
+            if given:
+                raise ValueError(f"snapshots_only sends nothing, so these mean nothing: {', '.join(given)}")
+        return self
 
     @field_validator("exclude", "include")
     @classmethod

@@ -148,6 +148,8 @@ async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
 def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[DatasetName, ...]:
     """Where in this backup's part of the vault others put theirs."""
     others = [other for other in env.config.backup.values() if other.vault == backup.vault]
+    if backup.vault is None:
+        return ()
     roots = {env.target_of(other, other.source.dataset) for other in others if other is not backup}
     return tuple(sorted(other for other in roots if other.is_below(root)))
 

@@ -72,7 +72,7 @@ async def restore(context: Context, vaults: Vaults, request: RestoreRequest, emi
     def say(text: str) -> None:
         emit("message", text=text)
 
-    use = vaults[backup.vault].use(f"restore to {request.to}", say, create=False)
+    use = vaults[backup.its_vault].use(f"restore to {request.to}", say, create=False)
     async with use as vault:
         plan = await plan_restore(context, vault, request)
         _announce(plan, emit)
@@ -117,7 +117,7 @@ async def plan_document(context: Context, vaults: Vaults, request: RestoreReques
     """What a restore would do, and what would make room for it."""
     backup = context.env.backup(request.backup)
     await check_target(context, request)
-    use = vaults[backup.vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
+    use = vaults[backup.its_vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
     async with use as vault:
         return (await plan_restore(context, vault, request)).document()
 
