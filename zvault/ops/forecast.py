@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from zvault.api.backups import ForecastDocument, PlannedDocument, PruneDocument
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Tree
-from zvault.core.names import make_snapname
 from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
 from zvault.core.replication.plan_model import Step, TransferPlan
@@ -101,7 +100,7 @@ class _Imagined:
         names = tuple(dataset.name for dataset in chosen if dataset.name not in left_out)
         if not (snapshot and backup.snapshot.make and names):
             return cls(seen)
-        snapname = make_snapname(backup.snapshot.prefix, now)
+        snapname = backup.snapshot.names.make(now)
         source = with_snapshot(seen.source, names, snapname, int(now.timestamp()))
         return cls(_with(seen, source, seen.vault), snapname, names)
 

@@ -13,10 +13,12 @@ from zvault.config.fields import (
     NamedTable,
     Pattern,
     Share,
+    SnapnameForm,
     SnapnamePattern,
     SourceName,
     Table,
     Template,
+    TimeZone,
     UserProperty,
     Word,
     describe,
@@ -37,6 +39,7 @@ from zvault.core.replication.receive_properties import (
     check_name,
     checked_value,
 )
+from zvault.core.snapshot_form import DEFAULT, SnapshotNames, check_zone
 
 
 class SnapshotConfig(Table):
@@ -48,6 +51,25 @@ class SnapshotConfig(Table):
         "the same source that have the same prefix send each other's snapshots: on the source each keeps what another, "
         "unless its `backlog` is `newest`, has not sent yet, however long that takes.",
         examples=["zvault"],
+    )
+    form: SnapnameForm = Field(
+        default=DEFAULT,
+        description="The rest of their names, after the prefix, as in strftime(3). No two moments may give one name, "
+        "and names must sort as their times do: anything else is refused. See "
+        "[names of your own](../explanation/how-zvault-decides.md#names-of-your-own).",
+        examples=["-%Y%m%d-%H%M%S", "-%s_%Y-%m-%d_%H%M"],
+    )
+    timezone: TimeZone = Field(
+        default="UTC",
+        description="The time zone of `form`: UTC, or one such as `Etc/GMT-1`, which never changes; any where `form` "
+        "begins with `%s`.",
+        examples=["UTC", "Etc/GMT-1"],
+    )
+    former: list[SnapnameForm] = Field(
+        default_factory=list,
+        description="Forms that names had before, in the same `timezone`. Such snapshots are still sent and pruned. "
+        "The default form is always known.",
+        examples=[["-%Y-%m-%d.%H%M%S"]],
     )
     make: bool = Field(
         default=True,
@@ -67,6 +89,22 @@ class SnapshotConfig(Table):
         default_factory=Hooks,
         description="Programs to run right before and right after the snapshot is made.",
     )
+
+    @property
+    def names(self) -> SnapshotNames:
+        """How its snapshots are named."""
+        return SnapshotNames(self.prefix, self.form, self.timezone, tuple(self.former))
+
+    @field_validator("timezone", "former")
+    @classmethod
+    def _sorts(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
+        """Both stand after ``form``, and ``former`` after the zone."""
+        if isinstance(value, str) and "form" in info.data:
+            check_zone(info.data["form"], value)
+        elif "timezone" in info.data:
+            for form in value:
+                check_zone(form, info.data["timezone"])
+        return value
 
     @field_validator("hooks")
     @classmethod

@@ -73,7 +73,7 @@ class BackupFacts:
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
     ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
-    in seconds, and ``bare`` the datasets without any.
+    in seconds, and ``bare`` the datasets without any where others have some.
     """
 
     name: str
@@ -98,7 +98,7 @@ class BackupFacts:
     @property
     def never_ran(self) -> bool:
         """Whether no run of it is known, and nothing of it on the vault, or on the source where that is all."""
-        return self.result is None and self.lag is None and self.snapshot_age is None
+        return self.result is None and self.lag is None and self.snapshot_age is None and not self.bare
 
     @property
     def patience(self) -> float:
@@ -161,9 +161,7 @@ def _lag(facts: BackupFacts) -> Iterator[Finding]:
         yield finding(NEW, facts.name, on_vault if facts.sends else "no snapshot of it is known")
     elif not facts.sends:
         without = f"there is none of {_named(facts.bare)}" if facts.bare else ""
-        yield finding(
-            SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "nobody has looked at its source yet"
-        )
+        yield finding(SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "none of it is known")
     else:
         absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else ""
         why = absent or facts.not_read or "nobody has seen yet what the vault has"

@@ -93,7 +93,7 @@ SETTABLE: Mapping[str, _Known] = {
     "special_small_blocks": _Known("0", "0, or a power of two from 512 to 1M", size=(512, 1 << 20)),
     "sync": _of("standard", "always", "disabled", volumes=True),
     "vscan": _ON_OFF,
-    "xattr": _of("off", "sa", "dir"),
+    "xattr": _of("off", "dir"),
 }
 """Native properties that may be set: each is inherited, so that ZFS keeps what the stream brought beside what is set,
 and a restore gives it back. Values are written as ZFS prints them: so one that is in force can be told.

@@ -67,7 +67,7 @@ def backup_facts(
         missed=_missed(context, runs, backup, snapshot_age if lag is None else lag, success, started),
         sends=backup.vault is not None,
         snapshot_age=snapshot_age,
-        bare=tuple(one for one, at in made.items() if at is None),
+        bare=tuple(one for one, at in made.items() if at is None) if any(made.values()) else (),
         due_for=now - next_run if next_run is not None and running is None else 0.0,
         not_read=not_read,
         proofs=dict(_proofs(backup, proofs, now)) if proofs is not None else None,

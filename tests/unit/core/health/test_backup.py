@@ -79,6 +79,7 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
         ("backup-unknown-long", "snapshots-unknown"),
     ),
     (ALONE | {"snapshot_age": None, "result": None}, 0, ("new",)),
+    (ALONE | {"snapshot_age": None, "result": None, "bare": ("tank/new",)}, 0, ("snapshots-unknown",)),
     (ALONE | {"snapshot_age": None, "result": None}, DAY, ("backup-unknown-long", "new")),
     (ALONE | {"not_read": "the host does not answer"}, 0, ("lag-not-read",)),
     ({"proofs": None, "proofs_wanted": False}, 0, ()),
