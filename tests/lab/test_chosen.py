@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,41 @@ prune_limit = "100%"
     assert ctl("status", "lone").code == 0
     world.destroy_held("tank/lone")
     tank.extra, tank.exclude = "", "[]"
+    tank.choose(f"{SET}, {LEFT}")
+
+
+def test_names_of_ones_own(tank: Chosen) -> None:
+    """Snapshots of an older form are sent, counted and pruned beside those of the new one."""
+    tank.backup_extra = 'snapshot = { prefix = "mine" }\nprune_limit = "100%"'
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    run()
+    form = 'form = "-%Y%m%d-%H%M%S", timezone = "Etc/GMT-1"'
+    tank.backup_extra = tank.backup_extra.replace("}", f", {form} }}")
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    for _ in range(2):
+        before = snapshots("tank/a")
+        (plan,) = [one for one in events(run()) if one["event"] == "plan"]
+        assert {row["action"] for row in plan["datasets"]} == {"incremental"}
+        (made,) = set(snapshots("tank/a")) - set(before)
+        creation = int(get(f"tank/a@{made}", "creation"))
+        # In the zone that is an hour ahead of UTC.
+        named = datetime.strptime(made, "mine-%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp() - 3600
+        assert abs(named - creation) <= 1
+    # keep.source is last = 2: the first, of the older form, went by the rules, on both sides.
+    mine = [one for one in snapshots("tank/a") if one.startswith("mine")]
+    assert [one for one in mine if "T" in one] == []
+    assert len(mine) == 2
+    assert snapshots("cold/lab/tank/a")[-2:] == mine
+    assert status()["backups"][0]["lag_seconds"] < 300
+    # What could not have been made by a form is not zvault's.
+    sh("zfs", "snapshot", "tank/a@mine-20261321-000000", "tank/a@mine-today")
+    run()
+    assert {"mine-20261321-000000", "mine-today"} <= set(snapshots("tank/a"))
+    assert not {"mine-20261321-000000", "mine-today"} & set(snapshots("cold/lab/tank/a"))
+    for name in ("mine-20261321-000000", "mine-today"):
+        sh("zfs", "destroy", f"tank/a@{name}")
     tank.choose(f"{SET}, {LEFT}")
 
 
