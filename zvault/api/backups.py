@@ -60,7 +60,9 @@ StepDocument = TypedDict(
 
 
 class PlannedDocument(TypedDict):
-    """What a run would do with one dataset: ``changes`` on the vault, in words, and then ``steps``."""
+    """What a run would do with one dataset: ``changes`` on the vault, in words, and then ``steps``. Without a vault,
+    ``vault_dataset`` is empty and ``action`` "nothing".
+    """
 
     dataset: str
     vault_dataset: str
@@ -93,10 +95,13 @@ class ExcessDocument(TypedDict):
 
 
 class PruneDocument(TypedDict):
-    """What pruning would do; ``freed`` are exact bytes by side, None where that is not known."""
+    """What pruning would do; ``freed`` are exact bytes by side, None where that is not known.
+
+    ``vault`` is None where the backup makes snapshots only.
+    """
 
     backup: str
-    vault: str
+    vault: str | None
     prune: list[VerdictDocument]
     freed: dict[str, int | None]
     over_limit: list[ExcessDocument]

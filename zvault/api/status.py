@@ -33,13 +33,16 @@ class BackupDocument(TypedDict):
 
     ``proofs`` are by level; they are kept on the vault, and None until it was seen. While a run waits to try again,
     ``retry_at``, ``retry_since`` and ``retry_error`` say when, since when, and why. ``held_back`` counts the datasets,
-    on either side, of which prune_limit held something back at the last pruning.
+    on either side, of which prune_limit held something back at the last pruning. One that makes snapshots only has no
+    ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
+    oldest, None where one has none or nobody knows.
     """
 
     name: str
     source: str
-    vault: str
-    into: str
+    vault: str | None
+    into: str | None
+    snapshot_age_seconds: float | None
     state: Literal["idle", "running", "waiting"]
     lag_seconds: float | None
     max_lag_seconds: float | None

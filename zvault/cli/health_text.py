@@ -77,9 +77,13 @@ def headlines(status: StatusDocument) -> list[str]:
     ]
     if lines:
         return lines
-    counts = [
-        plural(len(things), noun) for things, noun in ((backups, "backup"), (vaults, "vault")) if things
-    ]
+    sending = [one for one in backups if one["vault"] is not None]
+    counted = (
+        (len(sending), "backup", "backups"),
+        (len(backups) - len(sending), "source with snapshots only", "sources with snapshots only"),
+        (len(vaults), "vault", "vaults"),
+    )
+    counts = [plural(count, one, several) for count, one, several in counted if count]
     return [f"all is well: {', '.join(counts)}" if counts else "nothing is configured"]
 
 

@@ -181,7 +181,7 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
     """Backups that would write to the same place, into their own source, or prune each other's snapshots."""
     roots: dict[str, DatasetName] = {}
     for name, backup in backups.items():
-        if backup.vault not in vaults:
+        if backup.vault is None or backup.vault not in vaults:
             continue
         try:
             roots[name] = _target(backup, vaults[backup.vault], host, backup.source.dataset)
@@ -194,7 +194,7 @@ def overlaps(backups: Mapping[str, Backup], vaults: Mapping[str, Vault], host: s
     for pair in combinations(backups.items(), 2):
         (one, a), (other, b) = pair
         found = [_rival_rules(pair)]
-        if one in roots and other in roots and a.vault == b.vault:
+        if one in roots and other in roots and a.vault is not None and a.vault == b.vault:
             found.append(_same_target(pair, vaults[a.vault], host) or _same_base(pair))
         yield from filter(None, found)
 
@@ -281,15 +281,38 @@ def _shared(a: Backup, b: Backup) -> DatasetName | None:
     return None
 
 
-def _rival_rules(pair: Pair) -> Finding | None:
+def _rival_names(pair: Pair) -> Finding | None:
+    """Whether one backup would take the other's snapshots for its own, though their prefixes differ."""
     (name, one), (later, other) = pair
+    for a, b in ((one, other), (other, one)):
+        if (taken := a.snapshot.names.takes_for_its_own(b.snapshot.names)) is not None:
+            return Finding(
+                ("backup", later, "snapshot", "prefix"),
+                f"a name as {quote(taken)} may be of this backup or of backup {name}, and either would prune it: "
+                "give them prefixes of which none is the beginning of the other",
+            )
+    return None
+
+
+def _rival_rules(pair: Pair) -> Finding | None:
+    (_, one), (_, other) = pair
     shared = _covers(one, other.source.dataset) or _covers(other, one.source.dataset)
     if one.include or other.include:
         shared = shared and _shared(one, other) is not None
-    if _host(one.source.host) != _host(other.source.host):
+    if not shared or _host(one.source.host) != _host(other.source.host):
         return None
-    if not shared or one.snapshot.prefix != other.snapshot.prefix:
-        return None
+    return _same_prefix(pair) if one.snapshot.prefix == other.snapshot.prefix else _rival_names(pair)
+
+
+def _same_prefix(pair: Pair) -> Finding | None:
+    """Two backups that make snapshots of the same datasets, and prune each other's."""
+    (name, one), (later, other) = pair
+    if one.snapshot.names != other.snapshot.names:
+        return Finding(
+            ("backup", later, "snapshot", "form"),
+            f"backup {name} names snapshots of the same datasets by the same prefix in another form: "
+            "give both the same form, timezone and former, or each a snapshot.prefix of its own",
+        )
     if one.select != other.select:
         return Finding(
             ("backup", later, "select"),

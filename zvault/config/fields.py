@@ -24,6 +24,7 @@ from zvault.core import name_rules, names, units
 from zvault.core.address import Address, Source, parse_address, parse_source
 from zvault.core.policy import schedule
 from zvault.core.property_selection import check_user_property
+from zvault.core.snapshot_form import check_form
 
 
 class Table(BaseModel):
@@ -294,6 +295,16 @@ Template = Annotated[
         "a dataset's path in which `{host}`, `{dataset}`, `{path}` and `{pool}` are filled in",
         "{host}/{dataset}",
         _checked(name_rules.check_into),
+    ),
+]
+SnapnameForm = Annotated[
+    str,
+    Text(
+        "form of a name",
+        "what follows the prefix: `_`, `-`, `.` or `:` first, then letters, digits and `%Y` `%m` `%d` (or `%j`, the "
+        "day of the year) `%H` `%M` `%S`, in this order, or `%s`, the seconds since 1970, and then anything",
+        "-%Y%m%d-%H%M%S",
+        _checked(check_form),
     ),
 ]
 TimeZone = Annotated[

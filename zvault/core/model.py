@@ -71,7 +71,8 @@ class Dataset:
     interrupted ``zfs receive -s`` waits to be resumed. ``origin`` names the snapshot of which it is a clone; a
     ``placeholder`` is a filesystem that zvault made only to hold others. ``sent`` is the record of the flags it was
     sent with (core/replication/send_record.py), ``source_record`` that of what its source has and it cannot have
-    (core/replication/source_properties.py), both where they are set on the dataset itself.
+    (core/replication/source_properties.py), ``receive_properties`` that of what its backup sets or leaves out there
+    (core/replication/receive_properties.py), each where it is set on the dataset itself.
     """
 
     name: DatasetName
@@ -87,6 +88,7 @@ class Dataset:
     placeholder: bool = False
     sent: str = ""
     source_record: str = ""
+    receive_properties: str = ""
 
     def newest(self) -> Snapshot | None:
         """The newest snapshot, or None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zvault.config.schema import Backup
@@ -11,7 +11,7 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.known_proofs import KnownProofs
 from zvault.daemon.learned import Learned
 from zvault.ops.context import Context
-from zvault.ops.replication.lag import lags
+from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.sides_and_plan import look
 from zvault.ops.verification.proofs import read_proofs
 
@@ -28,12 +28,16 @@ class Reading:
 
 
 class LagReadings:
-    """What was read of each backup's lag, by dataset, and of its proofs."""
+    """What was read of each backup's lag, by dataset, and of its proofs.
+
+    ``made``: of one that makes snapshots only, when the newest of each dataset was made.
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
         self.proofs = KnownProofs(context.env)
+        self.made: Learned[Mapping[str, int | None]] = Learned(context.env)
         self._read: Learned[Reading] = Learned(context.env)
 
     async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:
@@ -43,6 +47,9 @@ class LagReadings:
         while a run is ``at_work``: it tells by itself once it has ended.
         """
         if at_work():
+            return
+        if backup.vault is None:
+            await self._refresh_made(backup, at_work)
             return
         name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.vault)
         up = await clients.pool_is_up(vault)
@@ -59,6 +66,21 @@ class LagReadings:
             self.keep(name, found, way, seen=up or before is not None)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
+
+    async def _refresh_made(self, backup: Backup, at_work: Callable[[], bool]) -> None:
+        """Read how old the snapshots are of a backup that makes nothing else."""
+        name = backup.name
+        last, way = self._read.get(name), self.made.way(name)
+        if last is not None and time.monotonic() - last.at < DOWN_EVERY:
+            return
+        sides = await look(self.context, backup, None, sizes="none")
+        if not at_work():
+            self.keep_made(name, newest_made(backup, sides), way)
+
+    def keep_made(self, backup: str, made: Mapping[str, int | None], way: str | None) -> None:
+        """Keep when the newest snapshot of each dataset was made."""
+        self.made.put(backup, made, way)
+        self._read.put(backup, Reading(time.monotonic(), seen=False), way)
 
     def keep(self, backup: str, found: dict[str, DatasetLag], way: str | None, *, seen: bool = True) -> None:
         """Keep what was found of a backup that went this ``way``; ``seen``: on its vault, also if some time ago."""

@@ -46,7 +46,7 @@ class Runs:
         self.events = events
         self.current: dict[str, ActiveRun] = {}
         self.readings = LagReadings(context)
-        self.lags, self.proofs = self.readings.lags, self.readings.proofs
+        self.lags, self.proofs, self.made = self.readings.lags, self.readings.proofs, self.readings.made
         self.counters = RunCounters(over_limit=history.held_back())
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
@@ -103,7 +103,7 @@ class Runs:
 
     def restore(self, request: RestoreRequest) -> str:
         """Start a restore and return its id, to be followed like a run."""
-        self.context.env.backup(request.backup)
+        _ = self.context.env.backup(request.backup).its_vault
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
             done = await restore(self.context, self.vaults, request, self.emitter(run, backup))
@@ -208,6 +208,8 @@ class Runs:
         ).execute()
         if outcome.lags:
             self.readings.keep(backup, outcome.lags, way)
+        if outcome.made:
+            self.readings.keep_made(backup, outcome.made, way)
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
 
@@ -298,9 +300,9 @@ class Runs:
     async def last_run(self, backup: Backup) -> datetime | None:
         """When a backup last began to run; never a time to come. None where it never did, or nobody knows.
 
-        Its own record tells that, and what its vault has: the newest snapshot on the source may be another backup's. A
-        time from the future is from before the clock was set back; to wait until the clock is there again could be to
-        wait for years, so it counts as now.
+        Its own record tells that, and what its vault has: the newest snapshot on the source may be another backup's. It
+        counts only where a backup makes nothing else. A time from the future is from before the clock was set back; to
+        wait until the clock is there again could be to wait for years, so it counts as now.
         """
         known = [self.history.last_begun(backup.name, self.lags.way(backup.name))]
         if (running := self.running(backup.name)) is not None:
@@ -311,6 +313,7 @@ class Runs:
             log.warning("cannot tell what %s last put on its vault: %s", backup.name, error)
         found = self.lags.get(backup.name, {}).values()
         known += [lag.covered for lag in found if lag.covered is not None]
+        known += [made for made in self.made.get(backup.name, {}).values() if made is not None]
         newest = max((one for one in known if one is not None), default=None)
         now = self.context.env.clock.now()
         return None if newest is None else min(datetime.fromtimestamp(newest, UTC), now)

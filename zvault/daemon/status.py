@@ -17,7 +17,7 @@ from zvault.core.health.daemon import DaemonFacts, judge_daemon
 from zvault.core.health.verdict import Kind, Verdict
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
-from zvault.daemon.health.facts import backup_facts, worst_lag
+from zvault.daemon.health.facts import backup_facts, worst_age, worst_lag
 from zvault.daemon.health.judge import Judge
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
@@ -143,7 +143,8 @@ class Status:
             "name": name,
             "source": str(backup.source),
             "vault": backup.vault,
-            "into": backup.into,
+            "into": backup.into if backup.vault is not None else None,
+            "snapshot_age_seconds": self.snapshot_age(name),
             "state": "idle" if run is None else "running" if run.waiting is None else "waiting",
             "lag_seconds": lag,
             "max_lag_seconds": backup.max_lag,
@@ -157,7 +158,7 @@ class Status:
             "retry_at": run.waiting if run else None,
             "retry_since": failed["time"] if failed else None,
             "retry_error": failed["error"] if failed else None,
-            "datasets": len(lags) if lags is not None else None,
+            "datasets": len(lags) if lags is not None else len(self.runs.made.get(name, {})) or None,
             "proofs": proofs_document(
                 backup.verify, self.runs.proofs.get(name), self.context.env.clock.time()
             ),
@@ -181,6 +182,16 @@ class Status:
     def lag(self, name: str) -> float | None:
         """A backup's lag now: its worst dataset's; None while any is unknown."""
         return worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
+
+    def snapshot_age(self, name: str) -> float | None:
+        """Of a backup that makes snapshots only, how old the newest is where that is the oldest; None if unknown."""
+        return worst_age(self.runs.made.get(name, {}), self.context.env.clock.time())
+
+    def snapshot_ages(self, name: str) -> dict[str, float | None]:
+        """The same of each of its datasets."""
+        now = self.context.env.clock.time()
+        made = self.runs.made.get(name, {})
+        return {dataset: now - at if at is not None else None for dataset, at in made.items()}
 
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
         """Each dataset's lag as last read, and its seconds now."""

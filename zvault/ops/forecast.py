@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from zvault.api.backups import ForecastDocument, PlannedDocument, PruneDocument
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Tree
-from zvault.core.names import make_snapname
 from zvault.core.replication.base_names import hold_tag
 from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, with_sent, with_snapshot
 from zvault.core.replication.plan_model import Step, TransferPlan
@@ -16,7 +15,7 @@ from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, plan_all
 from zvault.ops.replication.unchanged import unchanged_among
-from zvault.ops.report import gone_rows, planned_document
+from zvault.ops.report import gone_rows, not_sent_documents, planned_document
 from zvault.ops.retention.arrivals import arrivals
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.prune_report import plans_document
@@ -27,6 +26,8 @@ async def forecast_document(
     context: Context, backup: Backup, *, snapshot: bool = True, refused: str | None = None
 ) -> ForecastDocument:
     """What a run would do now. ``refused`` says why none could start. Raises NotFound, HostUnreachable."""
+    if backup.vault is None:
+        return await _snapshots_only(context, backup, snapshot=snapshot, refused=refused)
     up = await context.clients.pool_is_up(context.env.vault(backup.vault))
     seen = await look(context, backup, context.clients.vault_of(backup) if up else None)
     if up and not await context.clients.pool_is_up(context.env.vault(backup.vault)):
@@ -59,6 +60,25 @@ async def forecast_document(
     }
 
 
+async def _snapshots_only(
+    context: Context, backup: Backup, *, snapshot: bool, refused: str | None
+) -> ForecastDocument:
+    """The same where a backup has no vault: all is known without one."""
+    seen = await look(context, backup, None)
+    made = await _Imagined.of(context, backup, seen, snapshot=snapshot)
+    return {
+        **await plans_document(context, backup, plan_prune(context, backup, made.sides)),
+        "datasets": not_sent_documents(seen),
+        "excluded": [dataset.name for dataset, _ in seen.left_out],
+        "gone": [],
+        "snapshot": made.snapname,
+        "snapshotted": list(made.names),
+        "vault_seen": True,
+        "refused": refused,
+        "not_foreseen": [],
+    }
+
+
 @dataclass(frozen=True)
 class _Imagined:
     """Both sides once a run has made its snapshot of the datasets of these ``names``."""
@@ -80,7 +100,7 @@ class _Imagined:
         names = tuple(dataset.name for dataset in chosen if dataset.name not in left_out)
         if not (snapshot and backup.snapshot.make and names):
             return cls(seen)
-        snapname = make_snapname(backup.snapshot.prefix, now)
+        snapname = backup.snapshot.names.make(now)
         source = with_snapshot(seen.source, names, snapname, int(now.timestamp()))
         return cls(_with(seen, source, seen.vault), snapname, names)
 
@@ -102,7 +122,7 @@ async def _pruned(
     after = _with(before, before.source, with_sent(before.vault, before.source, sent))
     unforeseen = {plan.dataset for plan in plans if not foreseen(plan)}
     after = replace(after, pairs=tuple(pair for pair in after.pairs if pair[0].name not in unforeseen))
-    vault = context.env.vault(backup.vault)
+    vault = context.env.vault(backup.its_vault)
     pool = await context.clients.zpool_of(vault).state(vault.pool)
     # The hold of the last base goes as the base advances, before anything is pruned.
     lifted = {hold_tag(pool.guid)} if pool is not None else set()

@@ -22,6 +22,7 @@ class Outcome:
     pruned: int = 0
     error: ZvaultError | None = None
     lags: dict[str, DatasetLag] = field(default_factory=dict)
+    made: Mapping[str, int | None] = field(default_factory=dict)
     proofs: Mapping[Level, Proof] = field(default_factory=dict)
 
     def blame(self, error: ZvaultError) -> None:

@@ -123,19 +123,26 @@ async def list_document(
     document: ListAnswer = {"datasets": [], "gone": []}
     both_sides: list[SnapshotDocument] = []
     for backup in backups:
-        up = await context.clients.pool_is_up(context.env.vault(backup.vault))
+        up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
         try:
             sides = await look(context, backup, context.clients.vault_of(backup) if up else None)
         except (NotFound, HostUnreachable):
             if only:
                 raise
             continue
-        found = lags(context, backup, sides)
+        found, none = lags(context, backup, sides), DatasetLag("", None, None, None)
         document["gone"] += gone_rows(backup.name, sides)
         for dataset, target in sides.pairs:
             there = sides.counterparts.get(dataset.name)
             document["datasets"].append(
-                dataset_document(backup.name, dataset, target, there, found[dataset.name], up)
+                dataset_document(
+                    backup.name,
+                    dataset,
+                    target if backup.vault is not None else "",
+                    there,
+                    found.get(dataset.name, none),
+                    up,
+                )
             )
             if snapshots:
                 both_sides += snapshot_documents(backup.name, dataset, there, up)
@@ -189,6 +196,8 @@ def snapshot_documents(
 
 async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool) -> PlanDocument:
     """What a run would do now. ``bring_up`` lets an on-demand vault be brought up to look at it."""
+    if backup.vault is None:
+        return await _planned(context, backup, await look(context, backup, None))
     if bring_up:
         async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
             sides = await look(context, backup, vault.zfs)
@@ -199,11 +208,13 @@ async def plan_document(context: Context, vaults: Vaults, backup: Backup, *, bri
 
 
 async def _planned(context: Context, backup: Backup, sides: Sides) -> PlanDocument:
-    plans = await plan_all(context, backup, sides)
+    plans = await plan_all(context, backup, sides) if backup.vault is not None else []
     return {
         **await prune_part(context, backup, sides),
         "makes_snapshot": backup.snapshot.make,
-        "datasets": await planned_documents(context, backup, plans, sides),
+        "datasets": await planned_documents(context, backup, plans, sides)
+        if backup.vault is not None
+        else not_sent_documents(sides),
         "excluded": [dataset.name for dataset, _ in sides.left_out],
         "gone": gone_rows(backup.name, sides),
     }
@@ -214,6 +225,23 @@ async def planned_documents(
 ) -> list[PlannedDocument]:
     """What is planned for each dataset, with the sizes of its streams."""
     return [await _plan_row(context, backup, plan, sides) for plan in plans]
+
+
+def not_sent_documents(sides: Sides) -> list[PlannedDocument]:
+    """The same where a backup has no vault."""
+    return [
+        {
+            "dataset": dataset.name,
+            "vault_dataset": "",
+            "action": "nothing",
+            "written": dataset.written,
+            "steps": [],
+            "changes": [],
+            "reason": "this backup makes snapshots only",
+            "next": "",
+        }
+        for dataset, _ in sides.pairs
+    ]
 
 
 def gone_rows(backup: str, sides: Sides) -> list[GoneDocument]:

@@ -20,7 +20,8 @@ from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
-from zvault.ops.replication.lag import lags
+from zvault.ops.replication.lag import lags, newest_made
+from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, selected
 from zvault.ops.replication.small_streams import SmallStreams
@@ -90,7 +91,7 @@ class Run:
         self.all_sent = False
         self._source = RecentSource(self.context.clients)
         self._first: Sides | None = None  # both sides as they were before anything was sent
-        about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault)
+        about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
 
     @property
@@ -162,6 +163,9 @@ class Run:
         self._source.forget()
         # A source that is not there is told before anything is brought up.
         selected(self.backup, await self._source.tree(self.backup))
+        if self.backup.vault is None:
+            await self._only_snapshot()
+            return
         done = False
         try:
             vault_used = self.vaults[self.backup.vault].use(
@@ -177,6 +181,7 @@ class Run:
                 after = await self._look_again(vault, looked, plan)
                 self.outcome.lags = lags(self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
+                await update_properties(vault.zfs, opened.backup, after, self.emit)
                 self.outcome.pruned += await self._prune(opened, after)
                 self.outcome.proofs = await prove_guids(self.context, self.backup, after, vault, self.emit)
                 done = True
@@ -187,13 +192,23 @@ class Run:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
 
+    async def _only_snapshot(self) -> None:
+        """A try of a backup without a vault: a snapshot, and the source pruned."""
+        made, _ = await self._snapshot(None)
+        sides = (await self._look(None, made)).sides
+        self.outcome.made = newest_made(self.backup, sides)
+        plans = plan_prune(self.context, self.backup, sides)
+        self.outcome.pruned += await prune(
+            self.context.clients.source_of(self.backup), None, plans, self.emit
+        )
+
     def _tell_up(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
         awake = vault.managed.awake
         held = "sleep and shutdown wait for this run" if awake.held else str(awake.problem)
         self.emit("inhibitor", held=awake.held, message=held)
 
-    async def _snapshot(self, vault: OpenVault) -> tuple[str, Tree | None]:
+    async def _snapshot(self, vault: OpenVault | None) -> tuple[str, Tree | None]:
         """Make the run's snapshot, unless an earlier try has, of what changed; the snapname of one that was made, else
         nothing. And the source as it was listed then, if it was.
         """
@@ -207,7 +222,9 @@ class Run:
             if backup.snapshot.hooks.before:
                 self._source.forget()  # who knows what they did
 
-            unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
+            unchanged = NOTHING_UNCHANGED
+            if vault is not None:
+                unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
             self.hooks.snapname = await self._snapshot_but(backup, unchanged)
             if not unchanged.stands:
                 return self.hooks.snapname, None
@@ -245,11 +262,12 @@ class Run:
         self.context.records.unchanged.note(self.name, unchanged, known)
         self.say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
 
-    async def _look(self, vault: OpenVault, made: str, seen: Tree | None = None) -> Survey:
+    async def _look(self, vault: OpenVault | None, made: str, seen: Tree | None = None) -> Survey:
         """List both sides; the source is not listed again where nothing was made, or it was ``seen`` since."""
         seen = seen if self._makes_snapshot else await self._source.tree(self.backup)
         began = time.monotonic()
-        sides = await look(self.context, self.backup, vault.zfs, source=seen, sizes="vault")
+        zfs = vault.zfs if vault is not None else None
+        sides = await look(self.context, self.backup, zfs, source=seen, sizes="vault")
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:

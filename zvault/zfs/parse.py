@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
+from zvault.core.replication.receive_properties import PROPERTY as RECEIVE_PROPERTIES
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_RECORD
 from zvault.core.units import is_number
 from zvault.zfs.listing_cache import NONE, DatasetPoints
@@ -35,7 +36,7 @@ DATASET_COLUMNS = (
 )
 """No user property: what is in one may look like another column, or another line."""
 
-OWN = (PLACEHOLDER, SENT, MARK, SOURCE_RECORD)
+OWN = (PLACEHOLDER, SENT, MARK, SOURCE_RECORD, RECEIVE_PROPERTIES)
 """zvault's own user properties of datasets. They count where they are set on the dataset itself: whatever came with a
 stream was set by whoever sent it."""
 
@@ -200,6 +201,7 @@ def tree(
             placeholder=marks.get(PLACEHOLDER) == name and not has.snapshots,
             sent=marks.get(SENT, ""),
             source_record=marks.get(SOURCE_RECORD, ""),
+            receive_properties=marks.get(RECEIVE_PROPERTIES, ""),
         )
     return Tree(dict(sorted(datasets.items(), key=lambda item: item[1].name.parts)))
 

@@ -119,10 +119,28 @@ async def user_property(
     A value may hold lines that look like another dataset's, or end its own line early. Then a line is too many, of
     a name that is told twice, or of none of the datasets: so each is asked by itself. Raises ToolFailed.
     """
-    asked = ["zfs", "get", "-Hp", "-r", "-t", "filesystem,volume", "-o", "name,value,source", name, root]
-    result = await host.run(asked, deadline=DEADLINE, check=False)
+    return await _of_each(host, name, datasets, "-r", "-t", "filesystem,volume", where=[root])
+
+
+async def of_each(host: ToolRunner, name: str, datasets: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """By dataset, the value of any property, exact, and where it comes from (zfs get(8)). Raises ToolFailed."""
+    found: dict[str, tuple[str, str]] = {}
+    for start in range(0, len(datasets), NAMES_IN_ARGV):
+        some = datasets[start : start + NAMES_IN_ARGV]
+        found |= await _of_each(host, name, some, where=some)
+    return found
+
+
+async def _of_each(
+    host: ToolRunner, name: str, datasets: Sequence[str], *options: str, where: Sequence[str]
+) -> dict[str, tuple[str, str]]:
+    result = await host.run(
+        ["zfs", "get", "-Hp", *options, "-o", "name,value,source", name, *where],
+        deadline=DEADLINE,
+        check=False,
+    )
     if result.returncode != 0:
-        raise ToolFailed(f"cannot read the property {name} of '{root}'", result.complaint())
+        raise ToolFailed(f"cannot read the property {name} of '{where[0]}'", result.complaint())
     rows = [line.split("\t") for line in result.stdout.removesuffix("\n").split("\n")]
     found = {words[0]: (words[1], words[2]) for words in rows if len(words) == 3}
     if len(found) < len(rows) or found.keys() - set(datasets):
@@ -187,9 +205,12 @@ async def put(host: ToolRunner, dataset: str, properties: Mapping[str, str]) -> 
     await host.run(["zfs", "set", *words, dataset], deadline=DEADLINE)
 
 
-async def inherit(host: ToolRunner, dataset: str, name: str) -> None:
-    """Take a property away from a dataset. Raises ToolFailed."""
-    await host.run(["zfs", "inherit", name, dataset], deadline=DEADLINE)
+async def inherit(host: ToolRunner, dataset: str, name: str, *, as_received: bool = False) -> None:
+    """Take a property away from a dataset; ``as_received`` has in force again what a stream brought, if one did.
+
+    Raises ToolFailed.
+    """
+    await host.run(["zfs", "inherit", *(["-S"] if as_received else []), name, dataset], deadline=DEADLINE)
 
 
 async def inherit_key(host: ToolRunner, dataset: str) -> None:

@@ -12,6 +12,15 @@ from zvault.config.schema import Send
 from zvault.core.integrity.verification import DRILLED, LEVELS, VERIFIED
 from zvault.core.model import Dataset
 from zvault.core.replication.plan_model import Action, Step
+from zvault.core.replication.receive_properties import (
+    NO_RECEIVE_PROPERTIES,
+    ReceiveProperties,
+    named,
+    on_record,
+)
+from zvault.core.replication.receive_properties import PROPERTY as RECEIVE_PROPERTIES
+from zvault.core.replication.receive_properties import kept_out as kept_out_of
+from zvault.core.replication.receive_properties import record as words_record
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_PROPERTIES
 from zvault.zfs.parse import PLACEHOLDER, SENT
 from zvault.zfs.trial_dataset import MARK
@@ -19,28 +28,13 @@ from zvault.zfs.trial_dataset import MARK
 RESTORING = "org.zvault:restoring"
 """User property of a dataset that is being restored, until all of its restore has ended: the GUID of its snapshot."""
 
-_LIMITS = ("quota", "refquota", "reservation", "refreservation")
-_STORAGE = (
-    "checksum",
-    "copies",
-    "dedup",
-    "logbias",
-    "primarycache",
-    "redundant_metadata",
-    "secondarycache",
-    "sync",
+_OWN = (
+    PLACEHOLDER,
+    MARK,
+    RESTORING,
+    DRILLED,
+    *(VERIFIED + level for level in LEVELS),
 )
-_USE = ("devices", "exec", "nbmand", "overlay", "setuid", "snapdir", "special_small_blocks", "vscan")
-_OWN = (PLACEHOLDER, MARK, RESTORING, DRILLED, *(VERIFIED + level for level in LEVELS))
-
-KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", *_LIMITS, *_STORAGE, *_USE)
-"""Not in force on a vault, whatever the source says: they would mount, share or fill it, or decide how it keeps what is
-in it, which is the vault's to decide. ``zfs send -b`` gives back what is inheritable of these; of the limits nothing is
-kept, so that they go on record (core/replication/source_properties.py). OpenZFS has had all of them since 0.8.
-"""
-
-VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", *_STORAGE)
-
 
 _SET = {
     "filesystem": {"readonly": "on", "canmount": "noauto"},
@@ -104,20 +98,31 @@ def send_argv(step: Step, flags: Flags) -> list[str]:
 
 
 def receive_argv(
-    target: str, kind: str, step: Step | None = None, *, sent: str = "", record: str = ""
+    target: str,
+    kind: str,
+    step: Step | None = None,
+    *,
+    sent: str = "",
+    record: str = "",
+    own: ReceiveProperties = NO_RECEIVE_PROPERTIES,
+    noted: str = "",
 ) -> list[str]:
     """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3).
 
-    ``sent``, the flags, and ``record``, the source's properties that it cannot have, are put on record there.
+    ``sent``, the flags, and ``record``, the source's properties that it cannot have, are put on record there. So are
+    the names of the properties that the backup sets or leaves out, ``own``, beside those ``noted`` there.
 
     A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
     empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
     """
     argv = ["zfs", "receive", "-s", "-u"]
-    for key, value in (_SET[kind] | _records(sent, record)).items():
+    words = words_record(own.words(kind) | on_record(noted))
+    chosen = own.to_set(kind) | ({RECEIVE_PROPERTIES: words} if words else {})
+    for key, value in (chosen | _SET[kind] | _records(sent, record)).items():
         argv += ["-o", f"{key}={value}"]
-    for key in kept_out(kind):
-        argv += ["-x", key]
+    for key in kept_out(kind, own):
+        if key not in chosen:
+            argv += ["-x", key]
     if step is not None and step.origin is not None:
         argv += ["-o", f"origin={step.origin}"]
     if step is not None and step.over:
@@ -125,13 +130,16 @@ def receive_argv(
     return [*argv, target]
 
 
-def kept_out(kind: str) -> tuple[str, ...]:
-    """The properties that a vault's dataset does not take from a stream."""
-    return (*(VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT), *_OWN)
+def kept_out(kind: str, own: ReceiveProperties = NO_RECEIVE_PROPERTIES) -> tuple[str, ...]:
+    """The properties that a vault's dataset does not take from a stream; ``own`` is what its backup says besides."""
+    return (*kept_out_of(kind), *_OWN, RECEIVE_PROPERTIES, *own.to_leave_out(kind))
 
 
 def stored_properties(kind: str, *, sent: str, record: str) -> dict[str, int | str]:
-    """What ``receive_argv`` has ``zfs receive`` set, as libzfs_core takes it: numbers as they are stored."""
+    """What ``receive_argv`` has ``zfs receive`` set, as libzfs_core takes it: numbers as they are stored.
+
+    What the backup sets itself is not among it: that stays as it is (ops/replication/receive_properties.py).
+    """
     native: dict[str, int | str] = {key: _STORED[key, value] for key, value in _SET[kind].items()}
     return native | _records(sent, record)
 
@@ -155,19 +163,25 @@ def restore_resume_argv(token: str) -> list[str]:
 
 
 def restore_receive_argv(
-    target: str, kind: str, *, raw: bool, origin: str | None = None, mark: str = ""
+    target: str,
+    kind: str,
+    *,
+    raw: bool,
+    origin: str | None = None,
+    mark: str = "",
+    noted: str = "",
 ) -> list[str]:
     """``zfs receive`` of a restored dataset, resumable: it must not mount or share over what is live.
 
-    With ``raw`` the vault's own settings come along and are left out here; its record of the flags is in any case.
-    ``mark`` tells that the restore has not ended (RESTORING).
+    With ``raw`` the vault's own settings come along and are left out here, also those that a backup set, whose names
+    are ``noted``; its record of the flags is in any case. ``mark`` tells that the restore has not ended (RESTORING).
     """
-    keep_out = [SENT, SOURCE_PROPERTIES, PLACEHOLDER, MARK]
+    keep_out = [SENT, SOURCE_PROPERTIES, RECEIVE_PROPERTIES, PLACEHOLDER, MARK]
     if kind != "volume":
         keep_out += ["mountpoint", "sharenfs", "sharesmb"]
     if raw:
         keep_out += ["readonly", "volmode" if kind == "volume" else "canmount"]
-        keep_out += [DRILLED, *(VERIFIED + level for level in LEVELS)]
+        keep_out += [DRILLED, *(VERIFIED + level for level in LEVELS), *sorted(named(on_record(noted)))]
     own = [f"{RESTORING}={mark}"] if mark else []
     if origin is not None:
         own.append(f"origin={origin}")

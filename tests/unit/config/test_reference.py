@@ -75,7 +75,7 @@ def test_the_sample_with_all_its_examples(paths: Paths, tmp_path: Path) -> None:
     file.write_text(uncommented())
     config = load(paths, file)
     assert set(config.vault) == {"cold", "attic", "cloud", "bucket", "filers", "usb", "offsite"}
-    assert set(config.backup) == {"tank", "web1", "home"}
+    assert set(config.backup) == {"tank", "web1", "home", "scratch"}
 
 
 def test_editors_find_nothing_wrong_with_what_zvault_takes() -> None:

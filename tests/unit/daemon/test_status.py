@@ -48,6 +48,21 @@ def scheduled(status: Status, **backup: Any) -> None:
     status.context.env.config = context(**backup).env.config
 
 
+def test_without_a_vault_the_age_of_the_snapshots_is_all_that_is_told(status: Status) -> None:
+    scheduled(status, snapshots_only=True)
+    assert told(status)["verdict"]["state"] == "new"
+    scheduled(status, snapshots_only=True, schedule="hourly")
+    status.runs.made["b"] = {"tank": START + HOUR, "tank/a": START + 3 * HOUR}
+    found = told(status)
+    assert (found["vault"], found["into"], found["lag_seconds"], found["proofs"]) == (None, None, None, None)
+    assert (found["snapshot_age_seconds"], found["datasets"]) == (2 * HOUR, 2)
+    assert found["verdict"]["state"] == "late", "two of its times went by on tank"
+    status.runs.made["b"] = {"tank": START + 3 * HOUR, "tank/a": START + 3 * HOUR}
+    assert told(status)["verdict"]["state"] == "ok"
+    status.runs.made["b"] = {"tank": START + 3 * HOUR, "tank/a": None}
+    assert told(status)["snapshot_age_seconds"] is None
+
+
 @pytest.mark.parametrize(("hours", "late"), [(1, False), (2, True), (3, True)])
 def test_without_a_max_lag_two_missed_times_are_unwell(status: Status, hours: int, late: bool) -> None:
     ran(status)

@@ -38,15 +38,17 @@ def context(
     vault: Mapping[str, Any] | None = None,
     **backup: Any,
 ) -> Context:
-    """A context with one backup, ``b``, of ``tank`` into the vault ``cold``; all its files are in ``folder``.
+    """A context with one backup, ``b``, of ``tank`` into the vault ``cold``, or of snapshots only; all its files are in
+    ``folder``.
 
     Without one, nothing can be written, by root either.
     """
+    where = {} if backup.get("snapshots_only") else {"vault": "cold"}
     config = Config.model_validate(
         {
             "daemon": {"timezone": "UTC"},
             "vault": {"cold": vault or {"pool": "cold"}},
-            "backup": {"b": {"source": "tank", "vault": "cold", **backup}},
+            "backup": {"b": {"source": "tank", **where, **backup}},
         }
     )
     return Context.of(

@@ -1,5 +1,7 @@
 """argv as zfs-send(8) and zfs-receive(8) want it, and what zfs 2.3.9 and mbuffer 20241007 say on stderr."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from zvault.config.schema import Send
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.plan_model import Action, Step
+from zvault.core.replication.receive_properties import ReceiveProperties
 from zvault.zfs.stream import (
     Flags,
     bytes_passed,
@@ -86,6 +89,36 @@ def test_a_source_s_properties_decide_nothing_on_a_vault(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["filesystem", "volume"])
+@pytest.mark.parametrize("noted", ["", "-compression sync", "mountpoint"])
+def test_what_a_backup_chooses_stands_once_and_changes_nothing_that_zvault_rules(
+    kind: str, noted: str
+) -> None:
+    own = ReceiveProperties(
+        {"sync": "always", "checksum": "sha512", "org.example:note": "a b"}, ("recordsize",)
+    )
+    argv = receive_argv("cold/a", kind, own=own, noted=noted)
+    said = [word.partition("=")[0] for flag, word in pairwise(argv) if flag in {"-o", "-x"}]
+    assert len(said) == len(set(said)), "ZFS refuses what is set and left out"
+    assert {"sync=always", "checksum=sha512", "org.example:note=a b", "readonly=on"} <= set(argv)
+    assert ("recordsize" in said) == (kind == "filesystem")
+    assert set(said) >= {"dedup", "copies", "org.zvault:placeholder"}
+    (names,) = [word.partition("=")[2] for word in argv if word.startswith("org.zvault:receive-properties=")]
+    assert set(names.split()) == own.words(kind) | (set(noted.split()) - {"mountpoint"})
+
+
+def test_without_a_choice_a_source_brings_no_record_of_one() -> None:
+    argv = receive_argv("cold/a", "filesystem")
+    assert argv[argv.index("org.zvault:receive-properties") - 1] == "-x"
+
+
+def test_what_a_backup_set_does_not_go_back_with_a_raw_stream() -> None:
+    argv = restore_receive_argv("tank/a", "filesystem", raw=True, noted="sync com.sun:auto-snapshot readonly")
+    assert {word for flag, word in pairwise(argv) if flag == "-x"} >= {"sync", "com.sun:auto-snapshot"}
+    argv = restore_receive_argv("tank/a", "filesystem", raw=False, noted="sync")
+    assert "sync" not in argv, "'zfs send -b' does not send it, and the source's is to come"
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "volume"])
 def test_the_flags_are_put_on_record_as_the_vaults_own_property(kind: str) -> None:
     argv = receive_argv("cold/a", kind, sent="1f:Lce")
     assert argv[argv.index("org.zvault:sent=1f:Lce") - 1] == "-o"
@@ -118,7 +151,7 @@ def test_a_restore_brings_properties_back_but_neither_mounts_nor_shares() -> Non
         "-p",
         "cold/a@s1",
     ]
-    names = ("sent", "source-properties", "placeholder", "scratch")
+    names = ("sent", "source-properties", "receive-properties", "placeholder", "scratch")
     own = [word for name in names for word in ("-x", f"org.zvault:{name}")]
     left_out = [*own, "-x", "mountpoint", "-x", "sharenfs", "-x", "sharesmb"]
     filesystem = restore_receive_argv("tank/new", "filesystem", raw=False)

@@ -32,7 +32,8 @@ def show_forecast(backup: str, *, no_snapshot: bool, json: bool) -> int:
 
 def _told(found: ForecastDocument) -> Iterator[str]:
     form = TableForm()
-    yield f"a run of {found['backup']} into vault {found['vault']} would now do this; nothing was touched"
+    where = f"into vault {found['vault']}" if found["vault"] is not None else "(snapshots only)"
+    yield f"a run of {found['backup']} {where} would now do this; nothing was touched"
     yield "what was written in the last seconds may not count yet: ZFS counts it once it is on disk"
     yield ""
     if found["snapshot"] is not None:
@@ -48,8 +49,9 @@ def _told(found: ForecastDocument) -> Iterator[str]:
         )
         return
     yield ""
-    yield from to_send(found["datasets"], form)
-    yield ""
+    if found["vault"] is not None:
+        yield from to_send(found["datasets"], form)
+        yield ""
     yield from to_prune(found, verbose=False, form=form)
     if found["not_foreseen"]:
         yield f"not known is what would be pruned of {', '.join(found['not_foreseen'])}"

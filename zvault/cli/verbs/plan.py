@@ -11,7 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.backups import GoneDocument, PlanDocument, PlannedDocument, VerdictDocument
 from zvault.cli.client import read
-from zvault.cli.event_text import step, tally
+from zvault.cli.event_text import plural, step, tally
 from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, width
 from zvault.cli.tables import Column, table, written
@@ -68,10 +68,12 @@ def plan(
     elif tabs:
         say_all(_for_scripts(found, prunes, TableForm(tabs=True, exact=exact)))
     else:
-        say(f"backup {found['backup']} into vault {found['vault']}")
+        say(f"backup {found['backup']} {into(found['vault'])}")
         say()
-        say_all(to_send(found["datasets"], TableForm(exact=exact)))
-        if not found["makes_snapshot"]:
+        say_all(to_send(found["datasets"], TableForm(exact=exact)) if found["vault"] is not None else ())
+        if found["vault"] is None:
+            say(f"a run makes a snapshot of {plural(len(found['datasets']), 'dataset')} and sends nothing")
+        elif not found["makes_snapshot"]:
             say("a run makes no snapshot: it sends those that are there")
         elif found["datasets"]:
             new = format_size(sum(dataset["written"] for dataset in found["datasets"]))
@@ -81,6 +83,11 @@ def plan(
         say_all(to_prune(found, verbose, TableForm(exact=exact)))
     conflict = any(dataset["action"] == "conflict" for dataset in found["datasets"])
     raise typer.Exit(TROUBLE if conflict else OK)
+
+
+def into(vault: str | None) -> str:
+    """Where a backup goes, in words."""
+    return f"into vault {vault}" if vault is not None else "makes snapshots only"
 
 
 def _bytes(dataset: PlannedDocument) -> int | None:

@@ -111,6 +111,13 @@ def _what(backup: BackupDocument) -> str | None:
     return error["what"] if error is not None else None
 
 
+def _unproven(backup: BackupDocument) -> str:
+    """What stands in place of the time of a proof."""
+    if backup["vault"] is None:
+        return "-"
+    return "unknown" if backup["proofs"] is None else "never"
+
+
 HEALTH = Column("health", "state", get=state_of)
 BACKUPS = [
     Column("backup", key="name"),
@@ -118,10 +125,10 @@ BACKUPS = [
     HEALTH,
     Column("state", get=_activity),
     # A lag that nobody could read is not a small one.
-    Column("lag", "duration", "lag_seconds", missing="unknown"),
+    Column("lag", "duration", "lag_seconds", missing=lambda b: "-" if b["vault"] is None else "unknown"),
     Column("max_lag", "duration", "max_lag_seconds", header="MAX LAG"),
     Column("last_success", "ago", header="LAST SUCCESS"),
-    Column("proven", "ago", get=proven, missing=lambda b: "unknown" if b["proofs"] is None else "never"),
+    Column("proven", "ago", get=proven, missing=_unproven),
     Column("next_run", "ago", header="NEXT RUN"),
 ]
 VAULTS = [
@@ -177,6 +184,9 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
     if found["backups"]:
         yield ""
         yield from table(BACKUPS, found["backups"], form)
+        for backup in found["backups"]:
+            if backup["vault"] is None:
+                yield f"{backup['name']} makes snapshots only, and backs nothing up: {_newest_told(backup)}"
     if found["vaults"]:
         yield ""
         yield from table(VAULTS, found["vaults"], form)
@@ -204,7 +214,8 @@ def _troubled_backup(backup: BackupDocument) -> Iterator[str]:
     error = _trouble(backup)
     yield from labelled(
         [
-            ("lag", _lag_told(backup)),
+            ("lag", _lag_told(backup) if backup["vault"] is not None else "none, it has no vault"),
+            ("snapshots", _newest_told(backup) if backup["vault"] is None else ""),
             ("last success", _when(backup["last_success"], "never")),
             ("last run", _last_run(backup)),
             ("this run", _waits(backup)),
@@ -230,6 +241,16 @@ def _next_run(backup: BackupDocument) -> str:
     if backup["next_run"] is None and backup["retry_at"] is not None:
         return "by hand only, once this one has ended"
     return _when(backup["next_run"], "by hand only")
+
+
+def _newest_told(backup: BackupDocument) -> str:
+    """How old the newest snapshot is, where nothing is sent."""
+    age = backup["snapshot_age_seconds"]
+    if age is None:
+        return "how old the newest is on each dataset is not known"
+    return f"the newest is {format_duration(age)} old" + (
+        f", of {backup['datasets']} datasets where it is the oldest" if (backup["datasets"] or 0) > 1 else ""
+    )
 
 
 def _lag_told(backup: BackupDocument) -> str:

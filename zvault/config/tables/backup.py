@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from zvault.config.fields import (
     Calendar,
@@ -13,12 +13,15 @@ from zvault.config.fields import (
     NamedTable,
     Pattern,
     Share,
+    SnapnameForm,
     SnapnamePattern,
     SourceName,
     Table,
     Template,
+    TimeZone,
     UserProperty,
     Word,
+    describe,
     quote,
     written,
 )
@@ -27,8 +30,16 @@ from zvault.config.tables.hooks import Hooks, refuse_holding
 from zvault.config.tables.retention import Keep
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
+from zvault.core.errors import NotFound
+from zvault.core.integrity.verification import Level
 from zvault.core.name_rules import reaches, selects
 from zvault.core.replication.bandwidth import Limit
+from zvault.core.replication.receive_properties import (
+    ReceiveProperties,
+    check_name,
+    checked_value,
+)
+from zvault.core.snapshot_form import DEFAULT, SnapshotNames, check_zone
 
 
 class SnapshotConfig(Table):
@@ -40,6 +51,25 @@ class SnapshotConfig(Table):
         "the same source that have the same prefix send each other's snapshots: on the source each keeps what another, "
         "unless its `backlog` is `newest`, has not sent yet, however long that takes.",
         examples=["zvault"],
+    )
+    form: SnapnameForm = Field(
+        default=DEFAULT,
+        description="The rest of their names, after the prefix, as in strftime(3). No two moments may give one name, "
+        "and names must sort as their times do: anything else is refused. See "
+        "[names of your own](../explanation/how-zvault-decides.md#names-of-your-own).",
+        examples=["-%Y%m%d-%H%M%S", "-%s_%Y-%m-%d_%H%M"],
+    )
+    timezone: TimeZone = Field(
+        default="UTC",
+        description="The time zone of `form`: UTC, or one such as `Etc/GMT-1`, which never changes; any where `form` "
+        "begins with `%s`.",
+        examples=["UTC", "Etc/GMT-1"],
+    )
+    former: list[SnapnameForm] = Field(
+        default_factory=list,
+        description="Forms that names had before, in the same `timezone`. Such snapshots are still sent and pruned. "
+        "The default form is always known.",
+        examples=[["-%Y-%m-%d.%H%M%S"]],
     )
     make: bool = Field(
         default=True,
@@ -59,6 +89,22 @@ class SnapshotConfig(Table):
         default_factory=Hooks,
         description="Programs to run right before and right after the snapshot is made.",
     )
+
+    @property
+    def names(self) -> SnapshotNames:
+        """How its snapshots are named."""
+        return SnapshotNames(self.prefix, self.form, self.timezone, tuple(self.former))
+
+    @field_validator("timezone", "former")
+    @classmethod
+    def _sorts(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
+        """Both stand after ``form``, and ``former`` after the zone."""
+        if isinstance(value, str) and "form" in info.data:
+            check_zone(info.data["form"], value)
+        elif "timezone" in info.data:
+            for form in value:
+                check_zone(form, info.data["timezone"])
+        return value
 
     @field_validator("hooks")
     @classmethod
@@ -94,8 +140,64 @@ class Send(Table):
     )
 
 
+def _property_value(value: object) -> object:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"must be the value of a ZFS property, not {describe(value)}")
+    return value
+
+
+class Receive(Table):
+    """Properties of its datasets on the vault. A change takes effect at the next run's end, also on what is there."""
+
+    set: dict[str, Annotated[str, BeforeValidator(_property_value)]] = Field(
+        default_factory=dict,
+        description="Properties to set on each dataset (`-o`), as far as it can have them: user properties, or those "
+        "that decide how the vault keeps data. A restore gives back what the source had. Compression: blocks that are "
+        "sent compressed, as `send.compressed` has it, or raw stay as they are. See "
+        "[properties](../explanation/streams.md#properties-that-you-choose).",
+        examples=[{"com.sun:auto-snapshot": "false", "redundant_metadata": "most"}],
+    )
+    leave_out: list[str] = Field(
+        default_factory=list,
+        description="Properties of the source that are not in force on the vault (`-x`): there each has what the "
+        "dataset above it has. A restore gives them back all the same.",
+        examples=[["recordsize", "org.example:owner"]],
+    )
+
+    @field_validator("set")
+    @classmethod
+    def _may_be_set(cls, values: dict[str, str]) -> dict[str, str]:
+        for name in values:
+            check_name(name)
+        return {name: checked_value(name, value) for name, value in values.items()}
+
+    @field_validator("leave_out")
+    @classmethod
+    def _may_be_left_out(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        for name in names:
+            check_name(name, leave_out=True)
+            if name in info.data.get("set", {}):
+                raise ValueError(f"{quote(name)} is in set, too: that is what counts, so leave it out here")
+        return list(dict.fromkeys(names))
+
+    @property
+    def properties(self) -> ReceiveProperties:
+        """The same as it is decided with."""
+        return ReceiveProperties(self.set, tuple(self.leave_out))
+
+
+_NEEDS_VAULT = (
+    "into", "also", "backlog", "on_conflict", "limit", "send", "receive", "verify", "max_lag"
+)  # fmt: skip
+"""Keys of a backup that are about what is sent."""
+
+
 class Backup(NamedTable):
-    """A flow from a source into a vault."""
+    """A flow from a source into a vault; or, with `snapshots_only`, snapshots of a source."""
 
     source: SourceName = Field(
         description="The dataset to back up, with all below it. On another host it is reached by ssh, as root's "
@@ -123,9 +225,17 @@ class Backup(NamedTable):
         "stream (`received`) does not count. See [choose datasets](../how-to/choose-datasets.md).",
         examples=["org.example:backup", "autobackup:offsite"],
     )
-    vault: Word = Field(
+    snapshots_only: bool = Field(
+        default=False,
+        description="Make snapshots and prune them by `keep.source`, and send nothing: then there is no `vault`, and "
+        "no backup. Status and metrics tell the age of the newest snapshot in place of the lag. See "
+        "[snapshots only](../how-to/snapshots-only.md).",
+        examples=[True],
+    )
+    vault: Word | None = Field(
+        default=None,
         description="The vault to back up into: the NAME of a `[vault.NAME]`. Two backups that take the same dataset "
-        "need a vault each.",
+        "need a vault each. It may be left out with `snapshots_only = true` only.",
         examples=["cold"],
     )
     into: Template = Field(
@@ -199,6 +309,10 @@ class Backup(NamedTable):
         examples=["50%", "100%"],
     )
     send: Send = Field(default_factory=Send, description="How datasets are sent.")
+    receive: Receive = Field(
+        default_factory=Receive,
+        description="Properties of its datasets on the vault, besides those it was sent with.",
+    )
     verify: Verify = Field(
         default_factory=Verify, description="How the vault is compared with the source, and how often."
     )
@@ -209,9 +323,47 @@ class Backup(NamedTable):
         examples=["3h"],
     )
 
+    @property
+    def its_vault(self) -> str:
+        """The vault it backs up into. Raises NotFound where it makes snapshots only."""
+        if self.vault is None:
+            raise NotFound(
+                f"backup '{self.name}' has no vault",
+                f"it makes snapshots of {self.source} only, and sends nothing anywhere (snapshots_only)",
+                f"'zfs list -t snapshot {self.source.dataset}' shows them, on the source",
+            )
+        return self.vault
+
+    def interval(self, level: Level) -> float | None:
+        """How often a level is to be verified, in seconds; None by hand only, or where there is nothing to verify."""
+        return self.verify.interval(level) if self.vault is not None else None
+
     def takes(self, dataset: str) -> bool:
         """Whether its patterns select a dataset of its source."""
         return selects(dataset, self.include, self.exclude)
+
+    @field_validator("vault")
+    @classmethod
+    def _vault_or_none_on_purpose(cls, vault: str | None, info: ValidationInfo) -> str | None:
+        alone = info.data.get("snapshots_only", False)
+        if vault is None and not alone:
+            raise ValueError(
+                "is missing: a backup needs one; snapshots_only = true makes and prunes snapshots without any"
+            )
+        if vault is not None and alone:
+            raise ValueError("stands beside snapshots_only, which sends nothing: leave out one of them")
+        return vault
+
+    @model_validator(mode="after")
+    def _nothing_that_needs_a_vault(self) -> Self:
+        if self.snapshots_only:
+            given = [key for key in _NEEDS_VAULT if key in self.model_fields_set]
+            given += [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
+            given += ["snapshot.skip_unchanged"] if self.snapshot.skip_unchanged else []
+            given += ["snapshot.make"] if not self.snapshot.make else []
+            if given:
+                raise ValueError(f"snapshots_only sends nothing, so these mean nothing: {', '.join(given)}")
+        return self
 
     @field_validator("exclude", "include")
     @classmethod

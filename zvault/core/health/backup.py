@@ -26,6 +26,7 @@ from zvault.core.health.backup_conditions import (
     PARTIAL,
     PROOF_OVERDUE,
     PROOF_UNKNOWN,
+    SNAPSHOTS_UNKNOWN,
     UNKNOWN_LONG,
     VERY_LATE,
 )
@@ -71,6 +72,8 @@ class BackupFacts:
     ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
     has not begun. ``not_read``: why its lag could not be read last, empty if it could. ``proofs``: by level.
     ``proofs_wanted``: whether any level has an interval. ``conflicts``: datasets that the last run left out for one.
+    ``sends``: False where it makes snapshots only: then there is no lag; ``snapshot_age`` is how old the newest one is,
+    in seconds, and ``bare`` the datasets without any where others have some.
     """
 
     name: str
@@ -88,11 +91,14 @@ class BackupFacts:
     proofs_wanted: bool = False
     held_back: int = 0
     conflicts: tuple[str, ...] = ()
+    sends: bool = True
+    snapshot_age: float | None = None
+    bare: tuple[str, ...] = ()
 
     @property
     def never_ran(self) -> bool:
-        """Whether no run of it is known, and nothing of it on the vault."""
-        return self.result is None and self.lag is None
+        """Whether no run of it is known, and nothing of it on the vault, or on the source where that is all."""
+        return self.result is None and self.lag is None and self.snapshot_age is None and not self.bare
 
     @property
     def patience(self) -> float:
@@ -106,7 +112,8 @@ def judge_backup(facts: BackupFacts, unknown_for: float = 0.0) -> Verdict:
     if not verdict.open or unknown_for < facts.patience:
         return verdict
     first = next(one for one in verdict.findings if one.condition.level == "unknown")
-    condition = LAG_UNKNOWN_LONG if first.condition in (NEW, LAG_UNKNOWN) else UNKNOWN_LONG
+    lag = facts.sends and first.condition in (NEW, LAG_UNKNOWN)
+    condition = LAG_UNKNOWN_LONG if lag else UNKNOWN_LONG
     why = f"for {format_duration(unknown_for)}: {first.why}"
     return Verdict.of([*verdict.findings, finding(condition, facts.name, why, first.next)], BACKUP_CONDITIONS)
 
@@ -147,10 +154,14 @@ def _lag(facts: BackupFacts) -> Iterator[Finding]:
         yield finding(OVERDUE, facts.name, f"two of its times have passed {since}")
     if facts.due_for > START_WITHIN:
         yield finding(NOT_STARTED, facts.name, f"a run was due {format_duration(facts.due_for)} ago")
-    if lag is not None:
+    if lag is not None or facts.snapshot_age is not None:
         return
     if facts.never_ran:
-        yield finding(NEW, facts.name, "nothing of it is known to be on the vault")
+        on_vault = "nothing of it is known to be on the vault"
+        yield finding(NEW, facts.name, on_vault if facts.sends else "no snapshot of it is known")
+    elif not facts.sends:
+        without = f"there is none of {_named(facts.bare)}" if facts.bare else ""
+        yield finding(SNAPSHOTS_UNKNOWN, facts.name, without or facts.not_read or "none of it is known")
     else:
         absent = f"the vault has nothing of {_named(facts.absent)}" if facts.absent else ""
         why = absent or facts.not_read or "nobody has seen yet what the vault has"
@@ -166,7 +177,7 @@ def _rest(facts: BackupFacts) -> Iterator[Finding]:
         datasets = "1 dataset" if facts.held_back == 1 else f"{facts.held_back} datasets"
         why = f"prune_limit holds snapshots of {datasets} back; the next runs prune them, oldest first"
         yield finding(HELD_BACK, facts.name, why)
-    if facts.not_read and facts.lag is not None:
+    if facts.not_read and (facts.lag is not None or facts.snapshot_age is not None):
         yield finding(NOT_READ, facts.name, facts.not_read)
 
 

@@ -187,6 +187,16 @@ LAG_UNKNOWN = Condition(
     "That dataset may have no backup.",
     "start it with 'zvaultctl run {name}', which sees what the vault has",
 )
+SNAPSHOTS_UNKNOWN = Condition(
+    "snapshots-unknown",
+    "backup",
+    "unknown",
+    "unknown",
+    "has snapshots of unknown age",
+    "It makes snapshots only, and a dataset has none, or nobody could see them.",
+    "What was lost on that dataset may not be there in a snapshot either.",
+    "start it with 'zvaultctl run {name}', which sees what there is",
+)
 NOT_READ = Condition(
     "lag-not-read",
     "backup",
@@ -226,6 +236,7 @@ BACKUP_CONDITIONS = (
     UNKNOWN_LONG,
     NEW,
     LAG_UNKNOWN,
+    SNAPSHOTS_UNKNOWN,
     NOT_READ,
     PROOF_UNKNOWN,
 )

@@ -8,9 +8,6 @@ from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import LARGEST_GUID, mark_name
 
-STAMP = len("_2026-11-21T09:00:00Z")
-"""Characters that follow the prefix in a snapname."""
-
 RECEIVING = len("/%recv")
 """Characters that ZFS adds to the name of a dataset into which it receives (dmu_recv.c, recv_clone_name)."""
 
@@ -23,13 +20,13 @@ class NameConflict:
     advice: str
 
 
-def name_conflict(dataset: DatasetName, target: DatasetName, prefix: str) -> NameConflict | None:
+def name_conflict(dataset: DatasetName, target: DatasetName, snapname: int) -> NameConflict | None:
     """What is wrong with the length of a dataset's name, or of its name on the vault; None where both fit.
 
-    The full name of a snapshot or bookmark has no more characters than a dataset's may (zfs_namecheck.c). ``prefix`` is
-    that of the backup's snapshots.
+    The full name of a snapshot or bookmark has no more characters than a dataset's may (zfs_namecheck.c). ``snapname``
+    is how many those of the backup's snapshots have behind the ``@``.
     """
-    snapshot = 1 + len(prefix) + STAMP
+    snapshot = 1 + snapname
     bookmark = 1 + len(mark_name(LARGEST_GUID, LARGEST_GUID))
     room = MAX_DATASET_NAME - max(snapshot, bookmark)
     if len(dataset) > room:

@@ -27,6 +27,12 @@ def worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
     return max(known) if known and len(known) == len(seconds) else None
 
 
+def worst_age(made: Mapping[str, int | None], now: float) -> float | None:
+    """How old the newest snapshot is of the dataset where it is the oldest, in seconds; None while any has none."""
+    known = [at for at in made.values() if at is not None]
+    return now - min(known) if known and len(known) == len(made) else None
+
+
 def backup_facts(
     context: Context,
     runs: Runs,
@@ -45,6 +51,8 @@ def backup_facts(
     lag = worst_lag(lags, now)
     running = runs.running(name)
     proofs = runs.proofs.noted(name)
+    made = runs.made.get(name, {})
+    snapshot_age = worst_age(made, now)
     return BackupFacts(
         name=name,
         result=last["result"] if last is not None else None,
@@ -56,7 +64,10 @@ def backup_facts(
             one for one, it in lags.items() if it.newest_on_vault is None and it.pending is not None
         ),
         marked=tuple(one for one, it in lags.items() if it.newest_on_vault is None and it.base is not None),
-        missed=_missed(context, runs, backup, lag, success, started),
+        missed=_missed(context, runs, backup, snapshot_age if lag is None else lag, success, started),
+        sends=backup.vault is not None,
+        snapshot_age=snapshot_age,
+        bare=tuple(one for one, at in made.items() if at is None) if any(made.values()) else (),
         due_for=now - next_run if next_run is not None and running is None else 0.0,
         not_read=not_read,
         proofs=dict(_proofs(backup, proofs, now)) if proofs is not None else None,
@@ -74,7 +85,10 @@ def _missed(
     success: RunDocument | None,
     started: float,
 ) -> bool:
-    """Whether two of its times went by. Where lag has a limit that says more, but for what never ran."""
+    """Whether two of its times went by, by its ``lag``, or the age of its snapshots where it makes nothing else.
+
+    Where lag has a limit that says more, but for what never ran.
+    """
     schedule, env = backup.every or backup.schedule, context.env
     never = lag is None and success is None
     if schedule is None or (backup.max_lag is not None and not never):
@@ -113,4 +127,4 @@ def _proofs(backup: Backup, proofs: Mapping[Level, Proof], now: float) -> Iterat
 
 def _interval(backup: Backup, level: Level) -> float | None:
     """How often a level is to be proven. GUIDs are compared by each run, so their age is the backup's."""
-    return backup.verify.interval(level) if level != "guids" else None
+    return backup.interval(level) if level != "guids" else None

@@ -103,6 +103,16 @@ class Metrics(Collector):
             ("backup", "dataset"),
             [(labels, lag.pending) for labels, lag, _ in lags],
         )
+        yield _gauge(
+            "zvault_backup_snapshot_age_seconds",
+            "Now minus creation of the newest snapshot, of a backup that makes snapshots only. Missing where unknown.",
+            ("backup", "dataset"),
+            [
+                ((name, dataset), seconds)
+                for name in backups
+                for dataset, seconds in self.status.snapshot_ages(name).items()
+            ],
+        )
         now = self.status.context.env.clock.time()
         yield _gauge(
             "zvault_base_age_seconds",

@@ -36,7 +36,7 @@ def verify_metrics(
             proof = proofs.get(name, {}).get(level)
             if proof is not None and proof.proven is not None:
                 proven.add_metric((name, level), proof.proven)
-            if level != "guids" and (every := backup.verify.interval(level)) is not None:
+            if level != "guids" and (every := backup.interval(level)) is not None:
                 wanted.add_metric((name, level), every)
             failed.add_metric((name, level), differing.get((name, level), 0))
     yield from (proven, wanted, failed)

@@ -37,7 +37,7 @@ class VerifyScheduler:
 
     def verify(self, backup: str, level: str) -> str:
         """Start a verification and return the run's id. Raises NotFound, Busy, Refused."""
-        self.context.env.backup(backup)
+        _ = self.context.env.backup(backup).its_vault
         chosen: Level | None = next((one for one in LEVELS if one == level), None)
         if chosen is None:
             raise Refused(
@@ -70,7 +70,7 @@ class VerifyScheduler:
 
     def restore_files(self, wanted: FilesRequest) -> str:
         """Start to copy files out of a snapshot, and return the run's id."""
-        self.context.env.backup(wanted.request.backup)
+        _ = self.context.env.backup(wanted.request.backup).its_vault
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
             done = await restore_files(self.context, self.vaults, wanted, self.runs.emitter(run, backup))
@@ -86,7 +86,7 @@ class VerifyScheduler:
             # One that waits to try again does not end, and is not at work either.
             await asyncio.wait(tasks, timeout=GIVE_WAY_EVERY)
 
-    def _at_work(self, vault: str) -> set[asyncio.Task[None]]:
+    def _at_work(self, vault: str | None) -> set[asyncio.Task[None]]:
         runs = (run for run in self.runs.current.values() if run.trigger not in ASIDE and run.waiting is None)
         return {run.task for run in runs if self._into(run.backup) == vault}
 
@@ -118,7 +118,7 @@ class VerifyScheduler:
             for level in LEVELS:
                 if level == "guids" or since is None:
                     continue
-                late = due(proofs.get(level, Proof()), config.verify.interval(level), since, now)
+                late = due(proofs.get(level, Proof()), config.interval(level), since, now)
                 # One that could not be carried out left no proof, and is not tried all the time.
                 rests = 0 <= now - self._began.get((name, level), 0.0) < REST
                 if late is not None and late >= 0 and not rests:

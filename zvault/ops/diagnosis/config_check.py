@@ -52,7 +52,7 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
         for name in chosen
         if (
             conflict := name_conflict(
-                name, context.env.wanted_target_of(backup, name), backup.snapshot.prefix
+                name, context.env.wanted_target_of(backup, name), backup.snapshot.names.length
             )
         )
     ]

@@ -77,15 +77,15 @@ async def fit_document(context: Context, vaults: Vaults, backup: Backup) -> FitD
 
     Raises NotFound, HostUnreachable. While the vault is down, the figures rest on its configuration and profile.
     """
-    vault = context.env.vault(backup.vault)
+    vault = context.env.vault(backup.its_vault)
     source = context.clients.source_of(backup)
     found = await blocks(source.host, backup.source.dataset)
     chosen = await chosen_by_property(context.clients, backup, list(found))
     taken = (one for one in found.values() if backup.takes(one.name))
     sent = [_sent(backup, one) for one in taken if chosen is None or one.name in chosen]
-    below = await _below(context.env, vault, await vaults[backup.vault].devices())
+    below = await _below(context.env, vault, await vaults[backup.its_vault].devices())
     layout = await _layout(context, vault, below)
-    return told(backup.name, backup.vault, below, layout, sent)
+    return told(backup.name, backup.its_vault, below, layout, sent)
 
 
 def told(

@@ -20,8 +20,11 @@ def lags(
 
     While the vault is down they are those that it had when the lags were read ``before``; where nobody has read them
     since zvaultd started, those of the bookmarks on the source that were made once the vault had what they mark. Where
-    it is not known which bookmarks are the vault's, or where on it what they mark is, the lag is unknown.
+    it is not known which bookmarks are the vault's, or where on it what they mark is, the lag is unknown. Without a
+    vault there is none.
     """
+    if backup.vault is None:
+        return {}
     ours, now = ours_of(backup), context.env.clock.time()
     pool = _pool(context, backup, sides.source) if not sides.vault_seen else None
     had = newest_guids(before.values() if before is not None else ())
@@ -69,7 +72,7 @@ def _pool(context: Context, backup: Backup, source: Tree) -> int | None:
     """
     env, book = context.env, context.records.pools
     if len(env.config.vault) > 1 or book.all():
-        last = book.last(env.vault(backup.vault))
+        last = book.last(env.vault(backup.its_vault))
         if last is None:
             return None
         place = context.records.places.last(last, str(backup.source))
@@ -95,6 +98,13 @@ def _taken_twice(context: Context, backup: Backup, dataset: Dataset) -> bool:
         for other in context.env.config.backup.values()
         if other.name != backup.name
     )
+
+
+def newest_made(backup: Backup, sides: Sides) -> dict[str, int | None]:
+    """By dataset, when zvault's newest snapshot was made, in seconds since the epoch; None where there is none."""
+    ours = ours_of(backup)
+    found = ((one.name, [snap for snap in one.snapshots if ours(snap)]) for one, _ in sides.pairs)
+    return {name: snaps[-1].creation if snaps else None for name, snaps in found}
 
 
 def newest_guids(found: Iterable[DatasetLag]) -> set[int]:

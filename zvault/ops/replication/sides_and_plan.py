@@ -12,7 +12,7 @@ from typing import Literal
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
-from zvault.core.names import DatasetName, parse_snapname, time_in_snapname
+from zvault.core.names import DatasetName, time_in_snapname
 from zvault.core.policy.retention import decide
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import ASIDE, Pairing, match
@@ -20,6 +20,7 @@ from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.send_record import FlagConflict
+from zvault.core.snapshot_form import SnapshotNames
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.state.environment import Environment
@@ -59,11 +60,11 @@ class Sides:
 
 def ours_of(backup: Backup) -> Ours:
     """Tells the snapshots that zvault made for this backup: by the exact form of their name."""
-    return partial(_is_ours, backup.snapshot.prefix)
+    return partial(_is_ours, backup.snapshot.names)
 
 
-def _is_ours(prefix: str, snapshot: Snapshot) -> bool:
-    return parse_snapname(prefix, snapshot.snapname) is not None
+def _is_ours(names: SnapshotNames, snapshot: Snapshot) -> bool:
+    return names.known(snapshot.snapname)
 
 
 def wanted_of(backup: Backup) -> Ours:
@@ -148,6 +149,8 @@ async def _with_asides(vault: Zfs, root: DatasetName, tree: Tree) -> Tree:
 def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[DatasetName, ...]:
     """Where in this backup's part of the vault others put theirs."""
     others = [other for other in env.config.backup.values() if other.vault == backup.vault]
+    if backup.vault is None:
+        return ()
     roots = {env.target_of(other, other.source.dataset) for other in others if other is not backup}
     return tuple(sorted(other for other in roots if other.is_below(root)))
 
@@ -159,7 +162,7 @@ def name_conflicts(env: Environment, backup: Backup, datasets: Iterable[Dataset]
         for dataset in datasets
         if (
             found := name_conflict(
-                dataset.name, env.wanted_target_of(backup, dataset.name), backup.snapshot.prefix
+                dataset.name, env.wanted_target_of(backup, dataset.name), backup.snapshot.names.length
             )
         )
     }
@@ -226,7 +229,11 @@ def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[st
         for verdict in verdicts
         # One of another prefix was made by another backup, or by this one before its prefix was changed.
         if verdict.keep
-        and (wanted(verdict.snapshot) or time_in_snapname(verdict.snapshot.snapname) is not None)
+        and (
+            wanted(verdict.snapshot)
+            or time_in_snapname(verdict.snapshot.snapname) is not None
+            or any(one.snapshot.names.known(verdict.snapshot.snapname) for one in env.config.backup.values())
+        )
     }
 
 

@@ -60,7 +60,7 @@ class SmallStreams:
         for one in candidates:
             bare = all(name in mine and mine[name].keys() <= _OF_ANY for name in sent[one.dataset])
             known = one.dataset in mine and one.target in its
-            keep_out = kept_out(datasets[one.dataset].type)
+            keep_out = kept_out(datasets[one.dataset].type, self.opened.backup.receive.properties)
             if known and bare and alike(mine[one.dataset], its[one.target], keep_out):
                 self._alike[one.dataset, one.target] = frozenset(sent[one.dataset])
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from zvault.config.schema import Backup
 from zvault.core.errors import Refused
 from zvault.core.model import Tree
-from zvault.core.names import make_snapname
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.environment import Clock
 from zvault.ops.state.source_tree import source_tree
@@ -68,7 +67,7 @@ class SourceSnapshot:
         names = list(await self.listed())
         taken = relisted = 0
         while names:
-            snapname = make_snapname(self.backup.snapshot.prefix, self.clock.now())
+            snapname = self.backup.snapshot.names.make(self.clock.now())
             try:
                 await self.lzc.snapshot([f"{name}@{snapname}" for name in names], {})
             except NamesGone as error:

@@ -259,6 +259,7 @@ class Transfers:
         """Have one stream go the way that suits it."""
         opened, flags, record = self.opened, self.opened.flags(dataset), self._record(step, dataset)
         trouble, stall = opened.vault.trouble, self.route.stall
+        there = self.plan.sides.counterparts.get(dataset.name)
         small = self.small and self.small.small(
             step, plan, dataset, size, limited=bool(self.throttle), record=record
         )
@@ -279,6 +280,8 @@ class Transfers:
                 step,
                 sent=record,
                 record=self.plan.source_records.get(dataset.name, ""),
+                own=opened.backup.receive.properties,
+                noted=there.receive_properties if there is not None else "",
             ),
             flags,
             size,

@@ -32,7 +32,7 @@ class StreamLimits:
         """What each of its streams takes a slot of, and how many slots each has. Raises NotFound."""
         backup = self._env.backup(self._name)
         host = backup.source.host
-        slots = {f"vault {backup.vault}": self._env.vault(backup.vault).transfers}
+        slots = {f"vault {backup.vault}": self._env.vault(backup.its_vault).transfers}
         if host is not None:
             slots[f"host {host.host}"] = self._env.host_config(host).transfers
         return slots

@@ -72,7 +72,7 @@ async def restore(context: Context, vaults: Vaults, request: RestoreRequest, emi
     def say(text: str) -> None:
         emit("message", text=text)
 
-    use = vaults[backup.vault].use(f"restore to {request.to}", say, create=False)
+    use = vaults[backup.its_vault].use(f"restore to {request.to}", say, create=False)
     async with use as vault:
         plan = await plan_restore(context, vault, request)
         _announce(plan, emit)
@@ -117,7 +117,7 @@ async def plan_document(context: Context, vaults: Vaults, request: RestoreReques
     """What a restore would do, and what would make room for it."""
     backup = context.env.backup(request.backup)
     await check_target(context, request)
-    use = vaults[backup.vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
+    use = vaults[backup.its_vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
     async with use as vault:
         return (await plan_restore(context, vault, request)).document()
 
@@ -208,7 +208,10 @@ class Streams:
         )
         order = resumed_order(token, one.snapshot, dataset) if token else restore_order(one, dataset)
         mark = str(work.restoration.snapshot.guid)
-        receive = restore_receive_argv(target, dataset.type, raw=raw, origin=one.origin, mark=mark)
+        noted = dataset.receive_properties
+        receive = restore_receive_argv(
+            target, dataset.type, raw=raw, origin=one.origin, mark=mark, noted=noted
+        )
         done = await stream(
             self.context.env.runner,
             await route.stages(send, receive, RESTORED, size, order=order),

@@ -71,7 +71,7 @@ async def restore_files(context: Context, vaults: Vaults, wanted: FilesRequest, 
 
     await copy_files.check_folder(request.to)
     backup = context.env.backup(request.backup)
-    async with vaults[backup.vault].use(f"restore to {request.to}", say, create=False) as vault:
+    async with vaults[backup.its_vault].use(f"restore to {request.to}", say, create=False) as vault:
         dataset, snapshot = await _chosen(context, vault, request)
         async with reading(context, vault.zfs, dataset, snapshot) as opened:
             plan = await _plan(opened, snapshot, wanted)
@@ -124,7 +124,7 @@ async def files_document(context: Context, vaults: Vaults, wanted: FilesRequest)
     request = wanted.request
     await copy_files.check_folder(request.to)
     backup = context.env.backup(request.backup)
-    use = vaults[backup.vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
+    use = vaults[backup.its_vault].use(f"plan a restore to {request.to}", lambda _: None, create=False)
     async with use as vault:
         dataset, snapshot = await _chosen(context, vault, request)
         async with reading(context, vault.zfs, dataset, snapshot) as opened:

@@ -38,7 +38,9 @@ async def find_document(context: Context, vaults: Vaults, wanted: FileQuery) -> 
     if not wanted.pattern.strip("/"):
         raise Refused("nothing to find", "the pattern is empty", "as in 'zvaultctl find tank \"*.pdf\"'")
     document: FoundDocument = {"versions": [], "unread": {}}
-    async with vaults[backup.vault].use(f"find in {wanted.backup}", lambda _: None, create=False) as vault:
+    async with vaults[backup.its_vault].use(
+        f"find in {wanted.backup}", lambda _: None, create=False
+    ) as vault:
         top = context.env.target_of(backup, backup.source.dataset)
         only = top if wanted.dataset is None else context.env.counterpart_of(backup, wanted.dataset)
         for dataset in await vault.zfs.tree_or_none(top):

@@ -49,6 +49,7 @@ class OtherBackups:
             if other.name != backup.name
             and other.source.host == backup.source.host
             and other.backlog == "all"
+            and other.vault is not None
         )
         return cls(
             tuple(

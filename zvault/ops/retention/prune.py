@@ -37,17 +37,22 @@ async def prune_backup(
     def say(text: str) -> None:
         emit("message", text=text)
 
+    source = context.clients.source_of(backup)
+    if backup.vault is None:
+        sides = await look(context, backup, None)
+        judged = plan_prune(context, backup, sides, over_limit=over_limit)
+        plans = [await without_stuck(source, plan) for plan in judged]
+        return await prune(source, None, plans, emit), sum(len(plan.selected) for plan in plans)
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
         sides = await look(context, backup, vault.zfs)
         judged = plan_prune(context, backup, sides, over_limit=over_limit)
         await move_holds(context, backup, vault.zfs, judged, emit)
-        source = context.clients.source_of(backup)
         plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)
         return await prune(source, vault.zfs, plans, emit), selected
 
 
-async def prune(source: Zfs, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit) -> int:
+async def prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit: Emit) -> int:
     """Carry out prune plans; returns how many snapshots went. What is busy is skipped and named, what is held is not.
 
     Of clones ZFS tells by itself, so only where they would count for prune_limit they are asked before.
@@ -55,6 +60,8 @@ async def prune(source: Zfs, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit)
     count = 0
     for judged in plans:
         zfs = source if judged.side == "source" else vault
+        if zfs is None:
+            continue
         try:
             plan = await without_stuck(zfs, judged, clones=bool(judged.over))
         except ZvaultError as error:

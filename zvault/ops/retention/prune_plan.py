@@ -75,8 +75,8 @@ def plan_prune(
     over_limit: bool = False,
     arrived: Arrivals = NOTHING_ARRIVED,
 ) -> list[PrunePlan]:
-    """Plan the pruning of both sides. Protected are bases, snapshots that have clones, and those that this backup, or
-    another of the same source, has not sent yet.
+    """Plan the pruning of both sides; of a backup without a vault, of the source. Protected are bases, snapshots that
+    have clones, and those that this backup, or another of the same source, has not sent yet.
 
     What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
@@ -88,7 +88,7 @@ def plan_prune(
     bases = {pair.base[0].name for pair in sides.pairing.pairs if pair.base is not None}
     for pair in sides.pairing.pairs:
         base, there = pair.base, pair.vault
-        guards = _source_guards(pair.source, base[0].createtxg if base else 0)
+        guards = _source_guards(pair.source, base[0].createtxg if base else 0) if backup.vault else {}
         borrowed = {snap.guid: _BASE for snap in pair.source.snapshots if snap.name in bases}
         needed = others.need(pair.source) | guards | borrowed
         source.judge(pair.source, backup.keep.source, needed | _origins(pair.source, clones))
@@ -97,7 +97,8 @@ def plan_prune(
             vault.judge(there, backup.keep.vault, kept | _origins(there, clones))
     for there in sides.pairing.gone:
         vault.judge(there, backup.keep.gone, _origins(there, clones))
-    return [source.plan("source", arrived.source), vault.plan("vault", arrived.vault)]
+    sides_pruned = [source.plan("source", arrived.source)]
+    return sides_pruned if backup.vault is None else [*sides_pruned, vault.plan("vault", arrived.vault)]
 
 
 _BASE = "the base of the next incremental"

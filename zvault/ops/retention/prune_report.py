@@ -26,6 +26,8 @@ async def prune_document(
     context: Context, vaults: Vaults, backup: Backup, *, bring_up: bool, over_limit: bool = False
 ) -> PruneDocument:
     """What pruning a backup would destroy now, and why. ``bring_up`` lets its vault be brought up to look."""
+    if backup.vault is None:
+        return await prune_part(context, backup, await look(context, backup, None), over_limit=over_limit)
     if bring_up:
         async with vaults[backup.vault].use(f"plan {backup.name}", lambda _: None) as vault:
             sides = await look(context, backup, vault.zfs)

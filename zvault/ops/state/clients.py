@@ -56,7 +56,7 @@ class Clients:
 
     def vault_of(self, backup: Backup) -> Zfs:
         """The client for the vault that a backup goes into. Raises NotFound."""
-        return self.vault_zfs(self._env.vault(backup.vault))
+        return self.vault_zfs(self._env.vault(backup.its_vault))
 
     def zpool_of(self, vault: Vault) -> Zpool:
         """The pools of the host that a vault is on."""

@@ -71,11 +71,18 @@ class Environment:
         return self.config.host.get(address.host) or Host()
 
     def target_of(self, backup: Backup, dataset: str) -> DatasetName:
-        """Where on the vault a source dataset goes. Raises ValueError where that is no name of a dataset."""
+        """Where on the vault a source dataset goes: nowhere else, where its backup makes snapshots only.
+
+        Raises ValueError where that is no name of a dataset.
+        """
+        if backup.vault is None:
+            return DatasetName(dataset)
         return vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
 
     def wanted_target_of(self, backup: Backup, dataset: str) -> DatasetName:
         """The same, also where that name would be too long for ZFS."""
+        if backup.vault is None:
+            return DatasetName(dataset)
         return unchecked_vault_dataset(*self._into(backup), DatasetName(dataset), backup.source.dataset)
 
     def counterpart_of(self, backup: Backup, dataset: str) -> DatasetName | None:
@@ -85,7 +92,7 @@ class Environment:
 
     def _into(self, backup: Backup) -> tuple[str, str, str]:
         host = backup.source.host.host if backup.source.host else self.host
-        return backup.into, self.vault(backup.vault).pool, host
+        return backup.into, self.vault(backup.its_vault).pool, host
 
     def way(self, backup: Backup) -> str:
         """What a backup takes, and where it puts it, in one line.
@@ -93,6 +100,8 @@ class Environment:
         What was learned of a backup (its lag, its last success) was true of what it was configured to be then. Once
         this differs, it is true no more.
         """
+        if backup.vault is None:
+            return f"{backup.source}, only snapshots named {backup.snapshot.prefix}"
         vault = self.vault(backup.vault)
         place = f"{vault.pool} {storage(vault)}".strip()
         return f"{backup.source} to {self.target_of(backup, backup.source.dataset)} of {vault.name} ({place})"

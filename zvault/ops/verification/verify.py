@@ -55,7 +55,7 @@ class Verification:
         """Do it, and put what came of it on the vault. Raises ZvaultError ("differs") for what is not the same."""
         backup = self.backup
         await self.give_way()
-        async with self.vaults[backup.vault].use(f"verify {self.name}", self.say, create=False) as vault:
+        async with self.vaults[backup.its_vault].use(f"verify {self.name}", self.say, create=False) as vault:
             for text in await sweep(self.context):
                 self.emit("warning", text=text)
             sides = await look(self.context, backup, vault.zfs)
@@ -75,7 +75,7 @@ class Verification:
             unproven=self.found.unproven,
         )
         if self.found.differences:
-            raise mismatch(self.name, backup.vault, self.level, self.found)
+            raise mismatch(self.name, backup.its_vault, self.level, self.found)
 
     async def _climb(self, vault: OpenVault, sides: Sides, at: int) -> int:
         """Compare; returns where the next sample begins."""

@@ -24,6 +24,22 @@ def test_status_when_all_is_well(daemon, ctl):
     assert "next:" not in said.out
 
 
+def test_what_makes_snapshots_only_is_no_backup(daemon, ctl):
+    alone = backup("lab", vault=None, into=None, lag_seconds=None, max_lag_seconds=None, proofs=None)
+    daemon.documents["GET /v1/status"] = status(
+        backup(), {**alone, "verdict": backup()["verdict"], "snapshot_age_seconds": HOUR}
+    )
+    said = ctl("status")
+    assert said.code == 0
+    assert said.lines[0] == "all is well: 1 backup, 1 source with snapshots only, 1 vault"
+    (row,) = [line.split() for line in said.lines if line.startswith("lab ")][:1]
+    assert row[:5] == ["lab", "-", "ok", "idle", "-"]
+    assert any(
+        line.startswith("lab makes snapshots only, and backs nothing up: the newest is 1h old")
+        for line in said.lines
+    )
+
+
 def test_status_tells_what_is_wrong_why_and_what_next(daemon, ctl):
     daemon.documents["GET /v1/status"] = status(
         backup(),

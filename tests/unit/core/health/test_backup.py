@@ -35,6 +35,11 @@ GOOD = BackupFacts(
 )
 NEVER = replace(GOOD, result=None, success_age=None, lag=None, proofs=None)
 
+ALONE: dict[str, Any] = {
+    "sends": False, "lag": None, "max_lag": None, "proofs": None, "proofs_wanted": False, "snapshot_age": HOUR
+}  # fmt: skip
+"""A backup that makes snapshots only."""
+
 CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({}, 0, ()),
     ({"lag": 3 * HOUR + 1}, 0, ("late",)),
@@ -65,6 +70,18 @@ CASES: list[tuple[dict[str, Any], float, tuple[str, ...]]] = [
     ({"proofs": {"sample": ProofFacts(None, WEEK, since=WEEK)}}, 0, ()),
     ({"proofs": {"sample": ProofFacts(None, WEEK, since=2 * WEEK)}}, 0, ("never-proven",)),
     ({"proofs": None}, 0, ("proof-unknown",)),
+    (ALONE, 0, ()),
+    (ALONE | {"missed": True}, 0, ("overdue",)),
+    (ALONE | {"snapshot_age": None}, 0, ("snapshots-unknown",)),
+    (
+        ALONE | {"snapshot_age": None, "bare": ("tank/new",)},
+        DAY,
+        ("backup-unknown-long", "snapshots-unknown"),
+    ),
+    (ALONE | {"snapshot_age": None, "result": None}, 0, ("new",)),
+    (ALONE | {"snapshot_age": None, "result": None, "bare": ("tank/new",)}, 0, ("snapshots-unknown",)),
+    (ALONE | {"snapshot_age": None, "result": None}, DAY, ("backup-unknown-long", "new")),
+    (ALONE | {"not_read": "the host does not answer"}, 0, ("lag-not-read",)),
     ({"proofs": None, "proofs_wanted": False}, 0, ()),
 ]
 

@@ -26,14 +26,15 @@ def test_what_is_planned_fits_and_what_does_not_fit_is_told(length: int, above: 
         target.snapshot(snapname),
         target.child("%recv"),
     ]
-    found = name_conflict(source, target, "p" * prefix)
+    found = name_conflict(source, target, len(snapname))
     assert (found is None) is all(len(name) <= ZFS for name in names)
     assert found is None or (source in found.problem and "'exclude'" in found.advice)
 
 
 def test_the_longest_name_that_has_room_for_a_bookmark():
-    assert name_conflict(dataset(214), dataset(214), "zvault") is None
-    found = name_conflict(dataset(215), dataset(215), "zvault")
+    snapname = len("zvault_2026-11-21T09:00:00Z")
+    assert name_conflict(dataset(214), dataset(214), snapname) is None
+    found = name_conflict(dataset(215), dataset(215), snapname)
     assert found is not None
     assert "it has 215 characters" in found.problem
     assert "room for 214" in found.problem
@@ -41,7 +42,11 @@ def test_the_longest_name_that_has_room_for_a_bookmark():
 
 
 def test_a_name_on_the_vault_that_is_too_long():
-    found = name_conflict(dataset(200), DatasetName("cold/host/more/and/more").child(dataset(212)), "zvault")
+    found = name_conflict(
+        dataset(200),
+        DatasetName("cold/host/more/and/more").child(dataset(212)),
+        len("zvault_2026-11-21T09:00:00Z"),
+    )
     assert found is not None
     assert "on the vault" in found.problem
     assert "'into'" in found.advice

@@ -44,6 +44,7 @@ class FakeProofs(dict[str, Any]):
 class FakeRuns:
     def __init__(self) -> None:
         self.lags: dict[str, dict[str, DatasetLag]] = {}
+        self.made: dict[str, dict[str, int | None]] = {}
         self.proofs = FakeProofs()
         self.counters = RunCounters()
         self.current: dict[str, Any] = {}

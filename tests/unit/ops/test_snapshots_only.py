@@ -1,0 +1,110 @@
+"""A backup without a vault makes snapshots, prunes them by its rules, and says that it sends nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import HOUR, START, context, dataset, snap, snapname, tree, with_source
+from zvault.core.model import Snapshot, Tree
+from zvault.ops.context import Context
+from zvault.ops.forecast import forecast_document
+from zvault.ops.hooks import RunHooks
+from zvault.ops.outcome import Outcome
+from zvault.ops.replication.sides_and_plan import look
+from zvault.ops.report import list_document, plan_document
+from zvault.ops.retention.prune_plan import plan_prune
+from zvault.ops.run import Run
+from zvault.ops.vaults.vault import Vaults
+
+
+class Source:
+    """A side that makes snapshots and destroys them."""
+
+    def __init__(self, there: Tree) -> None:
+        self.there = there
+        self.host: Any = SimpleNamespace(address=None)
+        self.lzc = self
+        self.gone: list[str] = []
+
+    async def tree(self, _: str, *, sizes: bool = True) -> Tree:
+        return self.there
+
+    async def snapshot(self, names: Sequence[str], _: object) -> None:
+        for name in names:
+            of, _, snapname_ = name.partition("@")
+            before = self.there.datasets[of]
+            new = Snapshot(before.name, snapname_, 900 + len(self.there.datasets), 900, START + 9 * HOUR)
+            self.there.datasets[of] = dataset(of, *before.snapshots, new)
+
+    async def destroy(self, names: Sequence[str]) -> None:
+        self.gone += names
+
+    async def holds(self, _: Sequence[str]) -> dict[str, set[str]]:
+        return {}
+
+    async def clones(self, _: Sequence[str]) -> dict[str, list[Any]]:
+        return {}
+
+    async def held(self, _: Any) -> dict[str, set[str]]:
+        return {}
+
+    async def range_space(self, ranges: Sequence[tuple[str, str]]) -> list[int]:
+        return [7 for _ in ranges]
+
+
+def world(tmp_path: Path, **backup: Any) -> tuple[Context, Source]:
+    source = Source(tree(dataset("tank", snap(1), snap(2)), dataset("tank/new")))
+    only = {"snapshots_only": True, "keep": {"source": {"last": 2}}}
+    return with_source(context(START + 9 * HOUR, folder=tmp_path, **only, **backup), source), source
+
+
+@pytest.fixture(autouse=True)
+def no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunHooks, "around", lambda *_: contextlib.nullcontext())
+
+
+async def test_a_run_makes_a_snapshot_prunes_the_source_and_touches_no_vault(tmp_path: Path) -> None:
+    where, source = world(tmp_path)
+    outcome = Outcome()
+    run = Run(where, Vaults(where), "b", lambda *_, **__: None, outcome)
+    await run._try()
+    assert [one.newest() is not None for one in source.there] == [True, True]
+    assert source.gone == [f"tank@{snapname(1)}"]
+    assert (outcome.pruned, outcome.datasets, outcome.sent) == (1, 2, 0)
+    assert outcome.made == {"tank": START + 9 * HOUR, "tank/new": START + 9 * HOUR}
+    assert outcome.lags == {}
+
+
+async def test_what_another_backup_has_not_sent_yet_stays(tmp_path: Path) -> None:
+    where, _ = world(tmp_path)
+    config = where.env.config
+    other = context(max_lag="3h").env.config.backup["b"].named("c")
+    where.env.reconfigure(config.model_copy(update={"backup": {**config.backup, "c": other}}))
+    (plan,) = plan_prune(where, where.env.backup("b"), await look(where, where.env.backup("b"), None))
+    assert plan.side == "source"
+    assert plan.selected == []
+    # And it is none that has anything to send.
+    both = plan_prune(where, other, await look(where, other, None))
+    assert all("backup b" not in verdict.reason for one in both for verdict in one.verdicts)
+
+
+async def test_plan_and_forecast_say_that_nothing_is_sent(tmp_path: Path) -> None:
+    where, _ = world(tmp_path)
+    backup = where.env.backup("b")
+    plan = await plan_document(where, Vaults(where), backup, bring_up=True)
+    assert (plan["vault"], {row["action"] for row in plan["datasets"]}) == (None, {"nothing"})
+    assert [row["snapshot"] for row in plan["prune"] if not row["keep"]] == []
+    told = await forecast_document(where, backup)
+    assert (told["vault"], told["vault_seen"], told["snapshotted"]) == (None, True, ["tank", "tank/new"])
+    assert [row["snapshot"] for row in told["prune"] if not row["keep"]] == [f"tank@{snapname(1)}"]
+    listed = await list_document(where, Vaults(where), "b")
+    assert [(row["dataset"], row["lag_seconds"], row["snapshots_vault"]) for row in listed["datasets"]] == [
+        ("tank", None, None),
+        ("tank/new", None, None),
+    ]

@@ -1,0 +1,267 @@
+"""Which properties of a vault's dataset come from its source, which zvault rules, and which a backup may set. Pure.
+
+A backup's ``receive`` table sets properties, or leaves out what the source has. Neither lets anything in: what a vault
+does not take from a source (KEEP_OUT) it can only set itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from zvault.core.property_selection import check_user_property
+from zvault.core.replication.source_properties import FIXED, LIMITS
+from zvault.core.units import parse_size
+
+PROPERTY = "org.zvault:receive-properties"
+"""User property of a vault's dataset: the names of what a backup's ``receive`` table set or left out there."""
+
+_STORAGE = (
+    "checksum",
+    "copies",
+    "dedup",
+    "logbias",
+    "primarycache",
+    "redundant_metadata",
+    "secondarycache",
+    "sync",
+)
+_USE = ("devices", "exec", "nbmand", "overlay", "setuid", "snapdir", "special_small_blocks", "vscan")
+
+KEEP_OUT = ("mountpoint", "sharenfs", "sharesmb", *LIMITS, *_STORAGE, *_USE)
+"""Not in force on a vault, whatever the source says: they would mount, share or fill it, or decide how it keeps what is
+in it, which is the vault's to decide. ``zfs send -b`` gives back what is inheritable of these; of the limits nothing is
+kept, so that they go on record (source_properties.py). OpenZFS has had all of them since 0.8.
+"""
+
+VOLUME_KEEP_OUT = ("reservation", "refreservation", "snapdev", *_STORAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A property that may be set: what its values look like, as ZFS prints them, and what that is in words."""
+
+    values: str
+    words: str
+    volumes: bool = False
+    size: tuple[int, int] | None = None
+
+
+def _of(*values: str, volumes: bool = False) -> _Known:
+    return _Known("|".join(values), ", ".join(values), volumes)
+
+
+_ON_OFF = _of("on", "off")
+_CACHE = _of("all", "metadata", "none", volumes=True)
+
+SETTABLE: Mapping[str, _Known] = {
+    "aclinherit": _of("discard", "noallow", "restricted", "passthrough", "passthrough-x"),
+    "aclmode": _of("discard", "groupmask", "passthrough", "restricted"),
+    "acltype": _of("off", "posix", "nfsv4"),
+    "atime": _ON_OFF,
+    "checksum": _of("on", "off", "fletcher4", "sha256", "sha512", "skein", "edonr", "blake3", volumes=True),
+    "compression": _Known(
+        "on|off|lz4|lzjb|zle|gzip(-[1-57-9])?|zstd(-([1-9]|1[0-9]))?|zstd-fast(-([2-9]|[1-9]0|100|500|1000))?",
+        # Of the two names of one thing ZFS prints the first.
+        "on, off, lz4, zstd, zstd-1 to zstd-19, zstd-fast (for -1) to zstd-fast-1000, gzip (for -6), gzip-1 to gzip-9, "
+        "zle, lzjb",
+        volumes=True,
+    ),
+    # ZFS has no room for a third copy in an encrypted dataset, and a backup may have one.
+    "copies": _of("1", "2", volumes=True),
+    "dedup": _Known(
+        "on|off|verify|(sha256|sha512|skein|blake3)(,verify)?|edonr,verify",
+        "on, off, verify, or a checksum such as sha256 or sha256,verify",
+        volumes=True,
+    ),
+    "devices": _ON_OFF,
+    "direct": _of("disabled", "standard", "always"),
+    "dnodesize": _of("legacy", "auto", "1k", "2k", "4k", "8k", "16k"),
+    "exec": _ON_OFF,
+    "logbias": _of("latency", "throughput", volumes=True),
+    "nbmand": _ON_OFF,
+    "overlay": _ON_OFF,
+    "prefetch": _of("none", "metadata", "all", volumes=True),
+    "primarycache": _CACHE,
+    "recordsize": _Known("", "a power of two from 512 to 16M", size=(512, 16 << 20)),
+    "redundant_metadata": _of("all", "most", "some", "none", volumes=True),
+    "relatime": _ON_OFF,
+    "secondarycache": _CACHE,
+    "setuid": _ON_OFF,
+    "snapdir": _of("hidden", "visible"),
+    "special_small_blocks": _Known("0", "0, or a power of two from 512 to 1M", size=(512, 1 << 20)),
+    "sync": _of("standard", "always", "disabled", volumes=True),
+    "vscan": _ON_OFF,
+    "xattr": _of("off", "dir"),
+}
+"""Native properties that may be set: each is inherited, so that ZFS keeps what the stream brought beside what is set,
+and a restore gives it back. Values are written as ZFS prints them: so one that is in force can be told.
+"""
+
+_CHANGES_CONTENTS = "the stream brings it with what is in the dataset"
+_ZVAULTS = "zvault sets it: what it receives is neither mounted nor written to, and appears as no device"
+_MOUNTED = "it is never taken from a source; set it on a dataset above, on the vault"
+_LIMIT = "a limit of the dataset itself stops its streams; set one on a dataset above, on the vault"
+
+RULED: Mapping[str, str] = {
+    **dict.fromkeys(("readonly", "canmount", "volmode"), _ZVAULTS),
+    **dict.fromkeys(("mountpoint", "sharenfs", "sharesmb", "snapdev"), _MOUNTED),
+    **dict.fromkeys((*LIMITS, "filesystem_limit", "snapshot_limit"), _LIMIT),
+    **dict.fromkeys((*FIXED, "volsize"), _CHANGES_CONTENTS),
+    "keylocation": "the keys of an encrypted dataset are its source's: it is sent raw",
+    "origin": "a run decides which clone a dataset is",
+}
+"""Properties that zvault rules, each with why nobody else may."""
+
+ALIASES = {
+    "compress": "compression",
+    "recsize": "recordsize",
+    "rdonly": "readonly",
+    "dnsize": "dnodesize",
+    "refreserv": "refreservation",
+    "reserv": "reservation",
+}
+"""Short names that ``zfs`` takes (zfs_prop.c), of which none is taken here: the same name is to be seen everywhere."""
+
+MOST_VALUE = 8191
+"""Bytes in the value of a user property (ZAP_MAXVALUELEN less its final zero)."""
+
+
+def check_name(name: str, *, leave_out: bool = False) -> None:
+    """Check that a backup may set a property on its vault, or leave it out there. Raises ValueError with the reason."""
+    if ":" in name:
+        check_user_property(name)
+        return
+    if name in ALIASES:
+        raise ValueError(f"{name!r} is short for {ALIASES[name]!r}: write that")
+    if name in RULED:
+        raise ValueError(f"{name!r} is not a backup's to say: {RULED[name]}")
+    if name not in SETTABLE:
+        raise ValueError(
+            f"{name!r} is no property that a backup may set; it may be {', '.join(sorted(SETTABLE))}, or a user "
+            "property, as org.example:note"
+        )
+    if leave_out and name in (*KEEP_OUT, *VOLUME_KEEP_OUT):
+        raise ValueError(f"{name!r} is never taken from a source: there is nothing to leave out")
+
+
+def checked_value(name: str, value: str) -> str:
+    """A property's value as ZFS prints it (``zfs get -p``). Raises ValueError where it can have no such."""
+    if ":" in name:
+        if not value.isprintable() or not 0 < len(value.encode()) <= MOST_VALUE:
+            raise ValueError(f"{name!r} needs a value of 1 to {MOST_VALUE} bytes on one line")
+        return value
+    known = SETTABLE[name]
+    if known.size is not None and value != known.values:
+        least, most = known.size
+        try:
+            size = parse_size(value)
+        except ValueError:
+            size = 0
+        if not least <= size <= most or size & (size - 1):
+            raise ValueError(f"{name!r} must be {known.words}, not {value!r}")
+        return str(size)
+    if not re.fullmatch(known.values, value):
+        raise ValueError(f"{name!r} must be one of {known.words}, not {value!r}")
+    return value
+
+
+def kept_out(kind: str) -> tuple[str, ...]:
+    """The native properties that no dataset of a vault takes from a stream."""
+    return VOLUME_KEEP_OUT if kind == "volume" else KEEP_OUT
+
+
+def _applies(name: str, kind: str) -> bool:
+    return kind != "volume" or ":" in name or SETTABLE[name].volumes
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveProperties:
+    """What a backup says of the properties of its datasets on the vault: checked names, values as ZFS prints them."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+    def to_set(self, kind: str) -> dict[str, str]:
+        """What is set on a dataset of this kind."""
+        return {name: value for name, value in self.values.items() if _applies(name, kind)}
+
+    def to_leave_out(self, kind: str) -> tuple[str, ...]:
+        """What a dataset of this kind does not take from its source, besides ``kept_out``."""
+        return tuple(name for name in self.left_out if _applies(name, kind))
+
+    def words(self, kind: str) -> frozenset[str]:
+        """All that it says of a dataset of this kind, as words of a record: ``sync`` is set, ``-atime`` is left out."""
+        return frozenset((*self.to_set(kind), *(f"-{name}" for name in self.to_leave_out(kind))))
+
+
+NO_RECEIVE_PROPERTIES = ReceiveProperties()
+
+
+def record(words: Collection[str]) -> str:
+    """The words as they go on record with a dataset."""
+    return " ".join(sorted(words))
+
+
+def on_record(text: str) -> frozenset[str]:
+    """The words on record, without what no backup may have said: a vault's host may have put it there."""
+    found = []
+    for word in text.split():
+        name = word.removeprefix("-")
+        try:
+            check_name(name, leave_out=word != name)
+        except ValueError:
+            continue
+        found.append(word)
+    return frozenset(found)
+
+
+def named(words: Collection[str]) -> frozenset[str]:
+    """The properties that words of a record are about."""
+    return frozenset(word.removeprefix("-") for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyChanges:
+    """What is done to one dataset of a vault so that it is as its backup says now.
+
+    ``put`` is set first, with the record of all that is touched; then each of ``inherit`` is inherited, each of
+    ``revert`` goes back to what the stream brought (``zfs inherit -S``), and ``final`` is the record that remains.
+    """
+
+    put: Mapping[str, str] = field(default_factory=dict)
+    inherit: tuple[str, ...] = ()
+    revert: tuple[str, ...] = ()
+    noted: str = ""
+    final: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.inherit or self.revert) or self.noted != self.final
+
+
+def changes(
+    wanted: ReceiveProperties, kind: str, there: Mapping[str, tuple[str, str]], noted: str
+) -> PropertyChanges:
+    """The changes to a dataset of this kind. ``there`` has the value and the source (zfs get(8)) of each property that
+    is wanted or on record; one that is not known there is set again. ``noted`` is the record.
+
+    What the vault's administrator set of what is left out stays: zvault takes away only what it set.
+    """
+    now, before = wanted.words(kind), on_record(noted)
+    put = {name: value for name, value in wanted.to_set(kind).items() if there.get(name) != (value, "local")}
+    inherit: list[str] = []
+    revert: list[str] = []
+
+    def source(name: str) -> str:
+        return there.get(name, ("", ""))[1]
+
+    for name in wanted.to_leave_out(kind):
+        if source(name) in {"", "received"} or (source(name) == "local" and name in before):
+            inherit.append(name)
+    for name in sorted(named(before) - named(now)):
+        if name in kept_out(kind):
+            inherit.append(name)
+        elif name in before or source(name) != "local":
+            revert.append(name)
+    return PropertyChanges(put, tuple(inherit), tuple(revert), noted, record(now))
