@@ -27,7 +27,7 @@ from zvault.config.tables.hooks import Hooks, refuse_holding
 from zvault.config.tables.retention import Keep
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
-from zvault.core.name_rules import reaches, selects
+from zvault.core.name_rules import Choice, choice, reaches
 from zvault.core.replication.bandwidth import Limit
 
 
@@ -211,7 +211,11 @@ class Backup(NamedTable):
 
     def takes(self, dataset: str) -> bool:
         """Whether its patterns select a dataset of its source."""
-        return selects(dataset, self.include, self.exclude)
+        return self.choice(dataset).taken
+
+    def choice(self, dataset: str) -> Choice:
+        """The same, and why."""
+        return choice(dataset, self.include, self.exclude)
 
     @field_validator("exclude", "include")
     @classmethod
