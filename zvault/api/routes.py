@@ -17,6 +17,7 @@ from zvault.api.backups import (
 )
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
+from zvault.api.explain import ExplainDocument
 from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, NotifyTestBody
 from zvault.api.restore import FilesPlanDocument, FindBody, FoundDocument, RestoreBody, RestorePlanDocument
 from zvault.api.runs import HistoryAnswer, PruneBody, RunBody, VerifyBody
@@ -128,6 +129,12 @@ PRUNE_PLAN = _read(
     {"over_limit": "1"},
 )
 HOLDS = _read("/v1/holds", HoldsAnswer, "zvault's holds and bookmarks on the sources.")
+EXPLAIN = _read(
+    "/v1/explain/{name}",
+    ExplainDocument,
+    "Why a dataset, or a snapshot (`DATASET@SNAPNAME`, with the `/` as `%2F`), was or was not snapshotted, sent,"
+    " pruned, kept or healed. Brings no vault up.",
+)
 FIT = _read(
     "/v1/fit/{backup}",
     FitDocument,

@@ -17,6 +17,7 @@ from zvault.cli.verbs import (
     blockstore,
     check,
     doctor,
+    explain,
     find,
     fit,
     holds,
@@ -72,6 +73,7 @@ app.command("list")(backups.list_)
 app.command("plan")(plan.plan)
 app.command("prune")(prune.prune)
 app.command("fit")(fit.fit)
+app.command("explain")(explain.explain)
 app.command("doctor")(doctor.doctor)
 app.command("holds")(holds.holds)
 app.command("run")(run.run)

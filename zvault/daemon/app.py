@@ -80,6 +80,7 @@ class Daemon:
         self.events = Events()
         self.events.hooks.append(journald.write)
         self.history = History(paths.history)
+        self.events.hooks.append(self.history.note)
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)

@@ -15,8 +15,8 @@ def snapshot_choice(
 ) -> Choice:
     """Whether a run makes a snapshot of a dataset that its backup takes.
 
-    ``make``: whether the backup makes any. ``conflicts`` are datasets whose names are too long; ``unchanged`` is what is
-    known to need none, empty where the backup does not skip such.
+    ``make``: whether the backup makes any. ``conflicts`` are datasets whose names are too long; ``unchanged`` is what
+    is known to need none, empty where the backup does not skip such.
     """
     if not make:
         return Choice(False, "snapshot.make is off: a run sends the snapshots that are there")
