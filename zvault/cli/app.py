@@ -22,6 +22,7 @@ from zvault.cli.verbs import (
     fit,
     holds,
     install_units,
+    lag,
     notify,
     plan,
     prune,
@@ -69,6 +70,7 @@ def zvaultctl(
 
 
 app.command("status")(status.status)
+app.command("lag")(lag.lag)
 app.command("list")(backups.list_)
 app.command("plan")(plan.plan)
 app.command("prune")(prune.prune)
