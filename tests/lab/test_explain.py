@@ -1,13 +1,20 @@
-"""What zvaultctl explain says of real pools: each reason is what the run did, and what ZFS itself says."""
+"""What zvaultctl explain and top say of real pools: each reason is what the run did, and what ZFS itself says."""
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import struct
+import subprocess
 from collections.abc import Iterator
+from fcntl import ioctl
+from pathlib import Path
+from termios import TIOCSWINSZ
 from typing import Any
 
 import pytest
-from world import World, ctl, events, eventually, ok, sh, shell, snapshots, status
+from world import World, ctl, events, eventually, noise, ok, sh, shell, snapshots, status
 
 LAB = {"mem": "3G", "timeout": 600}
 
@@ -16,7 +23,7 @@ LAB = {"mem": "3G", "timeout": 600}
 def tank() -> Iterator[World]:
     it = World(
         keep="{ source = { last = 1 }, vault = { last = 2 } }",
-        backup_extra='max_lag = "1h"\nprune_limit = "100%"',
+        backup_extra='max_lag = "1h"\nprune_limit = "100%"\nlimit = "8M"',
     )
     it.clean()
     it.source()
@@ -118,6 +125,60 @@ def test_a_lag_and_its_cause(tank: World) -> None:
     sh("zfs", "rollback", f"cold/lab/tank/home@{newest}")
     ok("run", "tank")
     assert reason(told("tank/home"), "sent")[0] == "nothing"
+
+
+class Screen:
+    """zvaultctl top in a terminal."""
+
+    def __init__(self, columns: int) -> None:
+        self.fd, far = os.openpty()
+        ioctl(far, TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        environment = {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+        self.process = subprocess.Popen(
+            ["zvaultctl", "top"], stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True
+        )
+        os.close(far)
+        self.text = ""
+
+    def shows(self, pattern: str) -> bool:
+        """Whether what was drawn so far has the pattern."""
+        while select.select([self.fd], [], [], 0)[0]:
+            try:
+                self.text += os.read(self.fd, 65536).decode(errors="replace")
+            except OSError:
+                break
+        return re.search(pattern, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text)) is not None
+
+    def quit(self) -> int:
+        """Press q, and see that the screen is given back."""
+        os.write(self.fd, b"q")
+        eventually("the screen is given back", lambda: self.shows("$") and "\x1b[?1049l" in self.text)
+        return self.process.wait(60)
+
+
+def test_a_run_is_seen_live(tank: World) -> None:
+    noise(Path("/tank/big/more"), 48)
+    ok("vault", "up", "cold")
+    screen = Screen(132)
+    eventually(lambda: screen.text, lambda: screen.shows("all is well"))
+    ok("run", "tank", "--no-wait")
+    eventually(lambda: screen.text, lambda: screen.shows(r"tank/big .*\d+%.*M/s"))
+    eventually(lambda: screen.text, lambda: screen.shows(r"cold +up +ok +\d+/s"))
+    eventually(lambda: screen.text, lambda: screen.shows("tank: pruned|tank ok: "))
+    eventually("the run is over", lambda: status()["backups"][0]["state"] == "idle")
+    assert screen.quit() == 0
+
+
+def test_twenty_columns_and_no_terminal(tank: World) -> None:
+    screen = Screen(20)
+    eventually(lambda: screen.text, lambda: screen.shows(r"tank +idle"))
+    assert screen.quit() == 0
+    done = ctl("top")
+    assert done.code == 0
+    assert re.search(r"^tank +idle +ok", done.out, re.M), done.out
+    assert "no terminal: this is one frame" in done.err
+    assert "1h ok" in ok("lag", "--plot").out
+    assert "ok" in ok("history", "--plot").out
 
 
 def test_of_a_vault_that_is_down_it_says_so_and_leaves_it(tank: World) -> None:

@@ -30,6 +30,7 @@ from zvault.cli.verbs import (
     run,
     scrub,
     status,
+    top,
     tune,
     vaults,
     verify,
@@ -70,6 +71,7 @@ def zvaultctl(
 
 
 app.command("status")(status.status)
+app.command("top")(top.top)
 app.command("lag")(lag.lag)
 app.command("list")(backups.list_)
 app.command("plan")(plan.plan)
