@@ -1,10 +1,11 @@
-"""What zvaultctl explain and top say of real pools: each reason is what the run did, and what ZFS itself says."""
+"""What zvaultctl explain, top and mount show of real pools: each reason is what a run did, each file what it was."""
 
 from __future__ import annotations
 
 import os
 import re
 import select
+import signal
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,22 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 import pytest
-from world import World, ctl, events, eventually, noise, ok, sh, shell, snapshots, status
+from world import (
+    World,
+    ctl,
+    events,
+    eventually,
+    main_pid,
+    noise,
+    ok,
+    restarted,
+    sh,
+    shell,
+    snapshot_hashes,
+    snapshots,
+    status,
+    tree_hashes,
+)
 
 LAB = {"mem": "3G", "timeout": 600}
 
@@ -179,6 +195,141 @@ def test_twenty_columns_and_no_terminal(tank: World) -> None:
     assert "no terminal: this is one frame" in done.err
     assert "1h ok" in ok("lag", "--plot").out
     assert "ok" in ok("history", "--plot").out
+
+
+LOOK = Path("/mnt/look into")
+
+
+class Mounted:
+    """zvaultctl mount, and what it left."""
+
+    def __init__(self, *words: str) -> None:
+        LOOK.mkdir(exist_ok=True)
+        argv = ["zvaultctl", "mount", "tank", *words, str(LOOK)]
+        self.process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        eventually("it is mounted", lambda: self.is_there() or self.process.poll() is not None)
+        assert self.is_there(), self.process.communicate()[0]
+
+    @staticmethod
+    def is_there() -> bool:
+        return os.path.ismount(LOOK)
+
+    def ended(self) -> tuple[int, str]:
+        """The exit status and what was said, once it is over; nothing of it is left."""
+        out, _ = self.process.communicate(timeout=120)
+        self.gone()
+        return self.process.returncode, out
+
+    def gone(self) -> None:
+        eventually("it is unmounted", lambda: not self.is_there())
+        eventually("nothing is held for it", lambda: not self.holds())
+        eventually("nothing of it is written down", lambda: not self.leases())
+
+    @staticmethod
+    def leases() -> list[Path]:
+        places = ("/run/zvault/lease/look", "/var/lib/zvault/mount-holds/look")
+        return [file for place in places for file in Path(place).glob("*")]
+
+    @staticmethod
+    def holds() -> str:
+        names = [f"cold/lab/tank/home@{one}" for one in snapshots("cold/lab/tank/home")]
+        return "\n".join(
+            line for line in sh("zfs", "holds", "-H", *names).splitlines() if "zvault:mount" in line
+        )
+
+
+def test_a_mount_shows_the_files_and_gives_no_rights(tank: World) -> None:
+    sh("cp", "/bin/true", "/tank/home/true")
+    sh("chmod", "4755", "/tank/home/true")
+    ok("run", "tank")
+    ok("vault", "down", "cold")
+    newest = snapshots("tank/home")[-1]
+    look = Mounted("tank/home")
+    source = f"cold/lab/tank/home@{newest}"
+    assert tree_hashes(LOOK) == snapshot_hashes(f"tank/home@{newest}")
+    (options,) = [
+        line.split()[3] for line in Path("/proc/mounts").read_text().splitlines() if line.startswith(source)
+    ]
+    assert {"ro", "nosuid", "nodev", "noexec"} <= set(options.split(","))
+    with pytest.raises(PermissionError):
+        subprocess.run([LOOK / "true"], check=False)
+    with pytest.raises(OSError, match="Read-only"):
+        (LOOK / "new").touch()
+    assert source in look.holds()
+    (vault,) = status()["vaults"]
+    assert vault["users"] == [f"mount at {LOOK}"]
+    refused = ctl("vault", "down", "cold")
+    assert refused.code == 2
+    assert f"by mount at {LOOK}" in refused.err
+    sh("zfs", "destroy", source, check=False)
+    assert newest in snapshots("cold/lab/tank/home")
+    again = ctl("mount", "tank", "tank/home", str(LOOK))
+    assert again.code == 2
+    assert "something is mounted there" in again.err
+    os.killpg(look.process.pid, signal.SIGINT)
+    code, out = look.ended()
+    assert code == 0
+    assert f"{source} is mounted at {LOOK}, read-only; it is held and vault cold is kept up meanwhile" in out
+    eventually("the vault is down again", lambda: status()["vaults"][0]["state"] == "down")
+
+
+def test_a_mount_ends_by_umount_and_by_its_time(tank: World) -> None:
+    ok("vault", "up", "cold")
+    look = Mounted("tank/home")
+    sh("umount", str(LOOK))
+    code, out = look.ended()
+    assert (code, "it was unmounted" in out) == (0, True), out
+    code, out = Mounted("--timeout", "2s", "cold/lab/tank/home").ended()
+    assert (code, "its time is over" in out) == (0, True), out
+
+
+def test_nothing_is_pruned_below_a_mount(tank: World) -> None:
+    """Retention would take the oldest: while it is mounted it is held, and the run says who holds it."""
+    oldest = snapshots("cold/lab/tank/home")[0]
+    when = time_of(oldest)
+    look = Mounted("tank/home", "--at", when)
+    shell("echo pruned >/tank/home/number")
+    ok("run", "tank")
+    assert oldest in snapshots("cold/lab/tank/home")
+    assert "zvault:mount-" in reason(told(f"cold/lab/tank/home@{oldest}"), "held", "vault")[1]
+    os.killpg(look.process.pid, signal.SIGINT)
+    assert look.ended()[0] == 0
+
+
+def time_of(snapname: str) -> str:
+    """The time in a snapshot's name."""
+    return snapname.partition("_")[2]
+
+
+def test_a_mount_ends_with_the_daemon(tank: World) -> None:
+    look = Mounted("tank/home")
+    sh("systemctl", "restart", "zvaultd")
+    assert look.ended()[0] == 2
+    eventually("zvaultd answers", lambda: ctl("status").code != 2)
+
+
+def test_a_mount_ends_after_a_crash(tank: World) -> None:
+    look = Mounted("tank/home")
+    before = main_pid()
+    os.kill(before, signal.SIGKILL)
+    restarted(before)
+    assert look.ended()[0] == 2
+    eventually("zvaultd answers", lambda: ctl("status").code != 2)
+    shell("echo crash >/tank/home/number")
+    ok("run", "tank")
+
+
+def test_no_mount_where_others_could_lead_it_elsewhere(tank: World) -> None:
+    theirs = Path("/mnt/theirs")
+    theirs.mkdir(exist_ok=True)
+    shell("chown nobody /mnt/theirs && mkdir -p /mnt/theirs/x")
+    refused = ctl("mount", "tank", "tank/home", "/mnt/theirs/x")
+    assert refused.code == 2
+    assert "belongs to user" in refused.err
+    assert ctl("mount", "tank", "tank/vol", str(LOOK)).code == 2
+    sh("rm", "-r", "/mnt/theirs")
 
 
 def test_of_a_vault_that_is_down_it_says_so_and_leaves_it(tank: World) -> None:

@@ -23,6 +23,7 @@ from zvault.cli.verbs import (
     holds,
     install_units,
     lag,
+    mount,
     notify,
     plan,
     prune,
@@ -87,6 +88,7 @@ app.command("scrub")(scrub.scrub)
 app.command("heal")(scrub.heal)
 app.command("verify")(verify.verify)
 app.command("find")(find.find)
+app.command("mount")(mount.mount)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
 app.add_typer(tune.app, name="tune", help="Show the module parameters that vaults want, and why.")

@@ -105,12 +105,14 @@ class Client:
                     yield cast(Event, json.loads(line))
         raise _broken_off("the daemon ended the stream of events")
 
-    def followed(self, route: Route[A], **arguments: object) -> Generator[str, None, A]:
+    def followed(
+        self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object
+    ) -> Generator[str, None, A]:
         """Send a request that takes long: yields the daemon's progress messages and returns its answer.
 
         If the caller stops reading, for example with Ctrl-C, the daemon ends the work too. Raises ZvaultError.
         """
-        with self._answer(route, arguments, {}, FOLLOW_DEADLINE) as answer:
+        with self._answer(route, arguments, body or {}, FOLLOW_DEADLINE) as answer:
             for line in answer.body:
                 told = json.loads(line)
                 if "error" in told:
