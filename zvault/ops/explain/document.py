@@ -28,6 +28,9 @@ async def explain_document(context: Context, knowledge: Knowledge, name: str) ->
     dataset, snapname = split_snapshot(name)
     try:
         check_dataset_name(dataset)
+        if snapname is not None:
+            # It has the characters of a part of a dataset's name, and no more of them.
+            check_dataset_name(dataset.child(snapname or "/"))
     except ValueError as error:
         raise NotFound(
             f"'{name}' is no name of a dataset or snapshot", str(error), "zvaultctl list"
@@ -92,9 +95,9 @@ async def _account(
     }
 
 
-def _takes(place: Place) -> bool | None:
-    """Whether the backup takes it; None of what is not on the source, as that may come again."""
-    return place.taken if place.source is not None else False
+def _takes(place: Place) -> bool:
+    """Whether the backup takes it: nothing that is not on the source."""
+    return place.taken and place.source is not None
 
 
 async def _seen(context: Context, backup: Backup) -> Sides:

@@ -246,8 +246,9 @@ async def test_what_no_backup_covers() -> None:
     assert (found["uncovered"], found["accounts"]) == ("it lies in no backup's source: tank", [])
     with pytest.raises(NotFound, match="there is no dataset or snapshot 'pool/nope'"):
         await explained(where, "pool/nope")
-    with pytest.raises(NotFound, match="is no name"):
-        await explained(where, "-x")
+    for odd in ("-x", "", "tank@", "tank@a@b", "tank@a\0b", "tank@a\nb", "tank#mark", "ssh://filer1/tank"):
+        with pytest.raises(NotFound, match="is no name"):
+            await explained(where, odd)
 
 
 async def test_an_excluded_dataset_says_by_which_pattern() -> None:
