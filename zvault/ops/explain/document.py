@@ -79,7 +79,8 @@ async def _account(
         seen = sides.vault_seen
         case = Case(context, knowledge, backup, sides, located(context.env, backup, sides, name))
         reasons = await (about_dataset(case) if snapname is None else about_snapshot(case, snapname))
-        place, takes = case.place, _takes(case.place)
+        place = case.place
+        takes: bool | None = _takes(place)
     except ZvaultError as error:
         place, reasons, takes = _unseen(context, backup, name, error)
     return {
