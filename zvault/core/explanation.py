@@ -16,7 +16,7 @@ from zvault.core.integrity.damage import Damage
 from zvault.core.name_rules import Choice
 from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.plan_model import Action, TransferPlan
-from zvault.core.replication.sent_reason import SnapshotFate
+from zvault.core.replication.sent_reason import SnapshotFate, waits
 from zvault.core.units import format_duration
 
 Side = Literal["source", "vault"]
@@ -58,9 +58,12 @@ def chosen(topic: Literal["selected", "snapshot"], choice: Choice) -> Reason:
     return Reason(topic, "yes" if choice.taken else "no", choice.reason)
 
 
-def transfer(plan: TransferPlan) -> Reason:
-    """What a run would do with a dataset as it is."""
+def transfer(plan: TransferPlan, blocked_by: TransferPlan | None = None) -> Reason:
+    """What a run would do with a dataset as it is. ``blocked_by``: see core/replication/sent_reason.py."""
     changes = "".join(f"; first: {change}" for change in plan.changes)
+    if blocked_by is not None:
+        why = f"{plan.reason}{changes}; but {waits(blocked_by)}"
+        return Reason("sent", str(plan.action), why, blocked_by.next, "warning")
     level: Level = "warning" if plan.action is Action.CONFLICT else "ok"
     return Reason("sent", str(plan.action), f"{plan.reason}{changes}", plan.next, level)
 
@@ -107,11 +110,18 @@ def lag_of(seconds: float | None, max_lag: float | None, basis: str, cause: str)
 
 
 def lag_cause(
-    plan: TransferPlan | None, *, running: bool, error: ErrorDocument | None, scheduled: bool
+    plan: TransferPlan | None,
+    blocked_by: TransferPlan | None = None,
+    *,
+    running: bool,
+    error: ErrorDocument | None,
+    scheduled: bool,
 ) -> str:
     """Why the vault has not yet what the source has, by the first cause that stands in the way."""
     if plan is not None and plan.action is Action.CONFLICT:
         return f"nothing is sent while {plan.reason}"
+    if blocked_by is not None:
+        return waits(blocked_by)
     if running:
         return "a run is under way"
     if error is not None:

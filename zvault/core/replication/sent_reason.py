@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,28 @@ class SnapshotFate:
     next: str = ""
 
 
+def waits(blocked_by: TransferPlan) -> str:
+    """That a plan waits for one that is in conflict, in words."""
+    return f"it comes after {blocked_by.dataset}, which is in conflict: {blocked_by.reason}"
+
+
+def blocker(plan: TransferPlan, plans: Mapping[str, TransferPlan]) -> TransferPlan | None:
+    """The plan in conflict that has to be carried out before this one, if there is any: so this one is not, either.
+
+    ``plans`` are all of a run, by dataset.
+    """
+    seen, waiting = {plan.dataset}, list(plan.after)
+    while waiting:
+        name = waiting.pop(0)
+        if name in seen or (other := plans.get(name)) is None:
+            continue
+        if other.action is Action.CONFLICT:
+            return other
+        seen.add(name)
+        waiting += other.after
+    return None
+
+
 def snapshot_fate(  # noqa: PLR0911 - a list of reasons
     snap: Snapshot,
     plan: TransferPlan,
@@ -29,16 +51,19 @@ def snapshot_fate(  # noqa: PLR0911 - a list of reasons
     *,
     wanted: Ours,
     newest_only: bool = False,
+    blocked_by: TransferPlan | None = None,
 ) -> SnapshotFate:
     """What the plan of a source's ``dataset`` means for one of its snapshots.
 
     ``there`` are the GUIDs that the vault has of the dataset; ``wanted`` and ``newest_only`` are what the plan was made
-    with.
+    with; ``blocked_by`` see ``blocker``.
     """
     if snap.guid in there:
         return SnapshotFate("there", f"{plan.target} has it, by its GUID")
     for step in plan.steps:
         if any(one.guid == snap.guid for one in sent_by(step, dataset.snapshots)):
+            if blocked_by is not None:
+                return SnapshotFate("blocked", waits(blocked_by), blocked_by.next)
             return SnapshotFate("to be sent", f"{step.kind}: {step.reason or plan.reason}")
     if not wanted(snap):
         why = "this backup did not make it, and nothing in also matches its name"

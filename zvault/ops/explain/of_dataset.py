@@ -24,6 +24,7 @@ from zvault.core.model import Dataset
 from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.lag import DatasetLag, basis
 from zvault.core.replication.plan_model import TransferPlan
+from zvault.core.replication.sent_reason import blocker
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
 from zvault.ops.explain.knowledge import Knowledge
@@ -33,6 +34,14 @@ from zvault.ops.replication.sides_and_plan import Sides, plan_all, snapshot_choi
 from zvault.ops.replication.unchanged import unchanged_among
 from zvault.ops.retention.prune import without_stuck
 from zvault.ops.retention.prune_plan import plan_prune
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan of a dataset, None where it is not known or there is none; and the conflict that it waits for."""
+
+    plan: TransferPlan | None = None
+    blocked_by: TransferPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -71,12 +80,13 @@ class Case:
         before = self.knowledge.lags(self.backup) if not self.sides.vault_seen else None
         return lags(self.context, self.backup, self.sides, before=before).get(self.place.source.name)
 
-    async def plan(self) -> TransferPlan | None:
-        """What a run would do with the dataset as things are; None where that is not known, or nothing."""
+    async def plan(self) -> Planned:
+        """What a run would do with the dataset as things are."""
         if not self.sides.vault_seen or self.place.source is None or not self.place.taken:
-            return None
-        plans = await plan_all(self.context, self.backup, self.sides)
-        return next((plan for plan in plans if plan.dataset == self.place.source.name), None)
+            return Planned()
+        plans = {str(plan.dataset): plan for plan in await plan_all(self.context, self.backup, self.sides)}
+        mine = plans.get(self.place.source.name)
+        return Planned(mine, blocker(mine, plans) if mine is not None else None)
 
     async def verdicts(self) -> dict[Side, list[KeepDecision]]:
         """What the next pruning makes of each snapshot of the dataset, by side."""
@@ -95,10 +105,10 @@ class Case:
 
 async def about_dataset(case: Case) -> list[Reason]:
     """All that is to be said of a dataset."""
-    place, plan = case.place, await case.plan()
+    place, planned = case.place, await case.plan()
     reasons = [selection(case)]
     if place.taken and place.source is not None:
-        reasons += [await _snapshot(case, place.source), _sent(case, plan), *_lag(case, plan)]
+        reasons += [await _snapshot(case, place.source), _sent(case, planned), *_lag(case, planned)]
     verdicts = await case.verdicts()
     for side, one in _sides(place):
         if side in verdicts:
@@ -135,15 +145,15 @@ async def _snapshot(case: Case, dataset: Dataset) -> Reason:
     return chosen("snapshot", snapshot_choices(context.env, backup, [dataset], unchanged)[dataset.name])
 
 
-def _sent(case: Case, plan: TransferPlan | None) -> Reason:
-    if plan is not None:
-        return transfer(plan)
+def _sent(case: Case, planned: Planned) -> Reason:
+    if planned.plan is not None:
+        return transfer(planned.plan, planned.blocked_by)
     return Reason(
         "sent", "unknown", f"{case.down}, so what a run would send is not known", case.look, "unknown"
     )
 
 
-def _lag(case: Case, plan: TransferPlan | None) -> Iterator[Reason]:
+def _lag(case: Case, planned: Planned) -> Iterator[Reason]:
     if (lag := case.lag) is None:
         return
     last = case.knowledge.last_run(case.backup)
@@ -154,7 +164,7 @@ def _lag(case: Case, plan: TransferPlan | None) -> Iterator[Reason]:
     if lag.pending or lag.seconds is None:
         scheduled = case.knowledge.next_run(case.backup) is not None
         running = case.knowledge.running(case.backup)
-        cause = lag_cause(plan, running=running, error=error, scheduled=scheduled)
+        cause = lag_cause(planned.plan, planned.blocked_by, running=running, error=error, scheduled=scheduled)
     elif case.backup.max_lag is not None and lag.seconds > case.backup.max_lag:
         cause = f"no newer snapshot was made: {_last_run(case)}"
     told_by = basis(lag, case.context.env.zone)

@@ -101,16 +101,24 @@ def _pruned(case: Case, dataset: DatasetName, snapname: str, side: Side) -> str:
 
 
 async def _sent(case: Case, points: Points) -> list[Reason]:
-    snap, plan = points.source, await case.plan()
+    snap, planned = points.source, await case.plan()
     if snap is None or case.place.source is None or not case.place.taken:
         return []
-    if plan is None:
+    if planned.plan is None:
         why = f"{case.down}, so what a run would send is not known"
         return [Reason("sent", "unknown", why, case.look, "unknown")]
     there = {one.guid for one in case.place.vault.snapshots} if case.place.vault is not None else set()
     newest_only = case.backup.backlog == "newest"
     wanted = wanted_of(case.backup)
-    fate = snapshot_fate(snap, plan, case.place.source, there, wanted=wanted, newest_only=newest_only)
+    fate = snapshot_fate(
+        snap,
+        planned.plan,
+        case.place.source,
+        there,
+        wanted=wanted,
+        newest_only=newest_only,
+        blocked_by=planned.blocked_by,
+    )
     return [sent(fate)]
 
 

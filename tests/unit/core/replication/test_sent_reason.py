@@ -14,7 +14,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
 from zvault.core.replication.lag import DatasetLag, basis, dataset_lag
 from zvault.core.replication.plan_model import Policy
-from zvault.core.replication.sent_reason import SnapshotFate, snapshot_fate
+from zvault.core.replication.sent_reason import SnapshotFate, blocker, snapshot_fate
 
 NAME, TARGET = DatasetName("tank/a"), DatasetName("cold/a")
 
@@ -25,13 +25,16 @@ def test_what_is_said_is_what_a_run_does(history: bytes, on_conflict: str) -> No
     two = after(history)
     found, plans = pairing(two), planned(two, on_conflict)
     pairs = {pair.source.name: pair for pair in found.pairs}
+    by_name = {plan.dataset: plan for plan in plans}
     fates: list[tuple[Snapshot, SnapshotFate, DatasetName]] = []
     before = {snap.guid for data in two.vault.data.values() for snap in data.snaps}
     for plan in plans:
         pair = pairs[plan.dataset]
         there = {snap.guid for snap in pair.vault.snapshots} if pair.vault is not None else set()
         for snap in pair.source.snapshots:
-            fate = snapshot_fate(snap, plan, pair.source, there, wanted=ours)
+            fate = snapshot_fate(
+                snap, plan, pair.source, there, wanted=ours, blocked_by=blocker(plan, by_name)
+            )
             assert (fate.fate == "there") == (snap.guid in there)
             assert fate.reason
             event(fate.fate)
