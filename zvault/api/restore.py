@@ -108,3 +108,26 @@ class FoundDocument(TypedDict):
 
     versions: list[VersionDocument]
     unread: dict[str, str]
+
+
+class MountBody(TypedDict, total=False):
+    """What to mount: ``dataset`` is the source's name or the vault's, None for the backup's own dataset.
+
+    ``folder`` is an absolute path; ``at`` picks the newest snapshot up to then; ``seconds`` is how long it stays.
+    """
+
+    backup: str
+    dataset: str | None
+    folder: str
+    at: float | None
+    seconds: float | None
+
+
+@final
+class MountedAnswer(TypedDict):
+    """What was mounted, and why it is not any more."""
+
+    folder: str
+    dataset: str
+    snapshot: str
+    ended: str

@@ -17,8 +17,17 @@ from zvault.api.backups import (
 )
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
+from zvault.api.explain import ExplainDocument
 from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, NotifyTestBody
-from zvault.api.restore import FilesPlanDocument, FindBody, FoundDocument, RestoreBody, RestorePlanDocument
+from zvault.api.restore import (
+    FilesPlanDocument,
+    FindBody,
+    FoundDocument,
+    MountBody,
+    MountedAnswer,
+    RestoreBody,
+    RestorePlanDocument,
+)
 from zvault.api.runs import HistoryAnswer, PruneBody, RunBody, VerifyBody
 from zvault.api.status import StatusDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
@@ -128,6 +137,12 @@ PRUNE_PLAN = _read(
     {"over_limit": "1"},
 )
 HOLDS = _read("/v1/holds", HoldsAnswer, "zvault's holds and bookmarks on the sources.")
+EXPLAIN = _read(
+    "/v1/explain/{name}",
+    ExplainDocument,
+    "Why a dataset, or a snapshot (`DATASET@SNAPNAME`, with the `/` as `%2F`), was or was not snapshotted, sent,"
+    " pruned, kept or healed. Brings no vault up.",
+)
 FIT = _read(
     "/v1/fit/{backup}",
     FitDocument,
@@ -179,6 +194,14 @@ RESTORE_PLAN: Route[RestorePlanDocument | FilesPlanDocument] = Route(
     body=RestoreBody,
 )
 FIND = _act("/v1/find", FoundDocument, "Finds the versions of files in a vault.", FindBody)
+MOUNT = Route(
+    *("POST", "/v1/mount", MountedAnswer),
+    "Mounts a snapshot of a vault, read-only; [it tells how it goes](#long-answers). Who closes the connection has it"
+    " unmounted.",
+    "act",
+    body=MountBody,
+    form="lines",
+)
 VERIFY = _act("/v1/verify/{backup}", StartedAnswer, "Starts a verification.", VerifyBody)
 VAULT_UP = _act(
     "/v1/vaults/{vault}/up",

@@ -17,10 +17,13 @@ from zvault.cli.verbs import (
     blockstore,
     check,
     doctor,
+    explain,
     find,
     fit,
     holds,
     install_units,
+    lag,
+    mount,
     notify,
     plan,
     prune,
@@ -28,6 +31,7 @@ from zvault.cli.verbs import (
     run,
     scrub,
     status,
+    top,
     tune,
     vaults,
     verify,
@@ -68,10 +72,13 @@ def zvaultctl(
 
 
 app.command("status")(status.status)
+app.command("top")(top.top)
+app.command("lag")(lag.lag)
 app.command("list")(backups.list_)
 app.command("plan")(plan.plan)
 app.command("prune")(prune.prune)
 app.command("fit")(fit.fit)
+app.command("explain")(explain.explain)
 app.command("doctor")(doctor.doctor)
 app.command("holds")(holds.holds)
 app.command("run")(run.run)
@@ -81,6 +88,7 @@ app.command("scrub")(scrub.scrub)
 app.command("heal")(scrub.heal)
 app.command("verify")(verify.verify)
 app.command("find")(find.find)
+app.command("mount")(mount.mount)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
 app.add_typer(tune.app, name="tune", help="Show the module parameters that vaults want, and why.")

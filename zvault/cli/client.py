@@ -97,12 +97,22 @@ class Client:
                         return
         raise _broken_off(f"the daemon ended the stream before run {run} did")
 
-    def followed(self, route: Route[A], **arguments: object) -> Generator[str, None, A]:
+    def all_events(self) -> Generator[Event, None, None]:
+        """The events of all runs from now on. Raises HostUnreachable when the daemon ends."""
+        with self._answer(routes.EVENTS, {}, None, None) as answer:
+            for line in answer.body:
+                if line.strip():
+                    yield cast(Event, json.loads(line))
+        raise _broken_off("the daemon ended the stream of events")
+
+    def followed(
+        self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object
+    ) -> Generator[str, None, A]:
         """Send a request that takes long: yields the daemon's progress messages and returns its answer.
 
         If the caller stops reading, for example with Ctrl-C, the daemon ends the work too. Raises ZvaultError.
         """
-        with self._answer(route, arguments, {}, FOLLOW_DEADLINE) as answer:
+        with self._answer(route, arguments, body or {}, FOLLOW_DEADLINE) as answer:
             for line in answer.body:
                 told = json.loads(line)
                 if "error" in told:

@@ -52,6 +52,17 @@ def datasets_and_snapshots(ctx: typer.Context, incomplete: str) -> list[str]:
     return _beginning(incomplete, snapshots if at else names)
 
 
+def any_dataset_or_snapshot(incomplete: str) -> list[str]:
+    """The datasets of all backups, on both sides; behind an @ the snapshots of one."""
+    at = "@" in incomplete
+    found = _asked(routes.LIST, snapshots="1" if at else None)
+    if found is None:
+        return []
+    names = [one for row in found["datasets"] for one in (row["dataset"], row["vault_dataset"])]
+    snapshots = [f"{one['dataset']}@{one['snapname']}" for one in found.get("snapshots", ())]
+    return _beginning(incomplete, dict.fromkeys(snapshots if at else names))
+
+
 def _asked(route: Route[A], **arguments: object) -> A | None:
     """What the daemon answers; None where it does not."""
     try:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from zvault.api import routes
 from zvault.api.backups import ForecastDocument, HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
 from zvault.api.diagnosis import DoctorDocument, FitDocument
+from zvault.api.explain import ExplainDocument
 from zvault.api.routes import Route
 from zvault.api.tuning import TuningDocument
 from zvault.api.vaults import JudgedVault, VaultsAnswer
@@ -20,6 +21,8 @@ from zvault.core.health.vault import judge_vault
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.doctor import doctor_document, watched_for
 from zvault.ops.diagnosis.fit import fit_document
+from zvault.ops.explain.document import explain_document
+from zvault.ops.explain.knowledge import NoDaemon
 from zvault.ops.forecast import forecast_document
 from zvault.ops.health import judged, vault_facts
 from zvault.ops.report import list_document, plan_document, vault_document
@@ -102,6 +105,10 @@ async def _plan(context: Context, vaults: Vaults, wanted: Arguments) -> PlanDocu
     return await plan_document(context, vaults, context.env.backup(str(wanted["backup"])), bring_up=False)
 
 
+async def _explain(context: Context, _: Vaults, wanted: Arguments) -> ExplainDocument:
+    return await explain_document(context, NoDaemon(), str(wanted["name"]))
+
+
 async def _forecast(context: Context, _: Vaults, wanted: Arguments) -> ForecastDocument:
     backup, snapshot = context.env.backup(str(wanted["backup"])), wanted.get("snapshot") is None
     refused = "zvaultd is not running"
@@ -125,6 +132,7 @@ _MADE = dict(
         _made(routes.PRUNE_PLAN, _prune),
         _made(routes.PLAN, _plan),
         _made(routes.FORECAST, _forecast),
+        _made(routes.EXPLAIN, _explain),
     ]
 )
 """By route, the function that makes its document without a daemon."""

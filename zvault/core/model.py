@@ -5,10 +5,11 @@ Identity is the GUID (zfsprops(7), ``guid``), never the name: names change, GUID
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from zvault.core.name_rules import Choice
 from zvault.core.names import BookmarkName, DatasetName, SnapshotName, split_snapshot
 
 DatasetType = Literal["filesystem", "volume"]
@@ -99,11 +100,11 @@ class Dataset:
 class Tree:
     """One side's datasets by name, parents before children, as one listing saw them.
 
-    ``chosen`` are the names of those that a property selects, where a backup selects by one.
+    ``choices`` tells by name whether a property selects each, where a backup selects by one.
     """
 
     datasets: dict[str, Dataset] = field(default_factory=dict)
-    chosen: frozenset[str] | None = None
+    choices: Mapping[str, Choice] | None = None
 
     def __iter__(self) -> Iterator[Dataset]:
         return iter(self.datasets.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from string import Formatter
@@ -161,11 +162,26 @@ def excluded(dataset: str, patterns: Iterable[str]) -> str | None:
     return next((pattern for pattern in patterns if _compiled(pattern).fullmatch(dataset)), None)
 
 
-def selects(dataset: str, include: Sequence[str], exclude: Iterable[str]) -> bool:
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whether something is taken, and why, in words."""
+
+    taken: bool
+    reason: str
+
+
+def choice(dataset: str, include: Sequence[str], exclude: Iterable[str]) -> Choice:
     """Whether a backup with these patterns takes a dataset of its source. Without ``include`` it takes all but those
     that match ``exclude``, which always wins.
     """
-    return (not include or excluded(dataset, include) is not None) and excluded(dataset, exclude) is None
+    if (pattern := excluded(dataset, exclude)) is not None:
+        return Choice(False, f"'{pattern}' in exclude matches it")
+    if not include:
+        return Choice(True, "it lies in the source, and nothing in exclude matches it")
+    pattern = excluded(dataset, include)
+    if pattern is None:
+        return Choice(False, "nothing in include matches it")
+    return Choice(True, f"'{pattern}' in include matches it, and nothing in exclude")
 
 
 def reaches(pattern: str, source: DatasetName) -> bool:

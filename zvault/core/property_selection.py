@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
 
 OWN = ("true", "on", "parent")
@@ -35,21 +36,32 @@ def check_user_property(name: str) -> None:
         )
 
 
-def selected_by(values: Mapping[str, tuple[str, str]], root: DatasetName) -> frozenset[str]:
-    """The datasets that are selected, of those within ``root`` with the property's value and source (zfs get(8)).
+def choices(values: Mapping[str, tuple[str, str]], root: DatasetName) -> dict[str, Choice]:
+    """Which datasets are selected, of those within ``root`` with the property's value and source (zfs get(8)).
 
     One is, where OWN is set on it, or BELOW on the dataset within the root from which it inherits.
     """
-    return frozenset(
-        name for name, (value, source) in values.items() if _selects(value, source, values, root)
-    )
+    return {name: _choice(value, source, values, root) for name, (value, source) in values.items()}
 
 
-def _selects(value: str, source: str, values: Mapping[str, tuple[str, str]], root: DatasetName) -> bool:
+def _choice(value: str, source: str, values: Mapping[str, tuple[str, str]], root: DatasetName) -> Choice:
     if source == "local":
-        return value in OWN
-    if not source.startswith(_INHERITED) or value not in BELOW:
-        return False
+        return Choice(value in OWN, f"set to '{value}' on it, {_meaning(value in OWN, value in BELOW)}")
+    if source == "received":
+        return Choice(False, f"'{value}' came with a stream, which does not count")
+    if not source.startswith(_INHERITED):
+        return Choice(False, "not set")
     giver = DatasetName(source.removeprefix(_INHERITED))
+    told = f"'{value}' is inherited from {giver}"
+    if not giver.is_within(root):
+        return Choice(False, f"{told}, which is above the source")
     # What a dataset above received it passes on all the same: ZFS calls that inherited, too.
-    return giver.is_within(root) and values.get(giver) == (value, "local")
+    if values.get(giver) != (value, "local"):
+        return Choice(False, f"{told}, where it is not set by hand")
+    return Choice(value in BELOW, f"{told}, {_meaning(value in BELOW, value in OWN, 'that one')}")
+
+
+def _meaning(taken: bool, other: bool, others: str = "what is below") -> str:
+    if taken:
+        return "which selects it"
+    return f"which selects only {others}" if other else "which selects nothing"

@@ -37,7 +37,7 @@ from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
-from zvault.daemon.shutdown import end_runs, release_vaults
+from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
 from zvault.daemon.status import Status
 from zvault.ops import hooks
 from zvault.ops.context import Context
@@ -54,6 +54,9 @@ OBSERVE_EVERY = 15.0
 """Seconds between looks at lags for the metrics."""
 
 STATUS_EVERY = 2.0
+
+READINGS_EVERY = 30.0
+"""Seconds between looks at what stayed mounted or held: somebody read there, or the vault was down."""
 
 NOTIFY_PAUSE = 1.0
 """Seconds between looks at what is to be told, at least: what comes at the same time is told together."""
@@ -80,6 +83,7 @@ class Daemon:
         self.events = Events()
         self.events.hooks.append(journald.write)
         self.history = History(paths.history)
+        self.events.hooks.append(self.history.note)
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
@@ -148,6 +152,7 @@ class Daemon:
         self._background(again_and_again("vaults", self.looks.at_vaults, LOOK_EVERY))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
+        self._background(again_and_again("readings", self.looks.at_readings, READINGS_EVERY))
         self._background(again_and_again("stalls", self.stall_monitor.watch, AGAIN))
         self._background(again_and_again("notifications", self.notifier.look, NOTIFY_PAUSE))
         self._background(self._tell_status())
@@ -304,6 +309,7 @@ class Daemon:
         await self.vault_monitor.close()
         await self.api.close()
         await self.metrics_server.close()
+        await close_readings(self.context)
         await release_vaults(self.context, self.vaults)
         await self.context.clients.close()
         self.history.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from zvault.api.events import Event
 
@@ -73,6 +73,15 @@ class Events:
     def knows(self, run: str) -> bool:
         """Whether a run's events can be replayed."""
         return run in self._past
+
+    def past(self, run: str) -> tuple[Event, ...]:
+        """What is remembered of a run, oldest first; nothing of one that is forgotten."""
+        return tuple(self._past.get(run, ()))
+
+    def newest(self) -> Iterator[Event]:
+        """All that is remembered, run by run, the newest first."""
+        for events in reversed(list(self._past.values())):
+            yield from reversed(list(events))
 
     async def follow(self, run: str | None) -> AsyncIterator[Event]:
         """Every event from now on; of one run, those past as well, until it has finished.

@@ -9,8 +9,10 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from zvault.api.events import Event
 from zvault.api.runs import Result, RunDocument
 from zvault.core.errors import ErrorDocument
+from zvault.ops.explain.knowledge import Pruned
 
 SCHEMA = """
 create table if not exists run (
@@ -30,16 +32,31 @@ create table if not exists run (
     held_back text
 );
 create index if not exists run_in_order on run (backup);
+create table if not exists pruned (
+    run text not null,
+    backup text not null,
+    side text not null,
+    at real not null,
+    snapshot text not null,
+    unique (run, side, snapshot)
+);
+create index if not exists pruned_by_name on pruned (snapshot);
 """
 
 ASIDE = ("restore", "prune", "scrub", "heal", "verify")
 """Triggers of runs that back nothing up: they tell nothing of how a backup fares."""
+
+FEW_PRUNED = 10
+"""Records of one name that are told: a name comes again only where somebody makes it by hand."""
 
 MOST = 2**63 - 1
 """The largest number that SQLite keeps."""
 
 KEPT = 10_000
 """Runs remembered; a year of hourly runs of one backup."""
+
+KEPT_PRUNED = 200_000
+"""Pruned snapshots remembered, some 30 MB: three months of 100 datasets that are snapshotted every hour."""
 
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """Result codes (sqlite.org/rescode.html) of a file that will not get better; SQLITE_ERROR: it holds something else."""
@@ -187,6 +204,23 @@ class History:
             ),
         )
 
+    def note(self, event: Event) -> None:
+        """Write down what an event says was pruned. All by one statement: each waits for the disk."""
+        if event["event"] != "pruned":
+            return
+        self._do(
+            "insert or ignore into pruned (run, backup, side, at, snapshot) select ?, ?, ?, ?, value from json_each(?)",
+            (event["run"], event["backup"], event["side"], event["time"], json.dumps(event["snapshots"])),
+        )
+        self._do("delete from pruned where rowid <= (select max(rowid) from pruned) - ?", (KEPT_PRUNED,))
+
+    def pruned(self, snapshot: str) -> list[Pruned]:
+        """The records of a snapshot of that full name having been pruned, the newest first."""
+        rows = self._do(
+            "select * from pruned where snapshot=? order by rowid desc limit ?", (snapshot, FEW_PRUNED)
+        )
+        return [Pruned(row["run"], row["backup"], row["side"], row["at"]) for row in rows]
+
     def interrupt_unfinished(self, now: float, error: ErrorDocument | None = None) -> list[str]:
         """Mark runs that never ended, as after a crash, with the ``error`` that tells why, and name their backups."""
         rows = self._do("select distinct backup from run where ended is null")
@@ -273,6 +307,8 @@ def _merge(source: sqlite3.Connection, into: sqlite3.Connection) -> None:
                 f" on conflict (id) do update set {news}",
                 tuple(row),
             )
+        rows = source.execute("select run, backup, side, at, snapshot from pruned order by rowid").fetchall()
+        into.executemany("insert or ignore into pruned values (?, ?, ?, ?, ?)", [tuple(row) for row in rows])
         into.execute("commit")
     except sqlite3.Error:
         with contextlib.suppress(sqlite3.Error):

@@ -21,10 +21,14 @@ DOWN_EVERY = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """When lags were read (monotonic seconds), and whether anybody has seen the vault since zvaultd started."""
+    """When lags were read (monotonic seconds), and whether anybody has seen the vault since zvaultd started.
+
+    ``seen_at`` is when that was, in seconds since the epoch.
+    """
 
     at: float
     seen: bool
+    seen_at: float | None = None
 
 
 class LagReadings:
@@ -63,7 +67,7 @@ class LagReadings:
         if not at_work():
             before = self.lags.get(name) if last is not None and last.seen else None
             found = lags(self.context, backup, sides, before=before)
-            self.keep(name, found, way, seen=up or before is not None)
+            self.keep(name, found, way, seen=up or before is not None, looked=up)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
@@ -80,9 +84,28 @@ class LagReadings:
     def keep_made(self, backup: str, made: Mapping[str, int | None], way: str | None) -> None:
         """Keep when the newest snapshot of each dataset was made."""
         self.made.put(backup, made, way)
-        self._read.put(backup, Reading(time.monotonic(), seen=False), way)
+        self._read.put(backup, Reading(time.monotonic(), False, None), way)
 
-    def keep(self, backup: str, found: dict[str, DatasetLag], way: str | None, *, seen: bool = True) -> None:
-        """Keep what was found of a backup that went this ``way``; ``seen``: on its vault, also if some time ago."""
+    def keep(
+        self,
+        backup: str,
+        found: dict[str, DatasetLag],
+        way: str | None,
+        *,
+        seen: bool = True,
+        looked: bool = True,
+    ) -> None:
+        """Keep what was found of a backup that went this ``way``; ``seen``: on its vault, also if some time ago.
+
+        ``looked``: just now.
+        """
         self.lags.put(backup, found, way)
-        self._read.put(backup, Reading(time.monotonic(), seen), way)
+        at = self.context.env.clock.time() if looked else self.seen_at(backup)
+        self._read.put(backup, Reading(time.monotonic(), seen, at if seen else None), way)
+
+    def seen_at(self, backup: str) -> float | None:
+        """When anybody last looked at a backup's vault, in seconds since the epoch; None where nobody has since zvaultd
+        started.
+        """
+        last = self._read.get(backup)
+        return last.seen_at if last is not None else None

@@ -16,6 +16,7 @@ from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import unexpected
 from zvault.daemon.status import Status
+from zvault.ops.restore import snapshot_reader
 from zvault.ops.vaults.vault import Vaults
 
 
@@ -36,6 +37,7 @@ class Looks:
         self._scrub_scheduler, self._sleep_monitor = scrub_scheduler, sleep_monitor
         self._verdicts = VerdictJournal()
         self._vaults_seen = 0.0
+        self._left: list[str] = []
 
     async def again_and_again(self, what: str, look: Callable[[], Awaitable[None]], every: float) -> None:
         """Look at something, so that a scrape need not. Whatever goes wrong, look again: stale is not silent."""
@@ -69,6 +71,14 @@ class Looks:
         """Vaults that are no longer as they were looked at, or will not stay so."""
         changed = {vault.name for vault in self._vaults.all() if vault.changed >= self._vaults_seen}
         return self._moving() | changed
+
+    async def at_readings(self) -> None:
+        """Take away what stayed mounted or held of snapshots that were open for reading, as soon as that can be."""
+        left = await snapshot_reader.sweep(self.status.context)
+        for text in left:
+            if text not in self._left:
+                log.warning("%s", text)
+        self._left = left
 
     async def at_lags(self) -> None:
         """Read all backups' lags, side by side: a host that does not answer keeps no other's lag from being known."""

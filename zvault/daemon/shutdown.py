@@ -7,6 +7,7 @@ that is gone by then, and what unmounts it would wait for that; another host cou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from zvault.core.errors import ZvaultError
 from zvault.daemon import journald
@@ -31,6 +32,18 @@ async def end_runs(context: Context, runs: Runs) -> None:
         await runs.drain("the host is going down", 0.0)
     else:
         await runs.drain("the daemon is stopping", DRAIN_SECONDS)
+
+
+READINGS_END = 30.0
+"""Seconds for snapshots that are open for reading, or mounted for somebody, to be closed: it is tried for 20."""
+
+
+async def close_readings(context: Context) -> None:
+    """Wait until what was open for reading is closed; what stays so, as somebody reads there, the next start closes."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READINGS_END):
+            while context.activity.readings:  # noqa: ASYNC110 - a set has no event
+                await asyncio.sleep(0.1)
 
 
 async def release_vaults(context: Context, vaults: Vaults) -> None:

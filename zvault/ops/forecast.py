@@ -13,7 +13,7 @@ from zvault.core.replication.forecast import estimate, foreseen, part_to_ask, wi
 from zvault.core.replication.plan_model import Step, TransferPlan
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, plan_all
+from zvault.ops.replication.sides_and_plan import Sides, look, plan_all, snapshot_choices
 from zvault.ops.replication.unchanged import unchanged_among
 from zvault.ops.report import gone_rows, not_sent_documents, planned_document
 from zvault.ops.retention.arrivals import arrivals
@@ -95,10 +95,9 @@ class _Imagined:
             vault = context.clients.vault_of(backup)
             unchanged = await unchanged_among(context, backup, vault, seen, now.timestamp())
         chosen = [dataset for dataset, _ in seen.pairs]
-        conflicts = name_conflicts(context.env, backup, chosen)
-        left_out = conflicts.keys() | unchanged.stands.keys()
-        names = tuple(dataset.name for dataset in chosen if dataset.name not in left_out)
-        if not (snapshot and backup.snapshot.make and names):
+        choices = snapshot_choices(context.env, backup, chosen, unchanged, make=snapshot)
+        names = tuple(name for name, one in choices.items() if one.taken)
+        if not names:
             return cls(seen)
         snapname = backup.snapshot.names.make(now)
         source = with_snapshot(seen.source, names, snapname, int(now.timestamp()))

@@ -23,7 +23,7 @@ from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides_and_plan import Sides, look, name_conflicts, selected
+from zvault.ops.replication.sides_and_plan import Sides, look, selected, snapshot_choices
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
@@ -243,10 +243,9 @@ class Run:
         async def listed() -> list[str]:
             """The datasets' names; whoever asks again found them to be others by now."""
             chosen = selected(backup, await self._source.tree(backup))
-            conflicts = name_conflicts(self.context.env, backup, chosen)
             self._source.forget()
-            left_out = conflicts.keys() | unchanged.stands.keys()
-            return [dataset.name for dataset in chosen if dataset.name not in left_out]
+            choices = snapshot_choices(self.context.env, backup, chosen, unchanged)
+            return [name for name, one in choices.items() if one.taken]
 
         lzc = self.context.clients.source_of(backup).lzc
         made = SourceSnapshot(lzc, backup, listed, self.context.env.clock)

@@ -86,7 +86,7 @@ class FakeDaemon:
         self.wrong += [f"{what}: {text}" for text in wrong(value, kind)]
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        events = self.events.get(request.query["run"])
+        events = self.events.get(request.query.get("run", ""))
         if events is None:
             return web.json_response(
                 {"error": trouble("not-found", "there is no such run", "", "")}, status=404

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.core.name_rules import excluded, selects
+from zvault.core.name_rules import choice, excluded
 from zvault.core.pattern_overlap import common_names
 
 PART = st.one_of(st.just("**"), st.text("ab*?", min_size=1, max_size=3).filter(lambda part: "**" not in part))
@@ -49,10 +49,13 @@ def test_deep_patterns_are_quick() -> None:
 
 @given(st.lists(PATTERN, max_size=2), st.lists(PATTERN, max_size=2), st.sampled_from(NAMES))
 def test_what_is_selected(include: list[str], exclude: list[str], name: str) -> None:
-    taken = selects(name, include, exclude)
+    found = choice(name, include, exclude)
+    taken = found.taken
     assert taken == (
         (include == [] or excluded(name, include) is not None) and excluded(name, exclude) is None
     )
     if exclude:
-        assert selects(name, include, []) or not taken, "exclude only ever leaves out"
+        assert choice(name, include, []).taken or not taken, "exclude only ever leaves out"
     assert not taken or not include or excluded(name, include) is not None
+    decisive = excluded(name, exclude) or excluded(name, include)
+    assert decisive is None or f"'{decisive}' in " in found.reason

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zvault.core.names import DatasetName
-from zvault.core.property_selection import check_user_property, selected_by
+from zvault.core.property_selection import check_user_property, choices
 
 NAMES = [
     DatasetName(name) for name in ("tank", "tank/s", "tank/s/a", "tank/s/a/b", "tank/s/a/b/c", "tank/s/d")
@@ -39,13 +39,19 @@ def meant(settings: dict[DatasetName, Set], name: DatasetName) -> bool:
 @given(st.dictionaries(st.sampled_from(NAMES), st.tuples(st.sampled_from(["local", "received"]), VALUE)))
 def test_what_is_selected(settings: dict[DatasetName, Set]) -> None:
     within = [name for name in NAMES if name.is_within(ROOT)]
-    found = selected_by({name: told(settings, name) for name in within}, ROOT)
-    assert found == {name for name in within if meant(settings, name)}
+    found = choices({name: told(settings, name) for name in within}, ROOT)
+    assert {name for name, one in found.items() if one.taken} == {
+        name for name in within if meant(settings, name)
+    }
+    for name, one in found.items():
+        assert one.taken == one.reason.endswith("which selects it"), "the reason says what was decided"
+        value, source = told(settings, name)
+        assert f"'{value}'" in one.reason or source == "-"
 
 
 def test_what_is_inherited_from_one_that_is_not_told_does_not_count() -> None:
     rows = {"tank/s/a": ("true", "inherited from tank/s"), "tank/s": ("false", "local")}
-    assert selected_by(rows, ROOT) == frozenset()
+    assert not any(one.taken for one in choices(rows, ROOT).values())
 
 
 @pytest.mark.parametrize("name", ["org.example:backup", "autobackup:offsite1", ":x", "a:b:c", "a_b+c-d.e:1"])

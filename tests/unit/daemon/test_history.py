@@ -9,6 +9,7 @@ import pytest
 
 from zvault.daemon import history as module
 from zvault.daemon.history import History
+from zvault.ops.explain.knowledge import Pruned
 
 FIGURES = {"bytes": 5, "datasets": 4, "sent": 3, "pruned": 2}
 ERROR = {"reason": "conflict", "what": "what", "why": "why", "next": "next"}
@@ -340,3 +341,37 @@ def test_a_file_that_cannot_be_had_from_the_start_is_made_once_it_can(tmp_path: 
 def test_a_run_that_ends_but_never_began_is_no_error(history: History) -> None:
     history.end("unknown", 1.0, "ok", FIGURES, None)
     assert ids(history) == []
+
+
+def pruned(run: str, *snapshots: str, side: str = "source", at: float = 7.0) -> dict[str, object]:
+    fields = {"side": side, "count": len(snapshots), "snapshots": list(snapshots)}
+    return {"event": "pruned", "run": run, "backup": "b", "time": at, **fields}
+
+
+def test_what_was_pruned_is_told_by_name(file: Path, history: History) -> None:
+    history.note({"event": "message", "run": "r1", "backup": "b", "time": 1.0, "text": "tank@a"})
+    history.note(pruned("r1", "tank@a", "tank@b"))
+    history.note(pruned("r1", "tank@a", "tank@b"))
+    history.note(pruned("r2", "cold/tank@a", side="vault", at=8.0))
+    assert history.pruned("tank@a") == [Pruned("r1", "b", "source", 7.0)]
+    assert history.pruned("cold/tank@a") == [Pruned("r2", "b", "vault", 8.0)]
+    assert history.pruned("tank@c") == []
+    history.note(pruned("r3", "tank@a", at=9.0))
+    assert [one.run for one in History(file).pruned("tank@a")] == ["r3", "r1"]
+
+
+def test_only_so_many_pruned_snapshots_are_kept(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_PRUNED", 3)
+    history.note(pruned("r1", *(f"tank@{number}" for number in range(5))))
+    assert [number for number in range(5) if history.pruned(f"tank@{number}")] == [2, 3, 4]
+
+
+def test_what_was_pruned_while_the_file_could_not_be_written_is_written_later(file: Path) -> None:
+    file.parent.mkdir(parents=True)
+    file.mkdir()
+    history = History(file)
+    history.note(pruned("r1", "tank@a"))
+    file.rmdir()
+    history.return_to_file()
+    assert history.trouble is None
+    assert [one.run for one in History(file).pruned("tank@a")] == ["r1"]

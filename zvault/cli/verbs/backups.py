@@ -14,6 +14,7 @@ from zvault.cli import completion
 from zvault.cli.client import read
 from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
 from zvault.cli.output import clean, document, say_all, tell, width, wrapped
+from zvault.cli.run_plot import plotted
 from zvault.cli.tables import Column, Row, chosen, restricted, table
 
 OneBackup = Annotated[
@@ -129,14 +130,22 @@ def list_(
 def history(
     backup: OneBackup = None,
     limit: Annotated[int, typer.Option("-l", "--limit", min=1, help="How many runs, the newest first.")] = 20,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw them: a bar of bytes for each run.")] = False,
     columns: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,
     json: AsJson = False,
 ) -> None:
-    """Show past runs, and why some failed."""
+    """Show past runs, and why some failed.
+
+    With --plot the oldest comes first: a bar shows the bytes of each run against the most of them, and a line how long
+    they took.
+    """
     picked = chosen(RUNS, columns, (*RUNS_DEFAULT, "error") if tabs else RUNS_DEFAULT)
     runs = read(routes.HISTORY, backup=backup, limit=limit)["runs"]
+    if plot and runs and not (json or tabs):
+        say_all(plotted(runs[::-1], width(sys.stdout) or 80))
+        return
     _print("history", "runs", runs, picked, TableForm(tabs, exact), json, columns)
 
 

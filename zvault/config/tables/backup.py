@@ -32,7 +32,7 @@ from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
 from zvault.core.errors import NotFound
 from zvault.core.integrity.verification import Level
-from zvault.core.name_rules import reaches, selects
+from zvault.core.name_rules import Choice, choice, reaches
 from zvault.core.replication.bandwidth import Limit
 from zvault.core.replication.receive_properties import (
     ReceiveProperties,
@@ -340,7 +340,11 @@ class Backup(NamedTable):
 
     def takes(self, dataset: str) -> bool:
         """Whether its patterns select a dataset of its source."""
-        return selects(dataset, self.include, self.exclude)
+        return self.choice(dataset).taken
+
+    def choice(self, dataset: str) -> Choice:
+        """The same, and why."""
+        return choice(dataset, self.include, self.exclude)
 
     @field_validator("vault")
     @classmethod

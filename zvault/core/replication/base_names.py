@@ -12,6 +12,9 @@ HOLD: Final = "zvault:"
 KEEP_HOLD: Final = "zvault:keep"
 """The tag that holds a snapshot on a vault (core/policy/vault_holds.py). No GUID is spelled so."""
 
+MOUNT_HOLD: Final = "zvault:mount-"
+"""What the tags begin with that hold a snapshot on a vault while it is mounted for somebody."""
+
 MARK: Final = "zvault_"
 UNSENT_MARK: Final = "zvault-"
 """As long as MARK: ZFS limits the length of a bookmark's name together with its dataset's."""

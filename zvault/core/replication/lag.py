@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
 
 from zvault.core.model import Snapshot
 
@@ -35,6 +36,25 @@ class DatasetLag:
         if self.newest_on_vault is None:
             return None
         return max(self.newest_on_vault.creation, self.unchanged or 0.0)
+
+
+def basis(lag: DatasetLag, zone: tzinfo) -> str:
+    """What a dataset's lag rests on, in words; times are told in a ``zone``."""
+    if lag.newest_on_vault is None:
+        known = "the vault has no snapshot of it that zvault made for this backup"
+        return known if lag.pending is not None else "nobody has seen yet what the vault has of it"
+    told = f"the vault has @{lag.newest_on_vault.snapname}, made {_when(lag.newest_on_vault.creation, zone)}"
+    if lag.covered is not None and lag.covered > lag.newest_on_vault.creation:
+        told += f", and nothing was written to the source until {_when(lag.covered, zone)}"
+    if lag.pending is None:
+        return f"{told}; it is not known whether the source has newer ones"
+    if not lag.pending:
+        return f"{told}; the source has no newer one"
+    return f"{told}; the source has {lag.pending} newer {'one' if lag.pending == 1 else 'ones'}"
+
+
+def _when(seconds: float, zone: tzinfo) -> str:
+    return datetime.fromtimestamp(seconds, zone).strftime("%Y-%m-%d %H:%M")
 
 
 def dataset_lag(

@@ -14,6 +14,7 @@ from zvault.core.model import Snapshot, Tree
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import Ours
 from zvault.core.replication.source_properties import FIXED, LIMITS
+from zvault.core.units import format_size
 
 OWN = "org.zvault:"
 """What the names of zvault's own properties begin with."""
@@ -22,11 +23,12 @@ OWN = "org.zvault:"
 @dataclass(frozen=True, slots=True)
 class Unchanged:
     """The datasets that were unchanged ``at`` a moment (seconds since the epoch), by name, each with the snapshot that
-    stands for it.
+    stands for it. ``changed`` says of the others why they are not surely unchanged.
     """
 
     at: float = 0.0
     stands: Mapping[str, Snapshot] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
 
     def holds(self, source: Tree) -> bool:
         """Whether they still were so when this was listed. One that is gone by now does not count."""
@@ -48,12 +50,30 @@ def standing(pair: DatasetPair, ours: Ours) -> Snapshot | None:
     snapshots or receive. Never of an encrypted dataset: its key may have changed, which nothing counts. ``written`` of
     both sides must be of now.
     """
+    return None if changed(pair, ours) else pair.source.newest()
+
+
+def changed(pair: DatasetPair, ours: Ours) -> str:
+    """Why no snapshot surely stands for a dataset (see ``standing``), in words; empty where one does."""
     source, there = pair.source, pair.vault
     newest, last = source.newest(), there.newest() if there is not None else None
-    if there is None or newest is None or last is None or source.encrypted:
-        return None
-    quiet = not source.written and not there.written and there.resume_token is None
-    return newest if quiet and newest.guid == last.guid and ours(newest) else None
+    causes = (
+        (newest is None, "it has no snapshot"),
+        (last is None, "the vault has no snapshot of it"),
+        (source.encrypted, "it is encrypted, and nothing counts whether its key was changed"),
+        (source.written, f"{format_size(source.written)} were written since its newest snapshot"),
+        (there is not None and there.written, "its copy on the vault was written to"),
+        (
+            there is not None and there.resume_token is not None,
+            "an interrupted receive of it waits on the vault",
+        ),
+        (
+            newest is not None and last is not None and newest.guid != last.guid,
+            "the newest snapshots of both sides are not the same",
+        ),
+        (newest is not None and not ours(newest), "its newest snapshot is not one of this backup's"),
+    )
+    return next((why for holds, why in causes if holds), "")
 
 
 APART = FIXED | frozenset(LIMITS) | {"keylocation", "volsize"}

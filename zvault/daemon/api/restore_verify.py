@@ -8,13 +8,16 @@ from aiohttp import web
 
 from zvault.api import routes
 from zvault.api.answers import StartedAnswer
-from zvault.api.restore import FilesPlanDocument, FoundDocument, RestorePlanDocument
+from zvault.api.restore import FilesPlanDocument, FoundDocument, MountedAnswer, RestorePlanDocument
+from zvault.daemon import journald
 from zvault.daemon.api.access import Malformed, json_object, needed_text, text_of
 from zvault.daemon.api.handler import Handler, handle
+from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.ops.restore.datasets import plan_document
 from zvault.ops.restore.files import FilesRequest, files_document
 from zvault.ops.restore.find import FileQuery, find_document
+from zvault.ops.restore.mount import MountRequest, mount
 from zvault.ops.restore.plan import RestoreRequest
 
 LATEST = 253_402_300_799.0
@@ -34,6 +37,7 @@ class RestoreVerifyApi:
             handle(routes.FIND, self.post_find),
             handle(routes.RESTORE, self.post_restore),
             handle(routes.RESTORE_PLAN, self.post_restore_plan),
+            handle(routes.MOUNT, self.post_mount),
         ]
 
     async def post_verify(self, request: web.Request) -> StartedAnswer:
@@ -69,6 +73,33 @@ class RestoreVerifyApi:
         if is_folder(wanted):
             return await files_document(context, vaults, files_request(body))
         return await plan_document(context, vaults, wanted)
+
+    async def post_mount(self, request: web.Request) -> web.StreamResponse:
+        """Mount a snapshot for as long as its client waits for the end, or until its time is over."""
+        wanted = mount_request(await json_object(request))
+        context, vaults = self.verify_scheduler.context, self.verify_scheduler.vaults
+        name = context.env.backup(wanted.backup).its_vault
+
+        async def whole(say: Say) -> MountedAnswer:
+            return await mount(context, vaults, wanted, say)
+
+        return await followed(request, whole, journald.about(name))
+
+
+def mount_request(body: Mapping[str, object]) -> MountRequest:
+    """A mount as the API is asked for it. Raises Refused."""
+    seconds = body.get("seconds")
+    if seconds is not None and (
+        isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0
+    ):
+        raise Malformed("'seconds' is no time", "it takes a number above 0", "")
+    return MountRequest(
+        needed_text(body, "backup"),
+        text_of(body, "dataset"),
+        needed_text(body, "folder"),
+        _moment(body),
+        None if seconds is None else float(seconds),
+    )
 
 
 def restore_request(body: Mapping[str, object]) -> RestoreRequest:

@@ -16,6 +16,7 @@ from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.backups import ForecastDocument, HoldsAnswer, ListAnswer, PlanDocument, PruneDocument
 from zvault.api.diagnosis import FitDocument
+from zvault.api.explain import ExplainDocument
 from zvault.api.runs import HistoryAnswer
 from zvault.api.status import StatusDocument
 from zvault.core.errors import NotFound
@@ -29,12 +30,14 @@ from zvault.daemon.connections import BACKLOG, REQUEST_BYTES, ConnectionLimits, 
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
+from zvault.daemon.knowledge import DaemonKnowledge
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
 from zvault.ops.diagnosis.fit import fit_document
+from zvault.ops.explain.document import explain_document
 from zvault.ops.forecast import forecast_document
 from zvault.ops.report import list_document, plan_document
 from zvault.ops.retention.holds import find_keepsakes
@@ -98,6 +101,7 @@ class Api:
             handle(routes.FORECAST, self.get_forecast),
             handle(routes.PRUNE_PLAN, self.get_prune),
             handle(routes.HOLDS, self.get_holds),
+            handle(routes.EXPLAIN, self.get_explain),
             handle(routes.FIT, self.get_fit),
             handle(routes.HISTORY, self.get_history),
             handle(routes.EVENTS, self.get_events),
@@ -189,6 +193,11 @@ class Api:
                 await response.write(json.dumps(event).encode() + b"\n")
             await response.write_eof()
         return response
+
+    async def get_explain(self, request: web.Request) -> ExplainDocument:
+        """Why a dataset or snapshot is as it is."""
+        knowledge = DaemonKnowledge(self.status, await self.status.vault_monitor.documents())
+        return await explain_document(self.status.context, knowledge, request.match_info["name"])
 
     async def get_fit(self, request: web.Request) -> FitDocument:
         """How a backup fits its vault's storage."""

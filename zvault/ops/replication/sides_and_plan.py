@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -12,6 +12,7 @@ from typing import Literal
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName, time_in_snapname
 from zvault.core.policy.retention import decide
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -20,6 +21,8 @@ from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.send_record import FlagConflict
+from zvault.core.replication.snapshot_choice import snapshot_choice
+from zvault.core.replication.unchanged import Unchanged
 from zvault.core.snapshot_form import SnapshotNames
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
@@ -76,8 +79,8 @@ def wanted_of(backup: Backup) -> Ours:
 def selected(backup: Backup, source: Tree) -> list[Dataset]:
     """The datasets a backup takes, parents first. Raises NotFound where there are none."""
     chosen = [dataset for dataset in source if backup.takes(dataset.name)]
-    if chosen and source.chosen is not None:
-        chosen = [dataset for dataset in chosen if dataset.name in source.chosen]
+    if chosen and source.choices is not None:
+        chosen = [dataset for dataset in chosen if choice_of(backup, source, dataset).taken]
         if not chosen:
             raise NotFound(
                 f"nothing of '{backup.source}' is selected to be backed up",
@@ -93,6 +96,14 @@ def selected(backup: Backup, source: Tree) -> list[Dataset]:
             "change them in zvault.toml" if backup.include else "narrow 'exclude' in zvault.toml",
         )
     return chosen
+
+
+def choice_of(backup: Backup, source: Tree, dataset: Dataset) -> Choice:
+    """Whether a backup takes a dataset of its source, and why."""
+    by_name = backup.choice(dataset.name)
+    if not by_name.taken or source.choices is None:
+        return by_name
+    return source.choices.get(dataset.name, Choice(False, f"nobody could read {backup.select} of it"))
 
 
 async def look(
@@ -165,6 +176,18 @@ def name_conflicts(env: Environment, backup: Backup, datasets: Iterable[Dataset]
                 dataset.name, env.wanted_target_of(backup, dataset.name), backup.snapshot.names.length
             )
         )
+    }
+
+
+def snapshot_choices(
+    env: Environment, backup: Backup, datasets: Sequence[Dataset], unchanged: Unchanged, *, make: bool = True
+) -> dict[DatasetName, Choice]:
+    """Of which of the datasets that a backup takes a run makes a snapshot, and why. Without ``make`` of none."""
+    conflicts = name_conflicts(env, backup, datasets)
+    making = make and backup.snapshot.make
+    return {
+        dataset.name: snapshot_choice(dataset.name, make=making, conflicts=conflicts, unchanged=unchanged)
+        for dataset in datasets
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zvault.core.names import DatasetName
-from zvault.core.replication.base_names import HOLD
+from zvault.core.replication.base_names import HOLD, MOUNT_HOLD
 
 RECEIVING = "%recv"
 """What the kernel calls the clone of a receive under way, below the dataset it goes into (dmu_recv.c)."""
@@ -17,7 +17,8 @@ def held_by(name: str, tags: set[str]) -> str:
         return ""
     names = sorted(tags)
     advice = f" ('zfs release {names[0]} {name}' releases it)"
-    return f"held by {', '.join(names)}" + advice * all(not tag.startswith(HOLD) for tag in names)
+    mounted = ", while it is mounted ('zvaultctl mount')" * any(tag.startswith(MOUNT_HOLD) for tag in names)
+    return f"held by {', '.join(names)}{mounted}" + advice * all(not tag.startswith(HOLD) for tag in names)
 
 
 def needed_by(clones: Sequence[DatasetName]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
+from zvault.core.model import Snapshot
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged, same_properties, standing
+from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged, changed, same_properties
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look, ours_of
 from zvault.zfs import properties
@@ -31,12 +32,18 @@ async def find_unchanged(context: Context, backup: Backup, vault: Zfs, emit: Emi
 
 async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: Sides, at: float) -> Unchanged:
     """Those of what a look saw ``at`` this time, with ``written`` of then. Raises ToolFailed."""
-    ours = ours_of(backup)
-    found = [(pair, snap) for pair in sides.pairing.pairs if (snap := standing(pair, ours)) is not None]
-    if found and backup.send.properties:
-        changed = await _set_otherwise(context.clients.source_of(backup), vault, [pair for pair, _ in found])
-        found = [(pair, snap) for pair, snap in found if pair.source.name not in changed]
-    return Unchanged(at, {pair.source.name: snap for pair, snap in found})
+    ours, pairs = ours_of(backup), sides.pairing.pairs
+    why: dict[str, str] = {pair.source.name: changed(pair, ours) for pair in pairs}
+    quiet = [pair for pair in pairs if not why[pair.source.name]]
+    if quiet and backup.send.properties:
+        otherwise = await _set_otherwise(context.clients.source_of(backup), vault, quiet)
+        why |= dict.fromkeys(otherwise, "its properties are not those that the vault received")
+    stands: dict[str, Snapshot] = {
+        pair.source.name: newest
+        for pair in quiet
+        if not why[pair.source.name] and (newest := pair.source.newest()) is not None
+    }
+    return Unchanged(at, stands, {name: told for name, told in why.items() if told})
 
 
 async def _set_otherwise(source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:

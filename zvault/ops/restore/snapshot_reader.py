@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from zvault.core.address import parse_address
 from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
 from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import SnapshotName
 from zvault.ops.context import Context
 from zvault.system import hash_files
 from zvault.system.hash_files import device_argv, parse_device
@@ -27,8 +28,11 @@ from zvault.system.mount import (
     no_folder_argv,
     unmount_argv,
 )
+from zvault.system.procfs import pool_mounts
+from zvault.system.state_files import LeaseStore
 from zvault.system.tasks import to_its_end
 from zvault.zfs import scratch_datasets, trial_dataset
+from zvault.zfs.changes import NamesGone
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import Host
 
@@ -97,6 +101,28 @@ async def _mounted(context: Context, host: Host, snapshot: Snapshot) -> AsyncIte
 
 
 @contextlib.asynccontextmanager
+async def mounted_at(context: Context, host: Host, snapshot: Snapshot, folder: str) -> AsyncIterator[None]:
+    """Have a snapshot mounted for a block in a folder of somebody's, which stays."""
+    async with _written_down(context, host, "mount at", f"{snapshot.name}\t{folder}", _unmount_ours):
+        await host.run(mount_argv(snapshot.name, folder), deadline=DEADLINE)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def held(context: Context, zfs: Zfs, name: SnapshotName, tag: str) -> AsyncIterator[None]:
+    """Have a snapshot held for a block. Raises ToolFailed."""
+
+    async def release(_: Host, __: str) -> None:
+        with contextlib.suppress(NamesGone):  # somebody released it, and it may be gone since
+            await zfs.lzc.release([name], tag)
+
+    store = context.records.mount_holds
+    async with _written_down(context, zfs.host, "hold", f"{name}\t{tag}", release, store):
+        await zfs.lzc.hold([name], tag)
+        yield
+
+
+@contextlib.asynccontextmanager
 async def _cloned(context: Context, host: Host, snapshot: Snapshot) -> AsyncIterator[OpenSnapshot]:
     number = secrets.token_hex(4)
     name = snapshot.dataset.pool.child(f"{trial_dataset.LOOK}{number}")
@@ -115,23 +141,28 @@ async def kept_apart(context: Context, host: Host, name: str) -> AsyncIterator[N
 
 @contextlib.asynccontextmanager
 async def _written_down(
-    context: Context, host: Host, kind: str, path: str, undo: Callable[[Host, str], Awaitable[None]]
+    context: Context,
+    host: Host,
+    kind: str,
+    path: str,
+    undo: Callable[[Host, str], Awaitable[None]],
+    store: LeaseStore | None = None,
 ) -> AsyncIterator[None]:
-    lease = f"{LOOK}{secrets.token_hex(4)}"
+    lease, store = f"{LOOK}{secrets.token_hex(4)}", store or context.records.leases
     context.activity.readings.add(lease)
-    context.records.leases.put(lease, {"kind": kind, "host": _told(host), "path": path})
+    store.put(lease, {"kind": kind, "host": _told(host), "path": path})
     try:
         yield
     finally:
         try:
-            await to_its_end(_undone(context, lease, undo(host, path)))
+            await to_its_end(_undone(store, lease, undo(host, path)))
         finally:
             context.activity.readings.discard(lease)
 
 
-async def _undone(context: Context, lease: str, undoing: Awaitable[None]) -> None:
+async def _undone(store: LeaseStore, lease: str, undoing: Awaitable[None]) -> None:
     await undoing
-    context.records.leases.drop(lease)
+    store.drop(lease)
 
 
 def _told(host: Host) -> str | None:
@@ -140,10 +171,27 @@ def _told(host: Host) -> str | None:
 
 async def _unmount(host: Host, folder: str) -> None:
     """Take a mount and its folder away; neither need be there. Raises ToolFailed."""
+    await _unmount_only(host, folder)
+    await host.run(no_folder_argv(folder), deadline=DEADLINE, check=False)
+
+
+async def _unmount_ours(host: Host, path: str) -> None:
+    """Take a snapshot off somebody's folder, unless something else is mounted there by now. Raises ToolFailed."""
+    name, folder = path.split("\t", 1)
+    if is_mounted(SnapshotName(name), folder):
+        await _unmount_only(host, folder)
+
+
+def is_mounted(snapshot: SnapshotName, folder: str) -> bool:
+    """Whether a snapshot is mounted on a folder of this host. Asks the kernel's list only, never what is mounted."""
+    return any(one.source == snapshot and one.point == folder for one in pool_mounts(snapshot.pool))
+
+
+async def _unmount_only(host: Host, folder: str) -> None:
+    """Take a mount away; it need not be there. Raises ToolFailed."""
     for _ in range(UNMOUNT_TRIES):
         done = await host.run(unmount_argv(folder), deadline=DEADLINE, check=False)
         if done.returncode == 0 or any(words in done.stderr for words in NOT_THERE):
-            await host.run(no_folder_argv(folder), deadline=DEADLINE, check=False)
             return
         await asyncio.sleep(0.5)
     raise ToolFailed(
@@ -154,25 +202,46 @@ async def _unmount(host: Host, folder: str) -> None:
 async def sweep(context: Context) -> list[str]:
     """Take away what was left open, by an earlier daemon as a rule; returns what cannot be taken away yet, in words."""
     left = []
-    for lease in context.records.leases.names(LOOK):
-        if lease in context.activity.readings:
-            continue
-        try:
-            if (known := context.records.leases.get(lease)) is None:
-                continue
-            address = parse_address(known["host"]) if known["host"] else None
-            host = context.clients.source_at(address).host
-            if known["kind"] == "mount":
-                await _unmount(host, known["path"])
-            else:
-                await scratch_datasets.destroy(host, known["path"])
-        except ZvaultError as error:
-            left.append(str(error))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            left.append(f"the lease {lease} tells of nothing that is known: {error!r}")
-        else:
-            context.records.leases.drop(lease)
+    # A mount keeps its snapshot busy: it goes first.
+    for store in (context.records.leases, context.records.mount_holds):
+        for lease in store.names(LOOK):
+            if lease not in context.activity.readings and (why := await _swept(context, store, lease)):
+                left.append(why)
     return left
+
+
+async def _swept(context: Context, store: LeaseStore, lease: str) -> str:
+    """Take away what a lease tells of, and the lease; else why that cannot be done yet."""
+    try:
+        if (known := store.get(lease)) is None:
+            return ""
+        address = parse_address(known["host"]) if known["host"] else None
+        host, path = context.clients.source_at(address).host, known["path"]
+        match known["kind"]:
+            case "mount":
+                await _unmount(host, path)
+            case "mount at":
+                await _unmount_ours(host, path)
+            case "hold":
+                await _release_left(context, path)
+            case _:
+                await scratch_datasets.destroy(host, path)
+    except ZvaultError as error:
+        return str(error)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"the lease {lease} tells of nothing that is known: {error!r}"
+    store.drop(lease)
+    return ""
+
+
+async def _release_left(context: Context, path: str) -> None:
+    """Release a hold that was left. Raises ZvaultError while its pool is not there: then it stays written down."""
+    name, tag = path.split("\t", 1)
+    snapshot = SnapshotName(name)
+    if await context.clients.zpool.state(snapshot.pool) is None:
+        raise NotFound(f"the hold {tag} of {snapshot} stays for now", f"pool {snapshot.pool} is not imported")
+    with contextlib.suppress(NamesGone):
+        await context.clients.source_at(None).lzc.release([snapshot], tag)
 
 
 async def run(side: OpenSnapshot, argv: Sequence[str], deadline: float = 60.0) -> str:

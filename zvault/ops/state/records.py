@@ -22,6 +22,8 @@ class Records:
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
+    ``mount_holds``: snapshots that are held while they are mounted for somebody, also after a boot: the hold is in the
+    pool (ops/restore/snapshot_reader.py).
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
     """
 
@@ -32,6 +34,7 @@ class Records:
     unchanged: UnchangedBook
     conditions: Conditions
     measured: LeaseStore
+    mount_holds: LeaseStore
 
     @classmethod
     def at(cls, paths: Paths) -> Records:
@@ -44,4 +47,5 @@ class Records:
             unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
             conditions=Conditions(LeaseStore(paths.state / "condition")),
             measured=LeaseStore(paths.state / "measured"),
+            mount_holds=LeaseStore(paths.state / "mount-holds"),
         )

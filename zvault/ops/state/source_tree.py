@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from zvault.config.schema import Backup
 from zvault.core.model import Tree
-from zvault.core.property_selection import selected_by
+from zvault.core.name_rules import Choice
+from zvault.core.property_selection import choices
 from zvault.ops.state.clients import Clients
 from zvault.zfs import properties
 
@@ -15,13 +16,22 @@ from zvault.zfs import properties
 async def source_tree(clients: Clients, backup: Backup, *, sizes: bool = True) -> Tree:
     """The datasets of a backup's source. Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree."""
     tree = await clients.source_of(backup).tree(backup.source.dataset, sizes=sizes)
-    chosen = await chosen_by_property(clients, backup, list(tree.datasets))
-    return tree if chosen is None else replace(tree, chosen=chosen)
+    choices = await choices_by_property(clients, backup, list(tree.datasets))
+    return tree if choices is None else replace(tree, choices=choices)
+
+
+async def choices_by_property(
+    clients: Clients, backup: Backup, names: Sequence[str]
+) -> dict[str, Choice] | None:
+    """Which of a source's datasets the backup's property selects, and why; None where it selects by none."""
+    if backup.select is None:
+        return None
+    root, host = backup.source.dataset, clients.source_of(backup).host
+    found = choices(await properties.user_property(host, root, backup.select, names), root)
+    return {name: replace(one, reason=f"{backup.select}: {one.reason}") for name, one in found.items()}
 
 
 async def chosen_by_property(clients: Clients, backup: Backup, names: Sequence[str]) -> frozenset[str] | None:
     """Those of a source's datasets that the backup's property selects; None where it selects by none."""
-    if backup.select is None:
-        return None
-    root, host = backup.source.dataset, clients.source_of(backup).host
-    return selected_by(await properties.user_property(host, root, backup.select, names), root)
+    found = await choices_by_property(clients, backup, names)
+    return None if found is None else frozenset(name for name, one in found.items() if one.taken)

@@ -16,8 +16,11 @@ from zvault.api import routes
 from zvault.api.routes import Route
 from zvault.cli.client import Client
 from zvault.core.errors import NotFound, Refused
+from zvault.core.integrity.damage import Damage
+from zvault.daemon.api import server
 from zvault.daemon.api import vaults as vaults_api
 from zvault.daemon.api.server import Api
+from zvault.daemon.knowledge import DaemonKnowledge
 from zvault.daemon.notify.notifier import Notifier
 
 Ask = Callable[..., Any]
@@ -104,3 +107,43 @@ async def test_a_long_answer(client: Client, monkeypatch: pytest.MonkeyPatch):
     assert await asyncio.to_thread(follow) == (["connecting"], {"vault": made})
     answer = await asyncio.to_thread(lambda: client.post(routes.VAULT_UP, vault="cold"))
     assert answer == {"vault": made}
+
+
+async def test_what_explains_a_dataset(client: Client, monkeypatch: pytest.MonkeyPatch):
+    """Its name goes into the path as one part, and comes out of it as it was."""
+    asked: list[str] = []
+
+    async def explained(_: object, knowledge: DaemonKnowledge, name: str) -> dict[str, Any]:
+        asked.append(name)
+        backup = knowledge.status.context.env.backup("home")
+        last = knowledge.last_run(backup)
+        assert last is not None
+        assert (last["id"], knowledge.failed(last["id"], "tank/home"), knowledge.running(backup)) == (
+            "r1",
+            None,
+            False,
+        )
+        assert [topic for topic, _ in knowledge.verdicts(backup)] == ["backup"]
+        assert (knowledge.vault_seen(backup), knowledge.lags(backup)) == (None, None)
+        return {"name": name, "at": 1.0, "uncovered": "", "accounts": []}
+
+    monkeypatch.setattr(server, "explain_document", explained)
+    name = "tank/my files@a:b c%2F"
+    found = await get(client, routes.EXPLAIN, name=name)
+    assert wrong_answer(found, routes.EXPLAIN) == []
+    assert (found["name"], asked) == (name, [name])
+
+
+async def test_why_a_dataset_failed_and_a_damage_stays_is_in_the_events(client: Client):
+    status = daemon()
+    emit, error = status.runs.emitter("r7", "home"), {"reason": "x", "what": "a", "why": "b", "next": "c"}
+    emit("dataset-failed", dataset="tank/home", error={**error, "what": "first"}, again=True)
+    emit("dataset-failed", dataset="tank/home", error=error, again=False)
+    left = {"dataset": "cold/a", "snapshot": "s", "file": "/f", "why": "nobody has it", "lost": True}
+    emit("healed", vault="cold", result="failed", found=1, healed=0, left=[left])
+    knowledge = DaemonKnowledge(status, [])
+    assert knowledge.failed("r7", "tank/home") == error
+    assert knowledge.failed("r7", "tank") is None
+    assert knowledge.unhealed("cold", Damage("cold/a", "s", "/f")) == "nobody has it"
+    assert knowledge.unhealed("cold", Damage("cold/a", "s", "/g")) == ""
+    assert knowledge.unhealed("other", Damage("cold/a", "s", "/f")) == ""

@@ -22,6 +22,7 @@ from tests.unit.ops.ops_world import (
 )
 from zvault.core.errors import NotFound
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
+from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.plan_model import Action, Interrupted, TransferPlan
@@ -109,11 +110,12 @@ def test_a_backup_of_nothing_is_an_error() -> None:
 
 def test_a_property_selects_besides_the_patterns() -> None:
     source = tree(dataset("tank"), dataset("tank/a"), dataset("tank/b"))
-    source = replace(source, chosen=frozenset({"tank/a", "tank/b", "tank/gone"}))
+    taken = Choice(True, "set to 'true' on it")
+    source = replace(source, choices={"tank/a": taken, "tank/b": taken, "tank/gone": taken})
     backup = context(exclude=["tank/b"], select="a:b").env.backup("b")
     assert [dataset.name for dataset in selected(backup, source)] == ["tank/a"]
     with pytest.raises(NotFound, match="the property a:b selects none"):
-        selected(backup, replace(source, chosen=frozenset()))
+        selected(backup, replace(source, choices={}))
 
 
 async def test_what_is_not_selected_by_the_property_is_left_out_of_the_look() -> None:

@@ -1,0 +1,268 @@
+"""One frame of ``zvaultctl top``: lines for a screen of so many columns and rows. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from zvault.api.diagnosis import DiskDocument, DoctorDocument
+from zvault.api.health import Level
+from zvault.api.status import BackupDocument
+from zvault.cli.health_text import COLOURS, headlines, level_of, state_of
+from zvault.cli.output import YELLOW, clean
+from zvault.cli.plot import Ink, bar, pieces
+from zvault.cli.progress import filled, percent, remaining, shortened, speed
+from zvault.cli.tables import written
+from zvault.cli.top.state import StreamState, TopState
+from zvault.core.health.verdict import LEVELS
+from zvault.core.units import format_duration, format_rate, format_size
+
+Sort = Literal["name", "health", "lag", "rate"]
+SORTS: tuple[Sort, ...] = ("name", "health", "lag", "rate")
+
+GAP = "  "
+LEAST_NAME = 8
+"""Columns that a name is cut to at most while anything else is shown."""
+
+STALE = 5.0
+"""Seconds after which it is told that what is shown is old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text; ``colour`` is an SGR number, or None."""
+
+    text: str
+    colour: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A column: its header, and a cell for each row. What has the highest ``rank`` is left out first."""
+
+    header: str
+    cells: Sequence[str]
+    rank: int
+    right: bool = True
+
+
+def frame(state: TopState, columns: int, rows: int | None, sort: Sort, ink: Ink, now: float) -> list[Line]:
+    """The lines, none longer than ``columns``, and no more than ``rows`` where those are given."""
+    body = [Line(""), *_backups(state, columns, sort), *_streams(state, columns, sort, ink)]
+    body += [*_vaults(state, columns), *_messages(state, columns, rows)]
+    lines = [*_head(state, columns, sort, now), *body]
+    if rows is not None and len(lines) > rows:
+        hidden = len(lines) - rows + 1
+        lines = [*lines[: rows - 1], Line(f"{hidden} lines more")]
+    return [Line(line.text[:columns], line.colour) for line in lines]
+
+
+def _head(state: TopState, columns: int, sort: Sort, now: float) -> Iterator[Line]:
+    clock = time.strftime("%H:%M:%S", time.localtime(now))
+    keys = f"q quit{GAP}s sort: {sort}"
+    room = columns - len(clock) - len(keys) - 2 * len(GAP)
+    if room >= 0:
+        yield Line(f"{clock}{GAP}{' ' * room}{GAP}{keys}")
+    else:
+        yield Line(clock)
+        yield Line(keys)
+    if state.trouble:
+        told = clean(f"not known since {format_duration(max(0.0, now - state.seen))}: {state.trouble}")
+        yield from (Line(piece, YELLOW) for piece in pieces(told, columns))
+    elif now - state.seen > STALE:
+        yield Line(f"as of {format_duration(now - state.seen)} ago: zvaultd is slow to answer", YELLOW)
+    if state.status is not None and not state.trouble:
+        colour = COLOURS[level_of(state.status)]
+        for text in headlines(state.status):
+            yield from (Line(piece, colour) for piece in pieces(clean(text), columns))
+
+
+def _backups(state: TopState, columns: int, sort: Sort) -> Iterator[Line]:
+    found = list(state.status["backups"]) if state.status is not None else []
+    found.sort(key=_order(state, sort))
+    rates = [state.rate_of(one["name"]) for one in found]
+    done = [one["bytes_done"] if one["run"] is not None else None for one in found]
+    yield from _table(
+        [
+            Figure("BACKUP", [one["name"] for one in found], 0, right=False),
+            Figure("STATE", [_activity(one) for one in found], 1, right=False),
+            Figure("HEALTH", [state_of(one) for one in found], 2, right=False),
+            Figure("RATE", [speed(rate) or "-" for rate in rates], 3),
+            Figure("LAG", [_lag(one) for one in found], 4),
+            Figure("DONE", [written(size, "size", False) for size in done], 5),
+            Figure("TOTAL", [written(one["bytes_total"], "size", False) for one in found], 6),
+            Figure("ETA", [_eta(one, rate) for one, rate in zip(found, rates, strict=True)], 5),
+            Figure("MAX LAG", [_duration(one["max_lag_seconds"]) for one in found], 7),
+            Figure("VAULT", [one["vault"] or "-" for one in found], 8, right=False),
+        ],
+        [one["verdict"]["level"] for one in found],
+        columns,
+    )
+
+
+def _lag(one: BackupDocument) -> str:
+    """A backup that makes snapshots only has none."""
+    return _duration(one["lag_seconds"], "-" if one["vault"] is None else "unknown")
+
+
+def _order(state: TopState, sort: Sort) -> Callable[[BackupDocument], tuple[float, str]]:
+    def key(one: BackupDocument) -> tuple[float, str]:
+        match sort:
+            case "health":
+                return -LEVELS.index(one["verdict"]["level"]), one["name"]
+            case "lag":
+                # What is not known may be the longest.
+                return -(one["lag_seconds"] if one["lag_seconds"] is not None else 1e18), one["name"]
+            case "rate":
+                return -state.rate_of(one["name"]), one["name"]
+        return 0.0, one["name"]
+
+    return key
+
+
+def _activity(one: BackupDocument) -> str:
+    if one["state"] != "running":
+        return str(one["state"])
+    return f"running {percent(one['bytes_done'], one['bytes_total'])}".rstrip()
+
+
+def _eta(one: BackupDocument, rate: float) -> str:
+    return remaining(one["bytes_done"], one["bytes_total"], rate).removeprefix("eta ") or "-"
+
+
+def _duration(seconds: float | None, unknown: str = "-") -> str:
+    return unknown if seconds is None else format_duration(max(0.0, seconds))
+
+
+def _streams(state: TopState, columns: int, sort: Sort, ink: Ink) -> Iterator[Line]:
+    found = list(state.streams.values())
+    found.sort(key=lambda one: (-one.rate if sort == "rate" else 0.0, one.dataset))
+    yield Line("")
+    if not found:
+        yield Line("no streams")
+        return
+    wide = max(0, min(30, columns - 70))
+    bars = [bar(float(one.done), float(one.total or 0), wide, ink) for one in found]
+    figures = [
+        Figure("STREAM", [one.dataset for one in found], 0, right=False),
+        Figure("", [percent(one.done, one.total) or "-" for one in found], 1),
+        Figure("RATE", [speed(one.rate) or "-" for one in found], 2),
+        Figure("DONE", [format_size(one.done) for one in found], 3),
+        Figure("TOTAL", ["-" if one.total is None else format_size(one.total) for one in found], 4),
+        Figure("ETA", [_stream_eta(one) for one in found], 5),
+        Figure("BUFFER", [filled(one.marks).removeprefix("buffer ") or "-" for one in found], 6),
+    ]
+    if wide >= 10:
+        figures.insert(1, Figure("", bars, 7))
+    yield from _table(figures, ["ok"] * len(found), columns)
+
+
+def _stream_eta(one: StreamState) -> str:
+    return remaining(one.done, one.total, one.rate).removeprefix("eta ") or "-"
+
+
+def _vaults(state: TopState, columns: int) -> Iterator[Line]:
+    found = state.status["vaults"] if state.status is not None else []
+    yield Line("")
+    doctors = [state.doctors.get(one["name"]) for one in found]
+    stores = [state.stores.get(one["name"]) for one in found]
+    yield from _table(
+        [
+            Figure("VAULT", [one["name"] for one in found], 0, right=False),
+            Figure("STATE", [one["state"] for one in found], 1, right=False),
+            Figure("HEALTH", [state_of(one) for one in found], 2, right=False),
+            Figure("WRITES", [_sum(doctor, lambda disk: disk["writes"], "/s") for doctor in doctors], 3),
+            Figure("WRITTEN", [_rate(doctor, "written") for doctor in doctors], 3),
+            Figure("READ", [_rate(doctor, "read") for doctor in doctors], 8),
+            Figure("WAIT", [_wait(doctor) for doctor in doctors], 4),
+            Figure("QUEUE", [_queue(doctor) for doctor in doctors], 6),
+            Figure("BUSY", [_busy(doctor) for doctor in doctors], 7),
+            Figure("BOUND BY", [one["verdict"]["bound"] if one else "-" for one in doctors], 9, right=False),
+            Figure("REQUESTS", [f"{one.requests:.1f}/s" if one else "-" for one in stores], 5),
+            Figure("ERRORS", [f"{one.errors:.1f}/s" if one else "-" for one in stores], 10),
+            Figure("REQ WAIT", [_milliseconds(one.wait if one else None) for one in stores], 10),
+            Figure("FREE", [written(one["free"], "size", False) for one in found], 11),
+        ],
+        [one["verdict"]["level"] for one in found],
+        columns,
+    )
+
+
+def _disks(doctor: DoctorDocument | None) -> list[DiskDocument]:
+    return [disk for disk in doctor["devices"] if disk["role"] == "vault"] if doctor is not None else []
+
+
+def _sum(doctor: DoctorDocument | None, of: Callable[[DiskDocument], int], unit: str) -> str:
+    disks = [disk for disk in _disks(doctor) if disk["seconds"] > 0]
+    return f"{sum(of(disk) / disk['seconds'] for disk in disks):.0f}{unit}" if disks else "-"
+
+
+def _rate(doctor: DoctorDocument | None, what: Literal["written", "read"]) -> str:
+    disks = [disk for disk in _disks(doctor) if disk["seconds"] > 0]
+    return format_rate(sum(disk[what] / disk["seconds"] for disk in disks)) if disks else "-"
+
+
+def _wait(doctor: DoctorDocument | None) -> str:
+    """How long a request took at the slowest device."""
+    known = [disk["latency"] for disk in _disks(doctor) if disk["latency"] is not None]
+    return _milliseconds(max(known, default=None))
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.0f}ms" if seconds < 10 else format_duration(seconds)
+
+
+def _queue(doctor: DoctorDocument | None) -> str:
+    queue = doctor["queue"] if doctor is not None else None
+    return "-" if queue is None else f"{queue['pending']:.0f}+{queue['active']:.0f}"
+
+
+def _busy(doctor: DoctorDocument | None) -> str:
+    known = [disk["busy"] for disk in _disks(doctor)]
+    return f"{min(1.0, max(known)):.0%}" if known else "-"
+
+
+def _messages(state: TopState, columns: int, rows: int | None) -> Iterator[Line]:
+    """What happened last, the newest last: all on a screen that scrolls, else as many as may fit."""
+    if state.messages:
+        yield Line("")
+    newest = list(state.messages)[-(rows or len(state.messages) or 1) :]
+    yield from (Line(clean(text)) for text in newest[-8:])
+
+
+def _table(figures: Sequence[Figure], levels: Sequence[Level], columns: int) -> Iterator[Line]:
+    """Padded columns, as many as there is room for; the first, a name, is cut if need be."""
+    names = replace(figures[0], cells=[clean(cell) for cell in figures[0].cells])
+    shown = [names, *figures[1:]]
+    while len(shown) > 1 and _width(shown, LEAST_NAME) > columns:
+        shown.remove(max(shown[1:], key=lambda figure: (figure.rank, shown.index(figure))))
+    room = max(LEAST_NAME if len(shown) > 1 else columns, columns - _width(shown[1:], None))
+    room = min(room, max(map(len, (names.header, *names.cells))), columns)
+    widths = [room, *(_room(figure) for figure in shown[1:])]
+    cells = [[shortened(name, room) for name in names.cells], *(figure.cells for figure in shown[1:])]
+    yield Line(_row([figure.header for figure in shown], shown, widths))
+    for row, level in zip(zip(*cells, strict=True), levels, strict=True):
+        yield Line(_row([clean(cell) for cell in row], shown, widths), COLOURS[level])
+
+
+def _room(figure: Figure) -> int:
+    return max(map(len, (figure.header, *figure.cells)))
+
+
+def _width(figures: Sequence[Figure], name: int | None) -> int:
+    """The width of some columns, each with its gap; the first of them cut to ``name``, where that is given."""
+    rooms = [_room(figure) for figure in figures]
+    if name is not None:
+        rooms[0] = min(rooms[0], name)
+        return sum(rooms) + len(GAP) * (len(rooms) - 1)
+    return sum(rooms) + len(GAP) * len(rooms)
+
+
+def _row(cells: Sequence[str], figures: Sequence[Figure], widths: Sequence[int]) -> str:
+    padded = (
+        f"{cell:>{wide}}" if figure.right else f"{cell:<{wide}}"
+        for cell, figure, wide in zip(cells, figures, widths, strict=True)
+    )
+    return GAP.join(padded).rstrip()

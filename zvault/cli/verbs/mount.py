@@ -1,0 +1,105 @@
+"""zvaultctl mount: a snapshot of a vault in a folder, to look into it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Annotated
+
+import typer
+
+from zvault.api import routes
+from zvault.api.restore import MountBody
+from zvault.cli import completion
+from zvault.cli.client import Client, socket_path
+from zvault.cli.options import AsJson, BackupName, Quiet
+from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, tell
+from zvault.cli.times import moment
+from zvault.core.units import parse_duration
+from zvault.system.mount import is_mount_point
+
+UNMOUNTED_WITHIN = 30.0
+"""Seconds to wait for the daemon to unmount after Ctrl-C: it tries for 20."""
+
+
+def mount(
+    backup: BackupName,
+    place: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[DATASET] DIR",
+            help="A dataset, by its name on the source or the vault, and where to mount it.",
+            autocompletion=completion.datasets_and_snapshots,
+            show_default=False,
+        ),
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="The newest snapshot up to TIME.", show_default=False),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="Unmount it after that long.", show_default=False),
+    ] = None,
+    quiet: Quiet = False,
+    json: AsJson = False,
+) -> None:
+    """Mount a snapshot of BACKUP in its vault at DIR, to look into it.
+
+    Without DATASET it is that of the backup's own dataset, without --at the newest.
+
+    It is read-only, and nothing in it is run or gives anybody rights (ro,nosuid,nodev,noexec); what lies in datasets
+    below it is not in it. The vault is brought up and kept up, and the snapshot held, until Ctrl-C, 'umount DIR', the
+    timeout, or the end of zvaultd; also after a crash nothing stays. DIR is an empty folder that only root can change.
+    TIME is for example '2026-11-21 09:30' or '2d ago', DURATION 30m.
+
+    Exit status: 0 it was mounted, and is not any more; 1 it could not be unmounted, as somebody reads there; 2 it was
+    not mounted.
+    """
+    if len(place) > 2:
+        raise typer.BadParameter("write BACKUP [DATASET] DIR", param_hint="DIR")
+    *dataset, folder = place
+    request: MountBody = {
+        "backup": backup,
+        "dataset": dataset[0] if dataset else None,
+        "folder": os.path.abspath(folder),  # noqa: PTH100 - links are not followed: the daemon refuses them
+        "at": moment(at) if at else None,
+        "seconds": _seconds(timeout) if timeout else None,
+    }
+    telling = Client(socket_path()).followed(routes.MOUNT, request)
+    try:
+        while True:
+            text = clean(next(telling))
+            if not quiet:
+                (tell if json else say)(text)
+    except KeyboardInterrupt:
+        telling.close()
+        raise typer.Exit(_ended(request["folder"])) from None
+    except StopIteration as end:
+        found = end.value
+        if json:
+            document("mount", found)
+        elif not quiet:
+            say(f"{clean(found['folder'])} is unmounted: {clean(found['ended'])}")
+    raise typer.Exit(OK)
+
+
+def _ended(folder: str) -> int:
+    """After Ctrl-C: wait until the daemon has unmounted it."""
+    tell(f"\nunmounting {clean(folder)}")
+    until = time.monotonic() + UNMOUNTED_WITHIN
+    while is_mount_point(folder):
+        if time.monotonic() > until:
+            tell(
+                f"{clean(folder)} is still mounted: 'fuser -vm {clean(folder)}' shows who reads there", YELLOW
+            )
+            return TROUBLE
+        time.sleep(0.1)
+    return OK
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timeout") from None

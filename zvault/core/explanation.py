@@ -1,0 +1,148 @@
+"""Decisions of planner, retention and others as reasons that a person reads: each says what was decided, and why. Pure.
+
+Nothing is decided here: every reason is the one that the decision itself came with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.verdict import Level
+from zvault.core.integrity.damage import Damage
+from zvault.core.name_rules import Choice
+from zvault.core.policy.retention import KeepDecision
+from zvault.core.replication.plan_model import Action, TransferPlan
+from zvault.core.replication.sent_reason import SnapshotFate, waits
+from zvault.core.units import format_duration
+
+Side = Literal["source", "vault"]
+Topic = Literal[
+    "selected",
+    "snapshot",
+    "made",
+    "sent",
+    "there",
+    "base",
+    "kept",
+    "held",
+    "lag",
+    "damage",
+    "backup",
+    "vault",
+    "last run",
+    "next run",
+]
+
+FILES_NAMED = 3
+"""Damaged files named in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing about a dataset or snapshot: its ``state``, ``why``, and what a person can do ``next``."""
+
+    topic: Topic
+    state: str
+    why: str = ""
+    next: str = ""
+    level: Level = "ok"
+    side: Side | None = None
+
+
+def chosen(topic: Literal["selected", "snapshot"], choice: Choice) -> Reason:
+    """Whether a backup takes a dataset, or a run makes a snapshot of it."""
+    return Reason(topic, "yes" if choice.taken else "no", choice.reason)
+
+
+def transfer(plan: TransferPlan, blocked_by: TransferPlan | None = None) -> Reason:
+    """What a run would do with a dataset as it is. ``blocked_by``: see core/replication/sent_reason.py."""
+    changes = "".join(f"; first: {change}" for change in plan.changes)
+    if blocked_by is not None:
+        why = f"{plan.reason}{changes}; but {waits(blocked_by)}"
+        return Reason("sent", str(plan.action), why, blocked_by.next, "warning")
+    level: Level = "warning" if plan.action is Action.CONFLICT else "ok"
+    return Reason("sent", str(plan.action), f"{plan.reason}{changes}", plan.next, level)
+
+
+def sent(fate: SnapshotFate) -> Reason:
+    """What a run would do with a snapshot."""
+    return Reason("sent", fate.fate, fate.reason, fate.next, "warning" if fate.fate == "blocked" else "ok")
+
+
+def kept(verdict: KeepDecision, side: Side) -> Reason:
+    """What the next pruning makes of a snapshot."""
+    state = "kept" if verdict.keep else "to be pruned"
+    return Reason("kept", state, verdict.reason, side=side)
+
+
+def kept_of(verdicts: Sequence[KeepDecision], side: Side, backup: str) -> Reason:
+    """What the next pruning makes of all snapshots of a dataset."""
+    selected = sum(not one.keep for one in verdicts)
+    if not verdicts:
+        return Reason("kept", "no snapshots", side=side)
+    state = f"{len(verdicts) - selected} of {len(verdicts)} kept"
+    common = Counter(_kind(one.reason) for one in verdicts if one.keep).most_common(FILES_NAMED)
+    why = ", ".join(f"{count}: {reason}" for reason, count in common)
+    pruned = f"the next pruning takes {selected}, which no rule keeps" if selected else ""
+    each = f"'zvaultctl prune {backup} -n -v' has the reason for each"
+    return Reason("kept", state, "; ".join(filter(None, (why, pruned))), each, side=side)
+
+
+def _kind(reason: str) -> str:
+    """The reason without the period that it names: one for all of a rule."""
+    rule = reason.partition(" ")[0]
+    return rule if rule in ("hourly", "daily", "weekly", "monthly", "yearly") else reason
+
+
+def lag_of(seconds: float | None, max_lag: float | None, basis: str, cause: str) -> Reason:
+    """A lag, what it rests on, and what it comes from."""
+    why = "; ".join(filter(None, (basis, cause)))
+    if seconds is None:
+        return Reason("lag", "unknown", why, level="unknown")
+    late = max_lag is not None and seconds > max_lag
+    limit = f" (max_lag is {format_duration(max_lag)})" if max_lag is not None else ""
+    state = f"{format_duration(max(0.0, seconds))}{limit}"
+    return Reason("lag", state, why, level="warning" if late else "ok")
+
+
+def lag_cause(
+    plan: TransferPlan | None,
+    blocked_by: TransferPlan | None = None,
+    *,
+    running: bool,
+    error: ErrorDocument | None,
+    scheduled: bool,
+) -> str:
+    """Why the vault has not yet what the source has, by the first cause that stands in the way."""
+    if plan is not None and plan.action is Action.CONFLICT:
+        return f"nothing is sent while {plan.reason}"
+    if blocked_by is not None:
+        return waits(blocked_by)
+    if running:
+        return "a run is under way"
+    if error is not None:
+        return f"the last run left it out: {told(error)}"
+    return "the next run sends it" if scheduled else "it is sent when a run is started by hand"
+
+
+def told(error: ErrorDocument) -> str:
+    """An error in one line."""
+    return f"{error['what']}: {error['why']}" if error["why"] else error["what"]
+
+
+def damage(found: Sequence[Damage], seen: str, why: Sequence[str], vault: str) -> Reason:
+    """What is damaged of it on the vault, as last ``seen``; ``why``: what kept it from being healed, where known."""
+    if not found:
+        return Reason("damage", "none known", seen, side="vault")
+    files = sorted({one.path for one in found})
+    named = ", ".join(files[:FILES_NAMED]) + (
+        f" and {len(files) - FILES_NAMED} more" if len(files) > FILES_NAMED else ""
+    )
+    unhealed = "; ".join(dict.fromkeys(why)) or "no healing has said yet why it stays"
+    state = f"{len(files)} damaged"
+    advice = f"'zvaultctl heal {vault}' brings back what the source still has"
+    return Reason("damage", state, f"{named}; {seen}; {unhealed}", advice, "warning", "vault")

@@ -1,0 +1,106 @@
+"""What only a daemon knows of a backup: how its runs went, what was pruned, what is due. Without one, nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from zvault.api.health import HealthDocument
+from zvault.api.runs import RunDocument
+from zvault.config.schema import Backup
+from zvault.core.errors import ErrorDocument
+from zvault.core.integrity.damage import Damage
+from zvault.core.replication.lag import DatasetLag
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A snapshot that a run pruned on a ``side``, at this time (seconds since the epoch)."""
+
+    run: str
+    backup: str
+    side: Literal["source", "vault"]
+    at: float
+
+
+class Knowledge(Protocol):
+    """Asked of what is in memory and in the history, never of a pool."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a daemon at all."""
+        ...
+
+    def lags(self, backup: Backup) -> Mapping[str, DatasetLag] | None:
+        """Its lags by dataset, as last read from its vault; None where nobody has."""
+        ...
+
+    def vault_seen(self, backup: Backup) -> float | None:
+        """When somebody last looked at its vault, None where nobody has."""
+        ...
+
+    def verdicts(self, backup: Backup) -> Sequence[tuple[Literal["backup", "vault"], HealthDocument]]:
+        """The verdicts on it and on its vault."""
+        ...
+
+    def last_run(self, backup: Backup) -> RunDocument | None:
+        """Its last run that ended."""
+        ...
+
+    def failed(self, run: str, dataset: str) -> ErrorDocument | None:
+        """Why a run left a dataset out, None where it did not, or nobody knows any more."""
+        ...
+
+    def running(self, backup: Backup) -> bool:
+        """Whether a run of it is under way."""
+        ...
+
+    def next_run(self, backup: Backup) -> float | None:
+        """When the next one is due, None where none is."""
+        ...
+
+    def pruned(self, snapshot: str) -> list[Pruned]:
+        """The records of a snapshot of that name having been pruned, the newest first."""
+        ...
+
+    def unhealed(self, vault: str, damage: Damage) -> str:
+        """Why a damage was not healed when that was tried last; empty where nobody knows."""
+        ...
+
+
+class NoDaemon:
+    """There is none, so none of it is known."""
+
+    known = False
+
+    def lags(self, _: Backup) -> None:
+        """See Knowledge."""
+
+    def vault_seen(self, _: Backup) -> None:
+        """See Knowledge."""
+
+    def verdicts(self, _: Backup) -> Sequence[tuple[Literal["backup", "vault"], HealthDocument]]:
+        """See Knowledge."""
+        return ()
+
+    def last_run(self, _: Backup) -> None:
+        """See Knowledge."""
+
+    def failed(self, _: str, __: str) -> None:
+        """See Knowledge."""
+
+    def running(self, _: Backup) -> bool:
+        """See Knowledge."""
+        return False
+
+    def next_run(self, _: Backup) -> None:
+        """See Knowledge."""
+
+    def pruned(self, _: str) -> list[Pruned]:
+        """See Knowledge."""
+        return []
+
+    def unhealed(self, _: str, __: Damage) -> str:
+        """See Knowledge."""
+        return ""
