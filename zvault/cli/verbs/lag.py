@@ -64,8 +64,9 @@ def lag(
     """Show how far each backup lags behind, and how far it may.
 
     LAG is the age of the newest state that the vault has of the dataset that is furthest behind; PENDING are the
-    snapshots that the vault lacks; backups that make snapshots only have none. With --plot a bar shows the lag against max_lag (without one against the longest
+    snapshots that the vault lacks. With --plot a bar shows the lag against max_lag (without one against the longest
     lag of all), and a line below it the highest lags of the last 7 days, as far as runs without fault tell.
+    A backup that makes snapshots only has no lag, and is left out.
     'zvaultctl explain DATASET' says what a dataset's lag rests on.
 
     Exit status: 0 all is well; 1 a backup is late or not well; 2 the daemon cannot be asked; 3 nothing is known to be

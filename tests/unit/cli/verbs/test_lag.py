@@ -134,3 +134,14 @@ def test_no_runs_at_all(daemon, ctl):
     said = ctl("history", "--plot")
     assert (said.code, said.out) == (0, "")
     assert "no runs" in said.err
+
+
+def test_what_makes_snapshots_only_has_no_lag(daemon, ctl):
+    alone = backup("alone", vault=None, lag_seconds=None)
+    daemon.documents["GET /v1/status"] = status(backup(), alone)
+    said = ctl("lag")
+    assert "alone" not in said.out
+    assert "home" in said.out
+    said = ctl("lag", "alone")
+    assert said.code == 2
+    assert "it makes snapshots only" in said.err

@@ -391,3 +391,26 @@ async def test_what_only_the_vault_has() -> None:
     assert "set aside" in reason(account, "selected")[1]
     assert account["dataset"] is None
     assert account["vault_dataset"] == DatasetName(aside.name)
+
+
+async def test_a_backup_without_a_vault_sends_nothing_and_prunes() -> None:
+    there = dataset("tank", snap(1, "tank"), snap(2, "tank"), snap(3, "tank"))
+    where = world(tree(there), None, snapshots_only=True, keep={"source": {"last": 2}})
+    (account,) = (await explained(where, "tank"))["accounts"]
+    assert (account["vault"], account["vault_dataset"], account["takes"]) == (None, None, True)
+    assert reason(account, "sent") == (
+        "no",
+        "the backup makes snapshots only (snapshots_only): it sends nothing anywhere",
+    )
+    assert reason(account, "kept", "source")[0] == "2 of 3 kept"
+    assert not [
+        one for one in account["reasons"] if one["topic"] in {"lag", "damage"} or one["side"] == "vault"
+    ]
+    (account,) = (await explained(where, f"tank@{snapname(1)}"))["accounts"]
+    assert reason(account, "there", "source")[0] == "yes"
+    assert reason(account, "sent")[0] == "no"
+    assert reason(account, "kept", "source") == ("to be pruned", "no rule keeps it")
+    assert not [one for one in account["reasons"] if one["side"] == "vault"]
+    (account,) = (await explained(where, f"tank@{snapname(9)}"))["accounts"]
+    assert reason(account, "there", "source")[0] == "no"
+    assert not [one for one in account["reasons"] if one["side"] == "vault"]
