@@ -74,6 +74,10 @@ class Events:
         """Whether a run's events can be replayed."""
         return run in self._past
 
+    def past(self, run: str) -> list[Event] | None:
+        """The events of a run so far; None where they are no longer remembered."""
+        return list(self._past[run]) if run in self._past else None
+
     async def follow(self, run: str | None) -> AsyncIterator[Event]:
         """Every event from now on; of one run, those past as well, until it has finished.
 
