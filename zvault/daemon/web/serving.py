@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zvault.config.fields import split_address
@@ -56,36 +56,61 @@ class Serving:
         self._context, self._warnings = context, warnings
         self._servers: dict[Key, WebServer] = {"metrics": WebServer(answers), "page": WebServer(answers)}
         self._before: object = None
+        self._hidden: set[Key] = set()
 
     async def look(self) -> None:
         """Serve what is wanted and not served. What cannot be is tried again: no backup is left undone for a port."""
         for key, one in wanted(self._context.env.config).items():
-            if self._servers[key].address is None:
+            hidden = key in self._hidden and self._login(one) is not None
+            if hidden or self._servers[key].address is None:
                 await self._serve(key, one)
 
     async def _serve(self, key: Key, one: Wanted) -> None:
         self._before = self._state()
-        try:
-            await self._servers[key].listen(one.host, one.port, self._settings(one), key)
-        except ZvaultError as error:
-            if key not in self._warnings:
-                log.error("%s", error)
-            self._warnings[key] = str(error)
+        login = self._login(one)
+        if login is None:
+            # Metrics need no password. A page for which it cannot be read is shown to nobody.
+            self._hidden.add(key)
+            one = replace(one, page=False)
         else:
-            self._warnings.pop(key, None)
+            self._hidden.discard(key)
+        if not one.metrics and not one.page:
+            return
+        try:
+            await self._servers[key].listen(one.host, one.port, self._settings(one, login or {}), key)
+        except ZvaultError as error:
+            self._warn(key, str(error))
+        else:
+            if key not in self._hidden:
+                self._warnings.pop(key, None)
 
-    def _settings(self, one: Wanted) -> dict[str, Any]:
-        """See Settings. Raises ZvaultError where the password cannot be read."""
+    def _login(self, one: Wanted) -> dict[str, str] | None:
+        """What a name and password are known by; empty where none is needed, None where it cannot be read."""
+        page = self._context.env.config.page
+        if not one.page or page.user is None or page.password is None:
+            return {}
+        try:
+            found = sealed(page.user, read_secret(page.password, "[page]"))
+        except ZvaultError as error:
+            self._warn("page", f"the page is not served: {error}")
+            return None
+        self._warnings.pop("page", None)
+        return found
+
+    def _warn(self, key: Key, text: str) -> None:
+        if key not in self._warnings:
+            log.error("%s", text)
+        self._warnings[key] = text
+
+    def _settings(self, one: Wanted, login: Mapping[str, str]) -> dict[str, Any]:
+        """See Settings."""
         page, zone = self._context.env.config.page, self._context.env.zone
-        login = None
-        if one.page and page.user is not None and page.password is not None:
-            login = sealed(page.user, read_secret(page.password, "[page]"))
         return {
             "metrics": one.metrics,
             "page": one.page,
             "hosts": page.hosts if one.page else [],
             "zone": getattr(zone, "key", "UTC"),
-            "login": login,
+            "login": login or None,
             "header": page.header,
             "proxies": page.proxies,
         }
@@ -96,10 +121,10 @@ class Serving:
 
     async def reload(self) -> None:
         """Serve what a new configuration wants, and nothing else. A password may have changed where it is kept."""
-        found = wanted(self._context.env.config)
         if self._state() != self._before or self._context.env.config.page.password is not None:
             await self.close()
-            for key in [key for key in self._servers if key not in found]:
+            self._hidden.clear()
+            for key in self._servers:
                 self._warnings.pop(key, None)
         await self.look()
 
