@@ -186,9 +186,9 @@ class Site:
                 await response.write(b"retry: 3000\n\n")
             changed: dict[str, str] = dict(shown)
             while time.monotonic() < until and not self._closing.is_set():
-                line = f"data: {json.dumps(changed)}\n\n" if changed else ": still here\n\n"
+                # Also where nothing changed: else it would look as if nobody were there.
                 async with asyncio.timeout(WRITE_SECONDS):
-                    await response.write(line.encode())
+                    await response.write(f"data: {json.dumps(changed)}\n\n".encode())
                 await asyncio.sleep(LIVE_EVERY)
                 _, now = await self._rendered()
                 changed = {name: text for name, text in now.items() if shown.get(name) != text}

@@ -206,6 +206,8 @@ async def test_live_changes_are_told_to_a_few_and_the_others_still_get_the_page(
         server.told.document = overview([], [])
         changes = await until_line(reader, "nothing is configured")
         assert set(changes) <= {"state", "needs", "running", "backups", "vaults", "title"}
+        # That it is still there is told as well.
+        assert await until_line(reader, "{}") == {}
         # Once for all of them, every two seconds.
         before = server.told.asked[Topic.OVERVIEW]
         await asyncio.sleep(4)
