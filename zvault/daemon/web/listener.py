@@ -32,7 +32,7 @@ LIMITS = ConnectionLimits(total=64, idle=5.0, answer=10.0)
 ANSWER_SECONDS = 8.0
 """Seconds that zvaultd may take to tell what it is asked for, before a request fails."""
 
-FILES = 160
+FILES = 128
 """Descriptors: for all connections, those that are refused, and a few of its own."""
 
 LIVE_SECONDS = 300.0
