@@ -38,7 +38,7 @@ def descriptors(pid: int | None = None) -> int:
 
 def metrics_pid() -> int:
     """The process that serves metrics."""
-    (pid,) = sh("pgrep", "-f", "metrics/listener.py").split()
+    (pid,) = sh("pgrep", "-f", "web/listener.py").split()
     return int(pid)
 
 
@@ -82,7 +82,7 @@ def test_metrics_come_from_a_process_without_rights_and_from_nowhere_else(tank):
     assert world.metrics()
     sh("systemctl", "stop", "zvaultd")
     assert scrape_fails()
-    assert not sh("pgrep", "-f", "metrics/listener.py", check=False)
+    assert not sh("pgrep", "-f", "web/listener.py", check=False)
 
 
 def idle_connections(count: int) -> list[socket.socket]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from zvault.api.health import HealthDocument, Level
 from zvault.api.status import BackupDocument, StatusDocument
 from zvault.api.vaults import DeviceDocument, JudgedVault
-from zvault.cli.event_text import plural
 from zvault.cli.output import OK, RED, TROUBLE, UNKNOWN, YELLOW
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.vault_conditions import CONTENTS
@@ -65,47 +64,3 @@ def findings_told(verdict: HealthDocument, error: ErrorDocument | None = None) -
     for one in verdict["findings"]:
         known = error is not None and error["what"] in one["why"]
         yield one["level"], one["what"] if known else f"{one['what']}: {one['why']}"
-
-
-def headlines(status: StatusDocument) -> list[str]:
-    """The state of everything: a sentence for each kind that needs attention or is not known, or that all is well."""
-    backups, vaults = status["backups"], status["vaults"]
-    lines = [
-        *_about("backup", [(one["name"], one["verdict"]) for one in backups]),
-        *_about("vault", [(one["name"], one["verdict"]) for one in vaults]),
-        *_about_daemon(status["daemon"]["verdict"]),
-    ]
-    if lines:
-        return lines
-    sending = [one for one in backups if one["vault"] is not None]
-    counted = (
-        (len(sending), "backup", "backups"),
-        (len(backups) - len(sending), "source with snapshots only", "sources with snapshots only"),
-        (len(vaults), "vault", "vaults"),
-    )
-    counts = [plural(count, one, several) for count, one, several in counted if count]
-    return [f"all is well: {', '.join(counts)}" if counts else "nothing is configured"]
-
-
-def _about(noun: str, verdicts: list[tuple[str, HealthDocument]]) -> Iterator[str]:
-    total = plural(len(verdicts), noun)
-    troubled = [f"{name} {one['state']}" for name, one in verdicts if one["level"] in ("warning", "critical")]
-    if troubled:
-        needs = "needs" if len(troubled) == 1 else "need"
-        yield f"{len(troubled)} of {total} {needs} attention: {', '.join(troubled)}"
-    unknown = [f"{name} {one['state']}" for name, one in verdicts if one["level"] == "unknown"]
-    if unknown:
-        are = "is" if len(unknown) == 1 else "are"
-        yield f"{len(unknown)} of {total} {are} not known to be well: {', '.join(unknown)}"
-
-
-def _about_daemon(verdict: HealthDocument) -> Iterator[str]:
-    warnings = list(_bad(one["level"] for one in verdict["findings"]))
-    if warnings:
-        yield f"zvaultd has {plural(len(warnings), 'warning')}"
-    elif verdict["findings"]:
-        yield f"zvaultd {verdict['findings'][0]['what']}"
-
-
-def _bad(levels: Iterable[Level]) -> Iterator[Level]:
-    return (level for level in levels if level != "unknown")

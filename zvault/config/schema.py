@@ -10,9 +10,21 @@ from zvault.config.fields import HostName, Listen, Size, Table, TimeZone, Word
 from zvault.config.tables.backup import Backup, Send, SnapshotConfig
 from zvault.config.tables.device import Device
 from zvault.config.tables.notify import Notify
+from zvault.config.tables.page import Page
 from zvault.config.tables.vault import Vault
 
-__all__ = ["Backup", "Config", "Daemon", "Device", "Host", "Notify", "Send", "SnapshotConfig", "Vault"]
+__all__ = [
+    "Backup",
+    "Config",
+    "Daemon",
+    "Device",
+    "Host",
+    "Notify",
+    "Page",
+    "Send",
+    "SnapshotConfig",
+    "Vault",
+]
 
 
 class Daemon(Table):
@@ -65,6 +77,7 @@ class Config(Table):
     """All of zvault.toml and conf.d."""
 
     daemon: Daemon = Field(default_factory=Daemon, description="The daemon itself.")
+    page: Page = Field(default_factory=Page, description="The status page.")
     host: dict[HostName, Host] = Field(default_factory=dict, description="Other hosts by name.")
     vault: dict[Word, Vault] = Field(default_factory=dict, description="The vaults by name.")
     backup: dict[Word, Backup] = Field(default_factory=dict, description="The backups by name.")

@@ -23,7 +23,6 @@ from zvault.daemon.history import History
 from zvault.daemon.journald import log
 from zvault.daemon.looks import Looks
 from zvault.daemon.metrics.exporter import Metrics
-from zvault.daemon.metrics.server import MetricsServer
 from zvault.daemon.monitors.config_monitor import LOOK_EVERY as CONFIG_EVERY
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
@@ -35,10 +34,13 @@ from zvault.daemon.monitors.vault_monitor import LOOK_EVERY, VaultMonitor
 from zvault.daemon.monitors.verify_scheduler import LOOK_EVERY as PROVE_EVERY
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
+from zvault.daemon.page.document import PageSource
+from zvault.daemon.page.topics import Topic
 from zvault.daemon.runs import Runs, unexpected
 from zvault.daemon.scheduler import Scheduler
 from zvault.daemon.shutdown import close_readings, end_runs, release_vaults
 from zvault.daemon.status import Status
+from zvault.daemon.web.serving import Serving
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
@@ -107,7 +109,20 @@ class Daemon:
         )
         self.events.hooks.append(self.notifier.hear)
         self.metrics = Metrics(self.status, self.notifier)
-        self.metrics_server = MetricsServer(self.metrics)
+        self.page = PageSource(
+            self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
+        )
+        self.events.hooks.append(self.page.live.hear)
+        self.serving = Serving(
+            self.context,
+            self.status.warnings,
+            {
+                Topic.METRICS: lambda _: self.metrics.text(),
+                Topic.OVERVIEW: self.page.overview,
+                Topic.BACKUP: self.page.backup,
+                Topic.RUN: self.page.run,
+            },
+        )
         self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)
         self.verify_scheduler = VerifyScheduler(self.context, self.vaults, self.runs)
         self.api = Api(
@@ -146,7 +161,7 @@ class Daemon:
         self._background(again_and_again("state", self.state_monitor.look, STATE_EVERY))
         self._background(again_and_again("configuration", self.config_monitor.look, CONFIG_EVERY))
         await self.api.listen(self.paths.socket)
-        await self._serve_metrics()
+        await self.serving.look()
         await self.scheduler.start()
         self._resume(interrupted)
         self._background(again_and_again("vaults", self.looks.at_vaults, LOOK_EVERY))
@@ -241,23 +256,7 @@ class Daemon:
 
     async def _look_at_lags(self) -> None:
         await self.looks.at_lags()
-        if self.metrics_server.address is None:
-            await self._serve_metrics()
-
-    async def _serve_metrics(self) -> None:
-        """Serve metrics, or say why not and try again later: no backup is left undone for want of a port."""
-        listen = self.context.env.config.daemon.metrics
-        if listen is None:
-            return
-        host, _, port = listen.rpartition(":")
-        try:
-            await self.metrics_server.listen(host.strip("[]"), int(port))
-        except ZvaultError as error:
-            if "metrics" not in self.status.warnings:
-                log.error("%s", error)
-            self.status.warnings["metrics"] = str(error)
-        else:
-            self.status.warnings.pop("metrics", None)
+        await self.serving.look()
 
     def _reload_soon(self) -> None:
         self._background(self.reload())
@@ -273,15 +272,12 @@ class Daemon:
             self.status.warnings["config"] = f"the new configuration is not in force: {error}"
             log.error("the old configuration stays in force: %s", error)
         else:
-            moved = config.daemon.metrics != self.context.env.config.daemon.metrics
             self.context.env.reconfigure(config)
             self.metrics.reload_ok = True
             self.status.warnings.pop("config", None)
             await self.config_monitor.look()
             await self.scheduler.reschedule()
-            if moved:
-                await self.metrics_server.close()
-                await self._serve_metrics()
+            await self.serving.reload()
             log.info("configuration reloaded; backups: %d", len(config.backup))
         sd_notify.ready(self.status.line())
 
@@ -308,7 +304,7 @@ class Daemon:
         self.scrub_scheduler.close()
         await self.vault_monitor.close()
         await self.api.close()
-        await self.metrics_server.close()
+        await self.serving.close()
         await close_readings(self.context)
         await release_vaults(self.context, self.vaults)
         await self.context.clients.close()

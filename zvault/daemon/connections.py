@@ -98,6 +98,12 @@ class Connections:
             one.answering, one.received, one.since = False, 0, time.monotonic()
             self._limit(one, self.limits.idle)
 
+    def allow(self, request: web.Request, seconds: float) -> None:
+        """Let the answer to a request take longer than others."""
+        one = self._open.get(request.transport) if request.transport is not None else None
+        if one is not None:
+            self._limit(one, seconds)
+
     def admit(self, transport: asyncio.Transport) -> _Connection | None:
         """A connection's entry; None where there is no room for it."""
         uid = peer_uid(transport)

@@ -74,9 +74,9 @@ class Events:
         """Whether a run's events can be replayed."""
         return run in self._past
 
-    def past(self, run: str) -> tuple[Event, ...]:
-        """What is remembered of a run, oldest first; nothing of one that is forgotten."""
-        return tuple(self._past.get(run, ()))
+    def past(self, run: str) -> list[Event] | None:
+        """The events of a run so far; None where they are no longer remembered."""
+        return list(self._past[run]) if run in self._past else None
 
     def newest(self) -> Iterator[Event]:
         """All that is remembered, run by run, the newest first."""

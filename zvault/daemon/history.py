@@ -12,6 +12,7 @@ from pathlib import Path
 from zvault.api.events import Event
 from zvault.api.runs import Result, RunDocument
 from zvault.core.errors import ErrorDocument
+from zvault.core.health.days import PastRun
 from zvault.ops.explain.knowledge import Pruned
 
 SCHEMA = """
@@ -237,6 +238,23 @@ class History:
             (backup, backup, min(limit, KEPT)),
         )
         return [_document(row) for row in rows]
+
+    def past(self, since: float) -> list[tuple[str, PastRun]]:
+        """Backups' runs that ended since a time (seconds since the epoch), in the order in which they began."""
+        rows = self._do(
+            f"select backup, started, ended, result, bytes from run where trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608, E501
+            " and ended >= ? and result is not null order by rowid",
+            (*ASIDE, since),
+        )
+        return [
+            (row["backup"], PastRun(row["started"], row["ended"], row["result"], row["bytes"]))
+            for row in rows
+        ]
+
+    def run(self, id: str) -> RunDocument | None:
+        """The run with a number; None where there is none, or no more."""
+        rows = self._do("select * from run where id=?", (id,))
+        return _document(rows[0]) if rows else None
 
     def last(
         self, backup: str, result: Result | None = None, *, way: str | None = None

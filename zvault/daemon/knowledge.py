@@ -53,7 +53,7 @@ class DaemonKnowledge:
 
     def failed(self, run: str, dataset: str) -> ErrorDocument | None:
         """See Knowledge."""
-        for event in reversed(self.status.runs.events.past(run)):
+        for event in reversed(self.status.runs.events.past(run) or ()):
             if event["event"] == "dataset-failed" and event["dataset"] == dataset and not event["again"]:
                 return event["error"]
         return None

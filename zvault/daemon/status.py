@@ -56,6 +56,10 @@ class Status:
 
     async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
+        return self.document_of(await self.vault_monitor.documents())
+
+    def document_of(self, vaults: Sequence[VaultDocument]) -> StatusDocument:
+        """Everything, with vaults as they were seen before: nothing is waited for."""
         return {
             "daemon": {
                 "version": zvault.__version__,
@@ -71,7 +75,7 @@ class Status:
                 "verdict": health_document(self.daemon_verdict()),
             },
             "backups": [self.backup(backup) for backup in self.context.env.config.backup.values()],
-            "vaults": self.judged(await self.vault_monitor.documents()),
+            "vaults": self.judged(vaults),
         }
 
     def judged(self, vaults: Sequence[VaultDocument]) -> list[JudgedVault]:

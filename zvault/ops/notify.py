@@ -143,12 +143,13 @@ def _url(secret: Secret, used: list[str]) -> str:
 
 def _value(secret: Secret, used: list[str]) -> str:
     """A secret's value, which is noted as used before anything may tell it. Raises NotFound, Refused."""
-    value = secret.text if secret.kept == "here" else _read(secret)
+    value = secret.text if secret.kept == "here" else read_secret(secret, "[notify]")
     used.append(value)
     return value
 
 
-def _read(secret: Secret) -> str:
+def read_secret(secret: Secret, table: str) -> str:
+    """A secret out of where it is kept, which ``table`` of the configuration says. Raises NotFound, Refused."""
     path = credential_file(secret.text) if secret.kept == "credential" else Path(secret.text)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -157,7 +158,7 @@ def _read(secret: Secret) -> str:
             data = file.read(LONGEST_SECRET + 1) if stat.S_ISREG(found.st_mode) else b""
     except OSError as error:
         raise NotFound(
-            f"{path} cannot be read", error.strerror or str(error), "see [notify] in zvault.toml"
+            f"{path} cannot be read", error.strerror or str(error), f"see {table} in zvault.toml"
         ) from None
     if secret.kept == "file" and found.st_mode & stat.S_IROTH:
         raise Refused(f"{path} is not used", "every user of this host may read it", f"chmod 600 {path}")

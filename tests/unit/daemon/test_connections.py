@@ -13,18 +13,21 @@ from aiohttp import web
 
 from zvault.daemon import connections as module
 from zvault.daemon.connections import ConnectionLimits, Connections
-from zvault.daemon.metrics import listener as metrics_module
-from zvault.daemon.metrics.listener import MetricsListener, answers_to
+from zvault.daemon.page.topics import Topic
+from zvault.daemon.web import listener as listener_module
+from zvault.daemon.web.listener import WebListener
+from zvault.daemon.web.names import answers_to
+from zvault.daemon.web.settings import Settings
 
 
-async def text() -> bytes:
+async def text(_topic: Topic, _subject: str = "") -> bytes:
     return b"zvault_up 1\n"
 
 
 @pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[MetricsListener, int]]:
-    monkeypatch.setattr(metrics_module, "LIMITS", ConnectionLimits(total=4, idle=0.6, answer=0.6))
-    it = MetricsListener("127.0.0.1", text)
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[WebListener, int]]:
+    monkeypatch.setattr(listener_module, "LIMITS", ConnectionLimits(total=4, idle=0.6, answer=0.6))
+    it = WebListener(Settings("127.0.0.1"), text)
     listening = socket.create_server(("127.0.0.1", 0))
     await it.serve([listening])
     yield it, listening.getsockname()[1]
@@ -40,7 +43,7 @@ async def ask(port: int, head: bytes = b"Host: localhost\r\n") -> bytes:
         writer.close()
 
 
-async def test_idle_connections_do_not_keep_others_out_and_are_closed(server: tuple[MetricsListener, int]):
+async def test_idle_connections_do_not_keep_others_out_and_are_closed(server: tuple[WebListener, int]):
     it, port = server
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
     assert b"zvault_up 1" in await ask(port)
@@ -52,7 +55,7 @@ async def test_idle_connections_do_not_keep_others_out_and_are_closed(server: tu
     assert len(it.connections) == 0
 
 
-async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[MetricsListener, int]):
+async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[WebListener, int]):
     _, port = server
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     ended = asyncio.ensure_future(reader.read())
@@ -70,7 +73,7 @@ async def test_a_head_that_comes_byte_by_byte_is_not_waited_for(server: tuple[Me
 @pytest.mark.parametrize(
     "name", ["evil.example", "evil.example:9712", "localhost.evil.example", "127.0.0.1.evil.example"]
 )
-async def test_a_foreign_name_is_refused(server: tuple[MetricsListener, int], name: str):
+async def test_a_foreign_name_is_refused(server: tuple[WebListener, int], name: str):
     _, port = server
     answer = await ask(port, f"Host: {name}\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 403")

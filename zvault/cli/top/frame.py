@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from zvault.api.diagnosis import DiskDocument, DoctorDocument
+from zvault.api.headlines import status_headlines
 from zvault.api.health import Level
 from zvault.api.status import BackupDocument
-from zvault.cli.health_text import COLOURS, headlines, level_of, state_of
+from zvault.cli.health_text import COLOURS, level_of, state_of
 from zvault.cli.output import YELLOW, clean
 from zvault.cli.plot import Ink, bar, pieces
 from zvault.cli.progress import filled, percent, remaining, shortened, speed
@@ -75,7 +76,7 @@ def _head(state: TopState, columns: int, sort: Sort, now: float) -> Iterator[Lin
         yield Line(f"as of {format_duration(now - state.seen)} ago: zvaultd is slow to answer", YELLOW)
     if state.status is not None and not state.trouble:
         colour = COLOURS[level_of(state.status)]
-        for text in headlines(state.status):
+        for text in status_headlines(state.status):
             yield from (Line(piece, colour) for piece in pieces(clean(text), columns))
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
+from zvault.api.headlines import status_headlines
 from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import JudgedVault
 from zvault.cli import completion
@@ -18,7 +19,6 @@ from zvault.cli.health_text import (
     EXITS,
     WELL,
     findings_told,
-    headlines,
     level_of,
     proven,
     state_of,
@@ -177,7 +177,7 @@ def _for_scripts(found: StatusDocument, exact: bool) -> Iterator[str]:
 
 def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
     colour = COLOURS[level_of(found)]
-    for sentence in headlines(found):
+    for sentence in status_headlines(found):
         for line in wrapped(sentence, "", width(sys.stdout), "  "):
             yield paint(line, colour, sys.stdout)
     yield from _daemon(found["daemon"])

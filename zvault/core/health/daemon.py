@@ -15,6 +15,7 @@ from zvault.core.health.daemon_conditions import (
     METRICS,
     NOT_OBSERVED,
     OTHER,
+    PAGE,
     STALLED_ELSEWHERE,
     STATE_SPACE,
     STATE_UNWRITABLE,
@@ -34,6 +35,7 @@ LEAST_SPACE = 16 << 20
 SUBJECTS: Mapping[str, Condition] = {
     "config": CONFIG_REFUSED,
     "metrics": METRICS,
+    "page": PAGE,
     "hooks": HOOK,
     "observe": NOT_OBSERVED,
     "inhibitor": INHIBITOR,

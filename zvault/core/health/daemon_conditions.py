@@ -67,6 +67,16 @@ METRICS = Condition(
     "set 'metrics' in [daemon] to a free address",
     "ZvaultDown",
 )
+PAGE = Condition(
+    "page-unserved",
+    "daemon",
+    "warning",
+    "page",
+    "cannot serve its page",
+    "The address of `listen` in `[page]` cannot be listened on, or the page's password cannot be read.",
+    "Who looks at the page sees nothing.",
+    "set 'listen' in [page] to a free address, and see that the password is where 'password' says",
+)
 HOOK = Condition(
     "hook-failed",
     "daemon",
@@ -157,6 +167,7 @@ DAEMON_CONDITIONS = (
     STATE_SPACE,
     CLOCK_BACK,
     METRICS,
+    PAGE,
     HOOK,
     NOT_OBSERVED,
     INHIBITOR,

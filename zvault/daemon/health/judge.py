@@ -47,6 +47,10 @@ class Judge:
         """Whether a vault was seen for long enough to tell when it will be full."""
         return told(self._space.get(vault, ()))
 
+    def full_in(self, vault: str) -> float | None:
+        """Seconds until nothing of a vault is free, at the pace of the last days; None where they tell of none."""
+        return full_in(self._space.get(vault, ()), self.context.env.clock.time())
+
     def _vault_facts(self, vault: VaultDocument, stalls: Mapping[str, tuple[str, ...]]) -> VaultFacts:
         name = vault["name"]
         if vault["health"] is not None:
@@ -58,7 +62,7 @@ class Judge:
             vault_facts(self.context, vault),
             stalls=stalls.get(name, ()),
             drift=self.context.activity.writes.drifts.get(name, ""),
-            full_in=full_in(self._space.get(name, ()), self.context.env.clock.time()),
+            full_in=self.full_in(name),
             journal_full_for=self._since(self._full, name, holds=journal_full(vault)),
         )
         seen = self._seen.get(name)

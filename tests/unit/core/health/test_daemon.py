@@ -24,6 +24,7 @@ CASES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"space": None}, ()),
     ({"clock_behind": 0.5}, ("clock-back",)),
     ({"warnings": {"metrics": "x"}}, ("metrics-unserved",)),
+    ({"warnings": {"page": "x"}}, ("page-unserved",)),
     ({"warnings": {"hooks run": "x"}}, ("hook-failed",)),
     ({"warnings": {"observe lags": "x"}}, ("not-observed",)),
     ({"warnings": {"inhibitor cold": "x"}}, ("inhibitor-stuck",)),

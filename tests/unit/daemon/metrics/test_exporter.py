@@ -19,9 +19,10 @@ from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.metrics.exporter import Metrics
-from zvault.daemon.metrics.server import MetricsServer
+from zvault.daemon.page.topics import Topic
 from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.status import Status
+from zvault.daemon.web.server import WebServer
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Clock, Environment
 from zvault.system.process.runner import HostRunner
@@ -291,16 +292,16 @@ def test_a_scrape_is_the_same_twice(metrics: Metrics) -> None:
 
 
 async def test_it_is_served_where_it_was_told(metrics: Metrics) -> None:
-    server = MetricsServer(metrics)
-    await server.listen("127.0.0.1", 0)
+    server = WebServer({Topic.METRICS: lambda _: metrics.text()})
+    await server.listen("127.0.0.1", 0, {})
     port = server.port
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
         assert answer.status == 200
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         assert await answer.read() == metrics.text()
-    other = MetricsServer(metrics)
+    other = WebServer({})
     with pytest.raises(Busy) as failure:
-        await other.listen("127.0.0.1", port)
+        await other.listen("127.0.0.1", port, {})
     assert str(port) in failure.value.next
     assert other.address is None
     await server.close()

@@ -1,4 +1,4 @@
-"""Has ``/metrics`` served: by a process of its own (listener.py), which is told the figures when it asks for them.
+"""Has ``/metrics`` and the status page served: by a process of its own (listener.py), told what is true when it asks.
 
 Of what is said to the port, zvaultd itself reads nothing.
 """
@@ -8,52 +8,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from zvault.core.errors import Busy, ToolFailed
 from zvault.daemon.connections import BACKLOG
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.listener import ANSWER, QUESTION, listener_argv
+from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.channel import ANSWER, QUESTION, hand_over
+from zvault.daemon.web.listener import listener_argv
 from zvault.system.process.output import last_lines, last_words, read_lines
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 from zvault.system.tasks import cancel
 
-
-class Figures(Protocol):
-    """What there is to scrape."""
-
-    def text(self) -> bytes:
-        """The exposition, as it is now."""
-        ...
+Told = Callable[[str], bytes]
+"""What is told of a subject, as it is now."""
 
 
-class MetricsServer:
-    """Serves ``/metrics`` on the configured address; ``address`` is None while it does not."""
+class WebServer:
+    """Serves on an address; ``address`` is None while it does not. ``answers`` are what it can be asked for."""
 
-    def __init__(self, metrics: Figures) -> None:
-        self.metrics = metrics
+    def __init__(self, answers: Mapping[Topic, Told]) -> None:
+        self.answers = answers
         self.address: str | None = None
         self.port: int | None = None
         self.process: asyncio.subprocess.Process | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    async def listen(self, host: str, port: int) -> None:
-        """Serve there from now on. Raises Busy when the port is in use, ToolFailed where no process can be started."""
+    async def listen(self, host: str, port: int, settings: Mapping[str, Any], key: str = "metrics") -> None:
+        """Serve there from now on, as ``settings`` (listener.Settings) say; ``key`` of the configuration has it so.
+
+        Raises Busy when the port is in use, ToolFailed where no process can be started.
+        """
         await self.close()
-        sockets = await _listening(host, port)
+        sockets = await _listening(host, port, key)
         try:
             self.port = int(sockets[0].getsockname()[1])
-            await self._start(host, sockets)
+            await self._start(host, sockets, settings)
         except OSError as error:
-            what = "the process that serves metrics cannot be started"
+            what = "the process that answers web requests cannot be started"
             raise ToolFailed(what, str(error), "it is tried again every 15 s") from error
         finally:
             for one in sockets:
                 one.close()
         self.address = f"{host}:{port}"
 
-    async def _start(self, host: str, sockets: Sequence[socket.socket]) -> None:
+    async def _start(self, host: str, sockets: Sequence[socket.socket], settings: Mapping[str, Any]) -> None:
         here, there = socket.socketpair()
         process = None
         try:
@@ -61,7 +61,7 @@ class MetricsServer:
                 process = await spawn(
                     listener_argv(host), stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
                 )
-            socket.send_fds(here, [b"\0"], [one.fileno() for one in sockets])
+            hand_over(here, sockets, {**settings, "host": host})
             reader, writer = await asyncio.open_unix_connection(sock=here)
         except BaseException:
             here.close()
@@ -82,9 +82,10 @@ class MetricsServer:
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while True:
-                    question = await reader.readexactly(QUESTION.size)
-                    text = self._told()
-                    writer.write(ANSWER.pack(*QUESTION.unpack(question), len(text)) + text)
+                    number, topic, length = QUESTION.unpack(await reader.readexactly(QUESTION.size))
+                    subject = (await reader.readexactly(length)).decode(errors="replace")
+                    text = self._told(topic, subject)
+                    writer.write(ANSWER.pack(number, len(text)) + text)
                     await writer.drain()
             await asyncio.wait({hearing}, timeout=1.0)
         finally:
@@ -94,13 +95,16 @@ class MetricsServer:
             hearing.cancel()
         code = process.returncode
         why = last_words(said) or ("it hangs" if code is None else describe_exit(code))
-        log.error("the process that serves metrics ended: %s; it is started again", why)
+        log.error("the process that answers web requests ended: %s; it is started again", why)
 
-    def _told(self) -> bytes:
+    def _told(self, topic: int, subject: str) -> bytes:
+        answer = next((one for key, one in self.answers.items() if key == topic), None)
+        if answer is None:
+            return b""
         try:
-            return self.metrics.text()
+            return bytes(answer(subject))
         except Exception:
-            log.exception("the figures cannot be told")
+            log.exception("what a web request asks for cannot be told")
             return b""
 
     async def close(self) -> None:
@@ -110,7 +114,7 @@ class MetricsServer:
             self._serving = None
 
 
-async def _listening(host: str, port: int) -> list[socket.socket]:
+async def _listening(host: str, port: int, key: str) -> list[socket.socket]:
     """Sockets for all addresses of a host. Raises Busy."""
     loop = asyncio.get_running_loop()
     found: list[socket.socket] = []
@@ -125,9 +129,12 @@ async def _listening(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for one in found:
             one.close()
+        what, where = (
+            ("metrics", "'metrics' in [daemon]") if key == "metrics" else ("the page", "'listen' in [page]")
+        )
         raise Busy(
-            f"metrics cannot be served on {host}:{port}",
+            f"{what} cannot be served on {host}:{port}",
             error.strerror or str(error),
-            f"'ss -ltnp sport = :{port}' shows who listens there; set 'metrics' in [daemon] to a free port",
+            f"'ss -ltnp sport = :{port}' shows who listens there; set {where} to a free port",
         ) from None
     return found

@@ -1,4 +1,4 @@
-"""The process that serves metrics, and what it is told: a real one, without rights."""
+"""The process that answers web requests, and what it is told: a real one, without rights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from zvault.core.errors import Busy, ToolFailed
-from zvault.daemon.metrics.server import MetricsServer
+from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.server import WebServer
 
 
 class Figures:
@@ -29,15 +30,26 @@ class Figures:
         return f"zvault_asked {self.asked}\n".encode() + b"# much\n" * 100_000
 
 
+class Metrics(WebServer):
+    """Serves figures, and nothing else."""
+
+    def __init__(self, figures: Figures) -> None:
+        super().__init__({Topic.METRICS: lambda _: figures.text()})
+        self.metrics = figures
+
+    async def serve(self, port: int = 0) -> None:
+        await self.listen("127.0.0.1", port, {})
+
+
 @pytest.fixture
-async def server() -> AsyncIterator[MetricsServer]:
-    it = MetricsServer(Figures())
-    await it.listen("127.0.0.1", 0)
+async def server() -> AsyncIterator[Metrics]:
+    it = Metrics(Figures())
+    await it.serve()
     yield it
     await it.close()
 
 
-async def scrape(server: MetricsServer, host: str = "localhost") -> bytes:
+async def scrape(server: Metrics, host: str = "localhost") -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     try:
@@ -54,12 +66,12 @@ async def until(look: Callable[[], bool]) -> None:
     raise AssertionError
 
 
-def pid_of(server: MetricsServer) -> int:
+def pid_of(server: Metrics) -> int:
     assert server.process is not None
     return server.process.pid
 
 
-async def test_each_scrape_is_told_anew(server: MetricsServer) -> None:
+async def test_each_scrape_is_told_anew(server: Metrics) -> None:
     for number in (1, 2, 3):
         answer = await scrape(server)
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -70,7 +82,7 @@ async def test_each_scrape_is_told_anew(server: MetricsServer) -> None:
     } == {b"HTTP/1.1 200 OK\r"}
 
 
-async def test_it_has_no_rights(server: MetricsServer) -> None:
+async def test_it_has_no_rights(server: Metrics) -> None:
     await scrape(server)
     there = Path(f"/proc/{pid_of(server)}")
     lines = there.joinpath("status").read_text().splitlines()
@@ -82,7 +94,7 @@ async def test_it_has_no_rights(server: MetricsServer) -> None:
         assert "fdinfo" in str(there.joinpath("root").readlink())
 
 
-async def test_what_zvaultd_does_not_tell_is_no_figure(server: MetricsServer) -> None:
+async def test_what_zvaultd_does_not_tell_is_no_figure(server: Metrics) -> None:
     await scrape(server)
     figures = server.metrics
     assert isinstance(figures, Figures)
@@ -92,14 +104,14 @@ async def test_what_zvaultd_does_not_tell_is_no_figure(server: MetricsServer) ->
     assert (await scrape(server)).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_foreign_name_costs_zvaultd_nothing(server: MetricsServer) -> None:
+async def test_a_foreign_name_costs_zvaultd_nothing(server: Metrics) -> None:
     assert (await scrape(server, "evil.example")).startswith(b"HTTP/1.1 403")
     assert isinstance(server.metrics, Figures)
     assert server.metrics.asked == 0
 
 
 async def test_one_that_was_killed_is_known_to_be_gone_and_can_be_started_again(
-    server: MetricsServer, caplog: pytest.LogCaptureFixture
+    server: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     await scrape(server)
     port = server.port
@@ -109,15 +121,15 @@ async def test_one_that_was_killed_is_known_to_be_gone_and_can_be_started_again(
     await until(lambda: "killed by signal 9" in caplog.text)
     with pytest.raises(ConnectionRefusedError):
         await scrape(server)
-    await server.listen("127.0.0.1", port)
+    await server.serve(port)
     assert b"zvault_asked 2" in await scrape(server)
 
 
-async def test_a_port_that_is_taken_starts_nothing(server: MetricsServer) -> None:
-    other = MetricsServer(Figures())
+async def test_a_port_that_is_taken_starts_nothing(server: Metrics) -> None:
+    other = Metrics(Figures())
     assert server.port is not None
     with pytest.raises(Busy):
-        await other.listen("127.0.0.1", server.port)
+        await other.serve(server.port)
     assert other.process is None
     assert other.address is None
 
@@ -126,28 +138,26 @@ async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(monkeypatch
     def refused(*_: object) -> int:
         raise BrokenPipeError(32, "Broken pipe")
 
-    it = MetricsServer(Figures())
+    it = Metrics(Figures())
     with monkeypatch.context() as patch:
         patch.setattr("socket.send_fds", refused)
-        with pytest.raises(ToolFailed, match=r"metrics cannot be started: .*Broken pipe"):
-            await it.listen("127.0.0.1", 0)
+        with pytest.raises(ToolFailed, match=r"web requests cannot be started: .*Broken pipe"):
+            await it.serve()
     assert it.address is None
     assert it.process is None
     assert it.port is not None
-    await it.listen("127.0.0.1", it.port)
+    await it.serve(it.port)
     assert (await scrape(it)).startswith(b"HTTP/1.1 200")
     await it.close()
 
 
 ALONE = """
 import asyncio, sys
-from zvault.daemon.metrics.server import MetricsServer
-class Figures:
-    def text(self):
-        return b"x 1\\n"
+from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.server import WebServer
 async def run():
-    server = MetricsServer(Figures())
-    await server.listen("127.0.0.1", 0)
+    server = WebServer({Topic.METRICS: lambda _: b"x 1\\n"})
+    await server.listen("127.0.0.1", 0, {})
     print(server.port, server.process.pid, flush=True)
     await asyncio.sleep(60)
 asyncio.run(run())
@@ -160,7 +170,7 @@ async def test_it_does_not_outlive_zvaultd() -> None:
     )
     assert zvaultd.stdout is not None
     port, pid = map(int, (await zvaultd.stdout.readline()).split())
-    one = MetricsServer(Figures())
+    one = Metrics(Figures())
     one.port = port
     assert b"x 1" in await scrape(one)
     # While it does not answer, a scrape fails instead of showing what was told before.

@@ -1,0 +1,227 @@
+"""The status page of a real daemon: what it shows while a run goes, a pool hangs and zvaultd does, and who may see it.
+
+The tests come in order; they share one pool, one vault and one daemon.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import world
+from world import World, ctl, eventually, ok, sh
+
+LAB = {"mem": "3G", "timeout": 600}
+
+HOST, PORT = "127.0.0.1", 9712
+SERVER = "zvault-device@*"
+PASSWORD = "S3CRETpassword"
+PROMPT = 4.0
+"""Seconds in which a page comes, whatever hangs: the guest has part of a CPU."""
+
+
+@pytest.fixture(scope="module")
+def tank() -> Iterator[World]:
+    it = World(
+        vault_extra='create = true\nup = "always"', backup_extra='every = "1d"\nmax_lag = "2d"\nlimit = "5M"'
+    )
+    it.clean()
+    it.source()
+    it.start()
+    yield it
+    sh("systemctl", "kill", "--signal=CONT", SERVER, check=False)
+    it.clean()
+
+
+def fetch(target: str = "/", password: str | None = None) -> tuple[int, str]:
+    """A page's status and its text, as a browser would show it."""
+    asked = urllib.request.Request(f"http://{HOST}:{PORT}{target}")
+    if password is not None:
+        asked.add_header("Authorization", f"Basic {base64.b64encode(password.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return answer.status, shown(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def shown(text: str) -> str:
+    """Words without the markup around them."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+
+def page() -> str:
+    code, text = fetch()
+    assert code == 200, text
+    return text
+
+
+def section(text: str, begins: str, ends: str) -> str:
+    return text.partition(begins)[2].partition(ends)[0].strip()
+
+
+class Live:
+    """What a browser is told of changes, as it comes."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_connection((HOST, PORT), timeout=60)
+        self.socket.sendall(b"GET /live HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        self.lines = self.socket.makefile("rb")
+
+    def changes(self) -> Iterator[dict[str, str]]:
+        for line in self.lines:
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))
+
+    def until(self, part: str, text: str) -> str:
+        for changed in self.changes():
+            if text in shown(changed.get(part, "")):
+                return shown(changed[part])
+        raise AssertionError(f"{text!r} was never told")
+
+
+def test_a_run_is_seen_as_it_goes_and_all_is_well_after_it(tank: World) -> None:
+    live = Live()
+    # The first run is due at once: it makes the pool, and sends everything at 5 MB a second.
+    running = live.until("running", "tank/big")
+    assert re.search(r"\d+% · .*[KM] of .*[KM]", running), running
+    assert re.search(r"[\d.]+[KM]/s", running), running
+    during = page()
+    assert "running" in section(during, "Backups", "Vaults")
+    assert "Nothing." in live.until("running", "Nothing.")
+    live.socket.close()
+    text = eventually("all is well", lambda: page() if "all is well" in page() else None)
+    assert "all is well: 1 backup, 1 vault" in text
+    backups = section(text, "Backups", "Vaults")
+    assert re.search(r"tank → cold . ok idle \S+.* of 2d: within max_lag", backups), backups
+    vaults = section(text, "Vaults", "The next seven days")
+    assert "ONLINE" in vaults
+    assert "up nbd0" in vaults or "nbd" in vaults
+    assert re.search(r"\d+% of ", vaults), vaults
+    assert "ok: 1 day" in section(text, "The last year", "zvault "), text
+
+
+def test_a_backups_page_has_its_datasets_and_a_runs_page_its_lines(tank: World) -> None:
+    code, text = fetch("/backup?name=tank")
+    assert code == 200
+    datasets = section(text, "Datasets", "zvault 0")
+    assert "5 in all" in datasets
+    for name in ("tank/home", "tank/my files", "tank/vol"):
+        assert name in datasets
+    assert "tank/scratch" not in datasets
+    (run,) = ctl("history", "-j", "tank").json()["runs"]
+    assert re.search(r"✓ ok (catch-up|schedule)", section(text, "Runs", "Datasets")), text
+    code, text = fetch(f"/run?id={run['id']}")
+    assert code == 200
+    for line in (f"run {run['id']} begins", "tank/big: full to", f"run {run['id']} ok"):
+        assert line in text
+    assert fetch("/backup?name=cold")[0] == 404
+
+
+def test_what_is_wrong_is_told_with_the_runbook_that_is_installed(tank: World) -> None:
+    world.CONFIG.write_text(tank.config_text() + "\nnonsense = 1\n")
+    text = eventually(
+        "it is told", lambda: page() if "What needs a person !" in page() else None, seconds=180
+    )
+    needs = section(text, "What needs a person", "What runs now")
+    assert "zvaultd" in needs
+    assert "zvaultctl check-config" in needs
+    assert "runbook ZvaultWarning" in needs
+    code, book = fetch("/runbook?name=ZvaultWarning")
+    assert code == 200
+    assert "zvaultctl status" in book
+    tank.configure()
+    eventually("all is well again", lambda: "all is well" in page(), seconds=180)
+
+
+def test_a_pool_that_hangs_does_not_slow_it_nor_do_two_hundred_clients(tank: World) -> None:
+    sh("systemctl", "kill", "--signal=STOP", SERVER)
+    try:
+        # It is written to, and that waits.
+        subprocess.Popen(["zfs", "set", "lab:x=1", "cold"])
+        slowest = 0.0
+        for _ in range(15):
+            began = time.monotonic()
+            page()
+            slowest = max(slowest, time.monotonic() - began)
+            time.sleep(0.5)
+        with ThreadPoolExecutor(200) as pool:
+            got = Counter(pool.map(lambda _: answered(), range(200)))
+        print(f"the slowest page: {slowest:.2f} s; two hundred at once: {dict(got)}")
+        assert slowest < PROMPT
+        assert set(got) <= {"200", "503", "turned away"}
+        assert got["200"] >= 50
+        began = time.monotonic()
+        world.status()
+        assert time.monotonic() - began < PROMPT
+    finally:
+        sh("systemctl", "kill", "--signal=CONT", SERVER)
+    eventually("all is well again", lambda: "all is well" in page(), seconds=180)
+
+
+def answered() -> str:
+    try:
+        return str(fetch()[0])
+    except (OSError, urllib.error.URLError):
+        return "turned away"
+
+
+def test_when_zvaultd_does_not_answer_no_old_state_is_shown(tank: World) -> None:
+    pid = world.main_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(1.5)
+        code, text = fetch()
+        assert (code, text) == (503, "zvaultd does not answer\n")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert page()
+
+
+def test_a_password_shuts_others_out_and_stands_nowhere(tank: World) -> None:
+    Path("/etc/credstore").mkdir(exist_ok=True)
+    secret = Path("/etc/credstore/zvault.page")
+    secret.write_text(f"{PASSWORD}\n")
+    secret.chmod(0o600)
+    tank.extra = '[page]\nuser = "admin"\npassword = "credential:zvault.page"\n'
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    eventually("a password is wanted", lambda: answered() == "401")
+    assert fetch("/", f"admin:{PASSWORD}")[0] == 200
+    assert fetch("/live")[0] == fetch("/backup?name=tank")[0] == 401
+    assert world.metrics()
+    assert PASSWORD not in world.command_lines()
+    assert PASSWORD not in world.journal()
+    (pid,) = sh("pgrep", "-f", "web/listener.py").split()
+    assert PASSWORD not in Path(f"/proc/{pid}/environ").read_text()
+    # One that is gone opens nothing: the page is not served, metrics are, and that is told.
+    secret.unlink()
+    sh("systemctl", "reload", "zvaultd")
+    told = eventually("it is told", lambda: (it := ctl("status")).code == 1 and it.out)
+    assert "zvault.page" in told
+    assert answered() == "404"
+    assert world.metrics()
+    secret.write_text(f"other{PASSWORD}\n")
+    secret.chmod(0o600)
+    eventually("the page again", lambda: answered() == "401")
+    assert fetch("/", f"admin:other{PASSWORD}")[0] == 200
+    tank.extra = '[page]\nlisten = "off"\n'
+    tank.configure()
+    sh("systemctl", "reload", "zvaultd")
+    eventually("metrics again, and no page", lambda: answered() == "404")
+    assert world.metrics()
+    assert ok("status").code == 0

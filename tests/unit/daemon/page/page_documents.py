@@ -1,0 +1,195 @@
+"""Documents as zvaultd hands them over for the page, with any text in every place that others have a say in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zvault.api.health import FindingDocument, HealthDocument
+from zvault.api.status import BackupDocument
+from zvault.api.vaults import JudgedVault
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.conditions import CONDITIONS
+from zvault.core.health.verdict import Condition, Kind
+from zvault.daemon.page.model import BackupPage, DayDocument, Overview, RunPage
+
+NOW = 1_795_269_126.0
+WELL: HealthDocument = {"level": "ok", "state": "ok", "findings": []}
+
+
+def found(condition: Condition, why: str = "why") -> FindingDocument:
+    return {
+        "condition": condition.key,
+        "level": condition.level,
+        "state": condition.word or "SUSPENDED",
+        "what": condition.says,
+        "why": why,
+        "next": condition.next.format(name="x"),
+    }
+
+
+def verdict(*findings: FindingDocument) -> HealthDocument:
+    if not findings:
+        return WELL
+    return {"level": findings[0]["level"], "state": findings[0]["state"], "findings": list(findings)}
+
+
+def every_condition(kind: Kind) -> list[Condition]:
+    return list(CONDITIONS[kind])
+
+
+def error(text: str) -> ErrorDocument:
+    return {"reason": "failed", "what": text, "why": text, "next": text}
+
+
+def backup(name: str = "home", of: HealthDocument = WELL, text: str = "tank", **more: Any) -> BackupDocument:
+    made: Any = {
+        "name": name,
+        "source": text,
+        "vault": text,
+        "into": text,
+        "state": "idle",
+        "lag_seconds": 1200.0,
+        "snapshot_age_seconds": None,
+        "max_lag_seconds": 10800.0,
+        "late": False,
+        "last_success": NOW - 1200,
+        "last_run": NOW - 1200,
+        "last_result": "ok",
+        "last_error": None,
+        "next_run": NOW + 2400,
+        "run": None,
+        "retry_at": None,
+        "retry_since": None,
+        "retry_error": None,
+        "datasets": 3,
+        "proofs": {
+            "guids": {"proven": NOW, "tried": NOW, "result": "ok", "max_age": None, "told": ""},
+            "sample": {"proven": NOW - 86400, "tried": NOW, "result": "ok", "max_age": 86400.0, "told": ""},
+        },
+        "pending": 0,
+        "held_back": 0,
+        "bytes_done": 0,
+        "bytes_total": None,
+        "verdict": of,
+    }
+    return made | more  # type: ignore[no-any-return]
+
+
+def vault(name: str = "cold", of: HealthDocument = WELL, text: str = "nbd", **more: Any) -> JudgedVault:
+    made: Any = {
+        "name": name,
+        "pool": text,
+        "state": "up",
+        "health": "ONLINE",
+        "size": 10 << 40,
+        "allocated": 6 << 40,
+        "free": 4 << 40,
+        "devices": [
+            {
+                "name": text,
+                "spec": text,
+                "path": text,
+                "state": "up",
+                "detail": text,
+                "size": 1 << 40,
+                "store": None,
+            }
+        ],
+        "error": None,
+        "users": [text],
+        "pinned": False,
+        "inhibitor": False,
+        "inhibitor_since": None,
+        "scrub": None,
+        "verdict": of,
+    }
+    return made | more  # type: ignore[no-any-return]
+
+
+def day(number: int, **more: Any) -> DayDocument:
+    made: Any = {"date": f"2026-11-{number:02}", "state": "ok", "runs": 24, "faults": 0, "bytes": 1 << 30}
+    return {**made, "seconds": 60.0, "lag": 3600.0, **more}
+
+
+def overview(
+    backups: list[BackupDocument] | None = None,
+    vaults: list[JudgedVault] | None = None,
+    text: str = "tank",
+    **more: Any,
+) -> Overview:
+    found = [backup(text=text)] if backups is None else backups
+    made: Any = {
+        "now": NOW,
+        "host": text,
+        "status": {
+            "daemon": {"version": "1", "pid": 1, "started": NOW - 60, "warnings": [], "verdict": WELL},
+            "backups": found,
+            "vaults": [vault(text=text)] if vaults is None else vaults,
+        },
+        "schedules": {one["name"]: text for one in found},
+        "extras": {"cold": {"full_in": 4 * 86400.0, "scrub_due": NOW + 86400}},
+        "running": [
+            {
+                "id": "20261121T135202-a001",
+                "backup": text,
+                "trigger": text,
+                "started": NOW - 60,
+                "bytes_done": 5,
+                "bytes_total": 10,
+                "rate": 1.0,
+                "streams": [{"dataset": text, "bytes": 1, "total": 2, "rate": 3.0}],
+                "more": 1,
+                "waiting": NOW + 60,
+                "error": error(text),
+            }
+        ],
+        "week": [{"date": "2026-11-21", "what": "run", "name": text, "times": [], "words": text}],
+        "week_more": 0,
+        "days": [day(20, state="failed", faults=1), day(21)],
+    }
+    return made | more  # type: ignore[no-any-return]
+
+
+def backup_page(text: str = "tank", rows: int = 3, **more: Any) -> BackupPage:
+    run: Any = {
+        "id": "20261121T135202-a001",
+        "backup": text,
+        "trigger": text,
+        "started": NOW - 60,
+        "ended": NOW,
+        "result": "failed",
+        "bytes": 5,
+        "datasets": 1,
+        "sent": 1,
+        "pruned": 0,
+        "error": error(text),
+        "warning": text,
+        "seconds": 60.0,
+    }
+    made: Any = {
+        "now": NOW,
+        "host": text,
+        "backup": backup(text, text=text, last_error=error(text)),
+        "schedule": text,
+        "datasets": [
+            {
+                "dataset": f"{text}{one}",
+                "lag": one * 9000.0 if one else None,
+                "pending": one,
+                "newest": NOW,
+                "base": NOW,
+            }
+            for one in range(rows)
+        ],
+        "total": rows,
+        "page": 1,
+        "pages": 1,
+        "runs": [run],
+        "days": [day(20), day(21, lag=None)],
+    }
+    return made | more  # type: ignore[no-any-return]
+
+
+def run_page(text: str = "tank") -> RunPage:
+    line: Any = {"time": NOW, "level": "error", "text": text}
+    return {"now": NOW, "host": text, "run": backup_page(text)["runs"][0], "lines": [line], "more": 3}

@@ -1,0 +1,198 @@
+"""What zvaultd tells for the page: from memory and the history alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zvault.api.events import Event
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.model import Snapshot
+from zvault.core.names import DatasetName
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.active_run import ActiveRun
+from zvault.daemon.app import Daemon
+from zvault.daemon.page.document import LINES, ROWS, RUNS
+from zvault.daemon.page.render import Renderer
+from zvault.daemon.page.runbooks import Runbooks
+from zvault.ops.report import unknown_document
+from zvault.system.process.runner import HostRunner
+
+BACKUPS = {"a": {"every": "1h", "max_lag": "3h"}, "b": {"schedule": "daily"}, "c": {}}
+RENDERER = Renderer("UTC", Runbooks())
+
+
+class NoPools(HostRunner):
+    """A host on which nothing may be started: no pool is to be asked."""
+
+    async def run(self, argv: Any, **_: Any) -> Any:
+        raise AssertionError(argv)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    monkeypatch.setattr("zvault.daemon.app.HostRunner", NoPools)
+    config = {
+        "daemon": {"timezone": "UTC", "host": "filer1"},
+        "vault": {"cold": {"pool": "cold"}},
+        "backup": {name: {"source": "tank", "vault": "cold", **more} for name, more in BACKUPS.items()},
+    }
+    it = Daemon(Config.model_validate(config), Paths(tmp_path, tmp_path, tmp_path, tmp_path))
+    it.metrics.vaults = [unknown_document(vault) for vault in it.vaults.all()]
+    yield it
+    it.history.close()
+
+
+def lag(dataset: str, seconds: float | None, now: float) -> DatasetLag:
+    at = DatasetName(dataset)
+    newest = Snapshot(at, "zvault_x", 1, 1, int(now - seconds)) if seconds is not None else None
+    return DatasetLag(dataset, seconds, newest, 0)
+
+
+def told(daemon: Daemon, subject: str) -> Any:
+    return json.loads(daemon.page.backup(subject))
+
+
+def ran(
+    daemon: Daemon, id: str, backup: str, ago: float, result: Any = "ok", trigger: str = "schedule"
+) -> None:
+    now = daemon.context.env.clock.time()
+    daemon.history.begin(id, backup, trigger, now - ago - 60, None)
+    figures = {"bytes": 5, "datasets": 1, "sent": 1, "pruned": 0}
+    daemon.history.end(id, now - ago, result, figures, None)
+
+
+def test_it_has_all_that_is_configured_and_no_pool_is_asked(daemon: Daemon):
+    found = json.loads(daemon.page.overview())
+    assert [one["name"] for one in found["status"]["backups"]] == ["a", "b", "c"]
+    assert [one["name"] for one in found["status"]["vaults"]] == ["cold"]
+    assert found["schedules"] == {"a": "every hour", "b": "daily", "c": "by hand"}
+    assert found["host"] == "filer1"
+    assert found["days"] == []
+    html = RENDERER.overview(found, RENDERER.parts(found))
+    assert "3 of 3 backups are not known to be well" in html
+
+
+def test_names_of_damaged_files_are_left_out(daemon: Daemon):
+    (document,) = daemon.metrics.vaults
+    scrub: Any = {"seen": 1.0, "state": "finished", "started": 1.0, "ended": 2.0, "last": 2.0, "share": None}
+    scrub |= {
+        "bytes_done": 0,
+        "bytes_total": 0,
+        "rate": None,
+        "left_seconds": None,
+        "found": 1,
+        "held": False,
+    }
+    scrub |= {"pausing": "", "errors": 1, "files": 1}
+    scrub["damages"] = [{"dataset": "tank/home", "snapshot": None, "file": "/secret/plan.odt"}]
+    document["scrub"] = scrub
+    text = daemon.page.overview().decode()
+    assert "plan.odt" not in text
+    assert '"errors":1' in text
+
+
+def test_the_days_are_those_of_backups_not_of_what_stands_aside(daemon: Daemon):
+    ran(daemon, "r1", "a", 100)
+    ran(daemon, "r2", "b", 90, "failed")
+    ran(daemon, "r3", "a", 80, "failed", trigger="scrub")
+    ran(daemon, "r4", "gone", 70, "failed")
+    days = daemon.page.overview_document()["days"]
+    assert (days[-1]["runs"] + (days[-2]["runs"] if len(days) > 1 else 0)) == 2
+    assert "failed" in {day["state"] for day in days}
+    assert {day["state"] for day in told(daemon, "1:a")["days"]} <= {"ok", "no run"}
+
+
+def test_datasets_come_in_pages_the_worst_first(daemon: Daemon):
+    now = daemon.context.env.clock.time()
+    lags = {f"tank/d{one:04}": lag(f"tank/d{one:04}", float(one), now) for one in range(1000)}
+    lags["tank/none"] = lag("tank/none", None, now)
+    daemon.runs.readings.keep("a", lags, daemon.runs.lags.way("a"))
+    first = told(daemon, "1:a")
+    assert (first["total"], first["pages"], len(first["datasets"])) == (1001, 11, ROWS)
+    assert [one["dataset"] for one in first["datasets"][:2]] == ["tank/none", "tank/d0999"]
+    seen = [one["dataset"] for page in range(1, 12) for one in told(daemon, f"{page}:a")["datasets"]]
+    assert sorted(seen) == sorted(lags)
+    # A page beyond the last is the last.
+    assert told(daemon, "999999:a")["page"] == 11
+    assert len(json.dumps(first)) < 100_000
+
+
+@pytest.mark.parametrize("subject", ["", "1", "1:", "1:nobody", ":a", "-1:a", "x:a", "²:a", "1:a:b"])
+def test_a_subject_that_is_none_gets_nothing(daemon: Daemon, subject: str):
+    assert told(daemon, subject) is None
+
+
+def test_a_run_under_way_is_told_stream_by_stream(daemon: Daemon):
+    task: Any = None
+    run = ActiveRun("r1", "a", "manual", task, started=5.0)
+    daemon.runs.current["r1"] = run
+    head: Any = {"run": "r1", "backup": "a", "time": 6.0}
+
+    def publish(event: str, **fields: Any) -> None:
+        made: Event = {**head, "event": event, **fields}  # type: ignore[assignment]
+        run.note(made)
+        daemon.events.publish(made)
+
+    for number in range(15):
+        publish(
+            "transfer-started",
+            dataset=f"tank/{number}",
+            kind="full",
+            to="s",
+            bytes=10,
+            reason="x",
+            **{"from": None},
+        )
+    publish(
+        "progress",
+        dataset="tank/3",
+        bytes=4,
+        total=10,
+        rate=2.0,
+        buffer=None,
+        run_bytes=4,
+        run_total=150,
+        run_rate=9.0,
+    )
+    (found,) = daemon.page.overview_document()["running"]
+    assert (found["bytes_done"], found["bytes_total"], found["rate"], found["more"]) == (4, 150, 9.0, 3)
+    assert found["streams"][3] == {"dataset": "tank/3", "bytes": 4, "total": 10, "rate": 2.0}
+    for number in range(15):
+        publish(
+            "transfer-finished", dataset=f"tank/{number}", bytes=10, seconds=1.0, run_bytes=150, run_total=150
+        )
+    (found,) = daemon.page.overview_document()["running"]
+    # Between streams nothing is known to flow.
+    assert (found["streams"], found["rate"]) == ([], None)
+
+
+def test_a_runs_lines_are_those_of_the_journal(daemon: Daemon):
+    ran(daemon, "r1", "a", 10)
+    head: Any = {"run": "r1", "backup": "a", "time": 6.0}
+    for number in range(LINES + 7):
+        daemon.events.publish({**head, "event": "warning", "text": f"line {number}"})
+    found = json.loads(daemon.page.run("r1"))
+    assert (len(found["lines"]), found["more"]) == (LINES, 7)
+    assert found["lines"][-1] == {"time": 6.0, "level": "warning", "text": f"line {LINES + 6}"}
+    assert found["run"]["backup"] == "a"
+    assert "line 506" in RENDERER.run(found, "r1")
+    ran(daemon, "r2", "a", 5)
+    found = json.loads(daemon.page.run("r2"))
+    assert found["lines"] is None
+    assert "journalctl RUN=r2" in RENDERER.run(found, "r2")
+    assert json.loads(daemon.page.run("nothing"))["run"] is None
+
+
+def test_a_page_of_a_backup_has_its_last_runs(daemon: Daemon):
+    for number in range(RUNS + 5):
+        ran(daemon, f"r{number}", "a", 1000 - number)
+    found = told(daemon, "1:a")
+    assert [one["id"] for one in found["runs"][:2]] == [f"r{RUNS + 4}", f"r{RUNS + 3}"]
+    assert len(found["runs"]) == RUNS
+    assert "Runs" in RENDERER.backup(found)

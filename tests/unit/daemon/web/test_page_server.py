@@ -1,0 +1,339 @@
+"""The page over real sockets, from the real process without rights: many clients, slow ones, and such as cheat."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.daemon.page.page_documents import backup, backup_page, overview, run_page
+from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.login import sealed
+from zvault.daemon.web.server import WebServer
+
+HEADERS = (
+    "content-security-policy: default-src 'none'",
+    "x-content-type-options: nosniff",
+    "x-frame-options: deny",
+    "cache-control: no-store",
+    "referrer-policy: no-referrer",
+)
+
+
+class Told:
+    """What zvaultd tells, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[Topic] = Counter()
+        self.subjects: list[str] = []
+        self.document: Any = overview([backup(f"b{one}") for one in range(200)])
+
+    def answers(self) -> dict[Topic, Any]:
+        def tell(topic: Topic, subject: str) -> bytes:
+            self.asked[topic] += 1
+            self.subjects.append(subject)
+            return self.text(topic, subject)
+
+        return {topic: lambda subject, topic=topic: tell(topic, subject) for topic in Topic}
+
+    def text(self, topic: Topic, subject: str) -> bytes:
+        match topic:
+            case Topic.METRICS:
+                return b"zvault_up 1\n"
+            case Topic.OVERVIEW:
+                return json.dumps(self.document).encode()
+            case Topic.BACKUP:
+                return json.dumps(backup_page() if subject.endswith(":b1") else None).encode()
+            case Topic.RUN:
+                return json.dumps(run_page()).encode()
+
+
+class Page(WebServer):
+    def __init__(self) -> None:
+        self.told = Told()
+        super().__init__(self.told.answers())
+
+    async def serve(self, **settings: Any) -> None:
+        await self.listen("127.0.0.1", 0, {"page": True, "zone": "UTC", **settings})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Page]:
+    it = Page()
+    await it.serve()
+    yield it
+    await it.close()
+
+
+async def ask(
+    server: WebServer, target: str = "/", *lines: str, host: str = "localhost", method: str = "GET"
+) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    head = "\r\n".join([f"{method} {target} HTTP/1.1", f"Host: {host}", *lines, "", ""])
+    writer.write(head.encode("latin-1"))
+    try:
+        return await asyncio.wait_for(reader.read(), 30)
+    finally:
+        writer.close()
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def whole(answer: bytes) -> bool:
+    """Whether an answer has as many bytes as its head says."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    (length,) = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    return len(body) == int(length.partition(b":")[2])
+
+
+async def test_each_page_is_there_with_its_headers(server: Page):
+    for target in ("/", "/backup?name=b1", "/run?id=20261121T135202-a001", "/runbook?name=ZvaultBackupLate"):
+        answer = await ask(server, target)
+        assert status(answer) == 200, target
+        assert b"<!DOCTYPE html>" in answer
+        head = answer.partition(b"\r\n\r\n")[0].decode().lower()
+        assert all(one in head for one in HEADERS), head
+        assert "aiohttp" not in head
+    for target, kind in (
+        ("/page.css", b"text/css"),
+        ("/page.js", b"text/javascript"),
+        ("/icon.svg", b"image/svg+xml"),
+    ):
+        answer = await ask(server, target)
+        assert (status(answer), kind in answer) == (200, True)
+    assert status(await ask(server, method="HEAD")) == 200
+    assert b"zvault_up 1" in await ask(server, "/metrics")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/..", "/../etc/passwd", "//", "//metrics", "/%2e%2e/metrics", "/%6detrics", "/page.css/",
+        "/page.css/../page.js", "/page.css%00", "/./page.css",
+        "/metrics/", "/static/../page.css", "/base.html", "/overview.html", "/PAGE.CSS",
+        "/runbook?name=../../../etc/passwd", "/runbook?name=", "/backup?name=../b1", "/backup?name=nobody", "/backup",
+        "/backup?name=b1&page=-1", "/backup?name=b1&page=1e9", "/backup?name=" + "b" * 3000, "/run?id=../../x", "/run",
+        "http://localhost/page.css", "*", "/" + "x" * 4000,
+    ],
+)  # fmt: skip
+async def test_whatever_is_no_page_is_not_found(server: Page, target: str):
+    answer = await ask(server, target)
+    assert status(answer) in (400, 404), answer
+    assert b"root:" not in answer
+    assert b"Traceback" not in answer
+
+
+async def test_nothing_can_be_changed(server: Page):
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"):
+        assert status(await ask(server, method=method)) == 405, method
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "evil.example:9712", "10.0.0.1", ""]
+)
+async def test_a_foreign_name_gets_nothing_and_costs_zvaultd_nothing(server: Page, host: str):
+    for target in ("/", "/live", "/metrics", "/backup?name=b1"):
+        assert status(await ask(server, target, host=host)) == 403
+    assert not server.told.asked
+
+
+async def test_another_sites_page_may_lead_here_but_not_read(server: Page):
+    for target in ("/", "/live"):
+        answer = await ask(server, target, "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors")
+        assert status(answer) == 403
+    assert status(await ask(server, "/", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate")) == 200
+
+
+async def test_two_hundred_clients_at_once_are_answered_or_told_and_ask_zvaultd_a_few_times(server: Page):
+    async def one() -> str:
+        try:
+            answer = await ask(server)
+        except (ConnectionError, TimeoutError):
+            return "turned away"
+        if not answer:
+            return "turned away"
+        assert whole(answer)
+        return str(status(answer))
+
+    began = time.monotonic()
+    got = Counter(await asyncio.gather(*(one() for _ in range(200))))
+    seconds = time.monotonic() - began
+    assert set(got) <= {"200", "503", "turned away"}, got
+    assert got["200"] >= 100, got
+    # One question a second, however many ask.
+    assert server.told.asked[Topic.OVERVIEW] <= seconds + 2
+    assert status(await ask(server)) == 200
+
+
+async def test_who_reads_slowly_or_says_nothing_keeps_nobody_out(server: Page):
+    slow = []
+    for number in range(200):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+        if number % 2:
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        slow.append((reader, writer))
+    try:
+        for target in ("/", "/metrics"):
+            assert status(await ask(server, target)) == 200
+    finally:
+        for _, writer in slow:
+            writer.transport.abort()
+    assert status(await ask(server)) == 200
+
+
+async def test_live_changes_are_told_to_a_few_and_the_others_still_get_the_page(server: Page):
+    listening = []
+    for _ in range(12):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        listening.append((status(head), reader, writer))
+    try:
+        assert Counter(code for code, _, _ in listening) == {200: 8, 503: 4}
+        assert status(await ask(server)) == 200
+        assert status(await ask(server, "/metrics")) == 200
+        _, reader, _ = listening[0]
+        await until_line(reader, "all is well")
+        server.told.document = overview([], [])
+        changes = await until_line(reader, "nothing is configured")
+        assert set(changes) <= {"state", "needs", "running", "backups", "vaults", "title"}
+        # That it is still there is told as well.
+        assert await until_line(reader, "{}") == {}
+        # Once for all of them, every two seconds.
+        before = server.told.asked[Topic.OVERVIEW]
+        await asyncio.sleep(4)
+        assert server.told.asked[Topic.OVERVIEW] - before <= 5
+    finally:
+        for _, _, writer in listening:
+            writer.transport.abort()
+    # Places become free again.
+    for _ in range(50):
+        if status(await first_line(server)) == 200:
+            break
+        await asyncio.sleep(0.2)
+    else:
+        raise AssertionError
+
+
+async def first_line(server: WebServer) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    try:
+        return await asyncio.wait_for(reader.readline(), 10)
+    finally:
+        writer.transport.abort()
+
+
+async def until_line(reader: asyncio.StreamReader, text: str) -> dict[str, str]:
+    async with asyncio.timeout(15):
+        while True:
+            line = await _long_line(reader)
+            if line.startswith("data: ") and text in line:
+                found: dict[str, str] = json.loads(line.removeprefix("data: "))
+                return found
+
+
+async def _long_line(reader: asyncio.StreamReader) -> str:
+    """A line of a chunked answer, however long."""
+    found = b""
+    while not found.endswith(b"\n"):
+        try:
+            found += await reader.readuntil(b"\n")
+        except asyncio.LimitOverrunError as error:
+            found += await reader.readexactly(error.consumed)
+    return found.decode()
+
+
+async def test_names_that_are_made_up_are_not_asked_of_zvaultd(server: Page):
+    await asyncio.gather(*(ask(server, f"/backup?name=x{one}") for one in range(20)))
+    assert server.told.asked[Topic.BACKUP] == 0
+    await ask(server, "/backup?name=b1&page=000007")
+    assert server.told.subjects[-1] == "7:b1"
+
+
+async def test_while_zvaultd_cannot_tell_the_page_says_so(server: Page):
+    server.told.document = object()  # it is not to be told as JSON
+    assert status(await ask(server)) == 500
+    server.told.document = overview()
+    assert status(await ask(server)) == 200
+
+
+async def test_it_has_no_rights_and_its_password_stands_in_no_argument():
+    it = Page()
+    await it.serve(login=sealed("admin", "S3CRET"))
+    try:
+        assert status(await ask(it)) == 401
+        assert it.process is not None
+        there = Path(f"/proc/{it.process.pid}")
+        assert (
+            b"S3CRET" not in there.joinpath("cmdline").read_bytes() + there.joinpath("environ").read_bytes()
+        )
+        told = there.joinpath("status").read_text()
+        assert "CapEff:\t0000000000000000" in told
+    finally:
+        await it.close()
+
+
+def basic(text: str) -> str:
+    return f"Authorization: Basic {base64.b64encode(text.encode()).decode()}"
+
+
+async def test_who_has_the_password_is_let_in_and_who_guesses_is_shut_out():
+    it = Page()
+    await it.serve(login=sealed("admin", "pass:wörd"))
+    try:
+        assert status(await ask(it, "/", basic("admin:pass:wörd"))) == 200
+        answer = await ask(it, "/")
+        assert (status(answer), b'WWW-Authenticate: Basic realm="zvault"' in answer) == (401, True)
+        for line in (
+            "Authorization: Basic ???",
+            "Authorization: Bearer x",
+            basic("admin"),
+            "Authorization: Basic",
+        ):
+            assert status(await ask(it, "/backup?name=b1", line)) == 401
+        for target in ("/page.css", "/live", "/runbook?name=ZvaultBackupLate", "/run?id=x"):
+            assert status(await ask(it, target)) == 401
+        assert it.told.asked == {Topic.OVERVIEW: 1}
+        # Metrics are as open as before.
+        assert status(await ask(it, "/metrics")) == 200
+        codes = [status(await ask(it, "/", basic(f"admin:{guess}"))) for guess in range(10)]
+        assert codes[:5] == [401] * 5
+        assert codes[-1] == 429
+        # Also for the right one, so that nobody finds out by asking on.
+        assert status(await ask(it, "/", basic("admin:pass:wörd"))) == 429
+    finally:
+        await it.close()
+
+
+async def test_a_proxys_header_is_believed_from_its_address_only():
+    for proxies, expected in ((["127.0.0.1"], 200), (["10.0.0.2"], 403)):
+        it = Page()
+        await it.serve(header="X-Remote-User", proxies=proxies, hosts=["zvault.example.org"])
+        try:
+            assert status(await ask(it, "/", "X-Remote-User: me", host="zvault.example.org")) == expected
+            assert status(await ask(it, "/")) == 403
+            assert status(await ask(it, "/", "X-Remote-User: ")) == 403
+            assert status(await ask(it, "/", "X-Remote-User: a", "X-Remote-User: b")) == 403
+            assert status(await ask(it, "/", "X-Remote-User: me", host="other.example.org")) == 403
+        finally:
+            await it.close()
+
+
+async def test_an_address_for_metrics_alone_has_no_page():
+    it = Page()
+    await it.listen("127.0.0.1", 0, {})
+    try:
+        assert status(await ask(it)) == 404
+        assert status(await ask(it, "/metrics")) == 200
+    finally:
+        await it.close()

@@ -1,0 +1,17 @@
+"""Which addresses only this host can connect to. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+
+LOCAL = "localhost"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can connect to an address."""
+    if host.lower() == LOCAL:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

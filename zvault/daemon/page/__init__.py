@@ -1,0 +1,1 @@
+"""The status page: what zvaultd tells of itself for it, and how that becomes HTML."""

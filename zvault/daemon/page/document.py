@@ -1,0 +1,249 @@
+"""What zvaultd tells of itself for the status page: from memory and the history, so that no pool is waited for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from zvault.api.status import StatusDocument
+from zvault.api.vaults import JudgedVault, VaultDocument
+from zvault.config.schema import Backup
+from zvault.core.health.days import YEAR, Day, PastRun, days, together
+from zvault.core.policy.schedule import describe
+from zvault.core.policy.week import week
+from zvault.daemon import journald
+from zvault.daemon.events import Events
+from zvault.daemon.page.live import LiveRuns
+from zvault.daemon.page.model import (
+    BackupPage,
+    DatasetRow,
+    DayDocument,
+    DueDocument,
+    LineDocument,
+    Overview,
+    RunPage,
+    VaultExtra,
+)
+from zvault.daemon.status import Status
+
+ROWS = 100
+"""Datasets on a page."""
+
+RUNS = 50
+"""Past runs on a backup's page."""
+
+LINES = 500
+"""Lines of a run's journal on its page: the newest."""
+
+WEEK = 60
+"""Backups and vaults whose week is told."""
+
+REREAD = 30.0
+"""Seconds for which the days of the past, and the week to come, are told as they were read."""
+
+Loudness = Literal["info", "warning", "error"]
+
+
+@dataclass
+class _Kept:
+    """What takes a while to find, until it is found anew (monotonic seconds)."""
+
+    until: float = -1.0
+    past: dict[str, list[PastRun]] = field(default_factory=dict)
+    days: list[DayDocument] = field(default_factory=list)
+    week: list[DueDocument] = field(default_factory=list)
+    left_out: int = 0
+
+
+class PageSource:
+    """Tells what the page shows, as JSON. ``vaults`` gives the vaults as they were last looked at."""
+
+    def __init__(
+        self,
+        status: Status,
+        events: Events,
+        vaults: Callable[[], Sequence[VaultDocument]],
+        host: Callable[[], str],
+    ) -> None:
+        self.status = status
+        self.live = LiveRuns()
+        self._events, self._vaults, self._host = events, vaults, host
+        self._kept = _Kept()
+
+    def overview(self, _: str = "") -> bytes:
+        """The first page."""
+        return _json(self.overview_document())
+
+    def backup(self, subject: str) -> bytes:
+        """A backup's page; ``subject`` is the number of its page of datasets, a colon, and its name."""
+        page, _, name = subject.partition(":")
+        backup = self.status.context.env.config.backup.get(name)
+        if backup is None or not page.isascii() or not page.isdigit():
+            return _json(None)
+        return _json(self._backup_page(backup, int(page)))
+
+    def run(self, id: str) -> bytes:
+        """A run's page."""
+        return _json(self._run_page(id))
+
+    def overview_document(self) -> Overview:
+        """The first page's document."""
+        kept = self._refreshed()
+        found = _without_files(self.status.document_of(self._vaults()))
+        config = self.status.context.env.config
+        running = sorted(self.status.runs.current.values(), key=lambda run: run.started)
+        return {
+            "now": self.status.context.env.clock.time(),
+            "host": self._host(),
+            "status": found,
+            "schedules": {name: _schedule(backup) for name, backup in config.backup.items()},
+            "extras": {vault["name"]: self._extra(vault) for vault in found["vaults"]},
+            "running": [self.live.document(run) for run in running],
+            "week": kept.week,
+            "week_more": kept.left_out,
+            "days": kept.days,
+        }
+
+    def _extra(self, vault: JudgedVault) -> VaultExtra:
+        name, env = vault["name"], self.status.context.env
+        table, seen = env.config.vault.get(name), self.status.context.records.conditions.get(name)
+        policy = table.scrubs() if table is not None else None
+        due = (
+            policy.due(seen.since, env.zone)
+            if policy and seen is not None and seen.since is not None
+            else None
+        )
+        return {"full_in": self.status.judge.full_in(name), "scrub_due": due}
+
+    def _refreshed(self) -> _Kept:
+        if time.monotonic() < self._kept.until:
+            return self._kept
+        env = self.status.context.env
+        now, zone = env.clock.time(), env.zone
+        past: dict[str, list[PastRun]] = defaultdict(list)
+        for name, run in self.status.history.past(now - (YEAR + 1) * 86400):
+            past[name].append(run)
+        each = [
+            days(past[name], now, zone, table.max_lag)
+            for name, table in env.config.backup.items()
+            if name in past
+        ]
+        told = list(self._week(now))
+        names = {(one["what"], one["name"]): None for one in told}
+        shown = set(list(names)[:WEEK])
+        self._kept = _Kept(
+            time.monotonic() + REREAD,
+            dict(past),
+            [_day(one) for one in together(each)],
+            [one for one in told if (one["what"], one["name"]) in shown],
+            len(names) - len(shown),
+        )
+        return self._kept
+
+    def _week(self, now: float) -> Iterator[DueDocument]:
+        env = self.status.context.env
+        for name, backup in env.config.backup.items():
+            schedule, first = backup.every or backup.schedule, self.status.scheduler.next_run(name)
+            if schedule is None or first is None:
+                continue
+            for due in week(schedule, first, now, env.zone):
+                yield {
+                    "date": due.date.isoformat(),
+                    "what": "run",
+                    "name": name,
+                    "times": list(due.times),
+                    "words": due.words,
+                }
+
+    def _backup_page(self, backup: Backup, page: int) -> BackupPage:
+        env, name = self.status.context.env, backup.name
+        kept = self._refreshed()
+        rows = self._rows(name) if name in self.status.runs.lags else None
+        total = len(rows) if rows is not None else 0
+        pages = max(1, -(-total // ROWS))
+        page = min(max(page, 1), pages)
+        found = days(kept.past.get(name, ()), env.clock.time(), env.zone, backup.max_lag)
+        return {
+            "now": env.clock.time(),
+            "host": self._host(),
+            "backup": self.status.backup(backup),
+            "schedule": _schedule(backup),
+            "datasets": rows[(page - 1) * ROWS : page * ROWS] if rows is not None else None,
+            "total": total,
+            "page": page,
+            "pages": pages,
+            "runs": self.status.history.runs(name, RUNS),
+            "days": [_day(one) for one in found],
+        }
+
+    def _rows(self, name: str) -> list[DatasetRow]:
+        """A backup's datasets, the worst first: those whose lag is not known, then by lag."""
+        found = self.status.dataset_lags(name).items()
+        ordered = sorted(found, key=lambda one: (one[1][1] is not None, -(one[1][1] or 0.0), str(one[0])))
+        return [
+            {
+                "dataset": str(dataset),
+                "lag": seconds,
+                "pending": lag.pending,
+                "newest": lag.newest_on_vault.creation if lag.newest_on_vault is not None else None,
+                "base": lag.base,
+            }
+            for dataset, (lag, seconds) in ordered
+        ]
+
+    def _run_page(self, id: str) -> RunPage:
+        events = self._events.past(id)
+        lines: list[LineDocument] | None = None
+        if events is not None:
+            told = ((event["time"], journald.line(event)) for event in events)
+            lines = [
+                {"time": at, "level": _loudness(it[0]), "text": it[1]} for at, it in told if it is not None
+            ]
+        return {
+            "now": self.status.context.env.clock.time(),
+            "host": self._host(),
+            "run": self.status.history.run(id),
+            "lines": lines[-LINES:] if lines is not None else None,
+            "more": max(0, len(lines) - LINES) if lines is not None else 0,
+        }
+
+
+def _schedule(backup: Backup) -> str:
+    schedule = backup.every or backup.schedule
+    return describe(schedule) if schedule is not None else "by hand"
+
+
+def _without_files(found: StatusDocument) -> StatusDocument:
+    """Without the names of damaged files: whoever may connect may see the page."""
+    vaults: list[JudgedVault] = []
+    for vault in found["vaults"]:
+        scrub = vault["scrub"]
+        vaults.append({**vault, "scrub": {**scrub, "damages": []} if scrub is not None else None})
+    return {**found, "vaults": vaults}
+
+
+def _day(day: Day) -> DayDocument:
+    return {
+        "date": day.date.isoformat(),
+        "state": day.state,
+        "runs": day.runs,
+        "faults": day.faults,
+        "bytes": day.bytes,
+        "seconds": day.seconds,
+        "lag": day.lag,
+    }
+
+
+def _loudness(level: int) -> Loudness:
+    if level >= logging.ERROR:
+        return "error"
+    return "warning" if level >= logging.WARNING else "info"
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -1,0 +1,124 @@
+"""What zvaultd hands to the process that makes the status page, as JSON. Times are seconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from zvault.api.runs import RunDocument
+from zvault.api.status import BackupDocument, StatusDocument
+from zvault.core.errors import ErrorDocument
+from zvault.core.health.days import DayState
+
+
+class StreamDocument(TypedDict):
+    """A dataset that is being sent; ``bytes`` of ``total``, and bytes a second of late."""
+
+    dataset: str
+    bytes: int
+    total: int | None
+    rate: float | None
+
+
+class RunningDocument(TypedDict):
+    """A run under way. ``waiting``: when it tries again what failed, with ``error``. ``more``: streams left out."""
+
+    id: str
+    backup: str
+    trigger: str
+    started: float
+    bytes_done: int
+    bytes_total: int | None
+    rate: float | None
+    streams: list[StreamDocument]
+    more: int
+    waiting: float | None
+    error: ErrorDocument | None
+
+
+class DayDocument(TypedDict):
+    """A day of the past, see core/health/days.py."""
+
+    date: str
+    state: DayState
+    runs: int
+    faults: int
+    bytes: int
+    seconds: float
+    lag: float | None
+
+
+class DueDocument(TypedDict):
+    """What is due on a day: ``times`` where they are few, else none, and ``words`` say when."""
+
+    date: str
+    what: Literal["run", "scrub"]
+    name: str
+    times: list[float]
+    words: str
+
+
+class VaultExtra(TypedDict):
+    """More of a vault than its document has: seconds until it is full, and when a scrub is due."""
+
+    full_in: float | None
+    scrub_due: float | None
+
+
+class Overview(TypedDict):
+    """The first page. ``schedules`` by backup, in words; ``extras`` by vault. Of damage there are only counts."""
+
+    now: float
+    host: str
+    status: StatusDocument
+    schedules: dict[str, str]
+    extras: dict[str, VaultExtra]
+    running: list[RunningDocument]
+    week: list[DueDocument]
+    week_more: int
+    days: list[DayDocument]
+
+
+class DatasetRow(TypedDict):
+    """A dataset's lag now, in seconds; ``newest``: when the newest snapshot on the vault was made."""
+
+    dataset: str
+    lag: float | None
+    pending: int | None
+    newest: float | None
+    base: float | None
+
+
+class LineDocument(TypedDict):
+    """A line of a run's journal."""
+
+    time: float
+    level: Literal["info", "warning", "error"]
+    text: str
+
+
+class BackupPage(TypedDict):
+    """A backup's page: the ``page``-th hundred of its datasets, worst first, of ``total`` ones.
+
+    They are None where it is not known which there are.
+    """
+
+    now: float
+    host: str
+    backup: BackupDocument
+    schedule: str
+    datasets: list[DatasetRow] | None
+    total: int
+    page: int
+    pages: int
+    runs: list[RunDocument]
+    days: list[DayDocument]
+
+
+class RunPage(TypedDict):
+    """A run's page; ``lines`` is None where zvaultd no longer remembers them, ``more`` counts those left out."""
+
+    now: float
+    host: str
+    run: RunDocument | None
+    lines: list[LineDocument] | None
+    more: int

@@ -1,0 +1,1 @@
+"""The process without rights that answers browsers and Prometheus, and what zvaultd tells it."""

@@ -1,0 +1,201 @@
+"""The process that answers Prometheus and browsers, without any rights: any local user may connect, and others too.
+
+zvaultd starts it with the sockets to listen on. It asks zvaultd for what it tells, over a socket that is its standard
+input, and knows nothing itself: where zvaultd is gone, so is it, and where that does not answer, a request fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/daemon/web"))  # noqa: PTH100, PTH120
+
+from aiohttp import web
+
+from zvault.daemon.connections import BACKLOG, ConnectionLimits, Connections
+from zvault.daemon.page.site import Site
+from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.channel import Questions, taken_over
+from zvault.daemon.web.login import LONGEST, Mistakes, knows
+from zvault.daemon.web.names import answers_to
+from zvault.daemon.web.settings import Settings
+from zvault.system.process.unprivileged import give_up_rights
+
+LIMITS = ConnectionLimits(total=64, idle=5.0, answer=10.0)
+"""A request is short, and so is its answer. Whoever only connects loses the place to one who asks."""
+
+ANSWER_SECONDS = 8.0
+"""Seconds that zvaultd may take to tell what it is asked for, before a request fails."""
+
+FILES = 128
+"""Descriptors: for all connections, those that are refused, and a few of its own."""
+
+LIVE_SECONDS = 300.0
+"""Seconds for which changes are told over one connection; a browser then connects anew."""
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "Server": "zvault",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of every answer: nothing of it comes from elsewhere, and nobody else may show it or keep it."""
+
+Ask = Callable[[Topic, str], Awaitable[bytes]]
+"""What zvaultd tells. Raises TimeoutError, ConnectionError."""
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def listener_argv(host: str) -> list[str]:
+    """The program; ``host`` is the configured one, for whoever lists processes."""
+    return [sys.executable, "-I", __file__, host]
+
+
+class WebListener:
+    """Answers requests on sockets that are there already: those of a fixed table of paths."""
+
+    def __init__(self, settings: Settings, ask: Ask) -> None:
+        self.connections = Connections(LIMITS)
+        self._settings, self._ask, self._mistakes = settings, ask, Mistakes()
+        self._runner: web.AppRunner | None = None
+        self._servers: list[asyncio.Server] = []
+        # Reads its files, so it has to be made while there are any.
+        self._site = (
+            Site(settings.zone, self._told, self.connections, LIVE_SECONDS) if settings.page else None
+        )
+        self._open: Mapping[str, Answer] = {"/metrics": self._metrics} if settings.metrics else {}
+        self._guarded: Mapping[str, Answer] = self._site.routes if self._site is not None else {}
+
+    async def serve(self, sockets: Sequence[socket.socket]) -> None:
+        """Serve on them from now on."""
+        app = web.Application(middlewares=[self.connections.middleware])
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        await self._runner.setup()
+        assert self._runner.server is not None  # noqa: S101 - made by setup
+        factory = self.connections.guarded(self._runner.server)
+        loop = asyncio.get_running_loop()
+        for one in sockets:
+            self._servers.append(await loop.create_server(factory, sock=one, backlog=BACKLOG))
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        response: web.StreamResponse
+        try:
+            response = await self._found(request)(request)
+        except web.HTTPException as error:
+            response = _plain(error.status, error.text or "")
+            for name in ("Allow", "WWW-Authenticate"):
+                if name in error.headers:
+                    response.headers[name] = error.headers[name]
+        except (TimeoutError, ConnectionError):
+            response = _plain(503, "zvaultd does not answer\n")
+        if not response.prepared:
+            response.headers.update(HEADERS)
+            response.force_close()
+        return response
+
+    def _found(self, request: web.Request) -> Answer:
+        """What answers a request. Raises HTTPException for one that is not answered."""
+        for name in request.headers.getall("Host", []):
+            if not answers_to(name, self._settings.host, self._settings.hosts):
+                raise web.HTTPForbidden(text="zvaultd serves nothing under this name\n")
+        if request.method not in ("GET", "HEAD"):
+            raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD"])
+        # As it was sent: a path that would have to be decoded or resolved first is none of these.
+        path = request.raw_path.partition("?")[0]
+        if path in self._open:
+            return self._open[path]
+        if path not in self._guarded:
+            raise web.HTTPNotFound(text="there is no such page\n")
+        if (
+            request.headers.get("Sec-Fetch-Site") == "cross-site"
+            and request.headers.get("Sec-Fetch-Mode") != "navigate"
+        ):
+            raise web.HTTPForbidden(text="another site's page may not read this one\n")
+        self._admit(request)
+        return self._guarded[path]
+
+    def _admit(self, request: web.Request) -> None:
+        """Raises HTTPException for whoever may not see the page."""
+        settings, peer = self._settings, request.remote or ""
+        if settings.header is not None and peer in settings.proxies:
+            named = request.headers.getall(settings.header, [])
+            if len(named) == 1 and 0 < len(named[0].strip()) <= LONGEST:
+                return
+        if settings.login is None:
+            if settings.header is None:
+                return
+            raise web.HTTPForbidden(text="the page is shown to whom its proxy names only\n")
+        if self._mistakes.too_many(peer):
+            raise web.HTTPTooManyRequests(text="too many wrong passwords came from there: wait a minute\n")
+        given = request.headers.get("Authorization")
+        if given is not None:
+            if knows(settings.login, given):
+                return
+            self._mistakes.count(peer)
+        headers = {"WWW-Authenticate": 'Basic realm="zvault", charset="UTF-8"'}
+        raise web.HTTPUnauthorized(text="a name and a password are needed\n", headers=headers)
+
+    async def _told(self, topic: Topic, subject: str = "") -> bytes:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await self._ask(topic, subject)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        text = await self._told(Topic.METRICS)
+        if not text:
+            return _plain(500, "zvaultd cannot tell its figures: see its journal\n")
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=text, headers=headers)
+
+    async def close(self) -> None:
+        """Stop serving."""
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        if self._site is not None:
+            self._site.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+
+def _plain(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text)
+
+
+async def _run(settings: Settings, channel: socket.socket, sockets: Sequence[socket.socket]) -> None:
+    reader, writer = await asyncio.open_unix_connection(sock=channel)
+    questions = Questions(reader, writer)
+    listener = WebListener(settings, questions.ask)
+    # Nothing of what a client says was read yet.
+    give_up_rights(files=FILES)
+    await listener.serve(sockets)
+    await questions.hear()
+
+
+def main() -> int:
+    """Serve until zvaultd is gone; what is being answered then is cut off."""
+    try:
+        channel = socket.socket(fileno=0)
+        sockets, told = taken_over(channel)
+        asyncio.run(_run(Settings.of(told), channel, sockets))
+    except OSError as error:
+        print(f"web: {error}", file=sys.stderr)  # noqa: T201 - zvaultd reads it
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""What the process that answers web requests is told when it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``host`` is the configured one to listen on, ``hosts`` are other names that it may be asked under.
+
+    ``metrics`` and ``page`` say what is served. For the page: ``zone`` is the time zone of its times; ``login`` the
+    digest of a name and password; ``header`` what a proxy at one of the addresses ``proxies`` names the user in.
+    """
+
+    host: str
+    metrics: bool = True
+    page: bool = False
+    hosts: tuple[str, ...] = ()
+    zone: str = "UTC"
+    login: Mapping[str, str] | None = None
+    header: str | None = None
+    proxies: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Settings:
+        """From what was handed over as JSON."""
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in told.items()
+        }
+        return cls(**values)
