@@ -34,16 +34,18 @@ async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: S
     ours = ours_of(backup)
     found = [(pair, snap) for pair in sides.pairing.pairs if (snap := standing(pair, ours)) is not None]
     if found and backup.send.properties:
-        changed = await _set_otherwise(context.clients.source_of(backup), vault, [pair for pair, _ in found])
+        changed = await _set_otherwise(
+            backup, context.clients.source_of(backup), vault, [pair for pair, _ in found]
+        )
         found = [(pair, snap) for pair, snap in found if pair.source.name not in changed]
     return Unchanged(at, {pair.source.name: snap for pair, snap in found})
 
 
-async def _set_otherwise(source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
+async def _set_otherwise(backup: Backup, source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
     """The datasets of which a stream would bring other properties than the last one did, or nobody can tell."""
     names = {pair.source.name: pair.vault.name for pair in pairs if pair.vault is not None}
     mine = await properties.own_settings(source.host, list(names))
-    its = await properties.settings(vault.host, list(names.values()))
+    its = await properties.settings(vault.host, list(names.values()), backup.receive.properties.hidden)
     received = {
         name: {key: one.received for key, one in of_it.items() if one.received != "-"}
         for name, of_it in its.items()
