@@ -184,6 +184,7 @@ def test_a_restore_gives_back_what_the_source_had(tank: Chosen) -> None:
     Path("/run/key").write_bytes(os.urandom(32))
     key = ("-o", "encryption=on", "-o", "keyformat=raw", "-o", "keylocation=file:///run/key")
     sh("zfs", "create", *key, "-o", "compression=gzip", "-o", "recordsize=32K", "tank/secret")
+    sh("zfs", "set", "org.example:owner=you", "tank/secret")
     run()
     assert in_force("cold/lab/tank/secret")
     for name in ("tank/a", "tank/secret"):
@@ -275,7 +276,8 @@ def test_names_of_ones_own(tank: Chosen) -> None:
     assert snapshots("cold/lab/tank/a")[-2:] == mine
     assert status()["backups"][0]["lag_seconds"] < 300
     # What could not have been made by a form is not zvault's.
-    sh("zfs", "snapshot", "tank/a@mine-20261321-000000", "tank/a@mine-today")
+    for name in ("mine-20261321-000000", "mine-today"):
+        sh("zfs", "snapshot", f"tank/a@{name}")
     run()
     assert {"mine-20261321-000000", "mine-today"} <= set(snapshots("tank/a"))
     assert not {"mine-20261321-000000", "mine-today"} & set(snapshots("cold/lab/tank/a"))

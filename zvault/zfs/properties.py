@@ -61,11 +61,40 @@ async def own_settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict
     return {name: {key: one.value for key, one in of_it.items()} for name, of_it in found.items()}
 
 
-async def settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict[str, Setting]]:
+async def settings(
+    host: ToolRunner, names: Sequence[str], hidden: Sequence[str] = ()
+) -> dict[str, dict[str, Setting]]:
     """By dataset, all properties with what a stream brought of them. One of which that cannot be told for certain is
     left out. Raises ToolFailed.
+
+    ``hidden`` are user properties that may have no value there though a stream brought one: 'zfs get all' lacks them.
     """
-    return await _settings(host, names)
+    found = await _settings(host, names)
+    for name in hidden:
+        told = await received_of_each(host, name, list(found))
+        found = {dataset: of_it for dataset, of_it in found.items() if dataset in told}
+        for dataset, of_it in found.items():
+            of_it.setdefault(name, Setting("-", told[dataset], "-"))
+    return found
+
+
+async def received_of_each(host: ToolRunner, name: str, datasets: Sequence[str]) -> dict[str, str]:
+    """By dataset, what a stream brought of a property, "-" for nothing; without those of which that cannot be told for
+    certain. Raises ToolFailed.
+    """
+    found: dict[str, str] = {}
+    for start in range(0, len(datasets), NAMES_IN_ARGV):
+        some = datasets[start : start + NAMES_IN_ARGV]
+        result = await host.run(
+            ["zfs", "get", "-Hp", "-o", "name,received", name, *some], deadline=DEADLINE, check=False
+        )
+        if result.returncode != 0:
+            raise ToolFailed(f"cannot read the property {name} of '{some[0]}'", result.complaint())
+        rows = [line.split("\t") for line in result.stdout.splitlines()]
+        # A user property may hold a newline or a tab: then a line is too many, or is none of this form.
+        if [words[0] for words in rows] == list(some) and all(len(words) == 2 for words in rows):
+            found |= {words[0]: words[1] for words in rows}
+    return found
 
 
 async def _settings(host: ToolRunner, names: Sequence[str], *options: str) -> dict[str, dict[str, Setting]]:
@@ -170,9 +199,15 @@ async def own(host: ToolRunner, datasets: Sequence[str], name: str) -> dict[str,
     return {dataset: values[name] for dataset, values in found.items() if name in values}
 
 
-async def received(host: ToolRunner, dataset: str) -> dict[str, str]:
-    """What the last stream brought of properties, also of those that have another value here. Raises ToolFailed."""
-    return (await _table(host, [dataset], "all", "received")).get(dataset, {})
+async def received(host: ToolRunner, dataset: str, hidden: Sequence[str] = ()) -> dict[str, str]:
+    """What the last stream brought of properties, also of those that have another value here, or, ``hidden``, none.
+
+    Raises ToolFailed.
+    """
+    found = (await _table(host, [dataset], "all", "received")).get(dataset, {})
+    for name in hidden:
+        found[name] = (await received_of_each(host, name, [dataset])).get(dataset, "-")
+    return found
 
 
 async def _table(

@@ -1,6 +1,7 @@
 """What is set on datasets, and what a stream brought, from what ``zfs get`` prints."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,32 @@ async def test_settings_have_the_value_the_received_one_and_the_source() -> None
         "cold/b": {"quota": Setting("0", "-", "default")},
         "cold/c": {},
     }
+
+
+class Answers(Prints):
+    """Prints one thing after the other."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__(texts[0])
+        self.texts = list(texts)
+
+    async def run(self, argv: Sequence[str], **more: Any) -> Result:
+        self.stdout = self.texts.pop(0)
+        return await super().run(argv, **more)
+
+
+async def test_what_a_stream_brought_of_a_property_without_a_value_is_asked_for_by_itself() -> None:
+    whole = lines(("cold/a", "atime", "off", "-", "local"), ("cold/b", "atime", "on", "-", "default"))
+    host = Answers(whole, lines(("cold/a", "me"), ("cold/b", "-")))
+    found = await properties.settings(host, ["cold/a", "cold/b"], ["a:b"])
+    assert found["cold/a"]["a:b"] == Setting("-", "me", "-")
+    assert found["cold/b"]["a:b"] == Setting("-", "-", "-")
+    assert host.asked[1] == ["zfs", "get", "-Hp", "-o", "name,received", "a:b", "cold/a", "cold/b"]
+    # What is in it may look like another dataset's: then nothing is certain of any.
+    host = Answers(whole, lines(("cold/a", "me"), ("cold/b", "x"), ("cold/b", "-")))
+    assert await properties.settings(host, ["cold/a", "cold/b"], ["a:b"]) == {}
+    host = Answers(lines(("cold/a", "atime", "off")), lines(("cold/a", "me")))
+    assert await properties.received(host, "cold/a", ["a:b"]) == {"atime": "off", "a:b": "me"}
 
 
 async def test_of_the_source_only_what_is_set_there_is_asked_for() -> None:

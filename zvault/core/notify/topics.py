@@ -48,6 +48,7 @@ HIDES: Mapping[str, frozenset[str]] = {
     "new": frozenset({"lag", "base"}),
     "lag-unknown": frozenset({"lag", "base"}),
     "lag-not-read": frozenset({"lag", "base"}),
+    "snapshots-unknown": frozenset({"lag"}),
     "proof-unknown": frozenset({"contents", "verification"}),
     "never-seen": frozenset({"storage", "redundancy", "damage", "space", "scrub"}),
     "unchecked": frozenset({"configuration", "state"}),

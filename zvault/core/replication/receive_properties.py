@@ -191,6 +191,11 @@ class ReceiveProperties:
         """What a dataset of this kind does not take from its source, besides ``kept_out``."""
         return tuple(name for name in self.left_out if _applies(name, kind))
 
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """User properties that are left out: 'zfs get all' does not show what a stream brought of them."""
+        return tuple(name for name in self.left_out if ":" in name)
+
     def words(self, kind: str) -> frozenset[str]:
         """All that it says of a dataset of this kind, as words of a record: ``sync`` is set, ``-atime`` is left out."""
         return frozenset((*self.to_set(kind), *(f"-{name}" for name in self.to_leave_out(kind))))

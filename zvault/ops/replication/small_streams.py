@@ -54,7 +54,11 @@ class SmallStreams:
         asked = [*sent, *(name for names in sent.values() for name in names)]
         try:
             mine = await properties.own_settings(self.opened.source.host, asked)
-            its = await properties.settings(self.opened.vault.zfs.host, [one.target for one in candidates])
+            its = await properties.settings(
+                self.opened.vault.zfs.host,
+                [one.target for one in candidates],
+                self.opened.backup.receive.properties.hidden,
+            )
         except ZvaultError:
             return
         for one in candidates:

@@ -36,7 +36,7 @@ async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: S
     why: dict[str, str] = {pair.source.name: changed(pair, ours) for pair in pairs}
     quiet = [pair for pair in pairs if not why[pair.source.name]]
     if quiet and backup.send.properties:
-        otherwise = await _set_otherwise(context.clients.source_of(backup), vault, quiet)
+        otherwise = await _set_otherwise(backup, context.clients.source_of(backup), vault, quiet)
         why |= dict.fromkeys(otherwise, "its properties are not those that the vault received")
     stands: dict[str, Snapshot] = {
         pair.source.name: newest
@@ -46,11 +46,11 @@ async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: S
     return Unchanged(at, stands, {name: told for name, told in why.items() if told})
 
 
-async def _set_otherwise(source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
+async def _set_otherwise(backup: Backup, source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
     """The datasets of which a stream would bring other properties than the last one did, or nobody can tell."""
     names = {pair.source.name: pair.vault.name for pair in pairs if pair.vault is not None}
     mine = await properties.own_settings(source.host, list(names))
-    its = await properties.settings(vault.host, list(names.values()))
+    its = await properties.settings(vault.host, list(names.values()), backup.receive.properties.hidden)
     received = {
         name: {key: one.received for key, one in of_it.items() if one.received != "-"}
         for name, of_it in its.items()

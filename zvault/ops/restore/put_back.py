@@ -15,6 +15,7 @@ from zvault.core.errors import ZvaultError
 from zvault.core.integrity.restored import Mismatch, RestoreComparison
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
+from zvault.core.replication.receive_properties import named, on_record
 from zvault.core.replication.source_properties import (
     FIXED,
     KEY_PROPERTIES,
@@ -50,11 +51,16 @@ async def wanted_of(vault: Zfs, datasets: Sequence[Dataset]) -> list[WantedPrope
     return [
         WantedProperties(
             one,
-            to_restore(await properties.received(vault.host, one.name)),
+            to_restore(await properties.received(vault.host, one.name, _hidden(one))),
             parse_record(records.get(one.name, "")),
         )
         for one in datasets
     ]
+
+
+def _hidden(dataset: Dataset) -> list[str]:
+    """The user properties that are left out of a vault's dataset, by its record."""
+    return sorted(name for name in named(on_record(dataset.receive_properties)) if ":" in name)
 
 
 @dataclass
