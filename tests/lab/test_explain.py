@@ -44,6 +44,7 @@ def tank() -> Iterator[World]:
     it.clean()
     it.source()
     it.start()
+    ok("vault", "up", "cold")
     for number in range(3):
         shell(f"echo {number} >/tank/home/number")
         ok("run", "tank")
