@@ -44,6 +44,7 @@ def tank() -> Iterator[World]:
     it.clean()
     it.source()
     it.start()
+    ok("vault", "up", "cold")
     for number in range(3):
         shell(f"echo {number} >/tank/home/number")
         ok("run", "tank")
@@ -149,7 +150,8 @@ class Screen:
     def __init__(self, columns: int) -> None:
         self.fd, far = os.openpty()
         ioctl(far, TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-        environment = {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"}
+        plain = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+        environment = {**plain, "TERM": "xterm", "LC_ALL": "C.UTF-8"}
         self.process = subprocess.Popen(
             ["zvaultctl", "top"], stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True
         )
