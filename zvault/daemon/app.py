@@ -112,7 +112,7 @@ class Daemon:
         self.page = PageSource(
             self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
         )
-        self.events.hooks.append(self.page.live.hear)
+        self.events.hooks.append(self.page.hear)
         self.serving = Serving(
             self.context,
             self.status.warnings,

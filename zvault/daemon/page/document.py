@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from zvault.api.events import Event
 from zvault.api.status import StatusDocument
 from zvault.api.vaults import JudgedVault, VaultDocument
 from zvault.config.schema import Backup
@@ -74,6 +75,12 @@ class PageSource:
         self.live = LiveRuns()
         self._events, self._vaults, self._host = events, vaults, host
         self._kept = _Kept()
+
+    def hear(self, event: Event) -> None:
+        """Take in what a run tells. Where one has ended, which is in the history by then, the past is another."""
+        self.live.hear(event)
+        if event["event"] == "run-finished":
+            self._kept = _Kept()
 
     def overview(self, _: str = "") -> bytes:
         """The first page."""

@@ -108,6 +108,14 @@ def test_the_days_are_those_of_backups_not_of_what_stands_aside(daemon: Daemon):
     assert {day["state"] for day in told(daemon, "1:a")["days"]} <= {"ok", "no run"}
 
 
+def test_a_run_that_ended_is_in_the_past_at_once(daemon: Daemon):
+    assert daemon.page.overview_document()["days"] == []
+    ran(daemon, "r1", "a", 0)
+    end: Any = {"run": "r1", "backup": "a", "time": 6.0, "event": "run-finished"}
+    daemon.page.hear(end)
+    assert daemon.page.overview_document()["days"][-1]["state"] == "ok"
+
+
 def test_datasets_come_in_pages_the_worst_first(daemon: Daemon):
     now = daemon.context.env.clock.time()
     lags = {f"tank/d{one:04}": lag(f"tank/d{one:04}", float(one), now) for one in range(1000)}
