@@ -226,7 +226,7 @@ prune_limit = "100%"
     (told,) = [one for one in status()["backups"] if one["name"] == "lone"]
     assert (told["vault"], told["lag_seconds"], told["verdict"]["level"]) == (None, None, "ok")
     assert 0 <= told["snapshot_age_seconds"] < 600
-    shown = ok("status").out
+    shown = ok("status", "lone").out
     assert "lone makes snapshots only, and backs nothing up: the newest is " in shown
     scraped = world.metrics()
     assert 0 <= scraped['zvault_backup_snapshot_age_seconds{backup="lone",dataset="tank/lone"}'] < 600
