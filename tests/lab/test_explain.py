@@ -32,7 +32,7 @@ from world import (
     tree_hashes,
 )
 
-LAB = {"mem": "3G", "timeout": 600}
+LAB = {"mem": "3G", "timeout": 900}
 
 
 @pytest.fixture(scope="module")
