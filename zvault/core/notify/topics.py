@@ -32,6 +32,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "state": ("state-unwritable", "state-space"),
     "clock": ("clock-back",),
     "metrics": ("metrics-unserved",),
+    "page": ("page-unserved",),
     "hook": ("hook-failed",),
     "observation": ("not-observed",),
     "inhibitor": ("inhibitor-stuck",),
