@@ -270,8 +270,13 @@ class Zfs:
         await self.host.run(["zfs", "mount", dataset], deadline=LIST_DEADLINE)
 
 
+GONE = ("does not exist", "no such pool or dataset")
+"""How ZFS ends a complaint of a snapshot that is gone: when it was opened, or between that and what was asked of it
+(EZFS_NOENT of libzfs_util.c)."""
+
+
 def _refuse_unknown(result: Result, what: str) -> None:
     """Raise ToolFailed for a command that failed, unless some of its snapshots are gone, and nothing else."""
     told = [line for line in result.stderr.splitlines() if line.startswith(("cannot ", "internal error"))]
-    if result.returncode != 0 and not (told and all(line.endswith("does not exist") for line in told)):
+    if result.returncode != 0 and not (told and all(line.endswith(GONE) for line in told)):
         raise ToolFailed(what, result.complaint(), "nothing that depends on it was changed; run it again")

@@ -49,10 +49,14 @@ def run(feed: Feed, state: TopState) -> None:
     drawn, sort, at = ink(sys.stdout.encoding), 0, 0.0
     with (
         contextlib.suppress(KeyboardInterrupt),
-        _keys(),
+        _keys() as signals,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
+            if signals:
+                if signals[0] == signal.SIGINT:
+                    return
+                sys.exit(128 + signals[0])
             if feed.take(state) or time.monotonic() - at >= AT_LEAST:
                 live.update(_rendered(state, sort, drawn), refresh=True)
                 at = time.monotonic()
@@ -83,18 +87,23 @@ def _rendered(state: TopState, sort: int, drawn: Ink) -> Group:
 
 
 @contextlib.contextmanager
-def _keys() -> Iterator[None]:
-    """Keys come one by one and are not shown. A signal that ends the program leaves the terminal as it was, too."""
+def _keys() -> Iterator[list[int]]:
+    """Keys come one by one and are not shown; the signals that came, which is for others to look at.
 
-    def leave(number: int, _: FrameType | None) -> None:
-        sys.exit(128 + number)
+    An exception from a handler may be lost: one that comes while something is finalized is only printed.
+    """
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
 
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    handlers = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.signal(number, note) for number in ends}
     try:
         tty.setcbreak(fd)
-        yield
+        yield came
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
         for number, handler in handlers.items():

@@ -169,7 +169,13 @@ class _Planner:
             renames.append(self._rename(target, away, reason))
             here = self.at[there.name] if there is not None else None
         if here is not None and here != target:
-            renames.append(self._rename(here, target, f"it follows {pair.source.name}"))
+            follows = f"it follows {pair.source.name}"
+            if target.is_within(here):
+                # ZFS renames nothing to a name below its own: that one has to be free first.
+                away = self._free_name(here)
+                renames.append(self._rename(here, away, follows))
+                here = away
+            renames.append(self._rename(here, target, follows))
         return tuple(renames), ""
 
     def _way_out(self, occupant: DatasetName, target: DatasetName) -> tuple[DatasetName | None, str]:
@@ -261,7 +267,8 @@ class _Planner:
         needed = dict.fromkeys(made.after)
         for plan, touched in self.rearranging:
             unborn = plan.begins or (plan.action is Action.RESUME and plan.base is None)
-            if (unborn and pair.target.is_within(plan.target)) or any(
+            # What a rename brings below a dataset that is yet to be received would find, or make, another in its place.
+            if (unborn and any(path.is_within(plan.target) for path in (pair.target, *moved))) or any(
                 path.is_within(top) for top in touched for path in paths
             ):
                 needed[plan.dataset] = None

@@ -321,6 +321,20 @@ def in_some_order(plans: list[TransferPlan], chance: Random) -> list[TransferPla
 
 @settings(max_examples=CASES["any order"])
 @given(histories(24), st.sampled_from(["stop", "rollback", "new-dataset"]), st.randoms(use_true_random=False))
+@example(
+    # What another's rename brings below it must not come before it.
+    b"\x00\x00\x04\x00\x04\x00\x04\x00\x04\x00\x04\x00\xa6\x01e\x00\x00\x00\x04\x00\x04\x00\x04\x00\xfc\xdb\x04\x00"
+    b"\x04\x00\x06\x00]'\x00\x00\x00\x00\x00\x00\x00\x00D\x00",
+    "stop",
+    Random(4),
+)
+@example(
+    # It is to go below its own name, where an excluded one is now.
+    b"\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00B\x03W\x00w\xfa\x00\x00"
+    b"\x00\x00\x00\x00\xa8\x00\x00\x00\xe4\xdc\x00\x00&w\xad\xf5",
+    "stop",
+    Random(0),
+)
 def test_in_whatever_order_plans_are_carried_out_that_need_not_wait_all_end_the_same(
     history: bytes, on_conflict: OnConflict, chance: Random
 ) -> None:
