@@ -106,6 +106,13 @@ def bare(found: Tree | None) -> Tree | None:
     ],
     "tank",
 )
+@example(
+    [
+        [(FakePool.snapshot, 0, 0), (FakePool.forget_events, 0, 0)],
+        [(FakePool.bookmark, 0, 0), (FakePool.forget_events, 0, 0)],
+    ],
+    "tank",
+)
 @given(st.lists(STEP, max_size=25), ROOT)
 @settings(max_examples=400, deadline=None)
 def test_what_is_known_equals_a_fresh_listing(steps: list[object], root: str) -> None:

@@ -90,8 +90,8 @@ class EventRing(Protocol):
 class Changed:
     """What changed since it was asked for last. ``lost``: that is not known, anything may have.
 
-    ``missed``: it was known until then, or is from now on, or this is a reader's first answer, so nothing older may be
-    kept. Else it is as on a host without events: stamps tell what they can.
+    ``missed``: events are read here and some were not, so nothing older may be kept. Without it this is a host without
+    events: stamps tell what they can.
     """
 
     lost: bool = False
@@ -137,7 +137,6 @@ class ChangeReader:
         self._ring = ring
         self._failures = ring.failures()
         self._at: int | None = None
-        self._first = True
         self._found = Changed(lost=True)
         # What was before counts for nothing, but shows next time whether anything was dropped.
         self.read()
@@ -154,7 +153,6 @@ class ChangeReader:
 
     def take(self) -> Changed:
         """All that changed until now since this was last asked, or that it is not known."""
-        proves = self._at is not None
         if self._at is not None and not self._ring.seek(self._at):
             self._at = None
             self._found.lost = True
@@ -164,7 +162,5 @@ class ChangeReader:
         self._found.lost |= self._at is None or failures != self._failures
         self._failures = failures
         found, self._found = self._found, Changed(lost=self._at is None)
-        # The first answer: what was kept while nobody read the events may be older than it looks.
-        found.missed = found.lost and (self._first or proves or self._at is not None)
-        self._first = False
+        found.missed = found.lost
         return found

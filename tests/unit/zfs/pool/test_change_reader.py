@@ -56,7 +56,7 @@ def test_nothing_is_known_while_the_kernel_has_no_event_by_which_a_loss_would_sh
     assert reader.take() == Changed(lost=True, missed=True)
     pool.snapshot(1, 0)
     pool.forget_events()
-    assert reader.take() == Changed(lost=True)
+    assert reader.take() == Changed(lost=True, missed=True)
     pool.scrub()
     assert reader.take() == Changed(lost=True, missed=True)
     assert reader.take() == Changed()
