@@ -28,6 +28,8 @@ from zvault.devices.nbd import sockets, target
 from zvault.devices.stack import DeviceState, Stack
 from zvault.system.process.runner import HostRunner, Result
 from zvault.system.state_files import LeaseStore
+from zvault.system.system_bus import unit_states
+from zvault.system.systemd_units import Units
 
 GIB = 1 << 30
 PATHS = Paths()
@@ -749,3 +751,22 @@ async def test_servers_outlive_a_shutdown_and_are_hard_to_kill():
     assert "Slice=zvault.slice" in shown
     assert not re.search("shutdown", sh("systemctl show zvault.slice -p Conflicts"))
     assert os.path.exists("/lib/systemd/system/zvault-device@.service")  # noqa: PTH110
+
+
+def test_the_bus_tells_of_units_what_systemctl_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"zvault-shown-{one}.service" for one in ("runs", "failed", "ended", "unknown")]
+    for name, command in zip(names, ("sleep 100", "exit 3", "true"), strict=False):
+        sh(f"systemd-run --quiet --remain-after-exit --unit={name} sh -c '{command}'")
+    eventually("the second fails", lambda: sh(f"systemctl is-failed {names[1]}", check=False) == "failed")
+    try:
+        told = asyncio.run(unit_states(names))
+        assert told is not None
+        assert told == asyncio.run(Units(HostRunner()).states(names))
+        assert [told[name].running for name in names] == [True, False, False, False]
+        assert (told[names[1]].active, told[names[1]].result) == ("failed", "exit-code")
+        assert not told[names[3]].loaded
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nowhere")
+        assert asyncio.run(unit_states(names)) is None
+        assert asyncio.run(Units(HostRunner(), unit_states).states(names)) == told
+    finally:
+        sh(f"systemctl stop {' '.join(names[:3])}; systemctl reset-failed", check=False)

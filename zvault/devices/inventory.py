@@ -9,7 +9,8 @@ from zvault.config.tables.device import Device
 from zvault.devices.layer import Data, Layer, Slot
 from zvault.devices.record import DeviceRecord, FoundDevice, Level
 from zvault.system.state_files import LeaseStore
-from zvault.system.systemd_units import Units, UnitState
+from zvault.system.system_bus import UnitState
+from zvault.system.systemd_units import Units
 
 PartOf = tuple[str, Data | None, str | None]
 """A layer's kind, what its lease says (None: there is no lease), its unit."""

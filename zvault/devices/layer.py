@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, NotFound
 from zvault.devices.server_unit import Server
-from zvault.system.systemd_units import UnitState
+from zvault.system.system_bus import UnitState
 
 Say = Callable[[str], None]
 Data = dict[str, Any]

@@ -26,8 +26,9 @@ from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
 from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord
 from zvault.system.mount import is_mount_point
-from zvault.system.process.runner import Runner
+from zvault.system.process.runner import HostRunner, Runner
 from zvault.system.state_files import LeaseStore
+from zvault.system.system_bus import unit_states
 from zvault.system.systemd_units import Units
 from zvault.system.tasks import to_its_end
 
@@ -88,7 +89,7 @@ class Stack:
         self.absence = absence or Absence()
         self.resume = False
         """Whether a pool waits for the devices: see layer.Job."""
-        units = Units(runner)
+        units = Units(runner, unit_states if isinstance(runner, HostRunner) else None)
         self.kinds: dict[str, Layer] = {
             "nbd": NbdSource(runner, units),
             "rbd": RbdSource(runner, units),

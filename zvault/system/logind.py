@@ -16,10 +16,10 @@ from dbus_fast import BusType, DBusError, Message, MessageType
 from dbus_fast.aio import MessageBus
 
 from zvault.core.errors import ToolMissing, ZvaultError
+from zvault.system.system_bus import PROPERTIES, asked
 
 LOGIN1 = "org.freedesktop.login1"
 MANAGER = f"{LOGIN1}.Manager"
-PROPERTIES = "org.freedesktop.DBus.Properties"
 
 DEADLINE = 5.0
 """Seconds for one conversation with logind."""
@@ -95,7 +95,7 @@ async def sleeps() -> AsyncIterator[asyncio.Queue[bool | None]]:
         try:
             async with asyncio.timeout(DEADLINE):
                 await bus.connect()
-                await _asked(bus, _LISTEN)
+                await asked(bus, _LISTEN)
         except (DBusError, OSError, EOFError, ValueError) as error:  # TimeoutError is an OSError
             raise _no_logind(str(error) or type(error).__name__) from error
         ended = asyncio.ensure_future(bus.wait_for_disconnect())  # type: ignore[no-untyped-call]
@@ -143,7 +143,7 @@ async def _converse(member: str, signature: str, body: list[Any], interface: str
     try:
         try:
             await bus.connect()
-            reply = await _asked(
+            reply = await asked(
                 bus,
                 Message(
                     destination=LOGIN1,
@@ -163,15 +163,6 @@ async def _converse(member: str, signature: str, body: list[Any], interface: str
         _close(received)
         raise
     _close(fd for fd in received if fd not in reply.unix_fds)
-    return reply
-
-
-async def _asked(bus: MessageBus, question: Message) -> Message:
-    reply = await bus.call(question)
-    if reply is None:
-        raise EOFError("the bus closed the connection")
-    if reply.message_type is MessageType.ERROR:
-        raise DBusError(reply.error_name or "error", str(reply.body[0] if reply.body else ""), reply)
     return reply
 
 

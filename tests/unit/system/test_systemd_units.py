@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from zvault.system.process.runner import HostRunner
-from zvault.system.systemd_units import Units, UnitState, parse_show
+from zvault.system.system_bus import UnitState
+from zvault.system.systemd_units import Units, parse_show
 
 # systemd 257: a unit whose process was killed, and one that does not exist.
 SHOWN = """\

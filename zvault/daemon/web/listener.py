@@ -58,11 +58,6 @@ Ask = Callable[[Topic, str], Awaitable[bytes]]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def listener_argv(host: str) -> list[str]:
-    """The program; ``host`` is the configured one, for whoever lists processes."""
-    return [sys.executable, "-I", __file__, host]
-
-
 class WebListener:
     """Answers requests on sockets that are there already: those of a fixed table of paths."""
 

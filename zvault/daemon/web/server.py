@@ -1,6 +1,6 @@
 """Has ``/metrics`` and the status page served: by a process of its own (listener.py), told what is true when it asks.
 
-Of what is said to the port, zvaultd itself reads nothing.
+Of what is said to the port, zvaultd itself reads nothing. The process is started when somebody first connects.
 """
 
 from __future__ import annotations
@@ -8,21 +8,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from zvault.core.errors import Busy, ToolFailed
+from zvault.core.errors import Busy
 from zvault.daemon.connections import BACKLOG
 from zvault.daemon.journald import log
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.web.channel import ANSWER, QUESTION, hand_over
-from zvault.daemon.web.listener import listener_argv
 from zvault.system.process.output import last_lines, last_words, read_lines
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 from zvault.system.tasks import cancel
 
 Told = Callable[[str], bytes]
 """What is told of a subject, as it is now."""
+
+LISTENER = Path(__file__).with_name("listener.py")
+"""The program. It is not imported here: zvaultd has no use for what it needs."""
 
 
 class WebServer:
@@ -38,28 +42,41 @@ class WebServer:
     async def listen(self, host: str, port: int, settings: Mapping[str, Any], key: str = "metrics") -> None:
         """Serve there from now on, as ``settings`` (listener.Settings) say; ``key`` of the configuration has it so.
 
-        Raises Busy when the port is in use, ToolFailed where no process can be started.
+        Raises Busy when the port is in use.
         """
         await self.close()
         sockets = await _listening(host, port, key)
-        try:
-            self.port = int(sockets[0].getsockname()[1])
-            await self._start(host, sockets, settings)
-        except OSError as error:
-            what = "the process that answers web requests cannot be started"
-            raise ToolFailed(what, str(error), "it is tried again every 15 s") from error
-        finally:
-            for one in sockets:
-                one.close()
+        self.port = int(sockets[0].getsockname()[1])
         self.address = f"{host}:{port}"
+        self._serving = asyncio.create_task(self._serve_when_asked(host, sockets, settings))
 
-    async def _start(self, host: str, sockets: Sequence[socket.socket], settings: Mapping[str, Any]) -> None:
+    async def _serve_when_asked(
+        self, host: str, sockets: Sequence[socket.socket], settings: Mapping[str, Any]
+    ) -> None:
+        try:
+            try:
+                await _somebody(sockets)
+                process, reader, writer = await self._start(host, sockets, settings)
+            finally:
+                for one in sockets:
+                    one.close()
+            await self._serve(process, reader, writer)
+        except OSError as error:
+            log.error("the process that answers web requests cannot be started: %s; it is tried again", error)
+        finally:
+            self.address = None
+
+    async def _start(
+        self, host: str, sockets: Sequence[socket.socket], settings: Mapping[str, Any]
+    ) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamWriter]:
         here, there = socket.socketpair()
         process = None
         try:
             with there:
+                # The host is there for whoever lists processes.
+                argv = [sys.executable, "-I", str(LISTENER), host]
                 process = await spawn(
-                    listener_argv(host), stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
+                    argv, stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
                 )
             hand_over(here, sockets, {**settings, "host": host})
             reader, writer = await asyncio.open_unix_connection(sock=here)
@@ -69,7 +86,7 @@ class WebServer:
                 await put_down(process)
             raise
         self.process = process
-        self._serving = asyncio.create_task(self._serve(process, reader, writer))
+        return process, reader, writer
 
     async def _serve(
         self,
@@ -89,7 +106,6 @@ class WebServer:
                     await writer.drain()
             await asyncio.wait({hearing}, timeout=1.0)
         finally:
-            self.address = None
             writer.close()
             await put_down(process)
             hearing.cancel()
@@ -112,6 +128,18 @@ class WebServer:
         if self._serving is not None:
             await cancel(self._serving)
             self._serving = None
+
+
+async def _somebody(sockets: Sequence[socket.socket]) -> None:
+    """Wait until somebody connects to one of them."""
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    for one in sockets:
+        loop.add_reader(one, came.set)
+    try:
+        await came.wait()
+    finally:
+        for one in sockets:
+            loop.remove_reader(one)
 
 
 async def _listening(host: str, port: int, key: str) -> list[socket.socket]:

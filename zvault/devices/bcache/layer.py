@@ -25,7 +25,7 @@ from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd.connection import held
 from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import Runner
-from zvault.system.systemd_units import UnitState
+from zvault.system.system_bus import UnitState
 
 SECTOR = 512
 

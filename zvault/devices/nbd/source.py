@@ -18,7 +18,8 @@ from zvault.devices.nbd import connection as nbd
 from zvault.devices.nbd.target import Target, TcpTarget, UnixTarget, reach
 from zvault.devices.server_unit import Kind, Server
 from zvault.system.process.runner import Runner
-from zvault.system.systemd_units import Units, UnitState
+from zvault.system.system_bus import UnitState
+from zvault.system.systemd_units import Units
 
 
 @dataclass(frozen=True, slots=True)

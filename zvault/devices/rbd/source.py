@@ -24,7 +24,8 @@ from zvault.devices.rbd.cluster import Cluster
 from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.server_unit import script
 from zvault.system.process.runner import Result, Runner
-from zvault.system.systemd_units import Units, UnitState
+from zvault.system.system_bus import UnitState
+from zvault.system.systemd_units import Units
 
 SERVE_DEADLINE = 60.0
 """Seconds for rbd-nbd to open the image, take its lock, and connect."""

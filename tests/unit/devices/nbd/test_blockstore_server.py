@@ -26,7 +26,8 @@ from zvault.devices.s3_lease.guard import LeaseGuard
 from zvault.devices.s3_lease.lease import BucketPlace, Store
 from zvault.system.credentials import credential_file
 from zvault.system.process.runner import HostRunner
-from zvault.system.systemd_units import Units, UnitState
+from zvault.system.system_bus import UnitState
+from zvault.system.systemd_units import Units
 
 TEXT = "zvault:zv/cold size=10T endpoint=https://s3.example.org region=eu credential=zvault.s3"
 

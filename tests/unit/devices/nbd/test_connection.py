@@ -13,7 +13,8 @@ from zvault.devices.nbd.source import Connection, KernelDevice, NbdSource, judge
 from zvault.devices.nbd.target import TcpTarget, TlsFiles, UnixTarget
 from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, Level
 from zvault.system.process.runner import HostRunner
-from zvault.system.systemd_units import Units, UnitState
+from zvault.system.system_bus import UnitState
+from zvault.system.systemd_units import Units
 
 # From Linux 7.2: a server that listens, two clients of it, and a server of the same folder.
 UNIX = """\

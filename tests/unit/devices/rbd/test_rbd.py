@@ -18,7 +18,8 @@ from zvault.devices.rbd.holder import Owner
 from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.rbd.source import RbdSource, cluster_of, shape_of
 from zvault.system.process.runner import HostRunner, Result
-from zvault.system.systemd_units import Units, UnitState
+from zvault.system.system_bus import UnitState
+from zvault.system.systemd_units import Units
 
 COLD = RbdImage("rbd_meta", "", "cold")
 ATTIC = Cluster("/etc/ceph/attic.conf", "zvault", "/etc/ceph/z.keyring")

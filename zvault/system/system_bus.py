@@ -1,0 +1,105 @@
+"""D-Bus's system bus: a question and its answer; and what systemd tells of units there, org.freedesktop.systemd1(5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dbus_fast import BusType, DBusError, Message, MessageType
+from dbus_fast.aio import MessageBus
+
+SYSTEMD = "org.freedesktop.systemd1"
+PROPERTIES = "org.freedesktop.DBus.Properties"
+
+DEADLINE = 5.0
+"""Seconds for one conversation with systemd."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """A unit as systemd sees it.
+
+    ``active`` is ActiveState (``active``, ``inactive``, ``failed``, ``activating``, ``deactivating``); ``result``
+    is ``success`` or why it failed; ``main_pid`` is 0 when it does not run.
+    """
+
+    unit: str
+    loaded: bool
+    active: str
+    result: str
+    main_pid: int
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return self.active == "active" and self.main_pid > 0
+
+
+async def asked(bus: MessageBus, question: Message) -> Message:
+    """The answer. Raises DBusError where it is an error, EOFError where the connection ends."""
+    reply = await bus.call(question)
+    if reply is None:
+        raise EOFError("the bus closed the connection")
+    if reply.message_type is MessageType.ERROR:
+        raise DBusError(reply.error_name or "error", str(reply.body[0] if reply.body else ""), reply)
+    return reply
+
+
+async def unit_states(units: Sequence[str]) -> dict[str, UnitState] | None:
+    """The states of services by name, ten times as quick as systemctl; None where the bus cannot be used."""
+    try:
+        async with asyncio.timeout(DEADLINE), _connection() as bus:
+            listed = await _manager(bus, "ListUnitsByNames", "as", [list(units)])
+            return {row[0]: await _service(bus, row) for row in listed.body[0]}
+    except (DBusError, OSError, EOFError, ValueError, LookupError):  # TimeoutError is an OSError
+        return None
+
+
+async def _service(bus: MessageBus, row: Sequence[Any]) -> UnitState:
+    """The state of one: a row is its name, description, load state, active state, sub state, following, path…"""
+    unit, loaded, active, path = row[0], row[2] == "loaded", row[3], row[6]
+    result, main_pid = "success", 0
+    if loaded:
+        result = await _property(bus, path, "Result")
+        main_pid = int(await _property(bus, path, "MainPID"))
+    return UnitState(unit, loaded, active, result, main_pid)
+
+
+async def _property(bus: MessageBus, path: str, name: str) -> Any:
+    question = Message(
+        destination=SYSTEMD,
+        path=path,
+        interface=PROPERTIES,
+        member="Get",
+        signature="ss",
+        body=[f"{SYSTEMD}.Service", name],
+    )
+    return (await asked(bus, question)).body[0].value
+
+
+async def _manager(bus: MessageBus, member: str, signature: str, body: list[Any]) -> Message:
+    question = Message(
+        destination=SYSTEMD,
+        path="/org/freedesktop/systemd1",
+        interface=f"{SYSTEMD}.Manager",
+        member=member,
+        signature=signature,
+        body=body,
+    )
+    return await asked(bus, question)
+
+
+@contextlib.asynccontextmanager
+async def _connection() -> AsyncIterator[MessageBus]:
+    bus = MessageBus(bus_type=BusType.SYSTEM)
+    try:
+        await bus.connect()
+        yield bus
+    finally:
+        bus.disconnect()
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(1.0):
+                await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
