@@ -54,7 +54,7 @@ class Journal:
         self.capacity, self.durable = capacity, durable
         self.epoch = 0
         self._file_bytes = min(max(capacity // FILES, BLOCK), FILE_BYTES)
-        self._lock, self._flushing = threading.Lock(), threading.Lock()
+        self._lock, self._flushing, self._tidying = threading.Lock(), threading.Lock(), threading.Lock()
         self._files: list[File] = []
         self._current: File | None = None
         self._seed = self._total = self._last = self._released = self._flushed = 0
@@ -315,7 +315,9 @@ class Journal:
 
     def _tidy(self, bound: int) -> None:
         """Remove the files that are no longer needed; the last one too if it has more than ``bound`` bytes."""
-        with told(f"the journal in {self.folder} cannot be released"):
+        with self._tidying, told(f"the journal in {self.folder} cannot be released"):
+            if self._folder < 0:
+                return  # the folder is another's by now
             with self._lock:
                 if self._current is not None and self._idle() and self._current.size > bound:
                     self._roll_if_there_is_room()
@@ -341,7 +343,8 @@ class Journal:
             return
         with contextlib.suppress(StoreError):
             self._tidy(HEADER)
-        with self._flushing, self._lock:
+        # What another thread still removes, the next one who takes the folder must not find.
+        with self._tidying, self._flushing, self._lock:
             for file in self._files:
                 file.close()
             self._current = None

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from zvault.blockstore.format import BLOCK, Damaged
 from zvault.blockstore.log.journal import FILES, Frame, Full, Journal, JournalFailed, NoRoom
 from zvault.blockstore.log.journal_format import FRAME, HEADER
-from zvault.core.errors import Refused
+from zvault.core.errors import Busy, Refused
 
 STORE, OTHER = bytes(range(16)), bytes(16)
 CAPACITY = 64 * BLOCK * FILES
@@ -184,6 +184,38 @@ def test_space_comes_back_file_by_file_and_an_idle_journal_is_small(tmp_path: Pa
         write(journal, last + 1)
         journal.release(last + 1)
     assert sum(path.stat().st_size for path in files(tmp_path)) == HEADER
+
+
+def test_the_folder_is_kept_while_another_thread_removes_files_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, go_on = threading.Event(), threading.Event()
+    unlink = Path.unlink
+
+    def slowly(path: Path, missing_ok: bool = False) -> None:
+        if threading.current_thread() is threads[0]:
+            removing.set()
+            assert go_on.wait(60)
+        unlink(path, missing_ok)
+
+    journal = Journal(tmp_path, STORE, capacity=CAPACITY, durable=False)
+    journal.begin(1, 1)
+    last = fill(journal)
+    monkeypatch.setattr(Path, "unlink", slowly)
+    threads = [threading.Thread(target=journal.release, args=(last,), daemon=True)]
+    threads[0].start()
+    assert removing.wait(60)
+    threads.append(threading.Thread(target=journal.close, daemon=True))
+    threads[1].start()
+    threads[1].join(0.2)
+    with pytest.raises(Busy):
+        Journal(tmp_path, STORE, capacity=CAPACITY, durable=False)
+    go_on.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    journal.release(last)  # what comes late does nothing in a folder that is another's
+    Journal(tmp_path, STORE, capacity=CAPACITY, durable=False).close()
 
 
 def test_a_frame_larger_than_a_file_or_all_of_an_empty_journal_is_taken(tmp_path: Path) -> None:
