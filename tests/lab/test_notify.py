@@ -10,12 +10,14 @@ import email.policy
 import http.server
 import json
 import os
+import re
 import socketserver
 import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +158,7 @@ class MailHandler(socketserver.StreamRequestHandler):
 
 def certificate() -> ssl.SSLContext:
     """A certificate for localhost that this host trusts."""
-    (SCRATCH / "template").write_text('cn = "localhost"\ndns_name = "localhost"\nca\nexpiration_days = 2\n')
+    (SCRATCH / "template").write_text('cn = "localhost"\ndns_name = "localhost"\nca\nexpiration_days = 20\n')
     key, cert = SCRATCH / "key.pem", SCRATCH / "cert.pem"
     sh("certtool", "--generate-privkey", "--key-type", "ecdsa", "--outfile", str(key))
     made = ("--generate-self-signed", "--load-privkey", str(key), "--template", str(SCRATCH / "template"))
@@ -415,3 +417,50 @@ def test_a_configuration_that_is_refused_is_told(tank: Told) -> None:
     tank.configure()
     sh("systemctl", "reload", "zvaultd")
     came("its end", lambda: len(tank.web.titles("/hook")), 2)
+
+
+def reports(mails: list[tuple[list[str], bytes]]) -> list[Any]:
+    """The mails that report a week."""
+    found = [email.message_from_bytes(data, policy=email.policy.default) for _, data in mails]
+    return [mail for mail in found if re.search(r": .* 20\d\d: ", str(mail["Subject"]))]
+
+
+def test_a_week_is_reported_by_mail_once_it_ended(tank: Told) -> None:
+    tank.tell(f"""
+[notify.smtp]
+mail = ["you@example.org"]
+smtp = "localhost:{tank.mail.server_address[1]}"
+user = "zvault"
+password = "credential:zvault.notify-smtp"
+after = "1d"
+report = "weekly"
+""")
+    ok("run", "tank")
+    kept = Path("/var/lib/zvault/notify")
+    eventually(
+        "it is written down that reports are wanted",
+        lambda: any('"reported": 1' in one.read_text() for one in kept.glob("smtp*")),
+        seconds=SECONDS,
+    )
+    assert reports(tank.mail.got) == []
+    today = datetime.now(UTC)
+    monday = datetime.combine(today.date() + timedelta(days=7 - today.weekday()), datetime.min.time(), UTC)
+    with world.clock_put_right():
+        time.clock_settime(time.CLOCK_REALTIME, (monday + timedelta(hours=6, seconds=5)).timestamp())
+        eventually("the report", lambda: reports(tank.mail.got), seconds=SECONDS)
+        printed = ok("notify", "report").out
+        page = ok("notify", "report", "--html").out
+    (mail,) = reports(tank.mail.got)
+    text = mail.get_body(("plain",)).get_content()
+    html = mail.get_body(("html",)).get_content()
+    row = next(line.split() for line in text.splitlines() if line.startswith("tank "))
+    ended = [run for run in ok("history", "-l", "100", "-j").json()["runs"] if run["ended"] is not None]
+    assert int(row[2]) == len(ended)
+    assert int(row[3]) == sum(run["result"] != "ok" for run in ended) > 0
+    assert (monday - timedelta(days=7)).strftime("%-d") in str(mail["Subject"])
+    # What is printed is what was sent, but for how all is a moment later.
+    assert next(line.split()[:6] for line in printed.splitlines() if line.startswith("tank ")) == row[:6]
+    assert "<script" not in html
+    assert html.startswith("<!doctype html>")
+    assert page.startswith("<!doctype html>")
+    assert ctl("notify", "report", "--monthly").code == 0

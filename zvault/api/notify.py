@@ -39,6 +39,17 @@ class NotifyAnswer(TypedDict):
     targets: list[NotifyTarget]
 
 
+class ReportAnswer(TypedDict):
+    """A report of a whole week or month, from ``begin`` to ``end`` in seconds since the epoch."""
+
+    every: Literal["weekly", "monthly"]
+    begin: float
+    end: float
+    title: str
+    text: str
+    html: str
+
+
 class NotifyTestBody(TypedDict):
     """Which target to test; all if left out."""
 

@@ -18,7 +18,7 @@ from zvault.api.backups import (
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
 from zvault.api.explain import ExplainDocument
-from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, NotifyTestBody
+from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, NotifyTestBody, ReportAnswer
 from zvault.api.restore import (
     FilesPlanDocument,
     FindBody,
@@ -164,6 +164,11 @@ HISTORY = _read(
     {"backup": "NAME", "limit": "20"},
 )
 NOTIFY = _read("/v1/notify", NotifyAnswer, "Whom zvaultd tells of what is wrong, and how that goes.")
+REPORT = _read(
+    "/v1/report/{every}",
+    ReportAnswer,
+    "What is reported of the last `weekly` or `monthly` period, as text and as HTML.",
+)
 EVENTS = Route(
     *("GET", "/v1/events", EventHead),
     "[Events](#events) as they happen, one JSON object a line; of one run from its beginning.",

@@ -251,6 +251,11 @@ class History:
             for row in rows
         ]
 
+    def begins(self) -> float | None:
+        """When the oldest run began of which anything is known; None where there is none."""
+        rows = self._do("select min(started) as first from run")
+        return float(rows[0]["first"]) if rows and rows[0]["first"] is not None else None
+
     def run(self, id: str) -> RunDocument | None:
         """The run with a number; None where there is none, or no more."""
         rows = self._do("select * from run where id=?", (id,))

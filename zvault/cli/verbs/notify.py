@@ -96,6 +96,25 @@ def try_out(
     raise typer.Exit(TROUBLE if any(one["result"] == "failed" for one in results) else OK)
 
 
+@app.command("report")
+def report(
+    monthly: Annotated[bool, typer.Option("--monthly", help="Of the last month, not week.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="As the HTML of a mail.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Print the report of the last whole week: how each backup and vault fared, and what needs a person.
+
+    It is what targets with 'report' in the configuration are sent. Nothing is sent here, and no vault is brought up.
+
+    Exit status: 0 it was printed, whatever it says.
+    """
+    found = read(routes.REPORT, every="monthly" if monthly else "weekly")
+    if json:
+        document("notify report", found)
+    else:
+        say_all((found["html"] if html else found["text"]).splitlines())
+
+
 def _told(one: NotifyTestResult) -> str:
     who = f"{one['target']} ({one['way']})"
     error = one["error"]

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from zvault.config.fields import Duration, NamedTable, Table, Text, Word, quote, split_address, written
 from zvault.core.name_rules import check_word
 from zvault.core.notify.quiet import QuietHours, parse_quiet
+from zvault.core.notify.report import Every
 from zvault.core.notify.secrets import Secret
 from zvault.core.units import parse_duration
 
@@ -232,6 +233,13 @@ class Notify(NamedTable):
         "their end is told then.",
         examples=["22:00-07:00"],
     )
+    report: Every | None = Field(
+        default=None,
+        description="A report of each week, on Monday, or of each month, on the first of the next, at six in the "
+        "morning by the clock of `daemon.timezone`, or once quiet hours are over: how each backup and vault fared, and "
+        "what needs a person.",
+        examples=["weekly"],
+    )
     per_hour: int = Field(
         default=20,
         ge=1,
@@ -308,6 +316,8 @@ class Notify(NamedTable):
         self._check_mail()
         if self.token is not None and self.webhook is None and self.ntfy is None:
             raise ValueError("token is for webhook and ntfy only")
+        if self.way in SWITCHES and self.report is not None:
+            raise ValueError("report is for messages only: a dead-man's switch cannot show it")
         if self.way in SWITCHES and len(self.backups) != 1 and not self._tells_apart():
             raise ValueError(
                 'backups must name one backup, as in backups = ["tank"], or its URL have "{backup}" in it: of several '

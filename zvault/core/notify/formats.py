@@ -119,6 +119,8 @@ def mail(message: Message, sender: str, recipients: list[str]) -> EmailMessage:
     if message.level in MAIL_PRIORITY:
         made["X-Priority"] = MAIL_PRIORITY[message.level]
     made.set_content(message.text)
+    if message.html:
+        made.add_alternative(message.html, subtype="html")
     return made
 
 

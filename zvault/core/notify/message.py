@@ -10,6 +10,8 @@ from typing import Any, Literal
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.verdict import Level, worst
 from zvault.core.notify.incidents import Bundle, Notice
+from zvault.core.notify.report import Report
+from zvault.core.notify.report_text import html, text, title
 from zvault.core.units import format_duration
 
 VERSION = 1
@@ -26,17 +28,21 @@ EVENTS = {"begun": "", "worse": "worse: ", "still": "still: ", "over": "over: "}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something to tell a person. ``id`` is the same however often it is sent. ``made``: seconds since the epoch."""
+    """Something to tell a person. ``id`` is the same however often it is sent. ``made``: seconds since the epoch.
+
+    ``html`` is what ``text`` says, for mail; empty where there is none.
+    """
 
     id: str
     made: float
     host: str
-    event: Literal["incidents", "test"]
+    event: Literal["incidents", "test", "report"]
     level: Level
     title: str
     text: str
     notices: tuple[Notice, ...] = ()
     unsaid: int = 0
+    html: str = ""
     form: Literal["message"] = "message"
 
 
@@ -76,6 +82,14 @@ def probe_message(*, id: str, host: str, now: float) -> Message:
     """A message that only tries whether messages come through."""
     title = f"zvault on {host}: a test"
     return Message(id, now, host, "test", "ok", title, "Messages of zvaultd come through to you.")
+
+
+def report_message(report: Report, *, id: str, zone: tzinfo) -> Message:
+    """The message that a report makes."""
+    told = shortened(text(report, zone))
+    return Message(
+        id, report.made, report.host, "report", report.level, title(report), told, html=html(report, zone)
+    )
 
 
 def shortened(text: str) -> str:

@@ -34,7 +34,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """All that is kept of a target. ``given_up``: of its items since ``last_success``. Times since the epoch."""
+    """All that is kept of a target. ``given_up``: of its items since ``last_success``. Times since the epoch.
+
+    ``reported``: until when it was told of periods (report.py); None of a target that gets no reports.
+    """
 
     book: Book = field(default_factory=Book)
     waiting: tuple[Waiting, ...] = ()
@@ -42,6 +45,7 @@ class Target:
     last_failure: float | None = None
     last_error: str = ""
     given_up: int = 0
+    reported: float | None = None
 
     @property
     def failing(self) -> bool:

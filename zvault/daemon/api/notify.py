@@ -5,7 +5,10 @@ from __future__ import annotations
 from aiohttp import web
 
 from zvault.api import routes
-from zvault.api.notify import NotifyAnswer, NotifyTestAnswer
+from zvault.api.notify import NotifyAnswer, NotifyTestAnswer, ReportAnswer
+from zvault.core.errors import NotFound
+from zvault.core.notify import report_text
+from zvault.core.notify.report import EVERY
 from zvault.daemon.api.access import json_object, text_of
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.notify.notifier import Notifier
@@ -19,11 +22,33 @@ class NotifyApi:
 
     def handlers(self) -> list[Handler]:
         """All of them."""
-        return [handle(routes.NOTIFY, self.get_notify), handle(routes.NOTIFY_TEST, self.post_test)]
+        return [
+            handle(routes.NOTIFY, self.get_notify),
+            handle(routes.REPORT, self.get_report),
+            handle(routes.NOTIFY_TEST, self.post_test),
+        ]
 
     async def get_notify(self, _: web.Request) -> NotifyAnswer:
         """All targets."""
         return {"targets": self.notifier.documents()}
+
+    async def get_report(self, request: web.Request) -> ReportAnswer:
+        """What would be reported now."""
+        asked = request.match_info["every"]
+        every = next((one for one in EVERY if one == asked), None)
+        if every is None:
+            raise NotFound(
+                f"there is no report '{asked}'", f"known: {', '.join(EVERY)}", "ask for one of these"
+            )
+        report, zone = self.notifier.report(every), self.notifier.env.zone
+        return {
+            "every": every,
+            "begin": report.period.begin,
+            "end": report.period.end,
+            "title": report_text.title(report),
+            "text": report_text.text(report, zone),
+            "html": report_text.html(report, zone),
+        }
 
     async def post_test(self, request: web.Request) -> NotifyTestAnswer:
         """Send a test; with ``target`` to that one."""

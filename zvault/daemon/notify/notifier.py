@@ -8,6 +8,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from zvault.api.events import Event
 from zvault.api.notify import NotifyTarget, NotifyTestResult, State
@@ -16,10 +17,12 @@ from zvault.config.schema import Notify
 from zvault.core.errors import NotFound, ToolFailed, ZvaultError
 from zvault.core.notify import incidents, outbox
 from zvault.core.notify.incidents import Rules, Seen
-from zvault.core.notify.message import Item, Ping, incidents_message, probe_message
+from zvault.core.notify.message import Item, Ping, incidents_message, probe_message, report_message
 from zvault.core.notify.outbox import Target
+from zvault.core.notify.report import Every, Report, is_due, last_period, told_until
 from zvault.daemon.journald import log
 from zvault.daemon.notify.looks import for_target, seen
+from zvault.daemon.notify.report_source import report_of
 from zvault.daemon.notify.run_pings import RunPings
 from zvault.daemon.notify.store import FOLDER, TargetStore
 from zvault.daemon.status import Status
@@ -147,7 +150,25 @@ class Notifier:
             target = outbox.put(
                 target, incidents_message(bundle, id=_id(), host=self.env.host, now=now, zone=zone)
             )
-        return target
+        return self._with_report(target, table, quiet=quiet)
+
+    def _with_report(self, target: Target, table: Notify, *, quiet: bool) -> Target:
+        """A target with the report that is due."""
+        if table.report is None:
+            return replace(target, reported=None)
+        now = self.env.clock.time()
+        period = last_period(table.report, now, self.env.zone)
+        if not is_due(period, target.reported):
+            return replace(target, reported=told_until(period, target.reported, now))
+        if quiet:
+            return target
+        message = report_message(self.report(table.report, table.backups), id=_id(), zone=self.env.zone)
+        return replace(outbox.put(target, message), reported=period.end)
+
+    def report(self, every: Every, backups: Sequence[str] = ()) -> Report:
+        """What there is to report of the last period; ``backups``: of these and their vaults only."""
+        period = last_period(every, self.env.clock.time(), self.env.zone)
+        return report_of(self.status, self._vaults(), period, backups)
 
     def _warn(self, name: str, target: Target) -> None:
         warnings, key = self.status.warnings, f"notify {name}"

@@ -344,3 +344,58 @@ async def test_one_target_that_hangs_keeps_no_other(world: World, web: Web) -> N
     async with asyncio.timeout(5):
         await world.notifier.close()
     with_socket.close()
+
+
+async def test_a_week_is_reported_once_after_it_ended_also_over_a_restart(world: World, web: Web) -> None:
+    table = {"webhook": web.url + "/hook", "report": "weekly", "after": "1d"}
+    world.tell(x=table)
+    world.ran("1", "ok")
+    await world.look()
+    assert web.titles == []
+    for day in range(1, 17):
+        await world.down()
+        world.up()
+        world.later(day * 86400)
+        world.tell(x=table)
+        await world.look()
+    reports = [json.loads(body) for _, body in web.got if json.loads(body)["event"] == "report"]
+    assert len(reports) == 2
+    weeks = ["16 to 22 November 2026", "23 to 29 November 2026"]
+    assert [one["title"].split(": ")[1] for one in reports] == weeks
+    assert "\nBACKUP  STATE" in reports[0]["text"]
+    # Nothing is asked for any more, and then again: nothing old is told.
+    for asked in ({**table, "report": None}, table):
+        await world.down()
+        world.up()
+        world.later(30 * 86400)
+        world.tell(x=asked)
+        await world.look()
+    assert sum(json.loads(body)["event"] == "report" for _, body in web.got) == 2
+
+
+async def test_a_report_waits_for_the_end_of_quiet_hours(world: World, web: Web) -> None:
+    quiet = {"webhook": web.url + "/hook", "report": "weekly", "after": "1d", "quiet": "00:00-23:59"}
+    world.tell(x=quiet)
+    await world.look()
+    world.later(8 * 86400)
+    await world.look()
+    assert web.got == []
+    world.tell(x={**quiet, "quiet": None})
+    await world.look()
+    assert [json.loads(body)["event"] for _, body in web.got].count("report") == 1
+
+
+async def test_a_report_says_what_the_history_has_and_where_it_begins(world: World) -> None:
+    world.tell()
+    world.ran("1", "failed")
+    world.ran("2", "ok")
+    world.later(8 * 86400)
+    report = world.notifier.report("weekly")
+    only = world.notifier.report("weekly", ["nobody"])
+    (backup,) = [one for one in report.backups if one.name == "b"]
+    assert (backup.figures.runs, backup.figures.faults) == (2, 1)
+    assert report.since == START + 3 * HOUR
+    world.later(7 * 86400)
+    assert world.notifier.report("weekly").since is None
+    assert only.backups == ()
+    assert only.vaults == ()

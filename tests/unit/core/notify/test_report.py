@@ -1,0 +1,212 @@
+"""Of which period a report is, when it is due, and what it says."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from html.parser import HTMLParser
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.health.days import Day
+from zvault.core.notify.report import (
+    EVERY,
+    BackupReport,
+    Every,
+    Figures,
+    Need,
+    Period,
+    Report,
+    VaultReport,
+    figures,
+    is_due,
+    last_period,
+    told_until,
+)
+from zvault.core.notify.report_text import MOST, html, text, title
+
+VIENNA = ZoneInfo("Europe/Vienna")
+ZONES = st.sampled_from([UTC, VIENNA, ZoneInfo("Pacific/Kiritimati"), ZoneInfo("America/St_Johns")])
+
+
+def at(*numbers: int) -> float:
+    return datetime(*numbers, tzinfo=VIENNA).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("every", "now", "name"),
+    [
+        ("weekly", at(2026, 11, 23, 6), "16 to 22 November 2026"),
+        ("weekly", at(2026, 11, 23, 5, 59), "9 to 15 November 2026"),
+        ("weekly", at(2026, 11, 29, 23), "16 to 22 November 2026"),
+        ("weekly", at(2026, 12, 7, 6), "30 November to 6 December 2026"),
+        ("weekly", at(2027, 1, 4, 6), "28 December 2026 to 3 January 2027"),
+        ("monthly", at(2026, 12, 1, 6), "November 2026"),
+        ("monthly", at(2026, 12, 1, 5, 59), "October 2026"),
+        ("monthly", at(2027, 1, 31, 12), "December 2026"),
+        # On the day on which clocks are put forward, six in the morning is five hours after midnight.
+        ("monthly", at(2027, 3, 28, 6), "February 2027"),
+    ],
+)
+def test_which_period_is_reported(every: Every, now: float, name: str) -> None:
+    period = last_period(every, now, VIENNA)
+    assert period.name == name
+    assert datetime.fromtimestamp(period.begin, VIENNA).hour == 0
+    assert datetime.fromtimestamp(period.end, VIENNA).hour == 0
+
+
+@given(st.sampled_from(EVERY), st.integers(0, 4_000_000_000), st.integers(1, 86400 * 80), ZONES)
+def test_each_period_is_reported_once_whenever_one_looks(
+    every: Every, begin: int, step: int, zone: ZoneInfo
+) -> None:
+    """Whatever the steps between looks, all periods that end meanwhile are told once, or skipped for a later one."""
+    reported: float | None = None
+    told: list[Period] = []
+    for look in range(8):
+        now = float(begin + look * step)
+        period = last_period(every, now, zone)
+        assert period.begin < period.end <= now
+        assert period.last - period.first <= timedelta(days=31)
+        if is_due(period, reported):
+            told.append(period)
+            reported = period.end
+        else:
+            reported = told_until(period, reported, now)
+    ends = [one.end for one in told]
+    assert ends == sorted(set(ends))
+    if step <= 86400 * 7:
+        assert all(one.begin == before.end for before, one in pairwise(told))
+
+
+def test_a_new_target_is_told_of_nothing_before_and_a_clock_that_was_ahead_keeps_nothing_back() -> None:
+    now = at(2026, 11, 25, 12)
+    period = last_period("weekly", now, VIENNA)
+    assert not is_due(period, None)
+    assert told_until(period, None, now) == period.end
+    assert not is_due(period, at(2099, 1, 1))
+    assert told_until(period, at(2099, 1, 1), now) == period.end
+    assert is_due(last_period("weekly", now + 7 * 86400, VIENNA), period.end)
+
+
+def test_figures_are_of_the_period_only() -> None:
+    period = last_period("weekly", at(2026, 11, 23, 6), VIENNA)
+    days = [
+        Day(date(2026, 11, 10) + timedelta(days=n), "late", 2, 1, 100, 5.0, 1000.0 + n) for n in range(20)
+    ]
+    assert figures(days, period) == Figures(14, 7, 700, 7, 1012.0)
+    assert figures([], period) == Figures()
+
+
+def made(**more: object) -> Report:
+    period = last_period("weekly", at(2026, 11, 23, 6), VIENNA)
+    its: dict[str, object] = {
+        "headlines": ("1 backup is late: tank.", "1 vault is not known."),
+        "needs": (
+            Need("backup tank", "critical", "is late", "its lag is 2d", "see 'zvaultctl explain tank'"),
+        ),
+        "backups": (
+            BackupReport(
+                "tank",
+                "critical",
+                "late",
+                Figures(168, 3, 5 << 30, 2, 200_000.0),
+                180_000.0,
+                14400.0,
+                (("sample", at(2026, 11, 22, 6)), ("full", None)),
+            ),
+            BackupReport("scratch", "ok", "ok", Figures(7), None, None, None, sends=False),
+            BackupReport("new", "unknown", "unknown", Figures(), None, None, None),
+        ),
+        "vaults": (
+            VaultReport("cold", "ok", "ok", 90 << 40, 20 << 40, 5 << 30, 40 * 86400.0, at(2026, 11, 1), 0),
+            VaultReport("far", "unknown", "down", None, None, 0, None, None, None),
+        ),
+    }
+    return Report(period=period, host="nas", made=at(2026, 11, 23, 6), **(its | more))  # type: ignore[arg-type]
+
+
+TEXT = """\
+zvault on nas: 16 to 22 November 2026: 1 backup is late: tank.
+1 vault is not known.
+
+What needs you
+  backup tank is late (critical): its lag is 2d
+    next: see 'zvaultctl explain tank'
+
+BACKUP   STATE    RUNS  FAULTS  LATE DAYS  SENT  WORST LAG  LAG NOW  MAX LAG  PROVEN
+tank     late     168   3       2          5G    2d 7h      2d 2h    4h       sample 1d ago
+scratch  ok       7     0       -          -     -          -        -        -
+new      unknown  0     0       -          0B    unknown    unknown  -        unknown
+
+VAULT  STATE  SIZE     FREE     SENT TO IT  FULL IN  SCRUBBED    DAMAGED
+cold   ok     90T      20T      5G          40d      22d 6h ago  0
+far    down   unknown  unknown  0B          -        unknown     unknown
+
+The history begins 2026-11-20 00:00: what was before is not in these figures.
+Runs, faults, late days, worst lag and what was sent are of the period, by the runs that ended in it; all else is of \
+2026-11-23 06:00, when this was made.
+"""
+
+
+def test_what_it_says() -> None:
+    report = made(since=at(2026, 11, 20))
+    assert text(report, VIENNA) == TEXT
+    assert title(report) == TEXT.splitlines()[0]
+    assert report.level == "critical"
+
+
+class Words(HTMLParser):
+    """Its words, and its tags with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_data(self, data: str) -> None:
+        self.words += data.split()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def test_the_html_says_the_same_and_asks_for_nothing() -> None:
+    page = Words(html(made(since=at(2026, 11, 20)), VIENNA))
+    said = "".join(page.words).lower()
+    for line in TEXT.splitlines():
+        for cell in filter(None, line.lower().split("  ")):
+            assert "".join(cell.split()) in said
+    tags = "html head meta title body h1 h2 p ul li br span table thead tbody tr th td"
+    assert {tag for tag, _ in page.tags} <= set(tags.split())
+    assert not any(name in {"src", "href", "onload", "background"} for _, its in page.tags for name in its)
+
+
+@given(st.text(max_size=40))
+def test_what_others_say_is_text_and_never_markup(words: str) -> None:
+    hostile = f"{words}<script>alert(1)</script>\"'&"
+    report = made(
+        headlines=(hostile,),
+        needs=(Need(hostile, "warning", hostile, hostile, hostile),),
+        backups=(BackupReport(hostile, "ok", hostile, Figures(), None, None, None),),
+    )
+    assert "script" not in {tag for tag, _ in Words(html(report, VIENNA)).tags}
+
+
+def test_a_thousand_backups_are_a_hundred_rows_and_a_count() -> None:
+    many = tuple(
+        BackupReport(f"b{number}", "ok", "ok", Figures(), 60.0, 3600.0, ()) for number in range(1000)
+    )
+    report = made(backups=many)
+    assert f"and {1000 - MOST} more: 'zvaultctl status' has all" in text(report, VIENNA)
+    assert html(report, VIENNA).count("<tr>") == MOST + 1 + len(report.vaults) + 1
+
+
+def test_nothing_configured_is_a_report_all_the_same() -> None:
+    report = made(headlines=("nothing is configured",), needs=(), backups=(), vaults=())
+    assert text(report, UTC).startswith("zvault on nas: 16 to 22 November 2026: nothing is configured\n")
+    assert "<table" not in html(report, UTC)

@@ -1,0 +1,159 @@
+"""What a report tells of a period: how each backup and each vault fared in it, and how all is now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Literal, get_args
+
+from zvault.core.health.days import Day
+from zvault.core.health.verdict import Level, worst
+
+Every = Literal["weekly", "monthly"]
+EVERY: tuple[Every, ...] = get_args(Every)
+
+MADE_AFTER = timedelta(hours=6)
+"""After the midnight that ends a period: in the night runs still end, and nobody reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A whole week, from Monday, or a whole month: its days from ``first`` to ``last``, in seconds since the epoch."""
+
+    every: Every
+    first: date
+    last: date
+    begin: float
+    end: float
+
+    @property
+    def name(self) -> str:
+        """``November 2026``, ``16 to 22 November 2026``, ``30 November to 6 December 2026``."""
+        if self.every == "monthly":
+            return f"{self.first:%B %Y}"
+        begin = f"{self.first.day}"
+        if self.first.month != self.last.month:
+            begin += f" {self.first:%B}"
+        if self.first.year != self.last.year:
+            begin += f" {self.first.year}"
+        return f"{begin} to {self.last.day} {self.last:%B %Y}"
+
+
+def last_period(every: Every, now: float, zone: tzinfo) -> Period:
+    """The last period of which a report is due by now."""
+    today = (datetime.fromtimestamp(now, UTC).astimezone(zone).replace(tzinfo=None) - MADE_AFTER).date()
+    if every == "weekly":
+        after = today - timedelta(days=today.weekday())
+        first = after - timedelta(days=7)
+    else:
+        after = today.replace(day=1)
+        first = (after - timedelta(days=1)).replace(day=1)
+    return Period(every, first, after - timedelta(days=1), _midnight(first, zone), _midnight(after, zone))
+
+
+def _midnight(day: date, zone: tzinfo) -> float:
+    return datetime.combine(day, time(), zone).timestamp()
+
+
+def is_due(period: Period, reported: float | None) -> bool:
+    """Whether a target that was told of all periods until ``reported`` is to be told of this one.
+
+    One that is new is told of the first period that ends from then on.
+    """
+    return reported is not None and reported < period.end
+
+
+def told_until(period: Period, reported: float | None, now: float) -> float:
+    """Until when a target counts as told, before it is told of this period: a clock may have been wrong."""
+    return period.end if reported is None or reported > now else reported
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A period in figures: runs that ended in it, those of them with a fault, bytes sent, days on which it was late.
+
+    ``lag`` is the most that had passed, at any time of it, since the newest run without fault had begun.
+    """
+
+    runs: int = 0
+    faults: int = 0
+    bytes: int = 0
+    late_days: int = 0
+    lag: float | None = None
+
+
+def figures(days: Iterable[Day], period: Period) -> Figures:
+    """What the days of a period come to."""
+    runs = faults = sent = late = 0
+    lag: float | None = None
+    for day in days:
+        if period.first <= day.date <= period.last:
+            runs, faults, sent = runs + day.runs, faults + day.faults, sent + day.bytes
+            late += day.state in {"late", "very late"}
+            if day.lag is not None:
+                lag = max(day.lag, lag or 0.0)
+    return Figures(runs, faults, sent, late, lag)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """A backup: its period, and how it is now. ``proven``: when each level of verification last passed.
+
+    One that makes snapshots only (``sends`` is false) has no lag.
+    """
+
+    name: str
+    level: Level
+    state: str
+    figures: Figures
+    lag: float | None
+    max_lag: float | None
+    proven: tuple[tuple[str, float | None], ...] | None
+    sends: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class VaultReport:
+    """A vault now. ``sent``: bytes that its backups sent in the period; ``full_in``: seconds, at the pace of late."""
+
+    name: str
+    level: Level
+    state: str
+    size: int | None
+    free: int | None
+    sent: int
+    full_in: float | None
+    scrubbed: float | None
+    damaged: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that needs a person: whose it is, and what is wrong, why, and what to do next."""
+
+    whose: str
+    level: Level
+    what: str
+    why: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All of it. ``since``: only runs from then on are known, where that is later than the period began."""
+
+    period: Period
+    host: str
+    made: float
+    headlines: tuple[str, ...]
+    needs: tuple[Need, ...]
+    backups: tuple[BackupReport, ...]
+    vaults: tuple[VaultReport, ...]
+    since: float | None = None
+
+    @property
+    def level(self) -> Level:
+        """The worst level of anything in it, as it is now."""
+        both = *(one.level for one in self.backups), *(one.level for one in self.vaults)
+        return worst((*both, *(one.level for one in self.needs)))
