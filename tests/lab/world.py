@@ -43,20 +43,23 @@ def eventually(
     look: Callable[[], Any],
     *,
     seconds: float = 120,
-    every: float = 0.2,
+    every: float | None = None,
 ) -> Any:
     """Wait until ``look`` gives something true, and return it. ``what`` may be a function: then it is told at the end.
 
-    It looks once more when the time is over: a busy host may have kept all of it from looking.
+    It looks ``every`` so many seconds; if left out, five times a second at first, and less often what takes long: a look
+    may cost the daemon a tenth of a second. It looks once more when the time is over: a busy host may have kept all of
+    it from looking.
     """
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    end = began + seconds
     while True:
         last = time.monotonic() >= end
         if found := look():
             return found
         if last:
             raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what}")
-        time.sleep(every)
+        time.sleep(every or min(1.0, max(0.2, (time.monotonic() - began) / 20)))
 
 
 def snapshots(dataset: str) -> list[str]:
