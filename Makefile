@@ -15,6 +15,9 @@ T ?=
 # make lab ZFS=2.4, make setup ZFS=2.4: another version of OpenZFS than the usual one
 ZFS ?= $(ZVAULT_LAB_ZFS)
 export ZVAULT_LAB_ZFS := $(ZFS)
+# make lab TURN=all: also the modules whose turn it is not in this commit
+TURN ?= $(ZVAULT_TURN)
+export ZVAULT_TURN := $(TURN)
 # make lab-versions: the modules in which zvault meets what depends on OpenZFS's version: parameters and properties of
 # devices, what zpool prints of a scrub, what a receive accepts and refuses, resume tokens, new pools.
 VERSIONED := test_lab test_tuning test_scrub test_planner test_ledger test_resume test_vault_create
@@ -32,7 +35,7 @@ help: ## this list
 setup: ## prepare everything the other targets need (minutes the first time); ZFS=2.4 as well
 	@$(LAB)/setup
 
-test: setup ## everything: lint, types, unit tests, then the lab
+test: setup ## lint, types, unit tests, then the lab
 	@$(MAKE) --no-print-directory lint types unit
 	@$(MAKE) --no-print-directory lab
 
@@ -55,7 +58,7 @@ types: ## static types
 unit: ## tests that need nothing; T="FILE -k NAME" for some
 	@$(TOOL)/python -m pytest -n $(WORKERS) --dist worksteal $(or $(T),tests/unit)
 
-lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version
+lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version, TURN=all: see lab.md
 	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
 
 lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4

@@ -27,7 +27,7 @@ from world import (
     snapshots,
 )
 
-LAB = {"mem": "3G", "timeout": 900, "peers": True}
+LAB = {"mem": "3G", "timeout": 900, "peers": True, "turn": "B"}
 
 CONF = Path("/etc/zvault/zvault.toml")
 MIB = 1 << 20

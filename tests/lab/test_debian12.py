@@ -17,7 +17,7 @@ import pytest
 from peer import PEER_SSH, clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
 from world import eventually, fill, ok, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 1200, "peer": True, "peer-system": "debian12"}
+LAB = {"mem": "3G", "timeout": 1200, "peer": True, "peer-system": "debian12", "turn": "A"}
 
 TUTORIAL = """
 [vault.cold]

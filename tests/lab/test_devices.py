@@ -765,6 +765,10 @@ def test_the_bus_tells_of_units_what_systemctl_shows(monkeypatch: pytest.MonkeyP
         assert [told[name].running for name in names] == [True, False, False, False]
         assert (told[names[1]].active, told[names[1]].result) == ("failed", "exit-code")
         assert not told[names[3]].loaded
+        open_before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(20):
+            asyncio.run(unit_states(names))
+        assert len(list(Path("/proc/self/fd").iterdir())) <= open_before + 2
         monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nowhere")
         assert asyncio.run(unit_states(names)) is None
         assert asyncio.run(Units(HostRunner(), unit_states).states(names)) == told

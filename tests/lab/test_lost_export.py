@@ -17,7 +17,7 @@ from world import DISK, ctl, eventually, main_pid, ok
 
 from zvault.zfs.pool.pool import exporting
 
-LAB = {"mem": "4G", "timeout": 2000}
+LAB = {"mem": "4G", "timeout": 2000, "turn": "A"}
 
 
 @pytest.fixture(scope="module")

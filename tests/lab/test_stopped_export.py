@@ -18,7 +18,7 @@ from world import World, answer, ask, ctl, eventually, ok, service, sh, status
 
 from zvault.zfs.pool.pool import exporting
 
-LAB = {"mem": "4G", "timeout": 1200}
+LAB = {"mem": "4G", "timeout": 1200, "turn": "B"}
 
 STOPPED = 60
 """Seconds: longer than the device's timeout."""

@@ -47,9 +47,9 @@ def eventually(
 ) -> Any:
     """Wait until ``look`` gives something true, and return it. ``what`` may be a function: then it is told at the end.
 
-    It looks ``every`` so many seconds; if left out, five times a second at first, and less often what takes long: a look
-    may cost the daemon a tenth of a second. It looks once more when the time is over: a busy host may have kept all of
-    it from looking.
+    It looks ``every`` so many seconds; if left out, five times a second at first, and less often what takes long: a
+    look may cost the daemon a tenth of a second. It looks once more when the time is over: a busy host may have kept
+    all of it from looking.
     """
     began = time.monotonic()
     end = began + seconds

@@ -134,8 +134,7 @@ class Stack:
         after all the rest is down.
         """
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
-            seen = [found for found in await self.inventory.look_settled() if found.present]
-            await self._refuse_if_used(seen)
+            seen = await self._not_used()
             await self._take_all_down(seen, say)
             self.inventory.forget_stale()
 
@@ -303,6 +302,19 @@ class Stack:
 
     # Down
 
+    async def _not_used(self) -> list[FoundDevice]:
+        """What is up. Raises Busy while a device is in use: by others, not by a layer that udev brings up meanwhile."""
+        while True:
+            seen = [found for found in await self.inventory.look_settled() if found.present]
+            try:
+                await self._refuse_if_used(seen)
+            except Busy:
+                now = [found for found in await self.inventory.look_settled() if found.present]
+                if _topmost(now) == _topmost(seen):
+                    raise
+            else:
+                return seen
+
     async def _refuse_if_used(self, seen: Sequence[FoundDevice]) -> None:
         for found in seen:
             top = found.topmost
@@ -349,3 +361,8 @@ class Stack:
             if record is not None and (name := kind.leftover(data)) is not None:
                 await request_queue.restore(name, record.queue.get(name, {}), self.runner)
         self.leases.drop(slot.lease)
+
+
+def _topmost(seen: Sequence[FoundDevice]) -> list[tuple[int, str | None]]:
+    """The device that each offers to the one above."""
+    return [(found.slot.index, found.topmost.path if found.topmost is not None else None) for found in seen]

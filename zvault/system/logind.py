@@ -16,7 +16,7 @@ from dbus_fast import BusType, DBusError, Message, MessageType
 from dbus_fast.aio import MessageBus
 
 from zvault.core.errors import ToolMissing, ZvaultError
-from zvault.system.system_bus import PROPERTIES, asked
+from zvault.system.system_bus import PROPERTIES, asked, close
 
 LOGIN1 = "org.freedesktop.login1"
 MANAGER = f"{LOGIN1}.Manager"
@@ -102,7 +102,7 @@ async def sleeps() -> AsyncIterator[asyncio.Queue[bool | None]]:
         ended.add_done_callback(lambda _: heard.put_nowait(None))
         yield heard
     finally:
-        bus.disconnect()
+        await close(bus)
 
 
 async def _call(
@@ -155,10 +155,7 @@ async def _converse(member: str, signature: str, body: list[Any], interface: str
                 ),
             )
         finally:
-            bus.disconnect()
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(1.0):
-                    await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
+            await close(bus)
     except BaseException:
         _close(received)
         raise

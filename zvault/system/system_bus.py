@@ -99,7 +99,15 @@ async def _connection() -> AsyncIterator[MessageBus]:
         await bus.connect()
         yield bus
     finally:
-        bus.disconnect()
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(1.0):
-                await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
+        await close(bus)
+
+
+async def close(bus: MessageBus) -> None:
+    """End a connection, and close its descriptor."""
+    bus.disconnect()
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(1.0):
+            await bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
+        # dbus-fast 2.44 leaves this to the collector of garbage, and the descriptor stays open until that comes.
+        if bus._stream is not None:
+            bus._stream.close()
