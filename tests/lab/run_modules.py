@@ -5,8 +5,8 @@ the source, and replays the reports that come from the guest. At its top level a
 `LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, `"peer": True` for a second guest it can reach by ssh,
 `"peer-system": "debian12"` to have that be an older system,
 `"alone": True` for a CPU that it shares with no other guest, `"peers": True` for the benchmarks' tools from PyPI in
-/share/peers, or `LAB = {"where": "host"}` to be an ordinary module. `"turn": "A"` or `"B"`: the whole lab runs it for every second
-commit, those of the other turn for the others; `ZVAULT_TURN=all` runs all.
+/share/peers, or `LAB = {"where": "host"}` to be an ordinary module. `"turn": "A"` or `"B"`: the whole lab runs it for
+every second commit, those of the other turn for the others; `ZVAULT_TURN=all` runs all.
 """
 
 import ast
