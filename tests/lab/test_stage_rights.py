@@ -51,12 +51,15 @@ def has_no_rights(told: dict[str, str]) -> bool:
 def see(wanted: set[str]) -> None:
     """Look at a stream that goes through these."""
 
+    seen = set[tuple[str, ...]]()
+
     def look() -> dict[str, dict[str, str]] | None:
         found = stages()
+        seen.add(tuple(f"{name}{'' if has_no_rights(told) else '!'}" for name, told in sorted(found.items())))
         there = wanted | {"zfs"} <= set(found) and "setpriv" not in found
         return found if there and all(map(has_no_rights, (found[one] for one in wanted))) else None
 
-    found = eventually(lambda: f"{wanted}, all without rights: {stages()}", look, every=0.05)
+    found = eventually(lambda: f"{wanted}, all without rights (!: has some): {seen}", look, every=0.05)
     for name in TRUSTED & set(found):
         assert found[name]["Uid"].split()[0] == "0"
     # None of them can trace another, or open its pipes.

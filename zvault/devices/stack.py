@@ -7,6 +7,7 @@ What a layer is and does is in layer.py; here they are put in order.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +34,9 @@ from zvault.system.systemd_units import Units
 from zvault.system.tasks import to_its_end
 
 __all__ = ["BlockDevice", "DeviceState", "Say", "Stack"]
+
+MOVING = 0.3
+"""Seconds in which a layer is there that is being registered."""
 
 LOCK_DEADLINE = 120.0
 """Seconds to wait for another zvault that has this vault's devices in hand."""
@@ -134,8 +138,8 @@ class Stack:
         after all the rest is down.
         """
         async with self.leases.lock(f"device/{self.vault}", deadline=LOCK_DEADLINE):
-            seen = await self._not_used()
-            await self._take_all_down(seen, say)
+            found = [found for found in await self.inventory.look_settled() if found.present]
+            await self._take_all_down(await self._not_used(found), say)
             self.inventory.forget_stale()
 
     async def cut_off(self, say: Say) -> None:
@@ -234,8 +238,7 @@ class Stack:
                     "the configuration has changed since",
                     f"take it down first: zvaultctl vault down {self.vault}",
                 )
-        broken = [found for found in seen if not found.usable and found.present]
-        await self._refuse_if_used(broken)
+        broken = await self._not_used([found for found in seen if not found.usable and found.present])
         for found in broken:
             say(f"clearing away what is left of {found.slot.name}: {found.verdict()[1]}")
             await self._take_down(found, say)
@@ -302,18 +305,22 @@ class Stack:
 
     # Down
 
-    async def _not_used(self) -> list[FoundDevice]:
-        """What is up. Raises Busy while a device is in use: by others, not by a layer that udev brings up meanwhile."""
+    async def _not_used(self, seen: Sequence[FoundDevice]) -> list[FoundDevice]:
+        """The same devices, as they are by now. Raises Busy while one is in use: by others, not by a layer of its own
+        that udev brought up after it was looked at.
+        """
         while True:
-            seen = [found for found in await self.inventory.look_settled() if found.present]
             try:
                 await self._refuse_if_used(seen)
             except Busy:
-                now = [found for found in await self.inventory.look_settled() if found.present]
+                await asyncio.sleep(MOVING)
+                again = await self.inventory.look([found.slot for found in seen])
+                now = [found for found in again if found.present]
                 if _topmost(now) == _topmost(seen):
                     raise
+                seen = now
             else:
-                return seen
+                return list(seen)
 
     async def _refuse_if_used(self, seen: Sequence[FoundDevice]) -> None:
         for found in seen:
