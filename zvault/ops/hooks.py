@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -138,7 +139,8 @@ class RunHooks:
             hook.run, env=environment, deadline=hook.timeout, hear=hear, started=processes.append
         )
         task = asyncio.create_task(program)
-        held = _Held(hook, moment, _name(said, moment, place), said, task, processes)
+        until = time.monotonic() + hook.timeout
+        held = _Held(hook, moment, _name(said, moment, place), said, task, processes, until)
         waiting = asyncio.create_task(ready.wait())
         try:
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -185,7 +187,10 @@ class RunHooks:
 
 @dataclass
 class _Held:
-    """A hook that is held over what is done: the process that ``task`` attends goes on meanwhile."""
+    """A hook that is held over what is done: the process that ``task`` attends goes on meanwhile.
+
+    ``until``, in monotonic seconds, is when it is killed, whoever still needs it.
+    """
 
     hook: Hook
     moment: str
@@ -193,10 +198,12 @@ class _Held:
     said: _Said
     task: asyncio.Task[int]
     processes: Sequence[asyncio.subprocess.Process]
+    until: float
 
     async def end(self) -> HookFailed | None:
         """End it (SIGTERM, then SIGKILL), with all that it started; the error where it had ended by itself before."""
-        if not any(has_ended(process) for process in self.processes):
+        # One that is being killed at its timeout holds nothing any more, though its process may not have ended yet.
+        if time.monotonic() < self.until and not any(has_ended(process) for process in self.processes):
             self.task.cancel()
         await asyncio.wait({self.task})
         self.said.close()

@@ -363,6 +363,14 @@ async def test_one_is_killed_at_its_timeout_while_the_snapshot_is_made(it: World
     assert "did not end within 3 s" in str(it.blamed[0])
 
 
+async def test_one_that_is_just_being_killed_at_its_timeout_did_not_hold(it: World) -> None:
+    # It ends only at SIGKILL, so it is still there when what it is held over ends.
+    stubborn = f"trap '' TERM; echo ready; {WAIT}"
+    async with it.hooks.around("snapshot", Hooks(before=[held(it, stubborn, timeout="2s")])):
+        await asyncio.sleep(2.2)
+    assert "did not end within 2 s" in str(it.blamed[0])
+
+
 async def test_one_is_ended_also_where_the_snapshot_fails_or_is_stopped(it: World) -> None:
     async def fail(error: BaseException) -> None:
         async with it.hooks.around("snapshot", Hooks(before=[held(it, f"echo ready; {WAIT}")])):
