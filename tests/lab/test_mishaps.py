@@ -368,6 +368,7 @@ def clock_held_at(second: float) -> Iterator[None]:
             time.clock_settime(time.CLOCK_REALTIME, second)
 
     with clock_set("now"):
+        time.clock_settime(time.CLOCK_REALTIME, second)
         holding = threading.Thread(target=hold)
         holding.start()
         try:
