@@ -11,12 +11,15 @@ from typing import Any
 
 LAB = Path(__file__).resolve().parent
 PROJECT = LAB.parent.parent
-GUEST_SOURCES = (LAB / "packages.txt", LAB / "build-guest", LAB / "lazy_libraries.py")
+QUICK_SOURCES = tuple(
+    LAB / name for name in ("lazy_libraries.py", "quick_programs.py", "quick_memory.c", "quick_modprobe.c")
+)
+GUEST_SOURCES = (LAB / "packages.txt", LAB / "build-guest", *QUICK_SOURCES)
 KERNEL_SOURCES = (LAB / "kernel.config", LAB / "build-kernel")
 SUITES = {"2.3": "trixie", "2.4": "trixie-backports"}
 """OpenZFS's versions that the lab has, each with the Debian suite that its kernel module and userland come from."""
 DEFAULT_ZFS = "2.3"
-SYSTEM_SOURCES = (LAB / "build-system", LAB / "lazy_libraries.py")
+SYSTEM_SOURCES = (LAB / "build-system", *QUICK_SOURCES)
 SYSTEMS = {"debian12": "bookworm"}
 """Older systems that the second guest can be, each with its Debian suite; their OpenZFS is older than the kernel's."""
 VENV_SOURCES = (LAB / "build-venv",)

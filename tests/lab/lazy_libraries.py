@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Makes OpenZFS's libraries in a guest's tree load what they seldom use only when they call it: lazy_libraries.py TREE.
+"""Has libraries and programs of a guest's tree load what they seldom use only when they call it: lazy_libraries.py TREE.
 
-A ``zfs`` loads libcrypto for the one function that derives a key from a passphrase, and Kerberos for twelve of XDR. In
-a guest every page that a library touches while it is loaded is a fault that two processes handle: half of the 15 ms of
-``zfs list``, and half of what the lab computes is such programs. So one small library takes the place of these. It has
-the functions that are needed, and calls the real one's; what OpenZFS's own code does stays as Debian built it.
+A ``zfs`` loads libcrypto for the one function that derives a key from a passphrase, and Kerberos for twelve of XDR; a
+modprobe loads libcrypto to show who signed a module. In a guest every page that a library touches while it is loaded is
+a fault that two processes handle: half of the 15 ms of ``zfs list``, and half of what the lab computes is such programs.
+So one small library takes the place of these. It has the functions that are needed, and calls the real one's; what
+OpenZFS's own code does stays as Debian built it.
 """
 
 import re
@@ -13,7 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-NEED = ("usr/lib/*/libzfs.so.*.*.*", "usr/lib/*/libnvpair.so.*.*.*", "usr/sbin/zfs", "usr/sbin/zpool")
+NEED = (
+    *("usr/lib/*/libzfs.so.*.*.*", "usr/lib/*/libnvpair.so.*.*.*", "usr/sbin/zfs", "usr/sbin/zpool"),
+    *("usr/lib/*/libkmod.so.*.*.*", "usr/bin/kmod"),
+)
 SELDOM = ("libcrypto.so.*", "libtirpc.so.*", "libblkid.so.*", "libudev.so.*", "libuuid.so.*", "libz.so.*")
 """What they need and seldom use: functions that take and return whole numbers and pointers only, seven at most."""
 

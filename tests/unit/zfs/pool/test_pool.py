@@ -62,20 +62,29 @@ def said(text: str, returncode: int = 0) -> Result:
     return Result((), returncode, text, "", 0.0)
 
 
+def kernel_says(proc: Path, state: str) -> None:
+    """The kernel's statistics of the pool."""
+    file = proc / "spl/kstat/zfs/cold/state"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"{state}\n")
+
+
 async def test_the_kernel_knows_better_whether_a_pool_is_suspended(tmp_path: Path):
     listed = said("cold\t7\t100\t60\t40\tONLINE\n")
     for kernel, health in (("ONLINE", "ONLINE"), ("SUSPENDED", "SUSPENDED")):
-        state = await Zpool(Host(zpool=listed, cat=said(f"{kernel}\n")), tmp_path).state("cold")
+        kernel_says(tmp_path, kernel)
+        state = await Zpool(Host(zpool=listed), tmp_path).state("cold")
         assert state is not None
         assert state.health == health
-    assert await Zpool(Host(cat=said("", 1)), tmp_path).state("cold") is None
+    assert await Zpool(Host(), tmp_path / "another").state("cold") is None
 
 
 async def test_a_pool_that_is_kept_on_its_way_out_is_not_asked_for(tmp_path: Path):
     (tmp_path / "12").mkdir()
     (tmp_path / "12" / "cmdline").write_text("zpool\0export\0cold\0")
+    kernel_says(tmp_path, "SUSPENDED")
     with pytest.raises(Exporting, match="process 12"):
-        await Zpool(Host(cat=said("SUSPENDED\n")), tmp_path).state("cold")
+        await Zpool(Host(), tmp_path).state("cold")
 
 
 def exports(proc: Path, *, seconds: float) -> None:
@@ -90,7 +99,8 @@ def exports(proc: Path, *, seconds: float) -> None:
 async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online(tmp_path: Path):
     listed = said("cold\t7\t100\t60\t40\tONLINE\n")
     exports(tmp_path, seconds=240)
-    zpool = Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path)
+    kernel_says(tmp_path, "ONLINE")
+    zpool = Zpool(Host(zpool=listed), tmp_path)
     with pytest.raises(Exporting, match="is being exported") as failure:
         await zpool.state("cold")
     assert "began 4m ago" in failure.value.why
@@ -100,7 +110,8 @@ async def test_a_long_export_is_told_also_while_the_kernel_calls_the_pool_online
 async def test_a_short_one_is_waited_for(tmp_path: Path):
     listed = said("cold\t7\t100\t60\t40\tONLINE\n")
     exports(tmp_path, seconds=2)
-    state = await Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path).state("cold")
+    kernel_says(tmp_path, "ONLINE")
+    state = await Zpool(Host(zpool=listed), tmp_path).state("cold")
     assert state is not None
     assert state.health == "ONLINE"
 
@@ -116,13 +127,15 @@ class Hung(Host):
 
 @pytest.mark.parametrize(("kernel", "kind"), [("SUSPENDED", PoolSuspended), ("ONLINE", DeadlineExceeded)])
 async def test_a_suspended_pool_that_answers_nothing_is_told_as_one(tmp_path: Path, kernel: str, kind: type):
+    kernel_says(tmp_path, kernel)
     with pytest.raises(kind):
-        await Zpool(Hung(cat=said(f"{kernel}\n")), tmp_path).state("cold")
+        await Zpool(Hung(), tmp_path).state("cold")
 
 
 async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
     exports(tmp_path, seconds=1)
-    zpool = Zpool(Hung(cat=said("ONLINE\n")), tmp_path)
+    kernel_says(tmp_path, "ONLINE")
+    zpool = Zpool(Hung(), tmp_path)
     for waiting in (
         zpool.state("cold"),
         zpool.sync("cold"),
@@ -135,7 +148,8 @@ async def test_whatever_waits_for_an_export_says_so(tmp_path: Path):
 
 async def test_a_pool_that_went_away_while_it_was_asked_for_is_not_there(tmp_path: Path):
     listed = said("cold\t-\t-\t-\t-\t-\n")  # as zpool prints it in the middle of an export
-    assert await Zpool(Host(zpool=listed, cat=said("ONLINE\n")), tmp_path).state("cold") is None
+    kernel_says(tmp_path, "ONLINE")
+    assert await Zpool(Host(zpool=listed), tmp_path).state("cold") is None
 
 
 class InUse(Host):
