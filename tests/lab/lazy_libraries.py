@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""Has libraries and programs of a guest's tree load what they seldom use only when they call it: lazy_libraries.py TREE.
+"""Has libraries of a guest's tree load what they seldom use only when they call it: lazy_libraries.py TREE.
 
 A ``zfs`` loads libcrypto for the one function that derives a key from a passphrase, and Kerberos for twelve of XDR; a
 modprobe loads libcrypto to show who signed a module. In a guest every page that a library touches while it is loaded is
-a fault that two processes handle: half of the 15 ms of ``zfs list``, and half of what the lab computes is such programs.
-So one small library takes the place of these. It has the functions that are needed, and calls the real one's; what
-OpenZFS's own code does stays as Debian built it.
+a fault that two processes handle: half of the 15 ms of ``zfs list``, and such programs are half of what the lab
+computes. So one small library takes the place of these. It has the functions that are needed, and calls the real one's;
+what OpenZFS's own code does stays as Debian built it.
 """
 
 import re
