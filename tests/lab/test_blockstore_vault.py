@@ -14,6 +14,7 @@ from typing import Any
 
 import ceph
 import pytest
+from s3_proxy import Proxy
 from test_s3_nbd import BUCKET, bucket
 from world import (
     Done,
@@ -59,6 +60,7 @@ class Vault(World):
     s3: ceph.S3 = field(init=False)
     key: str = "cold"
     mode: str = ""
+    prices: str = ""
     source_size: int = 12
     vault_extra: str = 'create = true\nprofile = "blockstore"'
 
@@ -70,7 +72,9 @@ class Vault(World):
     def config_text(self) -> str:
         place = f"zvault:{BUCKET}/{self.key} size=2G endpoint={self.s3.endpoint} region=default style=path"
         nbd = f"{place} credential=zvault.lab {self.mode}"
-        return re.sub(r"\nnbd = .*\nsize = .*\n", lambda _: f'\nnbd = "{nbd}"\n', super().config_text())
+        return re.sub(
+            r"\nnbd = .*\nsize = .*\n", lambda _: f'\nnbd = "{nbd}"\n{self.prices}\n', super().config_text()
+        )
 
     @property
     def lease(self) -> Store:
@@ -239,6 +243,74 @@ def test_backups_into_a_bucket(world: Vault):
     ok("vault", "down", "cold")
     assert {name for name in before if name.endswith("/store")} <= set(keys(world))
     gone()
+
+
+def the_cost() -> dict[str, Any] | None:
+    """What the vault's document has of it."""
+    found: dict[str, Any] | None = ok("vault", "status", "cold", "-j").json()["vaults"][0]["cost"]
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_what_it_costs_is_what_the_store_was_asked(world: Vault):
+    world.prices = 'prices = { put = 5.0, get = 0.4, stored = 100, download = 90, currency = "$" }'
+    with Proxy(world.s3.endpoint) as proxy:
+        world.s3 = replace(world.s3, endpoint=proxy.endpoint)
+        world.start()
+        ok("vault", "up", "cold")
+
+        def passed_on(method: str) -> int:
+            """Requests for objects of the store, not for those of the lease."""
+            ours = f"/{BUCKET}/{world.key}/"
+            return sum(
+                number
+                for (way, place), number in proxy.of_key.items()
+                if way == method and f"{place}/".startswith(ours)
+            )
+
+        def left_out() -> tuple[int, int]:
+            """Requests that are not in it: those from before it was first seen."""
+            cost = the_cost() or {"put": -1 << 30, "get": 0}
+            return passed_on("PUT") - cost["put"], passed_on("GET") - cost["get"]
+
+        eventually("its cost", lambda: the_cost() is not None)
+        time.sleep(7)
+        before, first = left_out(), the_cost()
+        assert first is not None
+        ok("run", "tank")
+        eventually(lambda: f"all of the run is counted: {left_out()}, {before}", lambda: left_out() == before)
+        after = the_cost()
+        assert after is not None
+        assert after["put"] > first["put"] + 3
+        assert after["put_bytes"] > first["put_bytes"] + 10_000_000
+
+        # Nobody looks, and the pool is written to.
+        sh("systemctl", "stop", "zvaultd")
+        sh("zfs", "set", "org.zvault.lab:written=now", "cold")
+        sh("zpool", "sync", "cold")
+        sh("systemctl", "start", "zvaultd")
+        eventually(lambda: f"nothing is missed: {left_out()}, {before}", lambda: left_out() == before)
+        later = the_cost()
+        assert later is not None
+        assert later["put"] > after["put"]
+        requests = ((later["put"] + later["list"]) * 5.0 + later["get"] * 0.4) / 1000
+        assert later["cost"] == pytest.approx(requests + later["get_bytes"] / 2**30 * 90, abs=0.001)
+        assert later["forecast"] is None, "nothing is known of a day"
+
+        # The last of its requests are those that end it; they are few.
+        ok("vault", "down", "cold")
+        assert the_cost() is not None
+        ok("vault", "up", "cold")
+        eventually("the next server tells", lambda: (the_cost() or later)["get"] > later["get"])
+        time.sleep(7)
+        puts, gets = left_out()
+        assert before[0] <= puts <= before[0] + 10
+        assert before[1] <= gets <= before[1] + 20
+        text = ok("vault", "status", "cold").out
+        assert re.search(r"cost: \$[\d.]+ this month; [\d,]+ put, ", text), text
+        name = 'zvault_vault_month_cost{currency="$",vault="cold"}'
+        eventually("its metric", lambda: metrics().get(name, 0) > later["cost"] - 0.001)
+        ok("vault", "down", "cold")
 
 
 @pytest.mark.timeout(600)

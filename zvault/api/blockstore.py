@@ -16,10 +16,13 @@ class RequestCount(TypedDict):
 class EngineFigures(TypedDict, total=False):
     """The figures of a server's engine. A server that only reads has others than one that writes.
 
+    ``asked`` is what all its writers asked of it in all its life: requests by kind, ``put_bytes`` and ``get_bytes``.
     ``moments`` of the past are kept, and ``past_bytes`` of the ``stored_bytes`` for them alone.
     """
 
     mode: Literal["strict", "writeback", "readonly"]
+    uuid: str
+    asked: dict[str, int]
     epoch: int
     size: int
     live_bytes: int

@@ -3,6 +3,7 @@
 from typing import Literal, TypedDict, final
 
 from zvault.api.blockstore import StoreDocument
+from zvault.api.cost import CostDocument
 from zvault.api.health import HealthDocument
 from zvault.core.errors import ErrorDocument
 
@@ -76,9 +77,10 @@ class VaultDocument(UseDocument):
 
 
 class JudgedVault(VaultDocument):
-    """One vault, and how it is."""
+    """One vault, how it is, and what it costs: None where it has no block store, or nothing is known of it yet."""
 
     verdict: HealthDocument
+    cost: CostDocument | None
 
 
 class VaultsAnswer(TypedDict):

@@ -60,7 +60,7 @@ class Engine:
         """What this host keeps of it; attaching sets it."""
         self.store = store
         self.prefix = prefix
-        self.size = what.size
+        self.uuid, self.size = what.uuid, what.size
         self.options = options
         self.fence = Fence(store, prefix, epoch)
         self.journal = journal
@@ -68,7 +68,7 @@ class Engine:
         self.failure: StoreError | None = None
         self.trouble: str | None = None
         self.requests: Callable[[], dict[str, int]] = dict
-        """What the store was asked for by this process, by kind."""
+        """What the store was asked for by this process: see MeteredStore.totals."""
         self._requests_before = dict(root.counts)
         self.written_bytes = 0
         threads = options.uploads
@@ -264,9 +264,13 @@ class Engine:
     def checkpoint(self) -> None:
         """Take a checkpoint of what is in the store. Raises StoreError, Fenced."""
         with self._care:
-            before, now = self._requests_before, self.requests()
-            self.checkpoints.take({kind: before.get(kind, 0) + now.get(kind, 0) for kind in before | now})
+            self.checkpoints.take(self.asked())
             self.note_position(self.blocks.root.applied, durable=True)
+
+    def asked(self) -> dict[str, int]:
+        """What the store was asked for by all its writers, in all its life: see MeteredStore.totals."""
+        before, now = self._requests_before, self.requests()
+        return {kind: before.get(kind, 0) + now.get(kind, 0) for kind in before | now}
 
     def collect(self) -> int:
         """Clear what is mostly dead; how many segments were. Raises StoreError."""
@@ -344,6 +348,8 @@ class Engine:
             done = sum(segment.size for segment in self.log.done.values())
             return {
                 "mode": self.options.mode,
+                "uuid": self.uuid,
+                "asked": self.asked(),
                 "epoch": self.fence.epoch.number,
                 "size": self.size,
                 "live_bytes": self.usage.live_bytes,

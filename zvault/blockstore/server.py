@@ -256,7 +256,7 @@ class ServedDevice:
             self._say(f"serving {self.device}, read-only: {self.device.shows}")
         else:
             self.device = attach(patient, spec.key, options, owner(), self._say)
-            self.device.requests = lambda: {kind: count.requests for kind, count in counted.counts().items()}
+            self.device.requests = counted.totals
         self.write_status()
         threading.Thread(target=self._tell, name="status", daemon=True).start()
 

@@ -75,7 +75,7 @@ async def _vaults(context: Context, vaults: Vaults, __: Arguments) -> VaultsAnsw
 async def _judged(context: Context, keeper: ManagedVault) -> JudgedVault:
     """By what can be seen without a daemon: what it would have noticed over time is missing."""
     document = await vault_document(keeper)
-    return judged(document, judge_vault(vault_facts(context, document)))
+    return judged(context, document, judge_vault(vault_facts(context, document)))
 
 
 async def _tuning(context: Context, _: Vaults, __: Arguments) -> TuningDocument:

@@ -308,6 +308,7 @@ class Daemon:
         await close_readings(self.context)
         await release_vaults(self.context, self.vaults)
         await self.context.clients.close()
+        self.context.records.costs.close()
         self.history.close()
         log.info("stopped")
 

@@ -56,6 +56,9 @@ class Looks:
         began = time.monotonic()
         self.metrics.vaults = await self._vault_monitor.watch()
         self._vaults_seen = began
+        context = self.status.context
+        for vault in self.metrics.vaults:
+            context.records.costs.look(context.env, vault)
         self._scrub_scheduler.care(self.metrics.vaults)
         warnings = self.status.warnings
         for name in [name for name in warnings if name.startswith("inhibitor ")]:

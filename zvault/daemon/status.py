@@ -80,7 +80,7 @@ class Status:
 
     def judged(self, vaults: Sequence[VaultDocument]) -> list[JudgedVault]:
         """Vaults with their verdicts."""
-        return [judged(vault, self.vault_verdict(vault)) for vault in vaults]
+        return [judged(self.context, vault, self.vault_verdict(vault)) for vault in vaults]
 
     def verdicts(self, vaults: Sequence[VaultDocument]) -> dict[tuple[Kind, str], Verdict]:
         """All verdicts, by kind and name; those on the vaults by documents that were made before."""

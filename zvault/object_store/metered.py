@@ -1,4 +1,4 @@
-"""How many requests a store was asked, how long they took, what they moved, and what they cost."""
+"""How many requests a store was asked, how long they took, and what they moved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from zvault.api.blockstore import RequestCount
 from zvault.object_store.interface import (
@@ -27,23 +27,14 @@ Kind = Literal["get", "put", "list", "delete"]
 KINDS: tuple[Kind, ...] = ("get", "put", "list", "delete")
 """How stores count: a get is any read; the block store asks for no object's head alone."""
 
+MOVING: tuple[Kind, ...] = ("put", "get")
+"""Those that move what is in objects."""
+
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: upper bounds of the histogram's buckets, without the last, which has none."""
 
 PAGE = 1000
 """Objects that one request lists or removes."""
-
-
-class Prices(Protocol):
-    """What a thousand requests cost, as zvault.config.tables.device_parts.Prices has it."""
-
-    @property
-    def put(self) -> float:
-        """A thousand requests that write, or list."""
-
-    @property
-    def get(self) -> float:
-        """A thousand requests that read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +90,11 @@ class MeteredStore:
                 for kind, it in self._tallies.items()
             }
 
-    def cost(self, prices: Prices) -> float:
-        """What the requests cost at most: removing is free, and errors of the store's own are, but count here."""
+    def totals(self) -> dict[str, int]:
+        """Requests so far by kind, and the bytes put and had, as ``put_bytes`` and ``get_bytes``."""
         with self._lock:
-            number = {kind: it.requests for kind, it in self._tallies.items()}
-        return ((number["put"] + number["list"]) * prices.put + number["get"] * prices.get) / 1000
+            totals = {str(kind): it.requests for kind, it in self._tallies.items()}
+            return totals | {f"{kind}_bytes": self._tallies[kind].bytes for kind in MOVING}
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """See ObjectStore."""

@@ -83,6 +83,7 @@ def health_document(verdict: Verdict) -> HealthDocument:
     }
 
 
-def judged(vault: VaultDocument, verdict: Verdict) -> JudgedVault:
-    """A vault's document with its verdict."""
-    return {**vault, "verdict": health_document(verdict)}
+def judged(context: Context, vault: VaultDocument, verdict: Verdict) -> JudgedVault:
+    """A vault's document with its verdict, and what it costs."""
+    cost = context.records.costs.document(context.env, vault["name"])
+    return {**vault, "verdict": health_document(verdict), "cost": cost}

@@ -149,7 +149,7 @@ def vault(name="cold", **changes):
         imported=imported,
     )
     found = asyncio.run(report.vault_document(keeper)) | {"name": name} | changes
-    return judged(found, judge_vault(vault_facts(daemon().context, found)))
+    return judged(daemon().context, found, judge_vault(vault_facts(daemon().context, found)))
 
 
 def status(*backups, vaults=None, warnings=()):

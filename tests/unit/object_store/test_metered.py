@@ -9,7 +9,6 @@ import pytest
 
 from tests.unit.object_store.faulty_store import Fault, FaultyStore
 from tests.unit.object_store.memory_store import MemoryStore
-from zvault.config.tables.device_parts import Prices
 from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed, Unreachable
 from zvault.object_store.metered import BOUNDS, KINDS, MeteredStore
 from zvault.object_store.rate_limited import Budget, RateLimitedStore
@@ -105,7 +104,7 @@ def test_counts_can_be_told_as_json() -> None:
     assert told["put"]["requests"] == told["put"]["buckets"][-1] == 1
 
 
-def test_what_it_cost() -> None:
+def test_what_there_was_in_all() -> None:
     it = MeteredStore(MemoryStore())
     for _ in range(30):
         it.put("one", b"1")
@@ -114,7 +113,14 @@ def test_what_it_cost() -> None:
     for _ in range(10):
         list(it.list(""))
     it.delete(["one"])
-    assert it.cost(Prices(put=0.005, get=0.0004)) == pytest.approx(0.04 * 0.005 + 0.5 * 0.0004)
+    assert it.totals() == {
+        "put": 30,
+        "get": 500,
+        "list": 10,
+        "delete": 1,
+        "put_bytes": 30,
+        "get_bytes": 500,
+    }
 
 
 def test_every_try_counts_below_one_that_is_patient() -> None:

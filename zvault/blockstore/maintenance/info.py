@@ -14,8 +14,9 @@ from zvault.blockstore.map.past_bytes import past_bytes
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.recovery import Epoch, newest_root, superblock
+from zvault.core.cost.prices import Prices
 from zvault.object_store.interface import ObjectStore
-from zvault.object_store.metered import Prices
+from zvault.object_store.metered import KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
         log_bytes=sum(log),
         map_objects=len(root.maps),
         map_bytes=sum(root.maps.values()),
-        requests={kind: int(number) for kind, number in root.counts.items()},
+        requests={kind: int(root.counts.get(kind, 0)) for kind in KINDS},
         cost=None if prices is None else cost(root.counts, prices),
     )
 
@@ -96,6 +97,5 @@ def _log(store: ObjectStore, prefix: str, root: Root) -> list[int]:
 
 
 def cost(counts: dict[str, int], prices: Prices) -> float:
-    """What these requests cost: those that list are as dear as those that put, and removing is free."""
-    writes = counts.get("put", 0) + counts.get("list", 0)
-    return (writes * prices.put + counts.get("get", 0) * prices.get) / 1000
+    """What these requests cost."""
+    return prices.of_requests(counts.get("put", 0) + counts.get("list", 0), counts.get("get", 0))

@@ -152,8 +152,8 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "map", f"{size('map_bytes')} in {plural(row['map_objects'], 'object')}"
     since = f", since {ago(row['since'])}" if row["since"] else ""
     yield "writer", f"{row['owner']} (epoch {row['epoch']}{since})" if row["epoch"] else "none so far"
-    yield "requests", ", ".join(f"{number} {kind}" for kind, number in row["requests"].items())
-    yield "cost", "" if row["cost"] is None or not row["requests"] else f"{row['cost']:.2f}"
+    yield "requests", ", ".join(f"{number} {kind}" for kind, number in row["requests"].items() if number)
+    yield "cost", "" if row["cost"] is None or not any(row["requests"].values()) else f"{row['cost']:.2f}"
 
 
 @app.command("check", help=REPAIR_HELP)

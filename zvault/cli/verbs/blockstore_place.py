@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from zvault.blockstore.options import Options
     from zvault.config.device_specs.blockstore import BlockstoreServer
-    from zvault.config.tables.device_parts import Prices
+    from zvault.core.cost.prices import Prices
     from zvault.object_store.interface import ObjectStore
 
 BOUND = 60.0
@@ -84,7 +84,8 @@ def _of_vault(text: str) -> StorePlace:
         raise TypeError(spec)
     server = Slot(name, index, paths.run / "device").server
     journal = None if spec.journal is not None else memory_journal(server, spec)
-    return StorePlace(spec, journal, device.prices, name, vault.pool)
+    prices = device.prices.all() if device.prices is not None else None
+    return StorePlace(spec, journal, prices, name, vault.pool)
 
 
 def reach(place: StorePlace) -> ObjectStore:

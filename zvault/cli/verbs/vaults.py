@@ -10,6 +10,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.blockstore import StoreDocument
+from zvault.api.cost import CostDocument, asked, spent
 from zvault.api.routes import Route
 from zvault.api.vaults import CreationDocument, DeviceDocument, JudgedVault, VaultAnswer, VaultDocument
 from zvault.cli import completion
@@ -52,6 +53,8 @@ COLUMNS = [
     Column("users", get=lambda vault: ",".join(vault["users"])),
     Column("pinned", "bool"),
     Column("inhibitor", "bool"),
+    Column("cost", "figure", get=lambda vault: (vault["cost"] or {}).get("cost")),
+    Column("forecast", "figure", get=lambda vault: (vault["cost"] or {}).get("forecast")),
     Column("error", get=lambda vault: (vault["error"] or {}).get("what")),
 ]
 COLUMNS_DEFAULT = ("name", "pool", "state", "health", "size", "alloc", "free", "users")
@@ -217,6 +220,7 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         ("pinned", "up until 'zvaultctl vault down'" if vault["pinned"] else ""),
         ("scrub", scrub_told(vault["scrub"])),
         ("damaged", damage_told(vault["scrub"])),
+        ("cost", _cost(vault["cost"])),
         ("inhibitor", _awake(vault["inhibitor_since"])),
         *findings_told(vault["verdict"], error),
         ("error", error["what"] if error else ""),
@@ -229,6 +233,16 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         yield ""
         for line in table(DEVICES, vault["devices"], form, notes=_detail):
             yield f"    {line}"
+
+
+def _cost(cost: CostDocument | None) -> str:
+    if cost is None:
+        return ""
+    moved = (
+        f"{written(cost['put_bytes'], 'size', False)} up, {written(cost['get_bytes'], 'size', False)} down"
+    )
+    since = written(cost["since"], "time", False)
+    return "; ".join(part for part in (spent(cost), f"{asked(cost)}, {moved}, since {since}") if part)
 
 
 def _next(vault: JudgedVault) -> str:

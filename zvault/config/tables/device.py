@@ -161,8 +161,9 @@ class Device(Table):
 
     prices: Prices | None = Field(
         default=None,
-        description="What requests to the storage cost, so that `zvaultctl fit` can tell what a backup will.",
-        examples=[{"put": 0.005, "get": 0.0004}],
+        description="What the storage costs, so that `zvaultctl fit` can tell what a backup will, and "
+        "`zvaultctl vault status` what a block store does.",
+        examples=[{"put": 0.005, "get": 0.0004, "stored": 0.023, "currency": "$"}],
     )
     vdev: Literal["data", "special"] = Field(
         default="data",

@@ -17,6 +17,7 @@ from zvault.config.fields import (
     Word,
     written,
 )
+from zvault.core.cost import prices
 
 
 class Cache(Table):
@@ -50,10 +51,27 @@ class Cache(Table):
 
 
 class Prices(Table):
-    """What an object store asks for requests, per thousand, in whatever currency its bill has."""
+    """What an object store's bill has: its prices, in whatever currency."""
 
-    put: float = Field(ge=0, description="A thousand requests that write.", examples=[0.005])
+    put: float = Field(ge=0, description="A thousand requests that write, or list.", examples=[0.005])
     get: float = Field(ge=0, description="A thousand requests that read.", examples=[0.0004])
+    stored: float = Field(
+        default=0.0, ge=0, description="A GB (2^30 bytes) that is kept for a month.", examples=[0.023]
+    )
+    download: float = Field(
+        default=0.0, ge=0, description="A GB (2^30 bytes) that is read from it.", examples=[0.09]
+    )
+    currency: str = Field(
+        default="",
+        max_length=8,
+        pattern=r"^\S*$",
+        description="How its sums are written: a sign before them, or a word after them.",
+        examples=["$"],
+    )
+
+    def all(self) -> prices.Prices:
+        """As what counts with them takes them."""
+        return prices.Prices(self.put, self.get, self.stored, self.download, self.currency)
 
 
 class Tls(Table):

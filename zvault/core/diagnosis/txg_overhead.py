@@ -83,9 +83,7 @@ def _asked(store: StorageGeometry, size: int, sector: int, count: float) -> Requ
         puts = max(1.0, count * size / store.gathers)  # a flush follows and writes the collected data out
     moved = count * size if store.unit is None else (puts + gets) * store.unit
     prices = store.prices
-    return RequestTotals(
-        puts, gets, moved, None if prices is None else (puts * prices.put + gets * prices.get) / 1000
-    )
+    return RequestTotals(puts, gets, moved, None if prices is None else prices.of_requests(puts, gets))
 
 
 def advise_on_groups(layout: Layout) -> Iterator[Advice]:

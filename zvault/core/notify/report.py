@@ -115,7 +115,10 @@ class BackupReport:
 
 @dataclass(frozen=True, slots=True)
 class VaultReport:
-    """A vault now. ``sent``: bytes that its backups sent in the period; ``full_in``: seconds, at the pace of late."""
+    """A vault now. ``sent``: bytes that its backups sent in the period; ``full_in``: seconds, at the pace of late.
+
+    ``cost`` is in words: that of the month so far, and at this pace.
+    """
 
     name: str
     level: Level
@@ -126,6 +129,7 @@ class VaultReport:
     full_in: float | None
     scrubbed: float | None
     damaged: int | None
+    cost: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,14 @@ def _tables(report: Report) -> Iterator[tuple[Row, Sequence[Row]]]:
     if report.backups:
         yield BACKUPS, [_backup(one, report.made) for one in report.backups]
     if report.vaults:
-        yield VAULTS, [_vault(one, report.made) for one in report.vaults]
+        rows = [_vault(one, report.made) for one in report.vaults]
+        if any(one.cost for one in report.vaults):
+            yield (
+                (*VAULTS, "COST"),
+                [(*row, it.cost or NONE) for row, it in zip(rows, report.vaults, strict=True)],
+            )
+        else:
+            yield VAULTS, rows
 
 
 def _need(report: Report, index: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from zvault.core.cost.prices import Prices
 from zvault.core.tuning.tuning import AGGREGATION
 from zvault.core.units import format_size
 
@@ -27,14 +28,6 @@ WELL_MERGED, MOST_MERGED = 4 << 20, 16 << 20
 
 MUCH = 2.0
 """Ratio of bytes moved by the storage to bytes sent from which on zvault gives advice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """An object store's prices for a thousand write requests and for a thousand read requests, in any currency."""
-
-    put: float
-    get: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +114,7 @@ def fit(sent: SentDataset, layout: Layout) -> DatasetFit:
     if store.gathers is not None:
         puts = GIB * share / store.gathers
     moved = share if store.unit is None else (puts + gets) * store.unit / GIB
-    cost = None if store.prices is None else (puts * store.prices.put + gets * store.prices.get) / 1000
+    cost = None if store.prices is None else store.prices.of_requests(puts, gets)
     return DatasetFit(sent.name, store.name, block, request, touched, partly, moved, puts, gets, cost)
 
 

@@ -102,7 +102,7 @@ class VaultsApi:
 
     async def _judged(self, vault: ManagedVault) -> JudgedVault:
         document = await vault_document(vault)
-        return judged(document, self.status.vault_verdict(document))
+        return judged(self.status.context, document, self.status.vault_verdict(document))
 
     async def post_measure(self, request: web.Request) -> web.StreamResponse:
         """Measure a vault's device and try out what follows, told as it goes; it ends when its client goes away."""

@@ -15,6 +15,7 @@ from zvault.api.vaults import VaultDocument
 from zvault.core.diagnosis.write_drift import Cause
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
+from zvault.daemon.metrics.cost import cost_metrics
 from zvault.daemon.metrics.health import health_metrics
 from zvault.daemon.metrics.notify import notify_metrics
 from zvault.daemon.metrics.scrub import scrub_metrics
@@ -79,6 +80,11 @@ class Metrics(Collector):
             self.status.runs.counters.differing,
         )
         yield from blockstore_metrics(self.vaults)
+        context = self.status.context
+        costs = context.records.costs
+        yield from cost_metrics(
+            (name, costs.document(context.env, name)) for name in context.env.config.vault
+        )
         yield from stalls_metrics(self.status.stalls, self.status.context.env.config.vault)
         if self.notifier is not None:
             yield from notify_metrics(self.notifier)

@@ -12,6 +12,7 @@ from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.load import load_profile
 from zvault.config.profile import Profile
 from zvault.config.schema import Backup, Device, Vault
+from zvault.core.cost.prices import Prices
 from zvault.core.diagnosis.txg_overhead import FIRST, LATER, RequestTotals, advise_on_groups, group
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
@@ -19,7 +20,6 @@ from zvault.core.tuning.alignment import (
     Advice,
     DatasetFit,
     Layout,
-    Prices,
     SentDataset,
     StorageGeometry,
     advise,
@@ -230,7 +230,7 @@ async def _store(runner: Runner, device: Device, largest: int, found: VaultStora
 
 
 def _prices(device: Device) -> Prices | None:
-    return None if device.prices is None else Prices(device.prices.put, device.prices.get)
+    return None if device.prices is None else device.prices.all()
 
 
 def _parameters(server: NbdkitServer) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zvault.config.paths import Paths
+from zvault.ops.state.costs import CostBook
 from zvault.ops.state.places import PlaceBook
 from zvault.ops.state.pool_health import Conditions
 from zvault.ops.state.pools import PoolBook
@@ -22,6 +23,7 @@ class Records:
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
     ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
+    ``costs``: what vaults' block stores were asked for (daemon/looks.py).
     ``mount_holds``: snapshots that are held while they are mounted for somebody, also after a boot: the hold is in the
     pool (ops/restore/snapshot_reader.py).
     ``measured``: what was measured of vaults' devices (ops/tuning/measurements.py).
@@ -33,6 +35,7 @@ class Records:
     places: PlaceBook
     unchanged: UnchangedBook
     conditions: Conditions
+    costs: CostBook
     measured: LeaseStore
     mount_holds: LeaseStore
 
@@ -46,6 +49,7 @@ class Records:
             places=PlaceBook(LeaseStore(paths.state / "places")),
             unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
             conditions=Conditions(LeaseStore(paths.state / "condition")),
+            costs=CostBook(LeaseStore(paths.state / "costs")),
             measured=LeaseStore(paths.state / "measured"),
             mount_holds=LeaseStore(paths.state / "mount-holds"),
         )

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from zvault.core.tuning.alignment import Layout, Prices, SentDataset, StorageGeometry
+from zvault.core.cost.prices import Prices
+from zvault.core.tuning.alignment import Layout, SentDataset, StorageGeometry
 from zvault.ops.diagnosis.fit import VaultStorage, told
 
 STORE = StorageGeometry("nbdkit:S3 bucket=zv", 1280 << 10, 1 << 20, prices=Prices(0.005, 0.0004))

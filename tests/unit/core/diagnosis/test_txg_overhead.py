@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zvault.core.cost.prices import Prices
 from zvault.core.diagnosis.txg_overhead import WAITING, advise_on_groups, group, writes
-from zvault.core.tuning.alignment import Layout, Prices, StorageGeometry
+from zvault.core.tuning.alignment import Layout, StorageGeometry
 
 KIB, MIB = 1 << 10, 1 << 20
 PRICES = Prices(put=0.005, get=0.0004)

@@ -158,6 +158,20 @@ def test_what_it_says() -> None:
     assert report.level == "critical"
 
 
+def test_what_a_vault_costs_is_told_where_anything_has_a_price() -> None:
+    dear = VaultReport(
+        "cold", "ok", "ok", None, None, 0, None, None, None, "$7.35 this month, $9.61 at this pace"
+    )
+    free = VaultReport("far", "ok", "ok", None, None, 0, None, None, None)
+    said = text(made(vaults=(dear, free)), VIENNA).splitlines()
+    head, first, second = said[next(n for n, line in enumerate(said) if line.startswith("VAULT")) :][:3]
+    at = head.index("COST")
+    assert first[at:] == "$7.35 this month, $9.61 at this pace"
+    assert second[at:] == "-"
+    assert "$9.61 at this pace" in html(made(vaults=(dear, free)), VIENNA)
+    assert "COST" not in text(made(vaults=(free,)), VIENNA)
+
+
 class Words(HTMLParser):
     """Its words, and its tags with their attributes."""
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zvault.core.cost.prices import Prices
 from zvault.core.diagnosis.txg_overhead import group
 from zvault.core.tuning.alignment import (
     GIB,
     Advice,
     Layout,
-    Prices,
     SentDataset,
     StorageGeometry,
     advise,

@@ -102,6 +102,7 @@ def vault(name: str = "cold", of: HealthDocument = WELL, text: str = "nbd", **mo
         "inhibitor_since": None,
         "scrub": None,
         "verdict": of,
+        "cost": None,
     }
     return made | more  # type: ignore[no-any-return]
 

@@ -1,0 +1,148 @@
+"""What was asked of one object store, day by day, and what a month of it costs. Pure.
+
+A store counts what its writers ask of it over all its life, whichever host they are on. So what a time asked is the
+difference of two readings, however long nobody looked.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, date, datetime, timedelta, tzinfo
+
+from zvault.core.cost.prices import GB, Prices
+
+KEPT_DAYS = 400
+"""Days remembered: a year, and the month that it began in."""
+
+RECENT_DAYS = 7
+"""Days, with today, whose pace a forecast goes on with: a week has its weekend."""
+
+ENOUGH = 86400.0
+"""Seconds that have to be known for a forecast: less has no night in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A store at a time ``at``, in seconds since the epoch: what it was asked for in all its life, and what it holds.
+
+    ``asked`` has requests by kind (put, get, list, delete), and the bytes they moved, as put_bytes and get_bytes.
+    ``store`` is its uuid: another one is another store.
+    """
+
+    at: float
+    store: str
+    asked: Mapping[str, int]
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Requests of a time by kind, bytes put and had, and bytes stored times the seconds that they were."""
+
+    put: int = 0
+    get: int = 0
+    list: int = 0
+    delete: int = 0
+    put_bytes: int = 0
+    get_bytes: int = 0
+    byte_seconds: float = 0.0
+
+    def __add__(self, other: Asked) -> Asked:
+        """Both together."""
+        return Asked(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+COUNTED = tuple(one.name for one in fields(Asked) if one.name != "byte_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What is known of a store: its newest reading, the figures of each day, and since when there are any."""
+
+    reading: Reading
+    since: float
+    days: Mapping[date, Asked] = field(default_factory=dict)
+
+    def read(self, now: Reading, zone: tzinfo) -> Ledger:
+        """The same with a newer reading. What another store, or one that went back, was asked for is not known."""
+        if now.store != self.reading.store:
+            return replace(self, reading=now)
+        days = dict(self.days)
+        grown = {kind: now.asked.get(kind, 0) - self.reading.asked.get(kind, 0) for kind in COUNTED}
+        today = day_of(now.at, zone)
+        if min(grown.values()) >= 0:
+            days[today] = days.get(today, Asked()) + Asked(**grown)
+        oldest = today - timedelta(days=KEPT_DAYS)
+        for day, seconds in _split(max(self.reading.at, _begin(oldest, zone)), now.at, zone):
+            days[day] = days.get(day, Asked()) + Asked(byte_seconds=self.reading.stored * seconds)
+        kept = {day: asked for day, asked in sorted(days.items()) if day >= oldest}
+        return Ledger(now, self.since, kept)
+
+    def still(self, now: float, zone: tzinfo) -> Ledger:
+        """The same at a time at which nobody served it, as far as this host knows: it holds what it held."""
+        return self.read(replace(self.reading, at=max(now, self.reading.at)), zone)
+
+    def month(self, now: float, zone: tzinfo) -> Asked:
+        """All of this month so far."""
+        today = day_of(now, zone)
+        return sum((it for day, it in self.days.items() if _month(day) == _month(today)), Asked())
+
+    def cost(self, now: float, zone: tzinfo, prices: Prices) -> float:
+        """What this month costs so far."""
+        today = day_of(now, zone)
+        return sum(_cost(day, it, prices) for day, it in self.days.items() if _month(day) == _month(today))
+
+    def forecast(self, now: float, zone: tzinfo, prices: Prices) -> float | None:
+        """What this month will have cost, at the pace of the last days; None where too little is known for that."""
+        today = day_of(now, zone)
+        first = today - timedelta(days=RECENT_DAYS - 1)
+        known = now - max(self.since, _begin(first, zone))
+        if known < ENOUGH:
+            return None
+        recent = sum(_cost(day, it, prices) for day, it in self.days.items() if first <= day <= today)
+        after = (today.replace(day=1) + timedelta(days=31)).replace(day=1)
+        left = max(0.0, _begin(after, zone) - now)
+        return self.cost(now, zone, prices) + recent / known * left
+
+
+def begun(reading: Reading) -> Ledger:
+    """Of a store that is seen for the first time: what it was asked for before is nobody's month."""
+    return Ledger(reading, reading.at)
+
+
+def day_of(at: float, zone: tzinfo) -> date:
+    """The day that a time is on."""
+    return datetime.fromtimestamp(at, UTC).astimezone(zone).date()
+
+
+def month_begin(at: float, zone: tzinfo) -> float:
+    """When the month began that a time is in."""
+    return _begin(day_of(at, zone).replace(day=1), zone)
+
+
+def _begin(day: date, zone: tzinfo) -> float:
+    return datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()
+
+
+def _split(begin: float, end: float, zone: tzinfo) -> Iterator[tuple[date, float]]:
+    """The seconds of a time on each of its days."""
+    while begin < end:
+        day = day_of(begin, zone)
+        until = min(end, max(_begin(day + timedelta(days=1), zone), begin + 1))
+        yield day, until - begin
+        begin = until
+
+
+def _month(day: date) -> tuple[int, int]:
+    return day.year, day.month
+
+
+def _cost(day: date, asked: Asked, prices: Prices) -> float:
+    month = monthrange(day.year, day.month)[1] * 86400
+    return (
+        prices.of_requests(asked.put + asked.list, asked.get)
+        + asked.byte_seconds / GB / month * prices.stored
+        + asked.get_bytes / GB * prices.download
+    )

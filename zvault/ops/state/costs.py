@@ -1,0 +1,146 @@
+"""What is known of what vaults' block stores were asked for, kept over the times that nobody looks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import date, tzinfo
+from typing import Any
+
+from zvault.api.blockstore import StoreDocument
+from zvault.api.cost import CostDocument
+from zvault.api.vaults import VaultDocument
+from zvault.config.tables.device import Device
+from zvault.core.cost.ledger import COUNTED, Asked, Ledger, Reading, begun, month_begin
+from zvault.core.errors import ZvaultError
+from zvault.ops.state.environment import Environment
+from zvault.system.state_files import LeaseStore
+
+STORED = "stored_bytes"
+
+MOST = 1 << 62
+"""Of anything that a store counts."""
+
+WRITTEN_EVERY = 300.0
+"""Seconds between two writes of a ledger: what is lost by a crash is found again by the next reading."""
+
+
+class CostBook:
+    """A ledger for each block store, by vault and device."""
+
+    def __init__(self, store: LeaseStore) -> None:
+        self._store = store
+        self._known: dict[str, Ledger] = {}
+        self._written: dict[str, float] = {}
+
+    def look(self, env: Environment, vault: VaultDocument) -> None:
+        """Note what the servers of a vault's block stores tell."""
+        for index, device in enumerate(vault["devices"]):
+            found = device["store"]
+            reading = reading_of(found) if found is not None else None
+            if reading is not None:
+                self._note(env, _key(vault["name"], index), reading)
+
+    def _note(self, env: Environment, name: str, reading: Reading) -> None:
+        known = self._get(name)
+        self._known[name] = now = begun(reading) if known is None else known.read(reading, env.zone)
+        changed = known is None or (known.reading.asked, known.reading.stored) != (
+            reading.asked,
+            reading.stored,
+        )
+        if changed and reading.at - self._written.get(name, 0.0) >= WRITTEN_EVERY:
+            self._write(name, now)
+
+    def close(self) -> None:
+        """Write down all that is known."""
+        for name, ledger in self._known.items():
+            self._write(name, ledger)
+
+    def _write(self, name: str, ledger: Ledger) -> None:
+        with contextlib.suppress(OSError):
+            self._store.put(name, _kept(ledger))
+        self._written[name] = ledger.reading.at
+
+    def _get(self, name: str) -> Ledger | None:
+        if name not in self._known:
+            with contextlib.suppress(ZvaultError, KeyError, TypeError, ValueError, AttributeError):
+                if (data := self._store.get(name)) is not None:
+                    self._known[name] = _loaded(data)
+        return self._known.get(name)
+
+    def document(self, env: Environment, vault: str) -> CostDocument | None:
+        """What a vault costs this month; None where it has no block store of which anything is known."""
+        config = env.config.vault.get(vault)
+        if config is None:
+            return None
+        now = env.clock.time()
+        known = ((device, self._get(_key(vault, index))) for index, device in enumerate(config.device))
+        found = [(device, ledger.still(now, env.zone)) for device, ledger in known if ledger is not None]
+        return _document(found, now, env.zone) if found else None
+
+
+def _key(vault: str, index: int) -> str:
+    return f"{vault}/{index}"
+
+
+def reading_of(found: StoreDocument) -> Reading | None:
+    """A reading of what a server tells of its store; None where it does not tell all that, or tells nonsense."""
+    told: dict[str, Any] = {**found}
+    at, store, asked = told.get("at"), told.get("uuid"), told.get("asked")
+    if not (isinstance(at, (int, float)) and isinstance(store, str) and isinstance(asked, dict)):
+        return None
+    numbers = {kind: asked.get(kind, 0) for kind in COUNTED} | {STORED: told.get(STORED)}
+    if not all(isinstance(number, int) and 0 <= number <= MOST for number in numbers.values()):
+        return None
+    return Reading(float(at), store, numbers, numbers.pop(STORED))
+
+
+def _document(stores: Sequence[tuple[Device, Ledger]], now: float, zone: tzinfo) -> CostDocument:
+    total = sum((ledger.month(now, zone) for _, ledger in stores), Asked())
+    priced = [(ledger, device.prices.all()) for device, ledger in stores if device.prices is not None]
+    cost = forecast = None
+    if len(priced) == len(stores):
+        cost = sum(ledger.cost(now, zone, prices) for ledger, prices in priced)
+        later = [ledger.forecast(now, zone, prices) for ledger, prices in priced]
+        forecast = None if None in later else sum(one for one in later if one is not None)
+    return {
+        "since": max(month_begin(now, zone), *(ledger.since for _, ledger in stores)),
+        "at": max(ledger.reading.at for _, ledger in stores),
+        "put": total.put,
+        "get": total.get,
+        "list": total.list,
+        "delete": total.delete,
+        "put_bytes": total.put_bytes,
+        "get_bytes": total.get_bytes,
+        "stored_bytes": sum(ledger.reading.stored for _, ledger in stores),
+        "currency": priced[0][1].currency if priced else "",
+        "cost": cost,
+        "forecast": forecast,
+    }
+
+
+def _kept(ledger: Ledger) -> dict[str, Any]:
+    reading = ledger.reading
+    return {
+        "at": reading.at,
+        "store": reading.store,
+        "asked": dict(reading.asked),
+        "stored": reading.stored,
+        "since": ledger.since,
+        "days": {
+            day.isoformat(): [getattr(it, kind) for kind in (*COUNTED, "byte_seconds")]
+            for day, it in ledger.days.items()
+        },
+    }
+
+
+def _loaded(data: Mapping[str, Any]) -> Ledger:
+    asked = {str(kind): int(number) for kind, number in data["asked"].items()}
+    reading = Reading(float(data["at"]), str(data["store"]), asked, int(data["stored"]))
+    days = {
+        date.fromisoformat(day): Asked(
+            **dict(zip(COUNTED, map(int, numbers), strict=False)), byte_seconds=float(numbers[-1])
+        )
+        for day, numbers in data["days"].items()
+    }
+    return Ledger(reading, float(data["since"]), days)
