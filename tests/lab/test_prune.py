@@ -22,6 +22,8 @@ VAULTED = "cold/lab/tank/home"
 class Small(World):
     """One filesystem, and vaults that this host has anyway: pruning is the same on any device."""
 
+    min_age = "0s"
+
     def source(self) -> None:
         world.DISK.mkdir(exist_ok=True)
         for pool in ("tank", "cold", "usb"):
@@ -39,6 +41,7 @@ timezone = "UTC"
 [vault.cold]
 pool = "cold"
 up = "always"
+min_age = "{self.min_age}"
 
 [backup.tank]
 source = "tank"
@@ -191,6 +194,38 @@ def test_what_the_limit_holds_back_goes_in_the_next_runs(tank):
     print(counts)
     assert counts == [11, 7, 5, 3, 1]
     assert len(snapshots(HOME)) == 15
+
+
+def test_nothing_younger_than_min_age_goes_whoever_asks(tank):
+    tank.keep = "{ source = { last = 1 }, vault = { last = 1 } }"
+    tank.backup_extra = 'prune_limit = "100%"\non_conflict = "rollback"'
+    tank.min_age = "1h"
+    tank.start()
+    history(4, kib=4)
+    assert len(snapshots(HOME)) <= 2, "the source has none"
+    there = snapshots(VAULTED)
+    assert len(there) == 4
+    ok("prune", "tank", "--yes", "--over-limit")
+    assert snapshots(VAULTED) == there
+    young = [row["reason"] for (side, _), row in rows().items() if side == "vault"]
+    assert young.count("came to the vault within its min_age, 1h") >= 3, young
+
+    # Neither does a rollback give up what came, whoever made it.
+    sh("zfs", "snapshot", f"{VAULTED}@by-hand")
+    Path(f"/{HOME}/file").write_bytes(os.urandom(4096))
+    done = ctl("run", "tank")
+    assert done.code == 1, done
+    assert "@by-hand" in done.err + done.out
+    assert "min_age" in done.err + done.out
+    assert [*there, "by-hand"] == snapshots(VAULTED)
+
+    # It is that which kept them.
+    tank.min_age = "1s"
+    tank.reload()
+    time.sleep(1.5)
+    ok("run", "tank")
+    assert "by-hand" not in snapshots(VAULTED)
+    assert len(snapshots(VAULTED)) <= 2
 
 
 def held_on_vault() -> dict[str, str]:

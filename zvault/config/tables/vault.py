@@ -85,6 +85,13 @@ class Vault(NamedTable):
         examples=["export"],
     )
 
+    min_age: Duration = Field(
+        default=written("0s"),
+        description="How long whatever came to the vault stays there, whatever `keep` says, also when somebody asks "
+        "for pruning or a rollback: time to see that something is wrong. Counted from when it can have come at the "
+        "earliest, which a source cannot set back.",
+        examples=["14d"],
+    )
     scrub: Scrub = Field(
         default_factory=Scrub,
         description="When everything in the pool is read and checked. A pool on another `host` is left to whoever "

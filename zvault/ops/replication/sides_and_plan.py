@@ -14,6 +14,7 @@ from zvault.core.errors import NotFound
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName, time_in_snapname
+from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import decide
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.core.replication.lineage import ASIDE, Pairing, match
@@ -247,7 +248,10 @@ def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[st
         ours=ours,
         lasting=backup.snapshot.skip_unchanged,
     )
-    return {
+    min_age = env.vault(backup.its_vault).min_age
+    young = too_young(there.snapshots, min_age, env.clock.time())
+    recent: dict[str, str] = {snap.name: young[snap.guid] for snap in there.snapshots if snap.guid in young}
+    return recent | {
         verdict.snapshot.name: verdict.reason
         for verdict in verdicts
         # One of another prefix was made by another backup, or by this one before its prefix was changed.

@@ -11,6 +11,7 @@ from zvault.api.backups import Side
 from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName, SnapshotName
+from zvault.core.policy.min_age import too_young
 from zvault.core.policy.prune_limit import Excess, excess, within_limit
 from zvault.core.policy.retention import KeepDecision, KeepRules, decide, in_order
 from zvault.core.replication.plan_model import Ours
@@ -85,6 +86,11 @@ def plan_prune(
     share = 1.0 if over_limit else backup.prune_limit
     source, vault = _Judge(env, backup, share), _Judge(env, backup, share)
     clones = sides.source.clones() | sides.vault.clones()
+    min_age = env.vault(backup.vault).min_age if backup.vault is not None else 0.0
+
+    def young(there: Dataset) -> dict[int, str]:
+        return too_young(there.snapshots, min_age, env.clock.time())
+
     bases = {pair.base[0].name for pair in sides.pairing.pairs if pair.base is not None}
     for pair in sides.pairing.pairs:
         base, there = pair.base, pair.vault
@@ -94,9 +100,9 @@ def plan_prune(
         source.judge(pair.source, backup.keep.source, needed | _origins(pair.source, clones))
         if there is not None:
             kept = {base[1].guid: _BASE} if base else _all(there)
-            vault.judge(there, backup.keep.vault, kept | _origins(there, clones))
+            vault.judge(there, backup.keep.vault, young(there) | kept | _origins(there, clones))
     for there in sides.pairing.gone:
-        vault.judge(there, backup.keep.gone, _origins(there, clones))
+        vault.judge(there, backup.keep.gone, young(there) | _origins(there, clones))
     sides_pruned = [source.plan("source", arrived.source)]
     return sides_pruned if backup.vault is None else [*sides_pruned, vault.plan("vault", arrived.vault)]
 
