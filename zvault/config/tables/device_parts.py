@@ -64,7 +64,7 @@ class Prices(Table):
     currency: str = Field(
         default="",
         max_length=8,
-        pattern=r"^\S*$",
+        pattern=r"^[^\s\x00-\x1f\x7f]*$",
         description="How its sums are written: a sign before them, or a word after them.",
         examples=["$"],
     )

@@ -245,3 +245,10 @@ def test_what_makes_snapshots_only_is_no_backup_with_a_lag():
     document = backup_page()
     page = harmless(RENDERER.backup({**document, "backup": backup("lab", **alone), "datasets": None}))
     assert "It makes snapshots only, and backs nothing up; the newest is 1h old." in page.text
+
+
+def test_what_a_vault_costs_is_shown_beside_what_fills_it():
+    cost = {"cost": 7.3512, "forecast": 9.6, "currency": "<$>"}
+    page = harmless(first(overview(vaults=[vault("cloud", cost=cost)])))
+    assert "<$>7.35 this month, <$>9.60 at this pace" in page.text
+    assert "this month" not in harmless(first(overview(vaults=[vault("cloud")]))).text
