@@ -197,7 +197,7 @@ async def test_what_retention_keeps_is_not_rolled_away() -> None:
     plan = await rollback({"hourly": 48}, *lost(*range(2, 31)))
     assert (plan.action, plan.changes) == (Action.CONFLICT, ())
     assert (
-        f"it is not rolled back: retention keeps @{snapname(2)}, which the source has lost: hourly"
+        f"it is not rolled back: retention keeps @{snapname(2)}, which the source has not: hourly"
         in plan.reason
     )
     assert plan.next.startswith("find out why tank lost what the vault has, and restore it; or 'zfs rename")
