@@ -27,7 +27,7 @@ N ?= 10
 WORKERS := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab lab-versions soak demo bench format install deb release clean
+.PHONY: help setup ready test lint types unit lab lab-versions soak demo bench pictures format install deb release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -76,6 +76,9 @@ bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, r
 	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
 	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
 
+pictures: ready ## take docs/pictures anew, of the status page in a real browser
+	@ZVAULT_PICTURES=$(CURDIR)/docs/pictures $(TOOL)/python -m pytest tests/lab/test_page_browser.py -k pictures
+
 format: ## rewrite the sources in the one style
 	@$(TOOL)/ruff check --fix $(LINTED)
 	@$(TOOL)/ruff format $(LINTED)
@@ -102,7 +105,8 @@ install: ## DESTDIR= PREFIX=/usr: the package, its commands, units and profiles
 	put $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions config/completion/_zvaultctl; \
 	put $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d config/completion/zvaultctl.fish; \
 	put $(DOC) config/zvault.toml README.md CHANGELOG.md docs/*.md; \
-	for room in explanation how-to reference runbooks; do put $(DOC)/$$room docs/$$room/*.md; done
+	for room in explanation how-to reference runbooks; do put $(DOC)/$$room docs/$$room/*.md; done; \
+	put $(DOC)/pictures docs/pictures/*.png
 	@# There is no docs/ between them, and nothing for those who work on zvault.
 	@find $(DOC) -name '*.md' -exec sed -Ei \
 	    -e 's/\]\((docs|config)\//](/g' -e 's/\[([^]]*)\]\((\.\.\/)*(CONTRIBUTING\.md|LICENSE)[^)]*\)/\1/g' {} +

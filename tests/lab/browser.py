@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
@@ -58,6 +59,11 @@ class Browser:
             ("Emulation.setDeviceMetricsOverride", size),
         ):
             self._post("/goog/cdp/execute", {"cmd": command, "params": values})
+
+    def picture(self) -> bytes:
+        """All of the page, as PNG."""
+        values = {"cmd": "Page.captureScreenshot", "params": {"format": "png", "captureBeyondViewport": True}}
+        return base64.b64decode(self._post("/goog/cdp/execute", values)["data"])
 
     def tab(self) -> None:
         """Press the Tab key."""

@@ -9,8 +9,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import page_pictures
 import pytest
 from browser import Browser
 
@@ -65,10 +67,11 @@ class Page(WebServer):
 
     def __init__(self) -> None:
         self.document: Any = overview(running=[])
+        self.backup: Any = backup_page(rows=100, total=1000, pages=10)
         super().__init__(
             {
                 Topic.OVERVIEW: lambda _: json.dumps({**self.document, "now": time.time()}).encode(),
-                Topic.BACKUP: lambda _: json.dumps(backup_page(rows=100, total=1000, pages=10)).encode(),
+                Topic.BACKUP: lambda _: json.dumps(self.backup).encode(),
                 Topic.RUN: lambda _: json.dumps(run_page()).encode(),
             }
         )
@@ -135,6 +138,28 @@ def test_what_changes_is_put_in_without_loading_anew(browser: Browser, page: Pag
     assert browser.script("return window.same") == 1
     assert browser.script("return document.getElementById('silent').hidden")
     assert browser.console() == []
+
+
+PICTURES = {
+    "page": ("/", 1000, False),
+    "backup": ("/backup?name=mail", 1000, False),
+}
+"""Those in docs/pictures: what is shown, how wide, and whether in the dark. `make pictures` takes them anew."""
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_of_the_docs_can_be_taken(browser: Browser, page: Page, name: str):
+    target, width, dark = PICTURES[name]
+    page.document, page.backup = page_pictures.first_page(), page_pictures.backups_page()
+    browser.look(width, dark=dark)
+    browser.open(page.url + target)
+    said = browser.script("return document.body.innerText")
+    assert "tank/mail is 9h 12m" in said
+    assert browser.console() == []
+    picture = browser.picture()
+    assert picture.startswith(b"\x89PNG")
+    if wanted := os.environ.get("ZVAULT_PICTURES"):
+        Path(wanted, f"{name}.png").write_bytes(picture)
 
 
 def test_silence_is_told(browser: Browser, page: Page):
