@@ -15,7 +15,7 @@ from test_vanishing import PORT, PROMPT, Server, Vault, cut, nbd
 from watcher import Watcher
 from world import DISK, ctl, eventually, main_pid, ok
 
-from zvault.zfs.pool.pool import exporting
+from zvault.zfs.pool.exports import Exports
 
 LAB = {"mem": "4G", "timeout": 2000, "turn": "A"}
 
@@ -39,7 +39,7 @@ def under_way() -> subprocess.Popen[str]:
     """``vault down``, up to its export."""
     ok("vault", "up", "cold")
     down = subprocess.Popen(["zvaultctl", "vault", "down", "cold"], stderr=subprocess.PIPE, text=True)
-    eventually("the export", lambda: exporting("cold", Path("/proc")), every=0.01)
+    eventually("the export", lambda: Exports(Path("/proc")).exporting("cold"), every=0.01)
     return down
 
 

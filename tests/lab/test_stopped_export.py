@@ -16,7 +16,7 @@ import pytest
 import world
 from world import World, answer, ask, ctl, eventually, ok, service, sh, status
 
-from zvault.zfs.pool.pool import exporting
+from zvault.zfs.pool.exports import Exports
 
 LAB = {"mem": "4G", "timeout": 1200, "turn": "B"}
 
@@ -53,7 +53,7 @@ def test_what_was_sent_was_sent(tank: World):
     ok("run", "--no-wait", "tank")
     eventually("the vault's server", lambda: "zvault-device@" in sh("systemctl", "list-units", "--plain"))
     pid = server()
-    eventually("the export", lambda: exporting("cold", Path("/proc")), every=0.01)
+    eventually("the export", lambda: Exports(Path("/proc")).exporting("cold"), every=0.01)
     os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     try:
@@ -72,7 +72,7 @@ def test_what_was_sent_was_sent(tank: World):
     up = ctl("vault", "up", "cold", timeout=200)
     print(vault["state"], vault["error"], up.code, up.err)
     if up.code:
-        assert exporting("cold", Path("/proc")), up.err
+        assert Exports(Path("/proc")).exporting("cold"), up.err
         assert "is being exported" in up.err
         assert "only a reboot helps" in " ".join(up.err.split())
     assert service("ActiveState") == "active"

@@ -265,7 +265,9 @@ class _Decision:
             if snap.name in self.case.held:
                 return f"@{snap.snapname} is held"
             if snap.name in self.case.kept:
-                return f"retention keeps @{snap.snapname}, which the source has not: {self.case.kept[snap.name]}"
+                return (
+                    f"retention keeps @{snap.snapname}, which the source has not: {self.case.kept[snap.name]}"
+                )
             if snap.snapname in self.case.clones:
                 return f"{self.case.clones[snap.snapname]} is a clone of @{snap.snapname}"
         return ""

@@ -24,6 +24,7 @@ from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.system.procfs import running_for
 from zvault.zfs.pool import hostid
+from zvault.zfs.pool.exports import Exports
 
 LOOK_DEADLINE = 30.0
 """Seconds for a query of a pool's health; a suspended pool answers at once, a hung one never."""
@@ -104,6 +105,7 @@ class Zpool:
     def __init__(self, runner: ToolRunner, proc: Path | None = None) -> None:
         self.runner = runner
         self.proc = proc
+        self._exports = Exports(proc) if proc is not None else None
 
     async def state(self, pool: str) -> PoolState | None:
         """A pool's state; None if it is not imported. Raises Exporting while an export of it hangs.
@@ -118,7 +120,8 @@ class Zpool:
             kernel = await self.kernel_state(pool)
             if kernel is None:
                 return None
-            leaving = self.on_its_way_out(pool, 0.0 if kernel != "ONLINE" else EXPORT_PATIENCE)
+            patience = EXPORT_PATIENCE if kernel == "ONLINE" else 0.0
+            leaving = self.on_its_way_out(pool, patience, everywhere=kernel != "ONLINE")
             if leaving is not None:
                 raise leaving
         argv = ["zpool", "list", "-Hp", "-o", "name,guid,size,alloc,free,health", pool]
@@ -141,10 +144,15 @@ class Zpool:
         health = "SUSPENDED" if kernel == "SUSPENDED" else health
         return PoolState(name, int(guid), _int(size), _int(allocated), _int(free), health)
 
-    def on_its_way_out(self, pool: str, seconds: float = 0.0) -> Exporting | None:
-        """The error for a pool that has been in an export for so long, whoever began it; None where it is in none."""
-        process = exporting(pool, self.proc) if self.proc is not None else None
-        if process is None or self.proc is None:
+    def on_its_way_out(self, pool: str, seconds: float = 0.0, *, everywhere: bool = True) -> Exporting | None:
+        """The error for a pool that has been in an export for so long, whoever began it; None where it is in none.
+
+        Without ``everywhere`` a process that was there long before it became an export is not seen.
+        """
+        if self._exports is None or self.proc is None:
+            return None
+        process = self._exports.everywhere(pool) if everywhere else self._exports.exporting(pool)
+        if process is None:
             return None
         age = running_for(process, self.proc)
         return None if age is not None and age < seconds else _on_its_way_out(pool, process, age)
@@ -269,18 +277,6 @@ def suspended(pool: str) -> PoolSuspended:
         "its device failed or went away",
         f"bring the device back, then 'zpool clear {pool}'",
     )
-
-
-def exporting(pool: str, proc: Path) -> int | None:
-    """The id of the process that is exporting a pool, whoever started it; None if there is none."""
-    for file in proc.glob("[0-9]*/cmdline"):
-        try:
-            words = file.read_bytes().split(b"\0")[:-1]
-        except OSError:
-            continue
-        if words[:2] == [b"zpool", b"export"] and pool.encode() in words[2:]:
-            return int(file.parent.name)
-    return None
 
 
 def _on_its_way_out(pool: str, process: int, age: float | None) -> Exporting:

@@ -10,7 +10,7 @@ import pytest
 from zvault.core.errors import Busy, DeadlineExceeded, PoolSuspended, ToolFailed
 from zvault.system.process.runner import Result
 from zvault.zfs.pool import pool
-from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool, exporting
+from zvault.zfs.pool.pool import Exporting, NewPool, Vdev, Zpool
 
 HEAD = ["zpool", "create", "-o", "cachefile=none"]
 
@@ -34,18 +34,6 @@ def test_vdevs(vdevs: list[Vdev], words: str):
 def test_properties():
     new = NewPool("cold", [Vdev("data", ("/a b",))], {"ashift": "12"}, {"atime": "off"})
     assert new.argv() == [*HEAD, "-o", "ashift=12", "-O", "atime=off", "cold", "/a b"]
-
-
-def test_an_export_under_way_is_seen_by_its_process(tmp_path: Path):
-    for pid, words in (
-        (10, "zpool\0export\0other\0"),
-        (11, "zpool\0list\0cold\0"),
-        (12, "zpool\0export\0cold\0"),
-    ):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "cmdline").write_text(words)
-    assert exporting("cold", tmp_path) == 12
-    assert exporting("col", tmp_path) is None
 
 
 class Host:
