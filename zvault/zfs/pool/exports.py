@@ -12,9 +12,9 @@ SETTLED = 2.0
 class Exports:
     """Looks for processes that export a pool, again and again, for one host.
 
-    Each look reads the command lines of those only that are new: to read all of them is five calls into the kernel for
-    each process of the host, on every look at every vault. A program that becomes ``zpool export`` later than SETTLED is
-    not seen by ``exporting``; ``everywhere`` sees it.
+    Each look reads the command lines of those only that are new: to read all of them is five calls into the kernel
+    for each process of the host, on every look at every vault. A program that becomes ``zpool export`` later than
+    SETTLED is not seen by ``exporting``; ``everywhere`` sees it.
     """
 
     def __init__(self, proc: Path) -> None:
