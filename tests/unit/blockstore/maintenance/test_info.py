@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,10 @@ from zvault.blockstore.maintenance.info import cost, info
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
+from zvault.core.cost.prices import Prices
 from zvault.core.errors import NotFound
 
-
-@dataclass
-class Price:
-    put: float = 0.005
-    get: float = 0.0004
+PRICES = Prices(put=0.005, get=0.0004)
 
 
 @pytest.fixture
@@ -70,5 +66,5 @@ def test_a_fresh_store_has_nothing(tmp_path: Path):
 
 def test_money():
     counts = {"put": 2000, "list": 1000, "get": 5000, "delete": 9}
-    assert cost(counts, Price()) == pytest.approx(3 * 0.005 + 5 * 0.0004)
-    assert cost({}, Price()) == 0
+    assert cost(counts, PRICES) == pytest.approx(3 * 0.005 + 5 * 0.0004)
+    assert cost({}, PRICES) == 0
