@@ -12,7 +12,20 @@ from pathlib import Path
 
 import pytest
 import world
-from world import Done, World, ctl, destroy_held, events, get, ok, release_all, sh, snapshot_hashes, snapshots
+from world import (
+    Done,
+    World,
+    ctl,
+    destroy_held,
+    events,
+    get,
+    ok,
+    release_all,
+    sh,
+    snapshot_hashes,
+    snapshots,
+    tamper,
+)
 
 LAB = {"mem": "4G", "timeout": 2250}
 
@@ -236,16 +249,6 @@ def plan_after_snapshot(name: str) -> str:
         sh("zfs", "destroy", f"{name}@zvault_2001-01-01T00:00:00Z")
 
 
-def tamper(name: str) -> None:
-    """Somebody writes to the vault, and makes a snapshot of it."""
-    sh("zfs", "set", "readonly=off", name)
-    sh("mount", "-t", "zfs", "-o", "zfsutil", name, "/mnt")
-    Path("/mnt/written on the vault").write_text("precious")
-    sh("umount", "/mnt")
-    sh("zfs", "snapshot", f"{name}@with-changes")
-    sh("zfs", "set", "readonly=on", name)
-
-
 def test_changes_on_the_vault_stop_it_roll_it_back_or_set_it_aside(tank):  # noqa: PLR0915 - a story
     make("tank/a")
     make("tank/a/kid")
@@ -258,7 +261,7 @@ def test_changes_on_the_vault_stop_it_roll_it_back_or_set_it_aside(tank):  # noq
     assert "mine" in snapshots(f"{VAULT}/a")
     alike("tank/a")
 
-    tamper(f"{VAULT}/a")
+    tamper(f"{VAULT}/a", "with-changes")
     before = snapshots(f"{VAULT}/a")
     run(code=1)
     assert snapshots(f"{VAULT}/a") == before, "nobody told zvault that it may"
@@ -285,7 +288,7 @@ def test_changes_on_the_vault_stop_it_roll_it_back_or_set_it_aside(tank):  # noq
 
     # Set aside, nothing is given up, nothing is sent again, and what lies below comes back.
     tank.reload(backup_extra='on_conflict = "new-dataset"')
-    tamper(f"{VAULT}/a")
+    tamper(f"{VAULT}/a", "with-changes")
     kid = guid(f"{VAULT}/a/kid")
     print(ok("plan", "tank").out)
     _, sent = run()
@@ -301,7 +304,7 @@ def test_changes_on_the_vault_stop_it_roll_it_back_or_set_it_aside(tank):  # noq
     assert [(row["vault_dataset"], row["state"]) for row in gone] == [(aside, "set aside")]
 
     # The same with the root: all that lies below comes back, though a run broke off in between.
-    tamper(VAULT)
+    tamper(VAULT, "with-changes")
     run()
     alike("tank")
     assert guid(f"{VAULT}/a/kid") == kid

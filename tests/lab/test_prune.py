@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import world
-from world import World, ctl, eventually, get, ok, sh, snapshots
+from world import World, ctl, eventually, get, ok, sh, snapshots, tamper
 
 LAB = {"mem": "3G", "timeout": 2500}
 
@@ -211,12 +211,7 @@ def test_nothing_younger_than_min_age_goes_whoever_asks(tank):
     assert young.count("came to the vault within its min_age, 1h") >= 3, young
 
     # Neither does a rollback give up what came, whoever made it.
-    sh("zfs", "set", "readonly=off", VAULTED)
-    sh("mount", "-t", "zfs", "-o", "zfsutil", VAULTED, "/mnt")
-    Path("/mnt/written on the vault").write_text("precious")
-    sh("umount", "/mnt")
-    sh("zfs", "snapshot", f"{VAULTED}@by-hand")
-    sh("zfs", "set", "readonly=on", VAULTED)
+    tamper(VAULTED, "by-hand")
     Path(f"/{HOME}/file").write_bytes(os.urandom(4096))
     done = ctl("run", "tank")
     assert done.code == 1, done

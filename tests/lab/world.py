@@ -144,6 +144,16 @@ def snapshot_hashes(snapshot: str) -> dict[str, str]:
         return tree_hashes(root)
 
 
+def tamper(dataset: str, snapname: str) -> None:
+    """Somebody writes to a dataset of the vault, and makes a snapshot of it."""
+    sh("zfs", "set", "readonly=off", dataset)
+    sh("mount", "-t", "zfs", "-o", "zfsutil", dataset, "/mnt")
+    Path("/mnt/written on the vault").write_text("precious")
+    sh("umount", "/mnt")
+    sh("zfs", "snapshot", f"{dataset}@{snapname}")
+    sh("zfs", "set", "readonly=on", dataset)
+
+
 @contextlib.contextmanager
 def clock_put_right() -> Iterator[None]:
     """When this ends the wall clock is as it would be had nobody set it; the monotonic clock knows nothing of that."""
