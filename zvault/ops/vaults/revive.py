@@ -32,6 +32,9 @@ CLEAR_TRY = 3.0
 LET_GO_DEADLINE = 30.0
 """Seconds for all of these tries."""
 
+NOTICED = 20.0
+"""Seconds for a server to see that its connection is gone, or for a device to answer after all."""
+
 
 @dataclass
 class Revival:
@@ -51,6 +54,7 @@ class Revival:
         if not lost and not state.stuck:
             return
         zpool = self.zpool
+        lost = lost or await self._lost_after_all([one.path for one in devices if one.path is not None])
         if lost:
             say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
             try:
@@ -58,8 +62,6 @@ class Revival:
                 await self._reconnect(say)
             except ZvaultError as error:
                 raise self._pointed(error) from error
-        else:
-            await self._refuse_silent([device.path for device in devices if device.path is not None])
         await refuse_if_had_since(self.pool, await zpool.devices(self.pool), zpool.runner)
         try:
             await zpool.clear(self.pool)
@@ -73,13 +75,26 @@ class Revival:
             ) from error
         say(f"pool {self.pool} goes on; 'zpool scrub {self.pool}' shows whether its storage kept everything")
 
-    async def _refuse_silent(self, paths: Sequence[str]) -> None:
-        """A ``zpool clear`` waits for devices that do not answer, so they are asked before."""
-        for path in paths:
+    async def _lost_after_all(self, paths: Sequence[str]) -> list[DeviceState]:
+        """Devices of a stuck pool that turn out to be lost when they are read from; none where all answer.
+
+        A ``zpool clear`` waits for devices that do not answer, so they are asked before. A connection that the kernel
+        has given up fails each read at once, but counts as live as long as its server is at work on a request: a
+        server whose storage was away may be for seconds more. Raises DeviceGone where neither is so after NOTICED.
+        """
+        give_up = time.monotonic() + NOTICED
+        while True:
             try:
-                await answer(path, self.runner)
+                for path in paths:
+                    await answer(path, self.runner)
             except DeviceGone as error:
-                raise self._pointed(error) from error
+                if time.monotonic() >= give_up:
+                    raise self._pointed(error) from error
+            else:
+                return []
+            await asyncio.sleep(0.5)
+            if lost := [device for device in await self.stack.probe() if is_lost(device)]:
+                return lost
 
     def _pointed(self, error: ZvaultError) -> ZvaultError:
         """An error in giving the pool its devices back, with what can be done about the pool."""
