@@ -21,6 +21,9 @@ STORED = "stored_bytes"
 MOST = 1 << 62
 """Of anything that a store counts."""
 
+OLDEST, AHEAD = 3600.0, 60.0
+"""Seconds by which a server's word may be older than now, or newer: it is made each second, by the same clock."""
+
 WRITTEN_EVERY = 300.0
 """Seconds between two writes of a ledger: what is lost by a crash is found again by the next reading."""
 
@@ -38,7 +41,7 @@ class CostBook:
         for index, device in enumerate(vault["devices"]):
             found = device["store"]
             reading = reading_of(found) if found is not None else None
-            if reading is not None:
+            if reading is not None and -OLDEST <= reading.at - env.clock.time() <= AHEAD:
                 self._note(env, _key(vault["name"], index), reading)
 
     def _note(self, env: Environment, name: str, reading: Reading) -> None:

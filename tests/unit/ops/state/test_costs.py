@@ -37,6 +37,12 @@ class Host:
         self.config = Config.model_validate(tomllib.loads(text))
 
 
+def seen(book: CostBook, host: Host, found: Any) -> None:
+    """A look at the moment that the server's word is of."""
+    host.now = found["devices"][0]["store"]["at"]
+    book.look(host, found)  # type: ignore[arg-type]
+
+
 def vault(at: float, *, stored: int = 0, uuid: str = "a", name: str = "cold", **asked: int) -> Any:
     store = {"at": at, "uuid": uuid, "asked": asked, "stored_bytes": stored}
     return {"name": name, "devices": [{"name": f"{name}-0", "store": store}]}
@@ -57,8 +63,8 @@ def test_a_vault_of_which_nothing_is_known_has_no_cost(book: CostBook) -> None:
 
 def test_what_was_asked_since_the_first_look_costs(book: CostBook) -> None:
     host: Any = Host()
-    book.look(host, vault(BEGIN, put=1000, stored=100 * GB))
-    book.look(host, vault(BEGIN + 15 * DAY, put=201_000, get=50_000, get_bytes=GB, stored=100 * GB))
+    seen(book, host, vault(BEGIN, put=1000, stored=100 * GB))
+    seen(book, host, vault(BEGIN + 15 * DAY, put=201_000, get=50_000, get_bytes=GB, stored=100 * GB))
     host.now = BEGIN + 15 * DAY
     found = book.document(host, "cold")
     assert found is not None
@@ -76,7 +82,7 @@ def test_what_was_asked_since_the_first_look_costs(book: CostBook) -> None:
 
 def test_what_lies_there_costs_while_the_vault_is_down(book: CostBook) -> None:
     host: Any = Host()
-    book.look(host, vault(BEGIN, stored=1000 * GB))
+    seen(book, host, vault(BEGIN, stored=1000 * GB))
     host.now = BEGIN + 30 * DAY - 1
     found = book.document(host, "cold")
     assert found is not None
@@ -85,8 +91,8 @@ def test_what_lies_there_costs_while_the_vault_is_down(book: CostBook) -> None:
 
 def test_without_prices_requests_are_told_all_the_same(book: CostBook) -> None:
     host: Any = Host(TEXT.format(prices=""))
-    book.look(host, vault(BEGIN, put=5))
-    book.look(host, vault(BEGIN + 1, put=8))
+    seen(book, host, vault(BEGIN, put=5))
+    seen(book, host, vault(BEGIN + 1, put=8))
     host.now = BEGIN + 1
     found = book.document(host, "cold")
     assert found is not None
@@ -96,9 +102,9 @@ def test_without_prices_requests_are_told_all_the_same(book: CostBook) -> None:
 def test_a_killed_daemon_misses_nothing(tmp_path: Path) -> None:
     host: Any = Host()
     host.now = BEGIN + 400
-    CostBook(LeaseStore(tmp_path, boot_id="one")).look(host, vault(BEGIN, put=10))
+    seen(CostBook(LeaseStore(tmp_path, boot_id="one")), host, vault(BEGIN, put=10))
     later = CostBook(LeaseStore(tmp_path, boot_id="two"))
-    later.look(host, vault(BEGIN + 400, put=25))
+    seen(later, host, vault(BEGIN + 400, put=25))
     later.close()
     found = CostBook(LeaseStore(tmp_path, boot_id="two")).document(host, "cold")
     assert found is not None
@@ -109,11 +115,11 @@ def test_a_vault_that_does_nothing_writes_nothing(tmp_path: Path) -> None:
     host: Any = Host()
     store = LeaseStore(tmp_path, boot_id="boot")
     book = CostBook(store)
-    book.look(host, vault(BEGIN, put=10))
+    seen(book, host, vault(BEGIN, put=10))
     store.drop("cold/0")
-    book.look(host, vault(BEGIN + 2 * costs.WRITTEN_EVERY, put=10))
+    seen(book, host, vault(BEGIN + 2 * costs.WRITTEN_EVERY, put=10))
     assert store.names() == []
-    book.look(host, vault(BEGIN + 3 * costs.WRITTEN_EVERY, put=11))
+    seen(book, host, vault(BEGIN + 3 * costs.WRITTEN_EVERY, put=11))
     assert store.names() == ["cold/0"]
 
 
@@ -125,7 +131,7 @@ def test_a_damaged_record_begins_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "cold").mkdir()
     (tmp_path / "cold" / "0").write_text(text)
     book = CostBook(LeaseStore(tmp_path, boot_id="boot"))
-    book.look(host, vault(BEGIN, put=10))
+    seen(book, host, vault(BEGIN, put=10))
     found = book.document(host, "cold")
     assert found is not None
     assert found["put"] == 0
@@ -149,3 +155,13 @@ def test_a_server_that_tells_nonsense_is_not_believed(told: dict[str, Any]) -> N
     found: Any = whole | told if told else {"at": 1.0}
     assert reading_of(found) is None
     assert reading_of(whole) is not None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e300, -1e300, 0.0, BEGIN + 3601])
+def test_a_time_that_cannot_be_is_not_believed(book: CostBook, at: float) -> None:
+    host: Any = Host()
+    seen(book, host, vault(BEGIN, put=10))
+    book.look(host, vault(at, put=99, stored=1 << 50))
+    found = book.document(host, "cold")
+    assert found is not None
+    assert (found["put"], found["stored_bytes"]) == (0, 0)
