@@ -4,6 +4,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,11 +19,17 @@ def monitor(tmp_path: Path) -> Iterator[StateMonitor]:
     history.close()
 
 
-async def test_a_folder_that_can_be_written_is_well_and_left_as_it_was(monitor: StateMonitor) -> None:
+async def test_a_folder_that_can_be_written_is_well_and_left_as_it_was(
+    monitor: StateMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Others write to the same file system meanwhile.
+    asked: list[Path] = []
+    usage = SimpleNamespace(free=4711)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: asked.append(folder) or usage)
     assert not monitor.looked
     await monitor.look()
     assert monitor.looked
-    assert monitor.space == shutil.disk_usage(monitor.folder).free
+    assert (monitor.space, asked) == (4711, [monitor.folder])
     assert monitor.trouble is None
     assert [path.name for path in monitor.folder.iterdir()] == ["history.sqlite"]
 
