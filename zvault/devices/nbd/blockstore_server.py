@@ -45,6 +45,9 @@ SILENT = 30.0
 LONGEST_STATUS = 1 << 20
 """Characters read of what a server says."""
 
+LATEST = 1 << 40
+"""Seconds since the epoch that no word of a server is of."""
+
 EMPTY = 4096
 """Bytes: a journal that holds less has no block in it."""
 
@@ -95,7 +98,12 @@ def told(server: Server) -> Data | None:
             found = json.loads(file.read(LONGEST_STATUS))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and _is_time(found.get("at", 0)) else None
+
+
+def _is_time(at: object) -> bool:
+    """Whether what a server, which is not root, gives as the time of its word can be one; NaN and infinity cannot."""
+    return isinstance(at, (int, float)) and 0 <= at <= LATEST
 
 
 def ready(server: Server) -> bool:

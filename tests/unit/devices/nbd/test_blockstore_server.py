@@ -397,6 +397,15 @@ def test_whatever_a_server_puts_in_the_place_of_its_status_is_no_status(slot: Sl
     assert blockstore_server.told(server) is None
 
 
+@pytest.mark.parametrize("at", ["1e999", "NaN", "1" + "0" * 400, "-1", '"now"', "null"])
+def test_a_word_of_no_time_is_no_word(slot: Slot, at: str) -> None:
+    server = guarded_server.server_of(slot, spec(TEXT))
+    file = blockstore_server.status_file(server)
+    file.parent.mkdir()
+    file.write_text(f'{{"ready": true, "at": {at}}}')
+    assert blockstore_server.told(server) is None
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
 @pytest.mark.parametrize("whose", [2013265921, 2013265922])
 def test_only_the_journal_of_a_servers_own_user_goes_with_it(slot: Slot, whose: int) -> None:
