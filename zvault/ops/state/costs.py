@@ -33,7 +33,7 @@ class CostBook:
 
     def __init__(self, store: LeaseStore) -> None:
         self._store = store
-        self._known: dict[str, Ledger] = {}
+        self._known: dict[str, Ledger | None] = {}
         self._written: dict[str, float] = {}
 
     def look(self, env: Environment, vault: VaultDocument) -> None:
@@ -57,7 +57,8 @@ class CostBook:
     def close(self) -> None:
         """Write down all that is known."""
         for name, ledger in self._known.items():
-            self._write(name, ledger)
+            if ledger is not None:
+                self._write(name, ledger)
 
     def _write(self, name: str, ledger: Ledger) -> None:
         with contextlib.suppress(OSError):
@@ -66,10 +67,11 @@ class CostBook:
 
     def _get(self, name: str) -> Ledger | None:
         if name not in self._known:
+            self._known[name] = None
             with contextlib.suppress(ZvaultError, KeyError, TypeError, ValueError, AttributeError):
                 if (data := self._store.get(name)) is not None:
                     self._known[name] = _loaded(data)
-        return self._known.get(name)
+        return self._known[name]
 
     def document(self, env: Environment, vault: str) -> CostDocument | None:
         """What a vault costs this month; None where it has no block store of which anything is known."""
@@ -100,7 +102,7 @@ def reading_of(found: StoreDocument) -> Reading | None:
 
 def _document(stores: Sequence[tuple[Device, Ledger]], now: float, zone: tzinfo) -> CostDocument:
     total = sum((ledger.month(now, zone) for _, ledger in stores), Asked())
-    priced = [(ledger, device.prices.all()) for device, ledger in stores if device.prices is not None]
+    priced = [(ledger, device.prices.as_prices()) for device, ledger in stores if device.prices is not None]
     cost = forecast = None
     if len(priced) == len(stores):
         cost = sum(ledger.cost(now, zone, prices) for ledger, prices in priced)
