@@ -84,7 +84,7 @@ def _of_vault(text: str) -> StorePlace:
         raise TypeError(spec)
     server = Slot(name, index, paths.run / "device").server
     journal = None if spec.journal is not None else memory_journal(server, spec)
-    prices = device.prices.all() if device.prices is not None else None
+    prices = device.prices.as_prices() if device.prices is not None else None
     return StorePlace(spec, journal, prices, name, vault.pool)
 
 

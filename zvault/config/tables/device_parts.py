@@ -69,7 +69,7 @@ class Prices(Table):
         examples=["$"],
     )
 
-    def all(self) -> prices.Prices:
+    def as_prices(self) -> prices.Prices:
         """As what counts with them takes them."""
         return prices.Prices(self.put, self.get, self.stored, self.download, self.currency)
 

@@ -87,9 +87,9 @@ class Vault(NamedTable):
 
     min_age: Duration = Field(
         default=written("0s"),
-        description="How long whatever came to the vault stays there, whatever `keep` says, also when somebody asks "
-        "for pruning or a rollback: time to see that something is wrong. Counted from when it can have come at the "
-        "earliest, which a source cannot set back.",
+        description="No snapshot on the vault that is younger is pruned, whatever `keep` says, or rolled back, whoever "
+        "asks: time to see that something is wrong. An old date makes none older than what the vault had before it, so "
+        "a source cannot make its newest look old.",
         examples=["14d"],
     )
     scrub: Scrub = Field(

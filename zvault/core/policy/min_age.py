@@ -1,4 +1,4 @@
-"""What is too young to be given up on a vault: by when it can have come there at the earliest."""
+"""What is too young to be given up on a vault, by its date and those of what the vault had before it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from zvault.core.units import format_duration
 
 
 def too_young(snapshots: Sequence[Snapshot], min_age: float, now: float) -> dict[int, str]:
-    """The snapshots of one dataset that came to the vault in the last ``min_age`` seconds, by GUID, with the reason.
+    """The snapshots of one dataset that are younger than ``min_age`` seconds, by GUID, with the reason.
 
     The source chose a snapshot's date, and cannot choose the order in which the pool got them: one that came after
     another is no older there than that one's date. So an old date makes none older than what it followed. One that is
-    dated later than now has just come, as far as anybody knows.
+    dated later than now counts as of now. When a snapshot came is not known: one that was made long ago, and has
+    nothing younger before it, is old on the day that it comes.
     """
     if not min_age:
         return {}
-    reason = f"came to the vault within its min_age, {format_duration(min_age)}"
+    reason = f"younger than the vault's min_age, {format_duration(min_age)}"
     found: dict[int, str] = {}
-    came = float("-inf")
+    dated = float("-inf")
     for snap in sorted(snapshots, key=lambda snap: (snap.createtxg, snap.creation, snap.guid)):
-        came = max(came, min(snap.creation, now))
-        if came > now - min_age:
+        dated = max(dated, min(snap.creation, now))
+        if dated > now - min_age:
             found[snap.guid] = reason
     return found

@@ -230,7 +230,7 @@ async def _store(runner: Runner, device: Device, largest: int, found: VaultStora
 
 
 def _prices(device: Device) -> Prices | None:
-    return None if device.prices is None else device.prices.all()
+    return None if device.prices is None else device.prices.as_prices()
 
 
 def _parameters(server: NbdkitServer) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What came to a vault of late stays, whatever it says of its own age."""
+"""What is young stays on a vault, and so does what came after it, whatever date it says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def test_an_old_date_makes_none_older_than_what_it_followed() -> None:
     assert young(snap(1, 30 * HOUR), snap(2, 2 * HOUR), snap(3, 1000 * HOUR)) == {2, 3}
 
 
-def test_one_of_tomorrow_has_just_come_and_so_has_what_followed_it() -> None:
+def test_what_was_made_long_ago_is_old_on_the_day_it_comes() -> None:
+    assert young(snap(1, 1000 * HOUR), snap(2, 900 * HOUR)) == set()
+
+
+def test_one_of_tomorrow_counts_as_of_now_and_so_has_what_followed_it() -> None:
     assert young(snap(1, 30 * HOUR), snap(2, -9 * HOUR), snap(3, 30 * HOUR)) == {2, 3}
 
 
