@@ -6,6 +6,7 @@ of zvault's need be installed there. Names may hold any byte but zero: they trav
 
 from __future__ import annotations
 
+import os
 import shlex
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,15 @@ SLOWEST = 1 << 20
 """Bytes a second at which a hash is waited for in any case."""
 
 _FIELDS = r"%i %y %m %U:%G %s %T@ %P\0%l\0"
+
+_LINES = r"LC_ALL=C sed -z 's/\\/\\\\/g; s/\n/\\n/g' | tr '\0' '\n'"
+"""A name's newlines and backslashes are escaped, so that each entry is two lines."""
+
+FOLDER_DEADLINE = 600.0
+"""Seconds that listing one folder may take."""
+
+LINK_ON_THE_WAY = 4
+"""Exit status of the scripts of one path where a symbolic link leads to it: that could lead out of the snapshot."""
 
 
 def hash_deadline(size: int) -> float:
@@ -59,11 +69,46 @@ def list_argv(root: str, mix: KeySpread, keys: KeyRange, *, everything: bool, na
     )
     return _script(
         f"cd {shlex.quote(root)} || exit 1",
-        f"find . -mindepth 1 -xdev -path ./.zfs -prune -o {kind} -printf {shlex.quote(_FIELDS)}"
-        # A name's newlines and backslashes are escaped, so that each entry is two lines.
-        r" | LC_ALL=C sed -z 's/\\/\\\\/g; s/\n/\\n/g' | tr '\0' '\n'"
+        f"find . -mindepth 1 -xdev -path ./.zfs -prune -o {kind} -printf {shlex.quote(_FIELDS)} | {_LINES}"
         f" | LC_ALL=C awk {shlex.quote(chosen)} | base64",
     )
+
+
+def path_argv(root: str, path: bytes, most: int | None) -> list[str]:
+    """List what is at a path below ``root``: itself, with an empty path, and as many as ``most`` of the names in it.
+
+    Nothing is printed where nothing is there. With None for ``most`` it is the path itself alone. Exits with
+    LINK_ON_THE_WAY where a part of the way is a symbolic link: a snapshot does not change, so that holds.
+    """
+    what = "-maxdepth 0" if most is None else "-maxdepth 1" if path else "-maxdepth 1 -path ./.zfs -prune -o"
+    # Two records an entry; the first entry is the path itself.
+    limit = f"head -z -n {2 * ((most or 0) + 1)}"
+    return _script(
+        *_way_to(root, path),
+        f'find "$path" {what} -printf {shlex.quote(_FIELDS)} | {limit} | {_LINES} | base64',
+    )
+
+
+def content_argv(root: str, path: bytes, most: int) -> list[str]:
+    """Print the first ``most`` bytes of a file below ``root`` in base64; exits as ``path_argv`` does."""
+    return _script(
+        *_way_to(root, path),
+        f'[ -L "$path" ] && exit {LINK_ON_THE_WAY}',
+        f'head -c {most} "$path" | base64',
+    )
+
+
+def _way_to(root: str, path: bytes) -> list[str]:
+    """Go to the folder that a path leads to, by no link; its last name is in ``$path`` after that."""
+    *folders, last = [f"./{os.fsdecode(part)}" for part in path.split(b"/") if part] or ["."]
+    return [
+        f"cd {shlex.quote(root)} || exit 1",
+        f"for folder in {shlex.join(folders)}; do",
+        f'[ -L "$folder" ] && exit {LINK_ON_THE_WAY}; [ -d "$folder" ] || exit 0; cd "$folder" || exit 1',
+        "done",
+        f"path={shlex.quote(last)}",
+        '[ -e "$path" ] || [ -L "$path" ] || exit 0',
+    ]
 
 
 def _glob(name: str) -> str:
@@ -158,7 +203,7 @@ def parse_hashes(batch: Sequence[ContentRange], text: str) -> dict[ContentRange,
 
 def complaints(stderr: str) -> list[str]:
     """What the tools could not read, without what ssh may have to say besides."""
-    tools = ("find:", "sha256sum:", "dd:", "sh:")
+    tools = ("find:", "head:", "sha256sum:", "dd:", "sh:")
     return [line for line in stderr.splitlines() if line.startswith(tools)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from zvault.core.integrity.verification import Entry
@@ -33,21 +33,46 @@ class Version:
         return mine == its
 
 
-def versions(seen: Sequence[tuple[Snapshot, Mapping[bytes, Entry]]]) -> list[Version]:
-    """The versions of every file that was seen, by path, the newest first; unchanged ones folded.
+@dataclass(slots=True)
+class Timeline:
+    """The versions of files, snapshot by snapshot, the oldest first; what is not there counts as one, too, once it was.
 
-    ``seen`` gives for each snapshot, oldest first, what was found in it.
+    ``snapshots`` are those that were looked into.
     """
-    found: dict[bytes, list[Version]] = {}
-    for snap, entries in seen:
-        for path in found.keys() | entries.keys():
-            of = found.setdefault(path, [])
+
+    snapshots: list[Snapshot] = field(default_factory=list)
+    _found: dict[bytes, list[Version]] = field(default_factory=dict)
+
+    def add(self, snap: Snapshot, entries: Mapping[bytes, Entry]) -> None:
+        """What was found in the next snapshot."""
+        self.snapshots.append(snap)
+        for path in self._found.keys() | entries.keys():
+            of = self._found.setdefault(path, [])
             entry = entries.get(path)
             if of and of[-1].same(entry):
                 of[-1] = replace(of[-1], last=snap, count=of[-1].count + 1)
             else:
                 of.append(Version(path, entry, snap, snap))
-    return [one for path in sorted(found) for one in reversed(found[path]) if one.entry is not None]
+
+    @property
+    def paths(self) -> list[bytes]:
+        """All that was found in any snapshot."""
+        return sorted(self._found)
+
+    def of(self, path: bytes) -> list[Version]:
+        """The versions of one path, the oldest first, since it was first seen."""
+        return list(self._found.get(path, ()))
+
+
+def versions(seen: Sequence[tuple[Snapshot, Mapping[bytes, Entry]]]) -> list[Version]:
+    """The versions of every file that was seen, by path, the newest first; unchanged ones folded.
+
+    ``seen`` gives for each snapshot, oldest first, what was found in it.
+    """
+    found = Timeline()
+    for snap, entries in seen:
+        found.add(snap, entries)
+    return [one for path in found.paths for one in reversed(found.of(path)) if one.entry is not None]
 
 
 def matches(pattern: str, path: bytes) -> bool:
