@@ -207,6 +207,8 @@ def shown(path: bytes) -> str:
 def _shown(char: str) -> str:
     if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8
         return f"\\x{ord(char) - 0xDC00:02x}"
+    if "\x80" <= char <= "\xff" and not char.isprintable():  # repr() would write it as the byte
+        return f"\\u{ord(char):04x}"
     return char if char.isprintable() and char != "\\" else repr(char)[1:-1]
 
 

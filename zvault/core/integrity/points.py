@@ -1,0 +1,89 @@
+"""The snapshots of a dataset on two sides as one row of points in time, and the versions of a file over them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from zvault.core.integrity.file_versions import Version
+from zvault.core.model import Snapshot
+
+SideName = Literal["source", "vault"]
+SIDES: tuple[SideName, ...] = get_args(SideName)
+
+State = Literal["there", "appeared", "changed", "vanished"]
+"""How a version began. ``there``: it is in the oldest snapshot that was read, so when it came is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A snapshot by its GUID, on one side or on both."""
+
+    source: Snapshot | None = None
+    vault: Snapshot | None = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot where it is nearest."""
+        found = self.source or self.vault
+        assert found is not None  # noqa: S101 - it is on one side
+        return found
+
+    def on(self, side: SideName) -> Snapshot | None:
+        """The snapshot on that side, if it is there."""
+        return self.source if side == "source" else self.vault
+
+    @property
+    def places(self) -> Iterator[tuple[SideName, Snapshot]]:
+        """Where it is, the source first: that is nearest."""
+        yield from ((side, snap) for side in SIDES if (snap := self.on(side)) is not None)
+
+
+def points(source: Sequence[Snapshot], vault: Sequence[Snapshot]) -> list[Point]:
+    """All snapshots of both sides, the oldest first; the same by GUID is one point."""
+    there = {snap.guid: snap for snap in vault}
+    here = {snap.guid for snap in source}
+    found = [Point(snap, there.get(snap.guid)) for snap in source]
+    found += [Point(None, snap) for snap in vault if snap.guid not in here]
+    return sorted(found, key=_order)
+
+
+def _order(point: Point) -> tuple[int, int, int]:
+    txgs = (snap.createtxg if snap is not None else 0 for snap in (point.source, point.vault))
+    return point.snapshot.creation, *txgs  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A version of a path as it is told: how it began, in which points it is, and in how many on each side."""
+
+    state: State
+    version: Version
+    points: tuple[Point, ...]
+
+    def count(self, side: SideName) -> int:
+        """In how many snapshots of one side it is."""
+        return sum(point.on(side) is not None for point in self.points)
+
+    def newest_on(self, side: SideName) -> Snapshot | None:
+        """The newest snapshot of one side that has it."""
+        return next((snap for point in reversed(self.points) if (snap := point.on(side)) is not None), None)
+
+
+def stretches(versions: Sequence[Version], read: Sequence[Point]) -> list[Stretch]:
+    """The versions of one path, the oldest first, over the points that were read, which are in order."""
+    number = {point.snapshot.guid: at for at, point in enumerate(read)}
+    found: list[Stretch] = []
+    for version in versions:
+        first, last = number[version.first.guid], number[version.last.guid]
+        found.append(Stretch(_state(version, first, found), version, tuple(read[first : last + 1])))
+    return found
+
+
+def _state(version: Version, first: int, before: Sequence[Stretch]) -> State:
+    if version.entry is None:
+        return "vanished"
+    if first == 0:
+        return "there"
+    return "changed" if before and before[-1].version.entry is not None else "appeared"
