@@ -35,13 +35,14 @@ class BackupDocument(TypedDict):
     ``retry_at``, ``retry_since`` and ``retry_error`` say when, since when, and why. ``held_back`` counts the datasets,
     on either side, of which prune_limit held something back at the last pruning. One that makes snapshots only has no
     ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
-    oldest, None where one has none or nobody knows.
+    oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
     """
 
     name: str
     source: str
     vault: str | None
     into: str | None
+    makes_snapshots: bool
     snapshot_age_seconds: float | None
     state: Literal["idle", "running", "waiting"]
     lag_seconds: float | None

@@ -148,6 +148,7 @@ class Status:
             "source": str(backup.source),
             "vault": backup.vault,
             "into": backup.into if backup.vault is not None else None,
+            "makes_snapshots": backup.snapshot.make,
             "snapshot_age_seconds": self.snapshot_age(name),
             "state": "idle" if run is None else "running" if run.waiting is None else "waiting",
             "lag_seconds": lag,

@@ -193,14 +193,14 @@ class Run:
                 task.uncancel()
 
     async def _only_snapshot(self) -> None:
-        """A try of a backup without a vault: a snapshot, and the source pruned."""
+        """A try of a backup without a vault: a snapshot, unless it only prunes, and the source pruned."""
         made, _ = await self._snapshot(None)
         sides = (await self._look(None, made)).sides
         self.outcome.made = newest_made(self.backup, sides)
         plans = plan_prune(self.context, self.backup, sides)
-        self.outcome.pruned += await prune(
-            self.context.clients.source_of(self.backup), None, plans, self.emit
-        )
+        source = self.context.clients.source_of(self.backup)
+        await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
+        self.outcome.pruned += await prune(source, None, plans, self.emit)
 
     def _tell_up(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
@@ -331,5 +331,5 @@ class Run:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""
         arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
         plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
-        await move_holds(self.context, self.backup, opened.vault.zfs, plans, self.emit)
+        await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         return await prune(opened.source, opened.vault.zfs, plans, self.emit)

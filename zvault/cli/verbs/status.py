@@ -186,7 +186,8 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
         yield from table(BACKUPS, found["backups"], form)
         for backup in found["backups"]:
             if backup["vault"] is None:
-                yield f"{backup['name']} makes snapshots only, and backs nothing up: {_newest_told(backup)}"
+                only = "makes snapshots only, and" if backup["makes_snapshots"] else "only prunes, and"
+                yield f"{backup['name']} {only} backs nothing up: {_newest_told(backup)}"
     if found["vaults"]:
         yield ""
         yield from table(VAULTS, found["vaults"], form)

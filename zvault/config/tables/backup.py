@@ -27,7 +27,7 @@ from zvault.config.fields import (
 )
 from zvault.config.tables.bandwidth import Limited
 from zvault.config.tables.hooks import Hooks, refuse_holding
-from zvault.config.tables.retention import Keep
+from zvault.config.tables.retention import Keep, Prune
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
 from zvault.core.errors import NotFound
@@ -191,7 +191,7 @@ class Receive(Table):
 
 
 _NEEDS_VAULT = (
-    "into", "also", "backlog", "on_conflict", "limit", "send", "receive", "verify", "max_lag"
+    "into", "also", "backlog", "on_conflict", "limit", "prune", "send", "receive", "verify", "max_lag"
 )  # fmt: skip
 """Keys of a backup that are about what is sent."""
 
@@ -229,7 +229,8 @@ class Backup(NamedTable):
         default=False,
         description="Make snapshots and prune them by `keep.source`, and send nothing: then there is no `vault`, and "
         "no backup. Status and metrics tell the age of the newest snapshot in place of the lag. See "
-        "[snapshots only](../how-to/snapshots-only.md).",
+        "[snapshots only](../how-to/snapshots-only.md). With `snapshot.make = false` it only prunes, what another host "
+        "sends into the source: see [against ransomware](../how-to/against-ransomware.md#push-without-destroy).",
         examples=[True],
     )
     vault: Word | None = Field(
@@ -300,6 +301,7 @@ class Backup(NamedTable):
         description="Programs to run before a run begins, when its vault may be down yet, and after it has ended.",
     )
     keep: Keep = Field(default_factory=Keep, description="What is kept on either side.")
+    prune: Prune = Field(default_factory=Prune, description="Which host prunes the vault.")
     prune_limit: Share = Field(
         default=written("50%"),
         description="The most of zvault's snapshots of one dataset that one run may prune on one side, of those that "
@@ -334,6 +336,16 @@ class Backup(NamedTable):
             )
         return self.vault
 
+    @property
+    def prunes_vault(self) -> bool:
+        """Whether this host prunes its vault, and may destroy anything there."""
+        return self.vault is not None and self.prune.vault == "here"
+
+    @property
+    def prunes_only(self) -> bool:
+        """Whether it makes no snapshots and sends none: it prunes what another host sends into its source."""
+        return self.vault is None and not self.snapshot.make
+
     def interval(self, level: Level) -> float | None:
         """How often a level is to be verified, in seconds; None by hand only, or where there is nothing to verify."""
         return self.verify.interval(level) if self.vault is not None else None
@@ -364,9 +376,20 @@ class Backup(NamedTable):
             given = [key for key in _NEEDS_VAULT if key in self.model_fields_set]
             given += [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
             given += ["snapshot.skip_unchanged"] if self.snapshot.skip_unchanged else []
-            given += ["snapshot.make"] if not self.snapshot.make else []
             if given:
                 raise ValueError(f"snapshots_only sends nothing, so these mean nothing: {', '.join(given)}")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_that_prunes_the_vault(self) -> Self:
+        if self.prune.vault == "elsewhere":
+            given = [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
+            given += [f'on_conflict = "{self.on_conflict}"'] if self.on_conflict != "stop" else []
+            if given:
+                raise ValueError(
+                    f'prune.vault = "elsewhere" leaves the vault to its own host, so these mean nothing here: '
+                    f"{', '.join(given)}"
+                )
         return self
 
     @field_validator("exclude", "include")

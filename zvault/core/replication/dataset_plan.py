@@ -86,8 +86,8 @@ class _Decision:
             return self._unlike(case.misfit.problem, case.misfit.advice)
         if case.interrupted is not None:
             useless = self._useless(case.interrupted)
-            if not useless:
-                return self._resume(case.interrupted)
+            if not useless or not self.policy.destroys:
+                return self._stuck(useless) if useless else self._resume(case.interrupted)
             self.changes = (Abort(case.target, useless),)
         if vault is None or (self.changes and not vault.snapshots and not vault.placeholder):
             return self._start()
@@ -136,6 +136,14 @@ class _Decision:
         steps = (first, *incremental_steps(case.source.snapshots, to, later))
         made = self._made(Action.RESUME, reason, steps, found[0] if found else None)
         return made if vault is None else self._unless_taken(made, vault.snapshots)
+
+    def _stuck(self, useless: str) -> TransferPlan:
+        """A token must be given up, and may not be from here."""
+        target = self.case.target
+        problem = f"an interrupted receive of {target} cannot go on: {useless}; this host may not give it up"
+        return self._conflict(
+            problem, f"run 'zfs receive -A {target}' on the vault's host", pending=len(self.wanted)
+        )
 
     # Beginning
 

@@ -144,9 +144,10 @@ def _backup(one: BackupDocument, schedule: str, now: float, zone: tzinfo) -> dic
     return {
         "name": one["name"],
         "sends": one["vault"] is not None,
+        "makes": one["makes_snapshots"],
         "way": f"{one['source']} → {one['vault']}"
         if one["vault"] is not None
-        else f"{one['source']}, snapshots only",
+        else f"{one['source']}, {'snapshots only' if one['makes_snapshots'] else 'pruned only'}",
         "level": one["verdict"]["level"],
         "state": one["verdict"]["state"],
         "activity": _activity(one),

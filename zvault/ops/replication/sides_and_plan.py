@@ -199,7 +199,7 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[Trans
         sides.pairing,
         sides.vault,
         wanted=wanted_of(backup),
-        policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp),
+        policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp, backup.prunes_vault),
         answers=await _ask(context, backup, sides),
         conflicts=name_conflicts(context.env, backup, [pair.source for pair in sides.pairing.pairs]),
     )

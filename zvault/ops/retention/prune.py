@@ -41,12 +41,13 @@ async def prune_backup(
     if backup.vault is None:
         sides = await look(context, backup, None)
         judged = plan_prune(context, backup, sides, over_limit=over_limit)
+        await move_holds(context, backup, {"source": source}, judged, emit)
         plans = [await without_stuck(source, plan) for plan in judged]
         return await prune(source, None, plans, emit), sum(len(plan.selected) for plan in plans)
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
         sides = await look(context, backup, vault.zfs)
         judged = plan_prune(context, backup, sides, over_limit=over_limit)
-        await move_holds(context, backup, vault.zfs, judged, emit)
+        await move_holds(context, backup, {"vault": vault.zfs}, judged, emit)
         plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)
         return await prune(source, vault.zfs, plans, emit), selected
@@ -98,8 +99,8 @@ async def without_stuck(
     verdicts = []
     for verdict in plan.judged:
         name = verdict.snapshot.name
-        # What zvault holds on a vault it releases itself, before it prunes.
-        tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.side == "vault" else lifted)
+        # What zvault holds on a replica it releases itself, before it prunes.
+        tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.replica else lifted)
         why = held_by(name, tags) or needed_by(branches.get(name, []))
         stuck = not verdict.keep and bool(why)
         verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
@@ -27,7 +27,8 @@ class PrunePlan:
     """What to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within prune_limit.
 
     Of each dataset a ``share`` of the snapshots that are ``ours`` may go in one run, the oldest first. What ``arrived``
-    in this run (GUIDs) does not count.
+    in this run (GUIDs) does not count. ``replica`` tells that others send what is there: zvault holds the newest of it,
+    and what is kept for long.
     """
 
     side: Side
@@ -36,6 +37,7 @@ class PrunePlan:
     ours: Ours = lambda _: True
     backup: str = "BACKUP"
     arrived: Set[int] = frozenset()
+    replica: bool = False
 
     @cached_property
     def _by_dataset(self) -> list[tuple[list[KeepDecision], Excess | None]]:
@@ -76,8 +78,9 @@ def plan_prune(
     over_limit: bool = False,
     arrived: Arrivals = NOTHING_ARRIVED,
 ) -> list[PrunePlan]:
-    """Plan the pruning of both sides; of a backup without a vault, of the source. Protected are bases, snapshots that
-    have clones, and those that this backup, or another of the same source, has not sent yet.
+    """Plan the pruning of both sides; of the source alone where there is no vault, or its own host prunes it.
+    Protected are bases, snapshots that have clones, and those that this backup, or another of the same source, has not
+    sent yet.
 
     What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
@@ -87,24 +90,27 @@ def plan_prune(
     source, vault = _Judge(env, backup, share), _Judge(env, backup, share)
     clones = sides.source.clones() | sides.vault.clones()
     min_age = env.vault(backup.vault).min_age if backup.vault is not None else 0.0
+    min_age_of_source = env.min_age_of(backup.source)
 
-    def young(there: Dataset) -> dict[int, str]:
-        return too_young(there.snapshots, min_age, env.clock.time())
+    def young(there: Dataset, age: float = min_age) -> dict[int, str]:
+        return too_young(there.snapshots, age, env.clock.time())
 
     bases = {pair.base[0].name for pair in sides.pairing.pairs if pair.base is not None}
     for pair in sides.pairing.pairs:
         base, there = pair.base, pair.vault
         guards = _source_guards(pair.source, base[0].createtxg if base else 0) if backup.vault else {}
         borrowed = {snap.guid: _BASE for snap in pair.source.snapshots if snap.name in bases}
-        needed = others.need(pair.source) | guards | borrowed
+        needed = young(pair.source, min_age_of_source) | others.need(pair.source) | guards | borrowed
         source.judge(pair.source, backup.keep.source, needed | _origins(pair.source, clones))
         if there is not None:
             kept = {base[1].guid: _BASE} if base else _all(there)
             vault.judge(there, backup.keep.vault, young(there) | kept | _origins(there, clones))
     for there in sides.pairing.gone:
         vault.judge(there, backup.keep.gone, young(there) | _origins(there, clones))
-    sides_pruned = [source.plan("source", arrived.source)]
-    return sides_pruned if backup.vault is None else [*sides_pruned, vault.plan("vault", arrived.vault)]
+    sides_pruned = [replace(source.plan("source", arrived.source), replica=backup.prunes_only)]
+    if backup.prunes_vault:
+        sides_pruned.append(replace(vault.plan("vault", arrived.vault), replica=True))
+    return sides_pruned
 
 
 _BASE = "the base of the next incremental"

@@ -1,12 +1,16 @@
-"""Hold what is to be held on a vault, and release what is not any more: once a run, before it prunes. And say why."""
+"""Hold what is to be held on a vault, and release what is not any more: once a run, before it prunes. And say why.
+
+The same goes for a replica that another host sends and this one only prunes.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
@@ -45,20 +49,20 @@ def plan_holds(context: Context, backup: Backup, plan: PrunePlan) -> HoldMove:
 
 
 async def move_holds(
-    context: Context, backup: Backup, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit
+    context: Context, backup: Backup, clients: Mapping[Side, Zfs], plans: Sequence[PrunePlan], emit: Emit
 ) -> None:
-    """Have held on the vault what is to be held there, and nothing else; the new ones first.
+    """Have held on the vault what is to be held there, and nothing else; the new ones first. ``clients`` by side.
 
     Waits for no transaction group where that is so already. What cannot be done is a warning: nothing depends on it,
     but that what cannot be released is not pruned.
     """
     for plan in plans:
-        if plan.side != "vault":
+        if not plan.replica or plan.side not in clients:
             continue
         try:
-            await _move(vault, plan_holds(context, backup, plan))
+            await _move(clients[plan.side], plan_holds(context, backup, plan))
         except ZvaultError as error:
-            emit("warning", text=f"the holds on the vault are not as they should be: {error}")
+            emit("warning", text=f"the holds on the {plan.side} are not as they should be: {error}")
 
 
 async def _move(vault: Zfs, move: HoldMove) -> None:
@@ -87,7 +91,8 @@ def why_held(
 
 def _reason(env: Environment, backup: Backup, dataset: Dataset, snap: Snapshot) -> str:
     """As ``why_held``. Of a dataset that the source may have lost either rules may be those that count."""
-    for rules in (backup.keep.vault, backup.keep.gone):
+    here = (backup.keep.source,) if backup.prunes_only else (backup.keep.vault, backup.keep.gone)
+    for rules in here:
         verdicts = decide(
             dataset.snapshots,
             rules,

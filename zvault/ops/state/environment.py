@@ -13,7 +13,7 @@ from tzlocal import get_localzone
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config, Host, Vault
-from zvault.core.address import Address
+from zvault.core.address import Address, Source
 from zvault.core.errors import NotFound
 from zvault.core.name_rules import unchecked_vault_dataset, vault_dataset
 from zvault.core.names import DatasetName
@@ -65,6 +65,14 @@ class Environment:
     def vault(self, name: str) -> Vault:
         """A vault's table in the configuration in force. Raises NotFound."""
         return _named(self.config.vault, "vault", name)
+
+    def min_age_of(self, source: Source) -> float:
+        """The ``min_age`` of the vault of this host whose pool a source lies in, in seconds; 0 where it is none's."""
+        if source.host is not None:
+            return 0.0
+        pool = source.dataset.pool
+        vaults = (one for one in self.config.vault.values() if one.pool == pool and one.host is None)
+        return max((one.min_age for one in vaults), default=0.0)
 
     def host_config(self, address: Address) -> Host:
         """A host's table in the configuration, or what holds without one."""

@@ -49,6 +49,7 @@ def backup(name: str = "home", of: HealthDocument = WELL, text: str = "tank", **
         "into": text,
         "state": "idle",
         "lag_seconds": 1200.0,
+        "makes_snapshots": True,
         "snapshot_age_seconds": None,
         "max_lag_seconds": 10800.0,
         "late": False,

@@ -76,7 +76,7 @@ async def moved(vault: Vault, *numbers: int, arrived: Sequence[int] = (), **keep
     both = sides(dataset("tank", snap(numbers[-1])), there(*numbers))
     plans = plan_prune(where, backup, both, arrived=came)
     side: Any = vault
-    await move_holds(where, backup, side, plans, told)
+    await move_holds(where, backup, {"vault": side}, plans, told)
     await prune(side, side, [plans[1]], told)
     return told
 
