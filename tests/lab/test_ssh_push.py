@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,6 +152,30 @@ def test_from_host_to_host_through_this_one(desk: None) -> None:
     assert peer_hashes(f"attic/peer/tank/home@{snapname}") == peer_hashes(f"tank/home@{snapname}")
 
 
+def zvaultctl(*argv: str) -> subprocess.CompletedProcess[str]:
+    """The program itself: what it starts has to end with it."""
+    return subprocess.run(["zvaultctl", *argv], capture_output=True, text=True, timeout=120)
+
+
+def ask_other_hosts() -> None:
+    """Its daemon from here, twice as two hosts, beside one that is not there; and as a user who may not ask it."""
+    alias = "Host twin\n  HostName peer\n  HostKeyAlias peer\nHost gone\n  HostName 10.99.0.77\n"
+    (Path("/root/.ssh") / "config").write_text(alias)
+    asked = zvaultctl("-H", "peer,twin,gone", "status")
+    assert asked.returncode == 3
+    assert "gone could not be asked" in asked.stdout
+    assert {"peer:desk", "twin:desk"} <= {line.split()[0] for line in asked.stdout.splitlines() if line}
+    assert "peer:desk" in zvaultctl("-H", "peer", "run", "peer:desk").stdout
+    top = zvaultctl("-H", "peer,twin", "top").stdout
+    assert "twin:desk" in top
+    let_in("guest")
+    refused = zvaultctl("-H", "guest@peer", "status")
+    assert refused.returncode == 2
+    assert "must be root or in group zvault" in refused.stderr
+    assert not sh("pgrep", "-f", "ssh -N", check=False), "the ways to other hosts end with the command"
+    (Path("/root/.ssh") / "config").unlink()
+
+
 def take_away(dataset: str) -> set[str]:
     """What the user zvault on the peer got done of all that could cost the vault something."""
     uid = peer("id -u zvault").strip()
@@ -219,6 +244,7 @@ prune_limit = "100%"
     peer("zvaultctl run desk")
     assert len(peer_snapshots(there)) == 3
     assert "only prunes, and backs nothing up" in peer("zvaultctl status || true")
+    ask_other_hosts()
 
     # All that this user may do takes nothing away, nor does any word of it alone.
     bring_attacks("desk/home")

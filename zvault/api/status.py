@@ -1,6 +1,6 @@
 """The state of everything: the daemon, the backups, the vaults."""
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from zvault.api.health import HealthDocument
 from zvault.api.runs import Result
@@ -66,9 +66,20 @@ class BackupDocument(TypedDict):
     verdict: HealthDocument
 
 
+class HostDocument(TypedDict):
+    """A host that zvaultctl asked among others: its daemon, or the error for which it could not."""
+
+    name: str
+    daemon: DaemonDocument | None
+    error: ErrorDocument | None
+
+
 class StatusDocument(TypedDict):
-    """Everything at a glance."""
+    """Everything at a glance. ``hosts``: only where zvaultctl asked several; names are HOST:NAME then, and ``daemon``
+    has what all of them complain of.
+    """
 
     daemon: DaemonDocument
     backups: list[BackupDocument]
     vaults: list[JudgedVault]
+    hosts: NotRequired[list[HostDocument]]

@@ -8,7 +8,7 @@ import time
 import typer
 
 from zvault.api import routes
-from zvault.cli.client import Client, socket_path
+from zvault.cli.client import connect
 from zvault.cli.health_text import EXITS, level_of
 from zvault.cli.output import USAGE, paint, say_all, tell, width
 from zvault.cli.top.feed import Feed
@@ -33,7 +33,7 @@ def top() -> None:
 
     Exit status: as that of 'zvaultctl status', by what was seen last; 2 where zvaultd could not be asked.
     """
-    client, state = Client(socket_path()), TopState()
+    client, state = connect(), TopState()
     first = client.get(routes.STATUS, {})
     feed = Feed(client)
     feed.start(first)
