@@ -19,14 +19,22 @@ from zvault.core.errors import Busy, ZvaultError
 if TYPE_CHECKING:
     from zvault.config.schema import Config
 
+NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+
 
 @contextlib.contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Have nobody look for garbage while modules are imported, which is a tenth of a start, nor among them later."""
+def _importing() -> Iterator[None]:
+    """Keep imports short.
+
+    Nobody looks for garbage meanwhile, which is an eighth of them, nor later among what was imported. pydantic looks
+    for no plugins, for which it reads something of each package that is installed.
+    """
     gc.disable()
+    os.environ[NO_PLUGINS] = "__all__"
     try:
         yield
     finally:
+        os.environ.pop(NO_PLUGINS)
         gc.freeze()
         gc.enable()
 
@@ -73,7 +81,7 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Paths().state, help="history (default: %(default)s)")
     arguments = parser.parse_args()
     paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
-    with _no_garbage():
+    with _importing():
         import asyncio
 
         from zvault.config.load import load
