@@ -250,8 +250,11 @@ class Daemon:
             await asyncio.sleep(interval)
 
     async def _tell_status(self) -> None:
+        told = ""
         while True:
-            sd_notify.status(self.status.line())
+            if (line := self.status.line()) != told:
+                sd_notify.status(line)
+                told = line
             await asyncio.sleep(STATUS_EVERY)
 
     async def _look_at_lags(self) -> None:

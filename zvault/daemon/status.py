@@ -53,6 +53,7 @@ class Status:
     def __post_init__(self) -> None:
         """It remembers since when something is unknown."""
         self.judge = Judge(self.context)
+        self._newest: dict[tuple[Kind, str], Verdict] = {}
 
     async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
@@ -83,7 +84,10 @@ class Status:
         return [judged(self.context, vault, self.vault_verdict(vault)) for vault in vaults]
 
     def verdicts(self, vaults: Sequence[VaultDocument]) -> dict[tuple[Kind, str], Verdict]:
-        """All verdicts, by kind and name; those on the vaults by documents that were made before."""
+        """All verdicts, by kind and name; those on the vaults by documents that were made before.
+
+        ``line`` goes by those that were made last.
+        """
         found: dict[tuple[Kind, str], Verdict] = {("daemon", DAEMON): self.daemon_verdict()}
         config = self.context.env.config
         for name, backup in config.backup.items():
@@ -91,6 +95,7 @@ class Status:
         for vault in vaults:
             if vault["name"] in config.vault:
                 found["vault", vault["name"]] = self.vault_verdict(vault)
+        self._newest = found
         return found
 
     def vault_verdict(self, vault: VaultDocument) -> Verdict:
@@ -204,12 +209,16 @@ class Status:
         return {dataset: (lag, age(lag, now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
 
     def line(self) -> str:
-        """One line for ``systemctl status``."""
+        """One line for ``systemctl status``. What is late, it knows from the newest look at all verdicts."""
         running = [run for run in self.runs.current.values() if run.trigger not in ASIDE]
         if running:
             return "; ".join(_running(run) for run in running)
         backups = self.context.env.config.backup
-        behind = [name for name, backup in backups.items() if late(self.backup_verdict(backup))]
+        behind = [
+            name
+            for name, backup in backups.items()
+            if late(self._newest.get(("backup", name)) or self.backup_verdict(backup))
+        ]
         return f"late: {', '.join(behind)}" if behind else f"idle; backups: {len(backups)}"
 
 

@@ -6,14 +6,17 @@ input, and knows nothing itself: where zvaultd is gone, so is it, and where that
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 if __name__ == "__main__":
+    # Nothing here speaks TLS. Without it asyncio and aiohttp need 8 MB less, and no certificates are read.
+    sys.modules["ssl"] = None  # type: ignore[assignment]
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/daemon/web"))  # noqa: PTH100, PTH120
+
+import asyncio
+import socket
 
 from aiohttp import web
 

@@ -17,7 +17,6 @@ from zvault.api.routes import Route
 from zvault.cli.client import Client
 from zvault.core.errors import NotFound, Refused
 from zvault.core.integrity.damage import Damage
-from zvault.daemon.api import server
 from zvault.daemon.api import vaults as vaults_api
 from zvault.daemon.api.server import Api
 from zvault.daemon.knowledge import DaemonKnowledge
@@ -127,7 +126,7 @@ async def test_what_explains_a_dataset(client: Client, monkeypatch: pytest.Monke
         assert (knowledge.vault_seen(backup), knowledge.lags(backup)) == (None, None)
         return {"name": name, "at": 1.0, "uncovered": "", "accounts": []}
 
-    monkeypatch.setattr(server, "explain_document", explained)
+    monkeypatch.setattr("zvault.ops.explain.document.explain_document", explained)
     name = "tank/my files@a:b c%2F"
     found = await get(client, routes.EXPLAIN, name=name)
     assert wrong_answer(found, routes.EXPLAIN) == []
