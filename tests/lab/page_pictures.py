@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tests.unit.daemon.page.page_documents import backup, backup_page, found, overview, vault, verdict
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
 from zvault.core.health.conditions import CONDITIONS
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.names import DatasetName
+from zvault.core.policy.retention import decide
+from zvault.daemon.app import Daemon
+from zvault.ops.replication.sides_and_plan import Sides
 
 DAY, GIB, TIB = 86400.0, 1 << 30, 1 << 40
 HOUR = 3600.0
@@ -191,6 +200,49 @@ def first_page() -> Any:
         week=week,
         days=_days(now),
     )
+
+
+KEEP = {
+    "source": {"hourly": 24},
+    "vault": {"hourly": 48, "daily": 30, "weekly": 8, "monthly": 12, "yearly": 3},
+}
+
+
+def datasets_page(folder: Path) -> Any:
+    """A dataset of the backup that is late, as zvaultd tells of it that listed it ten minutes ago."""
+    now, name, into = time.time(), DatasetName("tank/mail/anna"), DatasetName(f"cold/{HOST}/mail/anna")
+    late = int(now - 9.2 * HOUR)
+    table = {"source": "tank/mail", "vault": "cold", "into": "{host}/mail/{path}", "every": "1h", "keep": KEEP}
+    config = {
+        "daemon": {"host": HOST, "timezone": "UTC"},
+        "vault": {"cold": {"pool": "cold"}},
+        "backup": {"mail": table},
+    }
+    daemon = Daemon(Config.model_validate(config), Paths(folder, folder, folder, folder))
+    try:
+        names = daemon.context.env.config.backup["mail"].snapshot.names
+
+        def made(at: DatasetName, hours: int) -> Snapshot:
+            when = late + hours * int(HOUR)
+            return Snapshot(
+                at, names.make(datetime.fromtimestamp(when, UTC)), 10**6 + hours, 10**6 + hours, when
+            )
+
+        foreign = Snapshot(name, "before-the-upgrade", 7, 7, int(now - 12 * DAY))
+        source = Dataset(
+            name, 1, "filesystem", snapshots=(foreign, *(made(name, hours) for hours in range(-24, 9)))
+        )
+        rules = daemon.context.env.config.backup["mail"].keep.vault
+        every = [made(into, hours) for hours in range(-24 * 365 * 3, 1)]
+        kept = decide(every, rules, now=now - HOUR * 11, zone=UTC, protected={}, ours=lambda _: True)
+        vault = Dataset(into, 2, "filesystem", snapshots=tuple(it.snapshot for it in kept if it.keep))
+        sides = Sides(Tree({name: source}), Tree({into: vault}), ((source, into),))
+        listings = daemon.runs.readings.listings
+        listings.keep("mail", sides, daemon.runs.lags.way("mail"), now - 600)
+        found = json.loads(daemon.page.dataset(f"1\0mail\0{name}"))
+        return {**found, "next_run": now + 0.8 * HOUR}
+    finally:
+        daemon.history.close()
 
 
 def backups_page() -> Any:

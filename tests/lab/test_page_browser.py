@@ -19,6 +19,7 @@ from browser import Browser
 from tests.unit.daemon.page.page_documents import (
     backup,
     backup_page,
+    dataset_page,
     every_condition,
     found,
     overview,
@@ -32,6 +33,14 @@ from zvault.daemon.web.server import WebServer
 LAB = {"where": "host"}
 
 GONE = every_condition("vault")[0]
+
+TARGETS = (
+    "/",
+    "/backup?name=home",
+    "/dataset?backup=home&name=tank",
+    "/run?id=r1",
+    "/runbook?name=ZvaultBackupLate",
+)
 
 EVIL = "<script>window.evil=1</script><img src=x onerror=window.evil=1>"
 
@@ -68,10 +77,12 @@ class Page(WebServer):
     def __init__(self) -> None:
         self.document: Any = overview(running=[])
         self.backup: Any = backup_page(rows=100, total=1000, pages=10)
+        self.dataset: Any = dataset_page()
         super().__init__(
             {
                 Topic.OVERVIEW: lambda _: json.dumps({**self.document, "now": time.time()}).encode(),
                 Topic.BACKUP: lambda _: json.dumps(self.backup).encode(),
+                Topic.DATASET: lambda _: json.dumps(self.dataset).encode(),
                 Topic.RUN: lambda _: json.dumps(run_page()).encode(),
             }
         )
@@ -114,7 +125,7 @@ def eventually(look: Callable[[], object], seconds: float = 60) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1600])
-@pytest.mark.parametrize("target", ["/", "/backup?name=home", "/run?id=r1", "/runbook?name=ZvaultBackupLate"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_it_fits_can_be_read_and_nothing_is_complained_of(
     browser: Browser, page: Page, target: str, width: int, dark: bool
 ):
@@ -143,18 +154,20 @@ def test_what_changes_is_put_in_without_loading_anew(browser: Browser, page: Pag
 PICTURES = {
     "page": ("/", 1000, False),
     "backup": ("/backup?name=mail", 1000, False),
+    "dataset": ("/dataset?backup=mail&name=tank/mail/anna", 1000, False),
 }
 """Those in docs/pictures: what is shown, how wide, and whether in the dark. `make pictures` takes them anew."""
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_the_pictures_of_the_docs_can_be_taken(browser: Browser, page: Page, name: str):
+def test_the_pictures_of_the_docs_can_be_taken(browser: Browser, page: Page, tmp_path: Path, name: str):
     target, width, dark = PICTURES[name]
     page.document, page.backup = page_pictures.first_page(), page_pictures.backups_page()
+    page.dataset = page_pictures.datasets_page(tmp_path)
     browser.look(width, dark=dark)
     browser.open(page.url + target)
     said = browser.script("return document.body.innerText")
-    assert "tank/mail is 9h 12m" in said
+    assert "tank/mail is 9h 12m" in said or "tank/mail/anna" in said
     assert browser.console() == []
     picture = browser.picture()
     assert picture.startswith(b"\x89PNG")

@@ -212,6 +212,8 @@ class Runs:
             self.readings.keep_made(backup, outcome.made, way)
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
+        if outcome.listed is not None:
+            self.readings.listings.keep(backup, outcome.listed, way, outcome.listed_at)
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
@@ -288,8 +290,9 @@ class Runs:
         return emit
 
     def _count(self, event: Event) -> None:
-        """Keep the live figures of its run, and the counters."""
+        """Keep the live figures of its run, the counters, and what it pruned."""
         self.counters.count(event)
+        self.readings.listings.hear(event)
         if (current := self.current.get(event["run"])) is not None:
             current.note(event)
 

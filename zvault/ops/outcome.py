@@ -9,11 +9,15 @@ from zvault.api.runs import Result
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import Level, Proof
 from zvault.core.replication.lag import DatasetLag
+from zvault.ops.replication.sides_and_plan import Sides
 
 
 @dataclass
 class Outcome:
-    """What a run did. ``result`` is ok, partial or failed; ``error`` the first thing that went wrong."""
+    """What a run did. ``result`` is ok, partial or failed; ``error`` the first thing that went wrong.
+
+    ``listed`` is what both sides had before anything was pruned, ``listed_at`` when, in seconds since the epoch.
+    """
 
     result: Result = "ok"
     bytes: int = 0

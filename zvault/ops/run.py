@@ -179,6 +179,7 @@ class Run:
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
+                self._listed(after, looked.began)
                 self.outcome.lags = lags(self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
                 await update_properties(vault.zfs, opened.backup, after, self.emit)
@@ -195,7 +196,9 @@ class Run:
     async def _only_snapshot(self) -> None:
         """A try of a backup without a vault: a snapshot, and the source pruned."""
         made, _ = await self._snapshot(None)
-        sides = (await self._look(None, made)).sides
+        looked = await self._look(None, made)
+        sides = looked.sides
+        self._listed(sides, looked.began)
         self.outcome.made = newest_made(self.backup, sides)
         plans = plan_prune(self.context, self.backup, sides)
         self.outcome.pruned += await prune(
@@ -326,6 +329,11 @@ class Run:
             return looked.sides
         source = looked.sides.source if time.monotonic() - looked.began < RECENT else None
         return await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
+
+    def _listed(self, sides: Sides, began: float) -> None:
+        """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""
+        self.outcome.listed = sides
+        self.outcome.listed_at = self.context.env.clock.time() - (time.monotonic() - began)
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""

@@ -19,6 +19,7 @@ from zvault.core.policy.schedule import describe
 from zvault.core.policy.week import week
 from zvault.daemon import journald
 from zvault.daemon.events import Events
+from zvault.daemon.page.dataset_source import DatasetSource
 from zvault.daemon.page.live import LiveRuns
 from zvault.daemon.page.model import (
     BackupPage,
@@ -74,6 +75,7 @@ class PageSource:
         self.status = status
         self.live = LiveRuns()
         self._events, self._vaults, self._host = events, vaults, host
+        self._datasets = DatasetSource(status, host)
         self._kept = _Kept()
 
     def hear(self, event: Event) -> None:
@@ -93,6 +95,15 @@ class PageSource:
         if backup is None or not page.isascii() or not page.isdigit():
             return _json(None)
         return _json(self._backup_page(backup, int(page)))
+
+    def dataset(self, subject: str) -> bytes:
+        """A dataset's page; ``subject`` is the number of its page of snapshots, its backup's name, and its own, between
+        zero bytes.
+        """
+        page, backup, dataset = (*subject.split("\0"), "", "")[:3]
+        if not page.isascii() or not page.isdigit():
+            return _json(None)
+        return _json(self._datasets.page(backup, dataset, int(page)))
 
     def run(self, id: str) -> bytes:
         """A run's page."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from enum import IntFlag
 from typing import Literal, TypedDict
 
+from zvault.api.backups import Side
 from zvault.api.runs import RunDocument
 from zvault.api.status import BackupDocument, StatusDocument
 from zvault.core.errors import ErrorDocument
@@ -86,6 +88,62 @@ class DatasetRow(TypedDict):
     pending: int | None
     newest: float | None
     base: float | None
+
+
+class SideDocument(TypedDict):
+    """A snapshot on one side, and whether the next run keeps it there: None where that is not known, nor ``why``."""
+
+    keep: bool | None
+    why: str
+
+
+class PointDocument(TypedDict):
+    """A snapshot of a dataset, by the sides it is on; each is None where it is not. ``made``: when it was."""
+
+    name: str
+    made: float
+    source: SideDocument | None
+    vault: SideDocument | None
+    base: bool
+
+
+class Mark(IntFlag):
+    """What a drawing tells of a snapshot."""
+
+    SOURCE = 1
+    VAULT = 2
+    BASE = 4
+    GOES_ON_SOURCE = 8
+    GOES_ON_VAULT = 16
+    FOREIGN = 32
+    WAITING = 64
+
+
+class DatasetPage(TypedDict):
+    """A dataset's page: the ``page``-th hundred of its snapshots, the newest first, of ``total`` ones.
+
+    ``into`` is the dataset that has its backup, None where there is none; ``vault`` the vault, None where the backup has
+    none. ``listed``: when either side was, None where nobody has listed it since zvaultd started. ``drawn`` has for each
+    of the newest snapshots when it was made and its Mark; ``counts`` how many of all have each Mark, by its name.
+    ``foreseen``: of which sides it is known what the next run prunes.
+    """
+
+    now: float
+    host: str
+    backup: str
+    dataset: str
+    vault: str | None
+    into: str | None
+    source_listed: float
+    vault_listed: float | None
+    foreseen: list[Side]
+    next_run: float | None
+    drawn: list[tuple[float, int]]
+    counts: dict[str, int]
+    points: list[PointDocument]
+    total: int
+    page: int
+    pages: int
 
 
 class LineDocument(TypedDict):

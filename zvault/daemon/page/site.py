@@ -36,6 +36,9 @@ WRITE_SECONDS = 10.0
 
 LONGEST_NAME = 200
 
+LONGEST_DATASET = 255
+"""Bytes of a dataset's name (ZFS_MAX_DATASET_NAME_LEN, less its end)."""
+
 _PAGE = re.compile(r"[0-9]{1,6}")
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -108,6 +111,7 @@ class Site:
         self.routes: Mapping[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             "/": self._first,
             "/backup": self._backup,
+            "/dataset": self._dataset,
             "/run": self._run,
             "/runbook": self._runbook,
             "/live": self._changes,
@@ -148,6 +152,19 @@ class Site:
         if found is None:
             raise web.HTTPNotFound(text="there is no such backup\n")
         return _html(self._renderer.backup(found))
+
+    async def _dataset(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        name, dataset, page = query.get("backup", ""), query.get("name", ""), query.get("page", "1")
+        fits = all(0 < len(one.encode()) <= LONGEST_DATASET and "\0" not in one for one in (name, dataset))
+        if not fits or not _PAGE.fullmatch(page):
+            raise web.HTTPNotFound(text="there is no such page\n")
+        found = await self._asked.get(Topic.DATASET, f"{int(page)}\0{name}\0{dataset}")
+        if found is None:
+            raise web.HTTPNotFound(
+                text="there is no such dataset in a backup of that name, or nobody has listed it yet\n"
+            )
+        return _html(self._renderer.dataset(found))
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         id = request.query.get("id", "")

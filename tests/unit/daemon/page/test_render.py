@@ -15,6 +15,7 @@ from tests.unit.daemon.page.page_documents import (
     WELL,
     backup,
     backup_page,
+    dataset_page,
     every_condition,
     found,
     overview,
@@ -79,6 +80,7 @@ def pages(text: str) -> list[str]:
             )
         ),
         RENDERER.backup(backup_page(text)),
+        RENDERER.dataset(dataset_page(text)),
         RENDERER.run(run_page(text), "20261121T135202-a001"),
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.daemon.page.page_documents import backup, backup_page, overview, run_page
+from tests.unit.daemon.page.page_documents import backup, backup_page, dataset_page, overview, run_page
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.web.login import sealed
 from zvault.daemon.web.server import WebServer
@@ -53,6 +53,10 @@ class Told:
                 return json.dumps(backup_page() if subject.endswith(":b1") else None).encode()
             case Topic.RUN:
                 return json.dumps(run_page()).encode()
+            case Topic.DATASET:
+                return json.dumps(dataset_page() if subject == "1\0b1\0tank/a b" else None).encode()
+            case Topic.FILES:
+                return json.dumps(None).encode()
 
 
 class Page(WebServer):
@@ -96,7 +100,13 @@ def whole(answer: bytes) -> bool:
 
 
 async def test_each_page_is_there_with_its_headers(server: Page):
-    for target in ("/", "/backup?name=b1", "/run?id=20261121T135202-a001", "/runbook?name=ZvaultBackupLate"):
+    for target in (
+        "/",
+        "/backup?name=b1",
+        "/dataset?backup=b1&name=tank/a%20b",
+        "/run?id=20261121T135202-a001",
+        "/runbook?name=ZvaultBackupLate",
+    ):
         answer = await ask(server, target)
         assert status(answer) == 200, target
         assert b"<!DOCTYPE html>" in answer
