@@ -212,7 +212,13 @@ def datasets_page(folder: Path) -> Any:
     """A dataset of the backup that is late, as zvaultd tells of it that listed it ten minutes ago."""
     now, name, into = time.time(), DatasetName("tank/mail/anna"), DatasetName(f"cold/{HOST}/mail/anna")
     late = int(now - 9.2 * HOUR)
-    table = {"source": "tank/mail", "vault": "cold", "into": "{host}/mail/{path}", "every": "1h", "keep": KEEP}
+    table = {
+        "source": "tank/mail",
+        "vault": "cold",
+        "into": "{host}/mail/{path}",
+        "every": "1h",
+        "keep": KEEP,
+    }
     config = {
         "daemon": {"host": HOST, "timezone": "UTC"},
         "vault": {"cold": {"pool": "cold"}},

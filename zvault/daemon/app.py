@@ -122,6 +122,7 @@ class Daemon:
                 Topic.BACKUP: self.page.backup,
                 Topic.RUN: self.page.run,
                 Topic.DATASET: self.page.dataset,
+                Topic.FILES: self.page.files,
             },
         )
         self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)

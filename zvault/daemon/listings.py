@@ -47,7 +47,7 @@ class Listings:
         if event["event"] != "pruned":
             return
         backup, side = event["backup"], event["side"]
-        gone = {(side, name) for name in event["snapshots"]}
+        gone: set[tuple[str, str]] = {(side, name) for name in event["snapshots"]}
         known = self._pruned.setdefault(backup, {})
         known |= dict.fromkeys(gone, event["time"])
         if (before := self._found.get(backup)) is not None:
@@ -69,9 +69,7 @@ def _without(listing: Listing, gone: set[tuple[str, str]]) -> Listing:
         tuple((source.datasets[dataset.name], target) for dataset, target in some)
         for some in (sides.pairs, sides.left_out)
     )
-    return replace(
-        listing, sides=replace(sides, source=source, vault=vault, pairs=pairs, left_out=left_out)
-    )
+    return replace(listing, sides=replace(sides, source=source, vault=vault, pairs=pairs, left_out=left_out))
 
 
 def _pruned(tree: Tree, names: set[str]) -> Tree:
@@ -88,6 +86,4 @@ def _pruned(tree: Tree, names: set[str]) -> Tree:
 
 
 def _but(dataset: Dataset, names: set[str]) -> Dataset:
-    return replace(
-        dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in names)
-    )
+    return replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in names))

@@ -28,6 +28,8 @@ class Outcome:
     lags: dict[str, DatasetLag] = field(default_factory=dict)
     made: Mapping[str, int | None] = field(default_factory=dict)
     proofs: Mapping[Level, Proof] = field(default_factory=dict)
+    listed: Sides | None = None
+    listed_at: float = 0.0
 
     def blame(self, error: ZvaultError) -> None:
         """Note a failure; the first one is the run's."""

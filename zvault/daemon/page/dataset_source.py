@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from zvault.api.backups import Side
 from zvault.core.model import Snapshot
@@ -43,7 +43,7 @@ class DatasetSource:
         found = self._next_prune(backup, dataset, listing)
         if found is None:
             return None
-        newest = sorted((found.on_source | found.on_vault).values(), key=_age, reverse=True)
+        newest = sorted({**found.on_source, **found.on_vault}.values(), key=_age, reverse=True)
         pages = max(1, -(-len(newest) // ROWS))
         page = min(max(page, 1), pages)
         marks = [_mark(snap.guid, found) for snap in newest]
@@ -90,10 +90,11 @@ def _age(snapshot: Snapshot) -> tuple[int, str]:
 
 def _mark(guid: int, found: NextPrune) -> Mark:
     mark = Mark(0)
-    for side, there, goes, has in (
+    sides: tuple[tuple[Side, Mark, Mark, Mapping[int, Snapshot]], ...] = (
         ("source", Mark.SOURCE, Mark.GOES_ON_SOURCE, found.on_source),
         ("vault", Mark.VAULT, Mark.GOES_ON_VAULT, found.on_vault),
-    ):
+    )
+    for side, there, goes, has in sides:
         if guid in has:
             mark |= there
             if _side(guid, side, found)["keep"] is False:

@@ -20,6 +20,7 @@ from zvault.core.policy.week import week
 from zvault.daemon import journald
 from zvault.daemon.events import Events
 from zvault.daemon.page.dataset_source import DatasetSource
+from zvault.daemon.page.file_source import FileSource
 from zvault.daemon.page.live import LiveRuns
 from zvault.daemon.page.model import (
     BackupPage,
@@ -76,6 +77,7 @@ class PageSource:
         self.live = LiveRuns()
         self._events, self._vaults, self._host = events, vaults, host
         self._datasets = DatasetSource(status, host)
+        self._files = FileSource(status.context, host)
         self._kept = _Kept()
 
     def hear(self, event: Event) -> None:
@@ -104,6 +106,10 @@ class PageSource:
         if not page.isascii() or not page.isdigit():
             return _json(None)
         return _json(self._datasets.page(backup, dataset, int(page)))
+
+    async def files(self, subject: str) -> bytes:
+        """The page of a folder in a mounted snapshot; ``subject`` as FileSource takes it."""
+        return _json(await self._files.page(subject))
 
     def run(self, id: str) -> bytes:
         """A run's page."""
@@ -197,6 +203,8 @@ class PageSource:
             "pages": pages,
             "runs": self.status.history.runs(name, RUNS),
             "days": [_day(one) for one in found],
+            "mounts": self._files.mounts(name),
+            "lists_files": self._files.wanted,
         }
 
     def _rows(self, name: str) -> list[DatasetRow]:

@@ -122,9 +122,9 @@ class Mark(IntFlag):
 class DatasetPage(TypedDict):
     """A dataset's page: the ``page``-th hundred of its snapshots, the newest first, of ``total`` ones.
 
-    ``into`` is the dataset that has its backup, None where there is none; ``vault`` the vault, None where the backup has
-    none. ``listed``: when either side was, None where nobody has listed it since zvaultd started. ``drawn`` has for each
-    of the newest snapshots when it was made and its Mark; ``counts`` how many of all have each Mark, by its name.
+    ``into`` is the dataset that has its backup, None where there is none; ``vault`` the vault, None where the backup
+    has none. ``…_listed``: when either side was, None where nobody has listed it since zvaultd started. ``drawn`` has
+    for each of the newest snapshots when it was made and its Mark; ``counts`` how many of all have each Mark, by name.
     ``foreseen``: of which sides it is known what the next run prunes.
     """
 
@@ -146,6 +146,43 @@ class DatasetPage(TypedDict):
     pages: int
 
 
+class MountDocument(TypedDict):
+    """A snapshot of a vault that is mounted: its number, where, and since when."""
+
+    id: str
+    snapshot: str
+    folder: str
+    since: float
+
+
+class EntryDocument(TypedDict):
+    """What lies in a folder; ``name`` and the target of a ``link`` in base64, for they hold any bytes."""
+
+    name: str
+    kind: str
+    size: int | None
+    mtime: float
+    link: str
+
+
+class FilesPage(TypedDict):
+    """A folder of a mounted snapshot: so many entries from the ``first`` on, of a ``total`` that was looked at.
+
+    ``path`` is in base64; ``more``: there are others still; ``error`` says why there is nothing.
+    """
+
+    now: float
+    host: str
+    backup: str
+    mount: MountDocument
+    path: str
+    first: int
+    entries: list[EntryDocument]
+    total: int
+    more: bool
+    error: str
+
+
 class LineDocument(TypedDict):
     """A line of a run's journal."""
 
@@ -157,7 +194,8 @@ class LineDocument(TypedDict):
 class BackupPage(TypedDict):
     """A backup's page: the ``page``-th hundred of its datasets, worst first, of ``total`` ones.
 
-    They are None where it is not known which there are.
+    They are None where it is not known which there are. ``mounts`` are the snapshots of it that are mounted, whose
+    files the page lists where it ``lists_files``.
     """
 
     now: float
@@ -170,6 +208,8 @@ class BackupPage(TypedDict):
     pages: int
     runs: list[RunDocument]
     days: list[DayDocument]
+    mounts: list[MountDocument]
+    lists_files: bool
 
 
 class RunPage(TypedDict):

@@ -10,8 +10,8 @@ import jinja2.debug  # imported only when a template fails, and then there is no
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from zvault import __version__
-from zvault.daemon.page import charts, dataset_view, views
-from zvault.daemon.page.model import BackupPage, DatasetPage, Overview, RunPage
+from zvault.daemon.page import charts, dataset_view, files_view, views
+from zvault.daemon.page.model import BackupPage, DatasetPage, FilesPage, Overview, RunPage
 from zvault.daemon.page.runbooks import Runbooks
 from zvault.daemon.page.timeline import timeline
 from zvault.daemon.page.words import SIGNS, duration, moment
@@ -104,6 +104,8 @@ class Renderer:
             lag=charts.lag_chart(found["days"], limit),
             limit=duration(limit) if limit is not None else "",
             sent=charts.sent_chart(found["days"]),
+            mounts=[{**one, "at": moment(one["since"], now, self._zone)} for one in found["mounts"]],
+            lists_files=found["lists_files"],
         )
 
     def dataset(self, found: DatasetPage) -> str:
@@ -120,6 +122,10 @@ class Renderer:
             page=found["page"],
             pages=found["pages"],
         )
+
+    def files(self, found: FilesPage) -> str:
+        """The page of a folder in a mounted snapshot."""
+        return self._render("files.html", host=found["host"], one=files_view.files(found, self._zone))
 
     def run(self, found: RunPage, id: str) -> str:
         """A run's page."""

@@ -99,9 +99,11 @@ def _kind(mark: Mark, goes: Mark, side: str) -> str:
 
 
 def _ticks(scale: _Scale) -> list[dict[str, Any]]:
-    found = [{"x": RIGHT, "text": "now"}]
+    found: list[dict[str, Any]]
+    found, last = [{"x": RIGHT, "text": "now"}], RIGHT
     for age, text in TICKS:
         x = scale.x(age)
-        if age < scale.oldest and found[-1]["x"] - x >= APART and x >= LEFT + APART / 2:
+        if age < scale.oldest and last - x >= APART and x >= LEFT + APART / 2:
             found.append({"x": x, "text": text})
+            last = x
     return found

@@ -17,6 +17,7 @@ from zvault.core.replication.forecast import foreseen, with_sent, with_snapshot
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.plan_model import Policy
 from zvault.core.replication.planner import PoolAnswers, plan_tree
+from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
 from zvault.ops.forecast import with_trees
@@ -36,8 +37,8 @@ from zvault.ops.retention.prune_plan import plan_prune
 class NextPrune:
     """A dataset's snapshots on both sides by GUID, and by side and GUID what becomes of each once a run has ended.
 
-    ``vault`` names the dataset that holds its backup, None where there is none. A side of which that is not known is not
-    in ``decided``. ``ours`` are those that zvault made for the backup, ``waiting`` those that are still to be sent.
+    ``vault`` names the dataset that holds its backup, None where there is none. A side of which that is not known is
+    not in ``decided``. ``ours`` are those that zvault made for the backup, ``waiting`` those that are still to be sent.
     """
 
     vault: DatasetName | None
@@ -102,7 +103,7 @@ def _with_clones(tree: Tree, dataset: Dataset) -> Tree:
 def _decided(
     context: Context, backup: Backup, before: Sides, name: DatasetName
 ) -> dict[Side, dict[int, KeepDecision]]:
-    """By side and GUID, what a run would do to each snapshot. Of the vault nothing where a run would change it first."""
+    """By side and GUID, what a run would do to each snapshot: of the vault nothing where it would change that first."""
     (dataset,) = (one for one, _ in before.pairs)
     now = context.env.clock.now()
     made = before
@@ -131,7 +132,7 @@ def _decided(
     }
 
 
-def _misfits(backup: Backup, sides: Sides) -> dict[str, send_record.FlagConflict]:
+def _misfits(backup: Backup, sides: Sides) -> dict[str, FlagConflict]:
     found = (
         (pair.vault.name, send_record.misfit(backup, sides.vault, pair))
         for pair in sides.pairing.pairs

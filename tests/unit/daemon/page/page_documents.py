@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 from zvault.api.health import FindingDocument, HealthDocument
@@ -10,7 +11,7 @@ from zvault.api.vaults import JudgedVault
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.conditions import CONDITIONS
 from zvault.core.health.verdict import Condition, Kind
-from zvault.daemon.page.model import BackupPage, DatasetPage, DayDocument, Mark, Overview, RunPage
+from zvault.daemon.page.model import BackupPage, DatasetPage, DayDocument, FilesPage, Mark, Overview, RunPage
 
 NOW = 1_795_269_126.0
 WELL: HealthDocument = {"level": "ok", "state": "ok", "findings": []}
@@ -187,6 +188,8 @@ def backup_page(text: str = "tank", rows: int = 3, **more: Any) -> BackupPage:
         "pages": 1,
         "runs": [run],
         "days": [day(20), day(21, lag=None)],
+        "mounts": [{"id": "0a", "snapshot": text, "folder": text, "since": NOW - 60}],
+        "lists_files": True,
     }
     return made | more  # type: ignore[no-any-return]
 
@@ -221,5 +224,23 @@ def dataset_page(text: str = "tank", **more: Any) -> DatasetPage:
         "total": 250,
         "page": 2,
         "pages": 3,
+    }
+    return made | more  # type: ignore[no-any-return]
+
+
+def files_page(text: str = "tank", **more: Any) -> FilesPage:
+    name = b64encode(text.encode(errors="surrogateescape").replace(b"/", b"") or b"a").decode()
+    entry: Any = {"name": name, "kind": "folder", "size": None, "mtime": NOW - 5, "link": ""}
+    made: Any = {
+        "now": NOW,
+        "host": text,
+        "backup": text,
+        "mount": {"id": "0a", "snapshot": text, "folder": text, "since": NOW - 60},
+        "path": b64encode(b"docs/a b").decode(),
+        "first": 2,
+        "entries": [entry, {**entry, "kind": "file", "size": 5}, {**entry, "kind": "link", "link": name}],
+        "total": 9,
+        "more": True,
+        "error": "",
     }
     return made | more  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from tests.unit.daemon.page.page_documents import (
     backup_page,
     dataset_page,
     every_condition,
+    files_page,
     found,
     overview,
     run_page,
@@ -81,6 +82,8 @@ def pages(text: str) -> list[str]:
         ),
         RENDERER.backup(backup_page(text)),
         RENDERER.dataset(dataset_page(text)),
+        RENDERER.files(files_page(text)),
+        RENDERER.files(files_page(text, error=text, entries=[])),
         RENDERER.run(run_page(text), "20261121T135202-a001"),
     ]
 

@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.daemon.page.page_documents import backup, backup_page, dataset_page, overview, run_page
+from tests.unit.daemon.page.page_documents import (
+    backup,
+    backup_page,
+    dataset_page,
+    files_page,
+    overview,
+    run_page,
+)
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.web.login import sealed
 from zvault.daemon.web.server import WebServer
@@ -56,7 +63,7 @@ class Told:
             case Topic.DATASET:
                 return json.dumps(dataset_page() if subject == "1\0b1\0tank/a b" else None).encode()
             case Topic.FILES:
-                return json.dumps(None).encode()
+                return json.dumps(files_page() if subject.startswith("0a\0") else None).encode()
 
 
 class Page(WebServer):

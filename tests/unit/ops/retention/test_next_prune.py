@@ -33,7 +33,7 @@ def test_it_is_told_as_after_the_run_that_makes_a_snapshot_and_sends_what_the_va
     where = context(START + 8 * HOUR, **KEEP)
     found = next_prune(where, where.env.backup("b"), both(), "tank")
     assert found is not None
-    # With the new one of hour 8 the rules keep 6 and 7 on the source, 5 to 7 on the vault; half of what was there may go.
+    # With the new one of hour 8 the rules keep two on the source, three on the vault; half may go.
     assert gone(found, "source") == {2, 3, 4}
     assert gone(found, "vault") == {0, 1, 2}
     assert "prune_limit" in found.decided["source"][105].reason
