@@ -50,6 +50,11 @@ class Browser:
         """What a script returns in the page; also where pages may run none."""
         return self._post("/execute/sync", {"script": text, "args": []})
 
+    def script_later(self, text: str) -> Any:
+        """What a script hands to ``done``, which may be some time later."""
+        text = f"const done = arguments[0]; {text}"
+        return self._post("/execute/async", {"script": text, "args": []})
+
     def look(self, width: int, *, dark: bool) -> None:
         """Have a screen of that width, in a light or dark room."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]

@@ -94,7 +94,7 @@ def test_what_is_mounted_below_it_is_not_entered(folder: Path, monkeypatch: pyte
 
     def fstat(fd: int) -> Any:
         found = real(fd)
-        return os.stat("/proc/self") if found.st_ino == other else found
+        return Path("/proc/self").stat() if found.st_ino == other else found
 
     monkeypatch.setattr("zvault.system.list_folder.os.fstat", fstat)
     assert listed(folder, b"sub") == {"error": "something else is mounted there"}
