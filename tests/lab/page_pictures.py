@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,45 @@ def datasets_page(folder: Path) -> Any:
         daemon.history.close()
 
 
+def files_of_a_snapshot() -> Any:
+    """A folder of a snapshot that somebody has mounted."""
+    now = time.time()
+    names = (
+        ("letters", "folder", None, 12),
+        ("photos 2019", "folder", None, 340),
+        (".profile", "file", 807, 900),
+        ("accounts.ods", "file", 48_213, 3),
+        ("inbox.mbox", "file", 3_412_889_014, 0.4),
+        ("latest", "link", None, 3),
+    )
+    return {
+        "now": now,
+        "host": HOST,
+        "backup": "mail",
+        "mount": {
+            "id": "0a",
+            "snapshot": f"cold/{HOST}/mail/anna@zvault_2026-11-23T21:00:00Z",
+            "folder": "/mnt/look",
+            "since": now - 240,
+        },
+        "path": b64encode(b"office").decode(),
+        "first": 0,
+        "entries": [
+            {
+                "name": b64encode(name.encode()).decode(),
+                "kind": kind,
+                "size": size,
+                "mtime": now - days * DAY,
+                "link": b64encode(b"accounts.ods").decode() if kind == "link" else "",
+            }
+            for name, kind, size, days in names
+        ],
+        "total": len(names),
+        "more": False,
+        "error": "",
+    }
+
+
 def backups_page() -> Any:
     """The backup that is late."""
     now = time.time()
@@ -295,4 +335,5 @@ def backups_page() -> Any:
         days=_days(now),
         host=HOST,
         now=now,
+        mounts=[],
     )

@@ -9,15 +9,11 @@ from zvault.api.runs import Result
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import Level, Proof
 from zvault.core.replication.lag import DatasetLag
-from zvault.ops.replication.sides_and_plan import Sides
 
 
 @dataclass
 class Outcome:
-    """What a run did. ``result`` is ok, partial or failed; ``error`` the first thing that went wrong.
-
-    ``listed`` is what both sides had before anything was pruned, ``listed_at`` when, in seconds since the epoch.
-    """
+    """What a run did. ``result`` is ok, partial or failed; ``error`` the first thing that went wrong."""
 
     result: Result = "ok"
     bytes: int = 0
@@ -28,8 +24,6 @@ class Outcome:
     lags: dict[str, DatasetLag] = field(default_factory=dict)
     made: Mapping[str, int | None] = field(default_factory=dict)
     proofs: Mapping[Level, Proof] = field(default_factory=dict)
-    listed: Sides | None = None
-    listed_at: float = 0.0
 
     def blame(self, error: ZvaultError) -> None:
         """Note a failure; the first one is the run's."""

@@ -88,6 +88,8 @@ class Run:
         self.meter = RunMeter()
         self.results = Results()
         self.last_try = True
+        # What both sides had before anything was pruned, and since when (seconds since the epoch).
+        self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
         self._source = RecentSource(self.context.clients)
         self._first: Sides | None = None  # both sides as they were before anything was sent
@@ -332,8 +334,7 @@ class Run:
 
     def _listed(self, sides: Sides, began: float) -> None:
         """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""
-        self.outcome.listed = sides
-        self.outcome.listed_at = self.context.env.clock.time() - (time.monotonic() - began)
+        self.listed = sides, self.context.env.clock.time() - (time.monotonic() - began)
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""

@@ -11,7 +11,7 @@ from zvault.core.model import Snapshot
 from zvault.daemon.listings import Listing
 from zvault.daemon.page.model import DatasetPage, Mark, PointDocument, SideDocument
 from zvault.daemon.status import Status
-from zvault.ops.retention.next_prune import NextPrune, next_prune
+from zvault.ops.next_prune import NextPrune, next_prune
 
 ROWS = 100
 """Snapshots on a page."""

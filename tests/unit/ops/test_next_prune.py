@@ -8,9 +8,9 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.forecast import with_sent, with_snapshot
 from zvault.core.replication.planner import plan_tree
 from zvault.ops.forecast import with_trees
+from zvault.ops.next_prune import NextPrune, next_prune
 from zvault.ops.replication.sides_and_plan import Sides, wanted_of
 from zvault.ops.retention.arrivals import arrivals
-from zvault.ops.retention.next_prune import NextPrune, next_prune
 from zvault.ops.retention.prune_plan import plan_prune
 
 KEEP = {"keep": {"source": {"last": 3}, "vault": {"last": 4}}}
