@@ -104,6 +104,7 @@ def vault(name: str = "cold", of: HealthDocument = WELL, text: str = "nbd", **mo
         "scrub": None,
         "verdict": of,
         "cost": None,
+        "uncounted": [text],
     }
     return made | more  # type: ignore[no-any-return]
 
