@@ -97,6 +97,7 @@ class Page(Table):
         default=False,
         description="Whether the page lists the files of a snapshot while `zvaultctl mount` has it mounted. It tells "
         "names that only root may read, so it takes `user` and `password`, or `header` and `proxies`.",
+        examples=[True],
     )
 
     @model_validator(mode="after")
