@@ -125,7 +125,8 @@ def first_page() -> Any:
     """All of it, with one backup that is late and one run under way."""
     now = time.time()
     late = _late("mail", "the lag of tank/mail is 9h 12m, more than max_lag = 4h")
-    cost = {"cost": 7.35, "forecast": 9.61, "currency": "$"}
+    asked = {"put": 41_204, "get": 3_310, "list": 96, "delete": 0}
+    cost = {"cost": 7.35, "forecast": 9.61, "currency": "$", **asked}
     vaults = [
         _vault(
             now,

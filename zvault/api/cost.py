@@ -39,10 +39,10 @@ def spent(cost: CostDocument) -> str:
 
 
 def told_cost(cost: CostDocument | None, uncounted: Sequence[str]) -> str:
-    """The same of a vault, with its devices whose requests nobody counts: what these cost is unknown."""
-    known = spent(cost) if cost is not None else ""
+    """The same of a vault with its requests, and with its devices whose requests nobody counts, at a cost unknown."""
+    known = (spent(cost), asked(cost)) if cost is not None else ()
     missing = f"not counted: {', '.join(uncounted)}" if uncounted else ""
-    return "; ".join(filter(None, (known, missing)))
+    return "; ".join(filter(None, (*known, missing)))
 
 
 def asked(cost: CostDocument) -> str:

@@ -187,7 +187,7 @@ class PageSource:
     def _backup_page(self, backup: Backup, page: int) -> BackupPage:
         env, name = self.status.context.env, backup.name
         kept = self._refreshed()
-        rows = self._rows(name) if name in self.status.runs.lags else None
+        rows = self._made_rows(name) if backup.vault is None else self._rows(name)
         total = len(rows) if rows is not None else 0
         pages = max(1, -(-total // ROWS))
         page = min(max(page, 1), pages)
@@ -207,8 +207,20 @@ class PageSource:
             "lists_files": self._files.wanted,
         }
 
-    def _rows(self, name: str) -> list[DatasetRow]:
-        """A backup's datasets, the worst first: those whose lag is not known, then by lag."""
+    def _made_rows(self, name: str) -> list[DatasetRow] | None:
+        """The datasets of a backup that makes snapshots only, and when the newest of each was made."""
+        made = self.status.runs.made.get(name)
+        if made is None:
+            return None
+        return [
+            {"dataset": str(dataset), "lag": None, "pending": None, "newest": newest, "base": None}
+            for dataset, newest in made.items()
+        ]
+
+    def _rows(self, name: str) -> list[DatasetRow] | None:
+        """A backup's datasets, the worst first: those whose lag is not known, then by lag. None: nobody has read it."""
+        if name not in self.status.runs.lags:
+            return None
         found = self.status.dataset_lags(name).items()
         ordered = sorted(found, key=lambda one: (one[1][1] is not None, -(one[1][1] or 0.0), str(one[0])))
         return [

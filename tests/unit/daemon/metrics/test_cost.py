@@ -42,8 +42,10 @@ def test_what_was_spent(more: dict[str, Any], text: str) -> None:
 
 
 def test_what_nobody_counts_is_told_and_not_as_nothing() -> None:
-    assert told_cost(document(), []) == "$7.35 this month, $9.60 at this pace"
-    assert told_cost(document(), ["a (s3backer)"]).endswith("at this pace; not counted: a (s3backer)")
+    known = "$7.35 this month, $9.60 at this pace; 41,204 put, 3,310 get, 2 delete"
+    assert told_cost(document(), []) == known
+    assert told_cost(document(), ["a (s3backer)"]) == f"{known}; not counted: a (s3backer)"
+    assert told_cost(document(cost=None, put=0, get=0, delete=0), []) == "no requests"
     assert told_cost(None, ["a (s3backer)", "b"]) == "not counted: a (s3backer), b"
     assert told_cost(None, []) == ""
 
