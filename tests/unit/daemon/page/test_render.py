@@ -249,7 +249,10 @@ def test_what_makes_snapshots_only_is_no_backup_with_a_lag():
     assert "1 source with snapshots only" in page.text
     document = backup_page()
     page = harmless(RENDERER.backup({**document, "backup": backup("lab", **alone), "datasets": None}))
-    assert "It makes snapshots only, and backs nothing up; the newest is 1h old. Nobody has listed them yet." in page.text
+    assert (
+        "It makes snapshots only, and backs nothing up; the newest is 1h old. Nobody has listed them yet."
+        in page.text
+    )
     page = harmless(RENDERER.backup({**document, "backup": backup("lab", **alone)}))
     assert "3 in all dataset newest snapshot tank0 now" in page.text
     links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
