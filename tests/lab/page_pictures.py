@@ -97,6 +97,7 @@ def _vault(now: float, name: str, size: int, used: float, devices: list[Any], **
         "devices": devices,
         "users": [],
         "scrub": scrub,
+        "uncounted": [],
     }
     return vault(name, **(made | more))
 
