@@ -121,6 +121,8 @@ class Daemon:
                 Topic.OVERVIEW: self.page.overview,
                 Topic.BACKUP: self.page.backup,
                 Topic.RUN: self.page.run,
+                Topic.DATASET: self.page.dataset,
+                Topic.FILES: self.page.files,
             },
         )
         self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)

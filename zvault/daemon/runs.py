@@ -208,15 +208,16 @@ class Runs:
             pass
         pause = partial(self._pause, run)
         emit, way = self.emitter(run, backup), self.lags.way(backup)
-        await Run(
-            self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot
-        ).execute()
+        it = Run(self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot)
+        await it.execute()
         if outcome.lags:
             self.readings.keep(backup, outcome.lags, way)
         if outcome.made:
             self.readings.keep_made(backup, outcome.made, way)
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
+        if it.listed is not None:
+            self.readings.listings.keep(backup, it.listed[0], way, it.listed[1])
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
@@ -293,8 +294,9 @@ class Runs:
         return emit
 
     def _count(self, event: Event) -> None:
-        """Keep the live figures of its run, and the counters."""
+        """Keep the live figures of its run, the counters, and what it pruned."""
         self.counters.count(event)
+        self.readings.listings.hear(event)
         if (current := self.current.get(event["run"])) is not None:
             current.note(event)
 

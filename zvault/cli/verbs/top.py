@@ -26,7 +26,8 @@ def top() -> None:
     Keys: q quits, s sorts by name, health, lag or rate. RATE is what the vault takes; BUFFER the least and the most
     that mbuffer's memory was filled (full: the vault is slower; empty: the source is); WAIT how long a request took at
     the slowest device of a vault, QUEUE the writes that wait in OpenZFS and those at the devices, BOUND BY what
-    'zvaultctl doctor' found; REQUESTS are those to the object store. What a narrow terminal has no room for is left
+    'zvaultctl doctor' found; REQUESTS are those to the object store, COST this month's by its
+    prices (with a plus, if not all of it is counted). What a narrow terminal has no room for is left
     out, names and states last.
 
     Without a terminal it prints one frame.

@@ -221,6 +221,7 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         ("scrub", scrub_told(vault["scrub"])),
         ("damaged", damage_told(vault["scrub"])),
         ("cost", _cost(vault["cost"])),
+        ("not counted", ", ".join(vault["uncounted"])),
         ("inhibitor", _awake(vault["inhibitor_since"])),
         *findings_told(vault["verdict"], error),
         ("error", error["what"] if error else ""),

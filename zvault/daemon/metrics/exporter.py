@@ -23,6 +23,7 @@ from zvault.daemon.metrics.stalls import stalls_metrics
 from zvault.daemon.metrics.verification import verify_metrics
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.status import Status
+from zvault.ops.state.costs import uncounted
 from zvault.ops.tuning.parameters import held_by
 
 HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
@@ -227,6 +228,19 @@ class Metrics(Collector):
                 ("vault", "pool"),
                 [((v["name"], v["pool"]), v[key]) for v in self.vaults],
             )
+        yield _gauge(
+            "zvault_vault_full_seconds",
+            "Seconds until the vault is full, at the pace of the last days; missing where they tell of no time.",
+            ("vault",),
+            [((v["name"],), self.status.judge.full_in(v["name"])) for v in self.vaults],
+        )
+        env = self.status.context.env
+        yield _gauge(
+            "zvault_vault_uncounted_devices",
+            "Devices that cost by the request, whose requests nobody counts: not in what the vault has cost.",
+            ("vault",),
+            [((v["name"],), float(len(uncounted(env, v)))) for v in self.vaults],
+        )
         yield _gauge(
             "zvault_inhibitor_held",
             "Whether a logind inhibitor is held for the vault.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta, tzinfo
 from typing import Any
 
-from zvault.api.cost import spent
+from zvault.api.cost import told_cost
 from zvault.api.headlines import status_headlines
 from zvault.api.health import HealthDocument
 from zvault.api.status import BackupDocument
@@ -232,7 +232,7 @@ def _vault(one: JudgedVault, found: Overview, zone: tzinfo) -> dict[str, Any]:
         "fill": f"{used:.0f}% of {size(total)}" if used is not None else "not known while it is down",
         "free": size(free) if free is not None else "",
         "forecast": f"full in {short(full_in)}" if full_in is not None else "",
-        "cost": spent(one["cost"]) if one["cost"] is not None else "",
+        "cost": told_cost(one["cost"], one["uncounted"]),
         "fill_level": "ok" if used is None or used < 80 else "warning" if used < 95 else "critical",
         "users": ", ".join(one["users"]),
         "scrub": _scrub(one["scrub"], found["now"], zone),

@@ -71,7 +71,9 @@ class WebListener:
         self._servers: list[asyncio.Server] = []
         # Reads its files, so it has to be made while there are any.
         self._site = (
-            Site(settings.zone, self._told, self.connections, LIVE_SECONDS) if settings.page else None
+            Site(settings.zone, self._told, self.connections, LIVE_SECONDS, files=settings.files)
+            if settings.page
+            else None
         )
         self._open: Mapping[str, Answer] = {"/metrics": self._metrics} if settings.metrics else {}
         self._guarded: Mapping[str, Answer] = self._site.routes if self._site is not None else {}

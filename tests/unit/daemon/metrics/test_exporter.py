@@ -236,6 +236,22 @@ def test_a_vault_that_is_up(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_inhibitor_since_timestamp_seconds") == {("cold",): 1e9}
 
 
+def test_a_vault_that_fills_has_a_time_and_one_that_does_not_has_none(
+    metrics: Metrics, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(metrics)
+    assert samples(metrics, "zvault_vault_full_seconds") == {}
+    monkeypatch.setattr(status.judge, "full_in", lambda name: 86400.0 if name == "cold" else None)
+    assert samples(metrics, "zvault_vault_full_seconds") == {("cold",): 86400.0}
+    assert samples(metrics, "zvault_vault_uncounted_devices") == {("cold",): 0}
+    prices = {"put": 0.005, "get": 0.0004}
+    device = {"nbd": "tcp:nbd.example.org", "prices": prices}
+    status.context.env.config = Config.model_validate(
+        {"vault": {"cold": {"pool": "cold", "device": [device]}}}
+    )
+    assert samples(metrics, "zvault_vault_uncounted_devices") == {("cold",): 1}
+
+
 def test_a_vault_that_is_down_has_no_size_and_no_state(metrics: Metrics) -> None:
     metrics.vaults = [VAULT_DOWN]
     assert samples(metrics, "zvault_vault_up") == {("cold",): 0}
