@@ -278,7 +278,14 @@ class ServedDevice:
 
         Raises ZvaultError.
         """
-        self._key = self._key or encryption_key(self.words.spec)
+        try:
+            self._key = self._key or encryption_key(self.words.spec)
+        except BaseException as error:
+            if self.words.status is not None:
+                with contextlib.suppress(OSError):
+                    self.words.status.parent.mkdir(mode=0o700, exist_ok=True)
+            self._fail(error)
+            raise
 
     def become(self, words: ServeOptions, opener: Opener, names: Mapping[str, str]) -> None:
         """Go on with other words, for the same folders: ``names`` are their own, by those in ``words``."""
