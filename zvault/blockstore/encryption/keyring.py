@@ -23,9 +23,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from zvault.blockstore.encryption.pieces import ID, derived, not_authentic
-from zvault.blockstore.encryption.store_key import SIZE, StoreKey
+from zvault.blockstore.encryption.store_key import StoreKey
 from zvault.blockstore.format import ENCRYPTED_VERSION, UNREADABLE, Damaged, Superblock
 from zvault.core.errors import Refused
+from zvault.system.key_source import SIZE
 
 _NONCE = 12
 

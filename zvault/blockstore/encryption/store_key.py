@@ -6,18 +6,14 @@ import base64
 import binascii
 import hashlib
 import os
-import string
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from zvault.blockstore.encryption.pieces import derived
 from zvault.core.errors import ConfigError
+from zvault.system.key_source import SIZE, parse_key
 
-SIZE = 32
-"""Bytes of a key."""
-LONGEST = 4096
-"""Bytes read of what should be a key."""
 _RECOVERY = "zvault-recovery-"
 _CHECK = 3
 
@@ -58,18 +54,10 @@ class StoreKey:
     @classmethod
     def parse(cls, data: bytes, where: str) -> StoreKey:
         """From 32 bytes, 64 hexadecimal digits or a recovery key's text. Raises ConfigError, which does not show it."""
-        if len(data) == SIZE:
-            return cls(data)
         text = data.strip().decode("ascii", "replace")
         if text.startswith(_RECOVERY):
             return _recovery(text, where)
-        if len(text) == 2 * SIZE and set(text) <= set(string.hexdigits):
-            return cls(bytes.fromhex(text))
-        raise ConfigError(
-            f"{where} holds no key to a block store",
-            f"it has {len(data)} bytes; a key is {SIZE} bytes, or {2 * SIZE} hexadecimal digits, or a recovery key",
-            f"make one with 'openssl rand -hex {SIZE}'",
-        )
+        return cls(parse_key(data, where))
 
 
 def _recovery(text: str, where: str) -> StoreKey:
