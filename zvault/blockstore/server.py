@@ -22,10 +22,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
@@ -35,7 +35,7 @@ from zvault.blockstore.options import Options, ReadOptions
 from zvault.blockstore.readonly import ReadOnly
 from zvault.blockstore.recovery import create, kept_moment, superblock
 from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, of_words
-from zvault.core.errors import ConfigError, NotFound, Refused, ZvaultError
+from zvault.core.errors import ConfigError, NotFound, Refused, ToolMissing, ZvaultError
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered import BOUNDS, MeteredStore
@@ -45,6 +45,10 @@ from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 from zvault.system.credentials import keys_file
 from zvault.system.opener import Opener
+
+if TYPE_CHECKING:
+    from zvault.blockstore.encryption.encrypted_store import EncryptedStore
+    from zvault.blockstore.encryption.store_key import StoreKey
 
 EVERY = 1.0
 """Seconds between two status files."""
@@ -112,12 +116,19 @@ def _moment(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ReachedStore:
-    """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` outermost."""
+    """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` waits for it."""
 
     patient: RetryingStore
     counted: MeteredStore
     bare: ObjectStore
     """Without patience: for what has to be known at once."""
+    encrypted: EncryptedStore | None = None
+    """The patient one, where its objects are encrypted."""
+
+    @property
+    def objects(self) -> ObjectStore:
+        """As the block store sees its objects."""
+        return self.patient if self.encrypted is None else self.encrypted
 
 
 def settings_of(spec: BlockstoreServer) -> S3Settings:
@@ -133,9 +144,15 @@ def settings_of(spec: BlockstoreServer) -> S3Settings:
 
 
 def reach(
-    spec: BlockstoreServer, stopping: threading.Event, say: Say, opener: Opener | None = None
+    spec: BlockstoreServer,
+    stopping: threading.Event,
+    say: Say,
+    opener: Opener | None = None,
+    key: StoreKey | None = None,
 ) -> ReachedStore:
     """Its object store, within its budgets; asks nothing yet. ``opener`` opens what its keys are in.
+
+    ``key``: that its objects are encrypted with; None: they are not.
 
     Raises ToolMissing, NotFound.
     """
@@ -145,7 +162,43 @@ def reach(
     counted = MeteredStore(S3Store(settings))
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(counted, budget)
-    return ReachedStore(RetryingStore(bare, stopping=stopping, say=say), counted, bare)
+    patient = RetryingStore(bare, stopping=stopping, say=say)
+    if key is None:
+        return ReachedStore(patient, counted, bare)
+    objects = encrypted_store(patient, spec.key, key, say)
+    return ReachedStore(patient, counted, objects.over(bare), objects)
+
+
+def encryption_key(spec: BlockstoreServer) -> StoreKey | None:
+    """The key that its objects are encrypted with; None where they are not. Raises NotFound, ToolMissing, ConfigError.
+
+    May run a program.
+    """
+    if not spec.encryption:
+        return None
+    with _cryptography():
+        from zvault.blockstore.encryption.key_source import key_of
+    return key_of(spec.encryption)
+
+
+def encrypted_store(store: ObjectStore, prefix: str, key: StoreKey, say: Say) -> EncryptedStore:
+    """An object store with its objects encrypted; asks nothing yet. ``say`` is told of those that are not authentic."""
+    from zvault.blockstore.encryption.encrypted_store import EncryptedStore, StoreKeys
+
+    return EncryptedStore(store, StoreKeys(prefix, key, say))
+
+
+@contextlib.contextmanager
+def _cryptography() -> Iterator[None]:
+    """What only encrypted stores need."""
+    try:
+        yield
+    except ImportError as error:
+        raise ToolMissing(
+            "an encrypted block store cannot be used",
+            f"Python has no {error.name}",
+            "apt install python3-cryptography",
+        ) from error
 
 
 def options_of(spec: BlockstoreServer) -> Options:
@@ -218,6 +271,21 @@ class ServedDevice:
         self._complaint = ""
         self._opener: Opener | None = None
         self._names: Mapping[str, str] = {}
+        self._key: StoreKey | None = None
+
+    def take_key(self) -> None:
+        """Have the key to its objects in memory, if they are encrypted: later it may be out of reach.
+
+        Raises ZvaultError.
+        """
+        try:
+            self._key = self._key or encryption_key(self.words.spec)
+        except BaseException as error:
+            if self.words.status is not None:
+                with contextlib.suppress(OSError):
+                    self.words.status.parent.mkdir(mode=0o700, exist_ok=True)
+            self._fail(error)
+            raise
 
     def become(self, words: ServeOptions, opener: Opener, names: Mapping[str, str]) -> None:
         """Go on with other words, for the same folders: ``names`` are their own, by those in ``words``."""
@@ -240,8 +308,9 @@ class ServedDevice:
     def _begin(self) -> None:
         spec = self.words.spec
         options: Options | ReadOptions = read_options_of(spec) if self.words.readonly else self._options()
+        self.take_key()
         if self._reached is None:
-            self._reached = reach(spec, self._stopping, self._say, self._opener)
+            self._reached = reach(spec, self._stopping, self._say, self._opener, self._key)
         what = self._there(self._reached.bare)
         if spec.size not in (None, what.size):
             raise Refused(
@@ -249,12 +318,14 @@ class ServedDevice:
                 f"size={spec.setting('size')} says otherwise, and a store keeps the size that it was made with",
                 f"write size={format_size(what.size)}",
             )
-        patient, counted = self._reached.patient, self._reached.counted
+        patient, counted = self._reached.objects, self._reached.counted
         if isinstance(options, ReadOptions):
             at = None if self.words.at is None else kept_moment(patient, spec.key, what, *self.words.at)
             self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec), at=at)
             self._say(f"serving {self.device}, read-only: {self.device.shows}")
         else:
+            if self._reached.encrypted is not None:
+                self._reached.encrypted.keep_copy()
             self.device = attach(patient, spec.key, options, owner(), self._say)
             self.device.requests = counted.totals
         self.write_status()
@@ -276,6 +347,12 @@ class ServedDevice:
                     error.why,
                     "'zvaultctl vault create' makes it with the vault; if there was one, see the bucket and the key",
                 ) from error
+        if spec.encryption:
+            raise Refused(
+                f"no encrypted block store is made in {place(spec)}",
+                "it has a recovery key, which is shown once, to whoever makes the store",
+                "make it with 'zvaultctl blockstore create', and keep what that shows; then go on",
+            )
         if spec.size is None:
             what = f"the block store in {place(spec)} cannot be made"
             raise Refused(what, "its size is not known", f"add size=10T to {spec}")

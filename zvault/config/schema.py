@@ -88,11 +88,14 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _name_the_tables(self) -> Self:
-        """Tell each table its name."""
+        """Tell each table its name, and a backup how it is sent to an encrypted vault."""
         for name, vault in self.vault.items():
             vault.named(name)
         for name, backup in self.backup.items():
-            backup.named(name)
+            into = self.vault.get(backup.vault or "")
+            if into is not None and into.encryption is not None:
+                self.backup[name] = backup.model_copy(update={"send": backup.send.to_encrypted()})
+            self.backup[name].named(name)
         for name, notify in self.notify.items():
             notify.named(name)
         return self

@@ -30,7 +30,7 @@ DATASET_COLUMNS = (
     "used",
     "written",
     "receive_resume_token",
-    "encryption",
+    "encryptionroot",
     "origin",
     "snapshots_changed",
 )
@@ -176,13 +176,17 @@ def tree(
     dataset_lines: Iterable[str],
     of_each: Mapping[str, DatasetPoints],
     own: Mapping[str, Mapping[str, str]] | None = None,
+    key_root: str = "",
 ) -> Tree:
-    """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch."""
+    """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch.
+
+    What is encrypted by the key of ``key_root`` counts as not encrypted: as it was sent, and as it is sent back.
+    """
     datasets: dict[str, Dataset] = {}
     own = own or {}
     scratch = [DatasetName(name) for name, of_it in own.items() if _is_scratch(name, of_it.get(MARK, ""))]
     for line in dataset_lines:
-        name, kind, guid, used, written, token, encryption, origin, _ = line.split("\t")
+        name, kind, guid, used, written, token, root, origin, _ = line.split("\t")
         dataset = DatasetName(name)
         if any(dataset.is_within(one) for one in scratch):
             continue
@@ -194,7 +198,7 @@ def tree(
             used=number(used),
             written=number(written),
             resume_token=None if token in {"-", ""} else token,
-            encrypted=encryption not in {"off", "-", ""},
+            encrypted=root not in {"off", "-", "", key_root},
             snapshots=has.snapshots,
             bookmarks=has.bookmarks,
             origin=None if origin in {"-", ""} else SnapshotName(origin),

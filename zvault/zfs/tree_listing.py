@@ -23,7 +23,8 @@ LISTINGS = 3
 class TreeListing:
     """Trees of one host. With a ``feed`` of its events, what did not change since it was listed is not listed again."""
 
-    def __init__(self, lister: ListCommand, feed: ChangeFeed | None = None) -> None:
+    def __init__(self, lister: ListCommand, feed: ChangeFeed | None = None, key_root: str = "") -> None:
+        self.key_root = key_root
         self.cache = Cache()
         self._lister = lister
         self._known = KnownDatasets()
@@ -75,7 +76,7 @@ class TreeListing:
         known = self._known.below(root)
         if stale is None or root not in known.points:
             return None
-        return parse.tree(known.lines, known.points, known.own)
+        return parse.tree(known.lines, known.points, known.own, self.key_root)
 
     async def _list_again(self, names: Sequence[str]) -> None:
         """List some datasets by name: they changed, came, or went."""
@@ -108,7 +109,7 @@ class TreeListing:
         listed = Listed(moment, left, points, await self._lister.own([root]) if own is None else own)
         if self._feed is not None and not moved:
             self._known.keep(root, listed)
-        return parse.tree(left, points, listed.own)
+        return parse.tree(left, points, listed.own, self.key_root)
 
     def _known_own(self, lines: Sequence[str]) -> dict[str, Mapping[str, str]] | None:
         """zvault's own properties of these datasets, where no event tells of a change of any; else None."""

@@ -90,7 +90,7 @@ class Unfinished:
         self._store.delete(keys)
 
 
-def copy(
+def copy(  # noqa: PLR0913, PLR0917 - what it does it with
     source: View,
     store: ObjectStore,
     prefix: str,
@@ -98,15 +98,17 @@ def copy(
     owner: str,
     pool: Executor,
     progress: Progress = lambda *_: None,
+    encrypted: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Copied:
     """Copy what ``source`` sees. Raises Refused where there is something already, Busy where the source was cleared.
 
-    What an interrupted copy leaves is removed, or else no store.
+    What an interrupted copy leaves is removed, or else no store. ``encrypted``: ``store`` as the copy is kept there.
     """
     unfinished = Unfinished(store, prefix)
-    create(unfinished, prefix, source.size)
+    target = encrypted(unfinished)
+    create(target, prefix, source.size)
     try:
-        engine = attach(unfinished, prefix, quiet(options), owner)
+        engine = attach(target, prefix, quiet(options), owner)
         try:
             written = _write(engine, source, pool, progress)
             engine.flush()

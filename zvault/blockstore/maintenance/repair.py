@@ -104,11 +104,13 @@ def repair(
 
 def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
     """Make the first object anew, from a checkpoint and the size that is given, where the two do not agree."""
-    key, condition, found = f"{prefix}/store", NEW, None
+    key, condition, found = f"{prefix}/store", None, None
     try:
         data, condition = store.read(key)
         found = sound(Superblock.of_bytes(data))
-    except (ObjectMissing, Damaged):
+    except ObjectMissing:
+        condition = NEW
+    except Damaged:
         pass
     root = _any_root(store, prefix)
     if root is None:

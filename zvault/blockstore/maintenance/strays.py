@@ -5,7 +5,15 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from zvault.blockstore.format import Superblock, checkpoint_key, map_key, numbers, segment_key
+from zvault.blockstore.format import (
+    Superblock,
+    checkpoint_key,
+    keys_key,
+    map_key,
+    numbers,
+    segment_key,
+    store_key,
+)
 from zvault.blockstore.log_tail import LogTail
 from zvault.blockstore.maintenance.check_map import Mapped
 from zvault.blockstore.maintenance.findings import Problem, Report
@@ -79,7 +87,8 @@ class _Strays:
 
     def _known(self, root: Root) -> set[str]:
         keys = [
-            f"{self.of.prefix}/store",
+            store_key(self.of.prefix),
+            keys_key(self.of.prefix),
             Epoch.key(self.of.prefix),
             checkpoint_key(self.of.prefix, root.number, root.epoch),
         ]

@@ -15,7 +15,7 @@ from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tel
 from zvault.cli.progress import Steps
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import moment
-from zvault.cli.verbs import blockstore_place
+from zvault.cli.verbs import blockstore_keys, blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
 from zvault.cli.verbs.blockstore_history import history
 from zvault.cli.verbs.blockstore_rewind import rewind
@@ -72,7 +72,8 @@ def create(
 ) -> None:
     """Make a block store where there is nothing yet.
 
-    'zvaultctl vault create' does so by itself for a vault's devices.
+    'zvaultctl vault create' does so by itself for a vault's devices, unless they are to be encrypted: then this shows
+    the store's recovery key, once.
     """
     from zvault.blockstore import recovery
 
@@ -87,10 +88,13 @@ def create(
             say(f"would make a block store of {format_size(wanted)} in {found}")
         return
     made = recovery.create(store, found.spec.key, wanted)
+    recovery_key = blockstore_keys.recovery_key(store)
     if json:
-        document("blockstore create", {"place": str(found), "size": made.size, "uuid": made.uuid})
+        body = {"place": str(found), "size": made.size, "uuid": made.uuid, "recovery_key": recovery_key}
+        document("blockstore create", body)
     elif not quiet:
         say(f"a block store of {format_size(made.size)} is made in {found}")
+    blockstore_keys.show(recovery_key, json=json)
 
 
 def _size(text: str | None, said: int | None) -> int:
@@ -315,8 +319,9 @@ def copy_(
 ) -> None:
     """Copy a store to another place: what the last checkpoint and the log say, and only what is live.
 
-    The copy has a uuid of its own. While the source is written to a copy may have to give up. What a copy that was
-    broken off leaves is no store; what it could not remove is told by 'create', and can be removed.
+    The copy has a uuid of its own, and is encrypted if its place names a key, whatever the source is: so a store that
+    is not encrypted becomes one that is. While the source is written to a copy may have to give up. What a copy that
+    was broken off leaves is no store; what it could not remove is told by 'create', and can be removed.
     """
     from zvault.blockstore.maintenance.copy import copy
     from zvault.blockstore.maintenance.info import info
@@ -325,7 +330,8 @@ def copy_(
     here, there = blockstore_place.find(source), blockstore_place.find(target)
     if here.spec.identity == there.spec.identity:
         raise Refused(f"{here} cannot be copied", "both places are the same", "give another bucket or key")
-    store, other = blockstore_place.reach(here), blockstore_place.reach(there)
+    store, other = blockstore_place.reach(here), blockstore_place.reach_bare(there)
+    kept = blockstore_keys.Target(there)
     if dry_run:
         with blockstore_place.workers(WORKERS) as pool:
             told = info(store, here.spec.key, pool)
@@ -338,7 +344,8 @@ def copy_(
             blockstore_place.scratch() as options,
             Steps(not quiet and not json, tell) as steps,
         ):
-            done = copy(view, other, there.spec.key, options, blockstore_place.me("copy"), pool, steps.see)
+            me = blockstore_place.me("copy")
+            done = copy(view, other, there.spec.key, options, me, pool, steps.see, kept.encrypted)
     finally:
         view.close()
     if json:
@@ -348,10 +355,12 @@ def copy_(
             "size": done.size,
             "data": done.data,
             "stored": done.stored,
+            "recovery_key": kept.recovery_key,
         }
         document("blockstore copy", body)
     elif not quiet:
         say(f"copied {format_size(done.data)} of a device of {format_size(done.size)} to {there}")
+    blockstore_keys.show(kept.recovery_key, json=json)
 
 
 @app.command("serve")
@@ -394,3 +403,4 @@ def serve(
 
 app.command("history")(history)
 app.command("rewind")(rewind)
+app.command("rotate-key")(blockstore_keys.rotate)

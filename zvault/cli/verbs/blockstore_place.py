@@ -89,7 +89,16 @@ def _of_vault(text: str) -> StorePlace:
 
 
 def reach(place: StorePlace) -> ObjectStore:
-    """Its object store, which waits a while for answers. Raises ToolMissing, NotFound."""
+    """Its object store, which waits a while for answers; encrypted, where it is. Raises ToolMissing, NotFound."""
+    from zvault.blockstore.server import encrypted_store, encryption_key
+
+    key = encryption_key(place.spec)
+    bare = reach_bare(place)
+    return bare if key is None else encrypted_store(bare, place.spec.key, key, tell)
+
+
+def reach_bare(place: StorePlace) -> ObjectStore:
+    """The same, with its objects as they are."""
     import threading
 
     from zvault.blockstore.server import settings_of

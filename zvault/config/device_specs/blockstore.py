@@ -34,6 +34,9 @@ MAX_UPLOADS = 64
 HISTORY_RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
 MAX_MOMENTS = 1000
 
+KEY_SOURCES = ("encryption-key", "encryption-credential", "encryption-command")
+"""What names the key that objects are encrypted with: a file, a systemd credential, a program that prints it."""
+
 ACCESS_KEYS = frozenset(["access-key", "access-key-id"])
 """What is not written here either: it belongs to the secret, in one file."""
 
@@ -120,6 +123,11 @@ class BlockstoreServer:
         """Which moments of the past are kept; None: those that are, and no more; without any rule: none."""
         text = self.setting("history")
         return parse_history(text) if text else None
+
+    @property
+    def encryption(self) -> dict[str, str]:
+        """Where the key comes from that its objects are encrypted with, by setting; nothing where they are not."""
+        return {name: self.setting(name) for name in KEY_SOURCES if self.setting(name)}
 
     def bandwidth(self, way: Literal["upload", "download"]) -> int | None:
         """Bytes a second, at most."""
@@ -220,6 +228,8 @@ def _check_together(seen: dict[str, str]) -> None:
         raise ValueError(f"cache= and cache-size= belong together: add {lacks}")
     if "credential" in seen and "keys" in seen:
         raise ValueError("credential= and keys= both name the keys to the store: remove one")
+    if len(named := [name for name in KEY_SOURCES if name in seen]) > 1:
+        raise ValueError(f"{'= and '.join(named)}= each name the key that encrypts: leave one")
     if "sse-kms-key-id" in seen and seen.get("sse") != "aws:kms":
         raise ValueError("sse-kms-key-id= needs sse=aws:kms beside it")
     folders = {name: posixpath.normpath(seen[name]) for name in ("journal", "cache") if name in seen}
@@ -320,6 +330,8 @@ _EXAMPLES = {
     "memory": "256M",
     "endpoint": "https://s3.example.org",
     "keys": "/etc/zvault/s3.keys",
+    "encryption-key": "/etc/zvault/cold.key",
+    "encryption-command": "/usr/local/sbin/cold-key",
     "history": "hourly:24,daily:30,monthly:6",
     "requests": "100/s",
     "upload": "20M/s",
@@ -343,6 +355,9 @@ SETTINGS: dict[str, Callable[[str, str], None]] = {
     "storage-class": _word,
     "sse": _one_of("AES256", "aws:kms"),
     "sse-kms-key-id": _kms_key,
+    "encryption-key": _folder,
+    "encryption-credential": _word,
+    "encryption-command": _folder,
     "uploads": _count,
     "history": _history,
     "requests": _requests,

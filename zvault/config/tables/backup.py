@@ -139,6 +139,14 @@ class Send(Table):
         default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
     )
 
+    def to_encrypted(self) -> Send:
+        """The same where the vault encrypts what is sent without: ZFS receives no embedded blocks there.
+
+        ``raw`` of what is not encrypted is all three others; what is encrypted always goes raw.
+        """
+        all_of_raw = {"large_blocks": True, "compressed": True} if self.raw else {}
+        return self.model_copy(update={**all_of_raw, "embedded": False, "raw": False})
+
 
 def _property_value(value: object) -> object:
     if isinstance(value, bool):

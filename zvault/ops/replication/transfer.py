@@ -282,6 +282,7 @@ class Transfers:
                 record=self.plan.source_records.get(dataset.name, ""),
                 own=opened.backup.receive.properties,
                 noted=there.receive_properties if there is not None else "",
+                inherit_key=opened.vault.managed.config.encryption is not None and not dataset.encrypted,
             ),
             flags,
             size,
