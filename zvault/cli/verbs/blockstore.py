@@ -17,10 +17,13 @@ from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import moment
 from zvault.cli.verbs import blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_history import history
+from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
 from zvault.cli.verbs.blockstore_serve import serve_store
+from zvault.cli.verbs.blockstore_versions import remove_garbage
 from zvault.core.errors import ConfigError, NotFound, Refused
 from zvault.core.units import format_size, parse_size
 
@@ -276,11 +279,18 @@ def gc(
     """Take a store that nobody uses, and remove all of its garbage, until 1.1 bytes are stored for each live one.
 
     A server does so by itself, to 1.25 bytes and at its leisure. Exit status: 0 done; 1 a segment could not be cleared.
+
+    Where the place has lock= or gc=elsewhere the store is not taken, and may be in use: versions of objects are removed
+    that nobody needs any more, and whose lock has ended, with keys that may do so. It is refused where somebody has
+    been at what is needed.
     """
     from zvault.blockstore.maintenance.info import info
     from zvault.blockstore.maintenance.offline_gc import sweep
 
     found = blockstore_place.find(place)
+    if found.spec.lock is not None or found.spec.gc_elsewhere:
+        remove_garbage(found, do=not dry_run, yes=yes, quiet=quiet, json=json)
+        return
     store, key = blockstore_place.reach(found), found.spec.key
     with blockstore_place.workers(WORKERS) as pool:
         before = info(store, key, pool)
@@ -335,7 +345,7 @@ def copy_(
     try:
         with (
             blockstore_place.workers(WORKERS) as pool,
-            blockstore_place.scratch() as options,
+            blockstore_place.scratch(there) as options,
             Steps(not quiet and not json, tell) as steps,
         ):
             done = copy(view, other, there.spec.key, options, blockstore_place.me("copy"), pool, steps.see)
@@ -394,3 +404,5 @@ def serve(
 
 app.command("history")(history)
 app.command("rewind")(rewind)
+app.command("recover")(recover)
+app.command("drill")(drill)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zvault.cli.output import tell
 from zvault.core.errors import ConfigError, NotFound, Refused
@@ -92,14 +92,14 @@ def reach(place: StorePlace) -> ObjectStore:
     """Its object store, which waits a while for answers. Raises ToolMissing, NotFound."""
     import threading
 
+    from zvault.blockstore.locked_bucket import bare_store
     from zvault.blockstore.server import settings_of
     from zvault.object_store.rate_limited import Budget, RateLimitedStore
     from zvault.object_store.retrying import RetryingStore
-    from zvault.object_store.s3 import S3Store
 
     spec, stopping = place.spec, threading.Event()
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
-    bare = RateLimitedStore(S3Store(settings_of(spec)), budget)
+    bare = RateLimitedStore(bare_store(settings_of(spec), spec), budget)
     return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
 
 
@@ -152,14 +152,16 @@ def options(place: StorePlace) -> Iterator[Options]:
     from zvault.blockstore.options import Options
     from zvault.blockstore.server import options_of
 
-    folder, seen = place.spec.journal or place.journal, positions()
+    spec = place.spec
+    folder, seen = spec.journal or place.journal, positions()
+    locked: dict[str, Any] = {"lock": spec.lock, "gc_elsewhere": spec.gc_elsewhere}
     if place.spec.journal is not None:
         yield replace(options_of(place.spec), seen=seen)
     elif folder is not None and Path(folder).is_dir():
-        size, uploads = place.spec.journal_size, place.spec.uploads
-        yield Options(Path(folder), journal_size=size, uploads=uploads, seen=seen)
+        size, uploads = spec.journal_size, spec.uploads
+        yield Options(Path(folder), journal_size=size, uploads=uploads, seen=seen, **locked)
     else:
-        with scratch() as it:
+        with scratch(place) as it:
             yield replace(it, seen=seen)
 
 
@@ -171,8 +173,8 @@ def positions() -> Path:
 
 
 @contextlib.contextmanager
-def scratch() -> Iterator[Options]:
-    """Options with a journal that nobody needs afterwards."""
+def scratch(place: StorePlace) -> Iterator[Options]:
+    """Options with a journal that nobody needs afterwards, for a store in this place."""
     import tempfile
 
     from zvault.blockstore.options import Options
@@ -180,4 +182,6 @@ def scratch() -> Iterator[Options]:
     memory = Path("/dev/shm")  # noqa: S108 - a folder of its own in it
     folder = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="zvault-journal-", dir=folder) as name:
-        yield Options(Path(name) / "journal", journal_size=JOURNAL, uploads=UPLOADS)
+        journal, lock = Path(name) / "journal", place.spec.lock
+        elsewhere = place.spec.gc_elsewhere
+        yield Options(journal, journal_size=JOURNAL, uploads=UPLOADS, lock=lock, gc_elsewhere=elsewhere)
