@@ -47,6 +47,7 @@ COLUMNS = [
     Column("dead", "size", "dead_bytes"),
     Column("moments", "count"),
     Column("past", "size", "past_bytes"),
+    Column("locked_until", "time"),
     Column("segments", "count"),
     Column("log", "count", "log_segments"),
     Column("log_bytes", "size"),
@@ -78,9 +79,12 @@ def create(
     'zvaultctl vault create' does so by itself for a vault's devices.
     """
     from zvault.blockstore import recovery
+    from zvault.blockstore.locked_bucket import see_that_it_locks
+    from zvault.blockstore.server import settings_of
 
     found = blockstore_place.find(place)
     wanted = _size(size, found.spec.size)
+    see_that_it_locks(settings_of(found.spec))
     store = blockstore_place.reach(found)
     if dry_run:
         left = next(iter(store.list(f"{found.spec.key}/")), None)
@@ -148,6 +152,9 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "stored", f"{size('stored_bytes')} in {plural(row['segments'], 'segment')}{share}"
     if row["moments"]:
         yield "past", f"{size('past_bytes')} of that, for {plural(row['moments'], 'moment')} that are kept"
+    if row["locked_until"]:
+        until = written(row["locked_until"], "time", exact=False)
+        yield "locked", f"all that is needed until {until} at least ({row['lock_mode']})"
     yield "garbage", f"{size('dead_bytes')}, at the last checkpoint"
     when = "-" if not row["checkpoint"] else f"number {row['checkpoint']} of epoch {row['checkpoint_epoch']}"
     yield "checkpoint", when
