@@ -9,12 +9,13 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from blockstore_lab import BUCKET, FOLDER, MIB, Bucket, Direct, Disk, keys_file, nothing_left, store
@@ -111,26 +112,30 @@ def test_a_life(bucket: Bucket, tmp_path: Path):
 
 
 class Locked:
-    """A bucket with object lock, one for leases, and three users: whose they are, who writes, and who reads."""
+    """A bucket with object lock, one for leases, and users: whose they are, who writes, who reads, who removes."""
 
     NAME, LEASES = "locked", "leases"
-    WRITES = ("GetObject", "GetObjectVersion", "PutObject", "PutObjectRetention", "GetObjectRetention")
     READS = ("GetObject", "GetObjectVersion")
+    RIGHTS: ClassVar[dict[str, Sequence[str]]] = {
+        "writer": (*READS, "PutObject", "PutObjectRetention", "GetObjectRetention"),
+        "reader": READS,
+        "collector": (*READS, "DeleteObject", "DeleteObjectVersion"),
+    }
     LOOKS = ("ListBucket", "ListBucketVersions", "GetBucketObjectLockConfiguration")
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
         self.owner = bucket.client
-        users = {name: bucket.cluster.s3(name) for name in ("writer", "reader")}
+        users = {name: bucket.cluster.s3(name) for name in self.RIGHTS}
         self.keys = {name: keys_file(name, it.access_key, it.secret_key) for name, it in users.items()}
         self.keys["owner"] = bucket.keys_file()
         self.writer = Bucket(bucket.cluster, users["writer"]).client
         self.owner.create_bucket(Bucket=self.NAME, ObjectLockEnabledForBucket=True)
         self.owner.create_bucket(Bucket=self.LEASES)
-        self.allow(self.NAME, ("writer", self.WRITES), ("reader", self.READS))
-        self.allow(self.LEASES, ("writer", ("*",)))
+        self.allow(self.NAME, self.RIGHTS)
+        self.allow(self.LEASES, {"writer": ("*",)})
 
-    def allow(self, bucket: str, *rights: tuple[str, Sequence[str]]) -> None:
+    def allow(self, bucket: str, rights: Mapping[str, Sequence[str]]) -> None:
         """What these users may do with objects; and look at the bucket."""
         here = f"arn:aws:s3:::{bucket}"
         said = [
@@ -140,7 +145,7 @@ class Locked:
                 "Action": [f"s3:{one}" for one in (*actions, *self.LOOKS)],
                 "Resource": [here, f"{here}/*"],
             }
-            for user, actions in rights
+            for user, actions in rights.items()
         ]
         policy = json.dumps({"Version": "2012-10-17", "Statement": said})
         self.owner.put_bucket_policy(Bucket=bucket, Policy=policy)
@@ -153,20 +158,19 @@ class Locked:
         pages = self.owner.get_paginator("list_object_versions").paginate(Bucket=self.NAME, Prefix=f"{key}/")
         return [one for page in pages for one in page.get("Versions", [])]
 
+    def undo(self, named: dict[str, str]) -> None:
+        """Remove a version, or have it locked for a minute only, also as one who may bypass a lock."""
+        for bypass in (False, True):
+            refused(partial(self.writer.delete_object, **named, BypassGovernanceRetention=bypass))
+        sooner = {"Mode": "COMPLIANCE", "RetainUntilDate": datetime.now(UTC) + timedelta(seconds=60)}
+        shorten = partial(self.writer.put_object_retention, **named, Retention=sooner)
+        refused(partial(shorten, BypassGovernanceRetention=True))
+
     def attack(self, key: str) -> None:
         """All that the writer's key can do; what a lock has to refuse is refused."""
         every = self.versions(key)
-        now = datetime.now(UTC)
         for one in every:
-            named = {"Bucket": self.NAME, "Key": one["Key"], "VersionId": one["VersionId"]}
-            for bypass in (False, True):
-                refused(lambda: self.writer.delete_object(**named, BypassGovernanceRetention=bypass))
-            sooner = {"Mode": "COMPLIANCE", "RetainUntilDate": now + timedelta(seconds=60)}
-            refused(
-                lambda: self.writer.put_object_retention(
-                    **named, Retention=sooner, BypassGovernanceRetention=True
-                )
-            )
+            self.undo({"Bucket": self.NAME, "Key": one["Key"], "VersionId": one["VersionId"]})
         objects = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in every[:1000]]
         done = self.writer.delete_objects(Bucket=self.NAME, Delete={"Objects": objects})
         assert len(done["Errors"]) == len(objects)
@@ -220,7 +224,7 @@ def test_what_was_before_an_attack_with_the_writers_key_is_brought_back(bucket: 
         tried = ctl("drill", writer)["tried"]
         assert {one["well"] for one in tried} == {True}, tried
         assert len(tried) == 7
-        collected = ctl("gc", locked.place("cold", "owner", *lock))
+        collected = ctl("gc", locked.place("cold", "collector", *lock))
         assert (collected["removed"], collected["strange"]) == (0, [])
         assert collected["locked"] > 0
         then = time.time()
@@ -232,10 +236,16 @@ def test_what_was_before_an_attack_with_the_writers_key_is_brought_back(bucket: 
                 device.write(at * MIB // BLOCK, random.Random(at).randbytes(MIB))
             device.flush()
         disk.stop()
-        locked.allow(locked.NAME, ("writer", ("*Object*",)), ("reader", locked.READS))
+        locked.allow(locked.NAME, {**locked.RIGHTS, "writer": ("*Object*",)})
         locked.attack("cold")
 
-        moment = datetime.fromtimestamp(then, UTC).isoformat()
+        bring_back(bucket, reader, then, truth)
+
+
+def bring_back(bucket: Bucket, reader: str, then: float, truth: dict[str, str]) -> None:
+    """See it as it was, and copy it to where it can be written to."""
+    moment = datetime.fromtimestamp(then, UTC).isoformat()
+    with nothing_left():
         with seen(reader, "--before", moment, verb="recover") as view:
             sh(*(word.replace("POOL", "tank") for word in view.importing))
             sh("zfs", "mount", "tank-view")

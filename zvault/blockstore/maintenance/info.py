@@ -23,8 +23,8 @@ from zvault.object_store.metered import KINDS
 class Info:
     """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind.
 
-    ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage. All that is needed is locked by
-    ``lock_mode`` until ``locked_until``; "" and 0: nothing is, as far as its writer knows.
+    ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage. All that is needed is locked
+    by ``lock_mode`` until ``locked_until``; "" and 0: nothing is, as far as its writer knows.
     """
 
     uuid: str
