@@ -307,6 +307,11 @@ def test_a_lock_is_made_longer_and_what_nobody_needs_goes_when_it_ends(locked: L
         )
     assert engine.read(0, 500 * BLOCK) == b"b" * (500 * BLOCK)
     engine.close()
+    # Whose bucket it is may bypass this mode; and what there is is locked for seconds only.
+    tried = ctl("drill", place, status=1)["tried"]
+    assert [one["what"] for one in tried if not one["well"]][:1] == ["remove it as one who may bypass a lock"]
+    assert "at least" in tried[-1]["came"]
+    assert tried[-1]["well"] is False
 
 
 def test_buckets_that_do_not_lock_and_that_lock_by_themselves(bucket: Bucket, locked: Locked, tmp_path: Path):

@@ -233,7 +233,9 @@ class S3Store:
                 answer = client.put_object(Bucket=self.settings.bucket, Key=key, Body=body, **said)
         except Denied as error:
             if self._md5 or "content-md5" not in error.why.lower():
-                raise
+                if self.settings.lock is None:
+                    raise
+                raise s3_versions.as_unlockable(error) from error.__cause__
             self._md5 = True  # of a bucket that locks what comes without a lock of its own
             return self._put(key, body, kind, **condition)
         self._see_clock(answer)

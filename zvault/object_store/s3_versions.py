@@ -104,6 +104,17 @@ def _listed_wrongly(prefix: str, why: str) -> Damaged:
     return Damaged(f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store")
 
 
+def as_unlockable(error: Denied) -> Denied:
+    """A put with a lock that was refused, with what to do where the lock may be the reason."""
+    status = getattr(error.__cause__, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if status not in (400, 501):
+        return error
+    following = (
+        "see that the bucket has object lock, and the store knows the mode that lock= of the device names"
+    )
+    return Denied(error.what, error.why, following)
+
+
 def retain(asking: Asking, bucket: str, key: str, version: str, mode: LockMode, until: float) -> None:
     """See ObjectStore.retain."""
     wanted = {"Mode": mode.upper(), "RetainUntilDate": date(until)}

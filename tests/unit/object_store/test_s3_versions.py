@@ -185,3 +185,20 @@ def test_a_bucket_that_locks_by_itself_has_its_content_md5(server: S3Server) -> 
     store.put("c", b"data")
     assert len(server.seen) == before + 1
     assert store.read("b")[0] == b"data"
+
+
+def test_a_bucket_or_store_that_does_not_lock_is_told_of_as_that(server: S3Server) -> None:
+    """RGW answers so of a bucket without object lock, and of a mode that it does not know."""
+    server.locks = False
+    made(server).put("a", b"data")
+    with pytest.raises(Denied) as found:
+        made(server, Lock("compliance", DAY)).put("a", b"data")
+    assert "the store answers 400" in found.value.why
+    assert "see that the bucket has object lock" in found.value.next
+
+
+def test_a_clock_that_is_far_from_the_stores_is_the_hosts_to_set(server: S3Server) -> None:
+    server.faults = ["RequestTimeTooSkewed"]
+    with pytest.raises(Denied, match="RequestTimeTooSkewed") as found:
+        made(server, Lock("compliance", DAY)).put("a", b"data")
+    assert found.value.next == "set this host's clock"

@@ -222,6 +222,8 @@ def _server(bucket: str, key: str, words: Sequence[str]) -> BlockstoreServer:
             raise ValueError(f"{name}= stands there twice: remove one")
         seen[name] = value
     _check_together(seen)
+    if "lock" in seen and seen["lease-bucket"] == bucket:
+        raise ValueError(f"lease-bucket={bucket} is the bucket that locks its objects: name another one")
     return BlockstoreServer(bucket, key, tuple(f"{name}={value}" for name, value in seen.items()))
 
 

@@ -255,6 +255,7 @@ def test_a_lock_and_who_removes():
     ("words", "told"),
     [
         ("lock=compliance:30d", "needs lease-bucket=NAME"),
+        ("lock=compliance:30d lease-bucket=zv", "lease-bucket=zv is the bucket that locks"),
         ("lock=forever:30d lease-bucket=l", '"forever" is no mode of a lock'),
         ("lock=compliance lease-bucket=l", '"" is no time'),
         ("lock=governance:1h lease-bucket=l", "for a day at least"),
