@@ -25,12 +25,12 @@ from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import BLOCK, checkpoint_key
 from zvault.blockstore.maintenance.check import check
 from zvault.blockstore.maintenance.copy import copy
-from zvault.blockstore.maintenance.recover import last_whole
+from zvault.blockstore.maintenance.recover import last_whole, wanted
 from zvault.blockstore.maintenance.version_gc import remove_versions
 from zvault.blockstore.map.usage import Usage
 from zvault.blockstore.needed import Needed
 from zvault.blockstore.options import Options
-from zvault.blockstore.recovery import create, newest_root, superblock
+from zvault.blockstore.recovery import create, newest_root, read_root, superblock
 from zvault.blockstore.view import View
 from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.policy.object_lock import Lock, LockState
@@ -47,10 +47,10 @@ POOL = ThreadPoolExecutor(2)
 class LockWorld(HistoryWorld):
     """A device with history in a bucket with locks, some hours a step; days go by where a step says so."""
 
-    def __init__(self, wrong: list[Fault], *, elsewhere: bool = False) -> None:
+    def __init__(self, wrong: list[Fault], lock: Lock | None = LOCK, *, elsewhere: bool = False) -> None:
         super().__init__(wrong)
-        self.options = replace(self.options, lock=LOCK, gc_elsewhere=elsewhere)
-        self.bucket = LockingStore(lambda: self.now, LOCK)
+        self.options = replace(self.options, lock=lock, gc_elsewhere=elsewhere)
+        self.bucket = LockingStore(lambda: self.now, lock)
         self.memory = self.bucket
         create(self.memory, "vault", BLOCKS * BLOCK)
         self.store = FaultyStore(self.memory, wrong)
@@ -88,12 +88,24 @@ class LockWorld(HistoryWorld):
         return Needed("vault", root, usage)
 
     def check_locks(self) -> None:
-        """All that the newest root and its moments need is locked until then, as it says."""
-        needed = self.needed()
-        until = needed.root.lock.until
-        for key, kept in self.bucket.kept.items():
-            if key != "vault/epoch" and needed.verdict(key) == "needed":
-                assert kept[0].until >= until, (key, kept[0].until - self.now, until - self.now)
+        """All that the newest root and its moments point to is locked until then, as it says."""
+        root = newest_root(self.memory, "vault", superblock(self.memory, "vault"))
+        for key in [checkpoint_key("vault", one.number, one.epoch) for one in (root, *root.past)]:
+            for name in [key, *self.points_to(key), "vault/store"] if root.number else []:
+                first = self.bucket.kept[name][0]
+                assert first.until >= root.lock.until, (name, first.until - self.now, root.lock)
+
+    def check_fallback(self) -> None:
+        """All is there that the root before the newest needs, of the same writer: it is taken if that is damaged."""
+        root = newest_root(self.memory, "vault", superblock(self.memory, "vault"))
+        key = checkpoint_key("vault", root.number - 1, root.epoch)
+        if key in self.bucket.objects:
+            assert [one for one in self.points_to(key) if one not in self.bucket.objects] == []
+
+    def points_to(self, key: str) -> list[str]:
+        root, usage = read_root(self.memory, key, superblock(self.memory, "vault")), Usage()
+        load_usage(usage, self.memory, "vault", root, None)
+        return list(wanted("vault", root, usage))
 
     def check_nothing_is_left(self) -> None:
         """Of what nobody needs but what is locked still."""
@@ -103,14 +115,21 @@ class LockWorld(HistoryWorld):
         assert not any("segments" in key for key in garbage)
 
 
-def live(program: list[tuple[str, int, int]], wrong: list[Fault], *, elsewhere: bool = False) -> LockWorld:
-    world = LockWorld(wrong, elsewhere=elsewhere)
+def live(
+    program: list[tuple[str, int, int]],
+    wrong: list[Fault],
+    lock: Lock | None = LOCK,
+    *,
+    elsewhere: bool = False,
+) -> LockWorld:
+    world = LockWorld(wrong, lock, elsewhere=elsewhere)
     try:
         for what, block, count in program:
             world.step(what, block, count)
-            if what in ("checkpoint", "days"):
+            if what in ("checkpoint", "days", "gc"):
                 world.check_past()
                 world.check_locks()
+                world.check_fallback()
         world.step("cut", 0, 0)
         world.step("checkpoint", 0, 0)
         world.step("days", 0, 1)
@@ -124,6 +143,7 @@ def live(program: list[tuple[str, int, int]], wrong: list[Fault], *, elsewhere: 
         world.step("days", 0, 2)
         if elsewhere:
             world.step("gc", 0, 0)
+        world.check_fallback()
         if not world.late:
             world.check_nothing_is_left()
         engine = world.opened()
@@ -155,9 +175,20 @@ def test_what_is_needed_is_locked_and_what_is_not_goes(program: list[Any], wrong
 
 
 @settings(max_examples=40 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-@given(with_gc, faults)
-def test_a_writer_that_may_not_remove_and_gc_elsewhere(program: list[Any], wrong: list[Fault]) -> None:
-    live(program, wrong, elsewhere=True)
+@given(with_gc, faults, st.booleans())
+def test_a_writer_that_may_not_remove_and_gc_elsewhere(
+    program: list[Any], wrong: list[Fault], locked: bool
+) -> None:
+    """Without a lock nothing but its own sense keeps it from removing what is needed."""
+    live(program, wrong, LOCK if locked else None, elsewhere=True)
+
+
+def test_gc_after_each_step_of_an_unlocked_life() -> None:
+    steps = [one for step in LIFE for one in (step, ("gc", 0, 0), ("read", 0, 0))]
+    world = live(steps, [], None, elsewhere=True)
+    assert len(world.root().past) == 3
+    for at in range(0, world.calls, 11):
+        live(steps, [Fault(at, "crash after", 1)], None, elsewhere=True)
 
 
 LIFE = [

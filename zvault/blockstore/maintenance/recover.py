@@ -44,13 +44,13 @@ def last_whole(store: AsOf, prefix: str, pool: Executor) -> Recoverable:
         except (Damaged, ObjectMissing) as error:
             passed.append((key, error.why or error.what))
             continue
-        wanted = _wanted(prefix, root, usage)
-        missing = [one for one in wanted if one not in store]
+        objects = wanted(prefix, root, usage)
+        missing = [one for one in objects if one not in store]
         if not missing:
-            size = sum(wanted.values())
-            return Recoverable(what, root.moment, store.put_at(key), len(wanted), size, tuple(passed))
+            size = sum(objects.values())
+            return Recoverable(what, root.moment, store.put_at(key), len(objects), size, tuple(passed))
         passed.append(
-            (key, f"{len(missing)} of {len(wanted)} objects that it needs are missing, as {missing[0]}")
+            (key, f"{len(missing)} of {len(objects)} objects that it needs are missing, as {missing[0]}")
         )
     why = "there was no checkpoint yet"
     if passed:
@@ -59,12 +59,12 @@ def last_whole(store: AsOf, prefix: str, pool: Executor) -> Recoverable:
     raise NotFound(what_failed, why, "give another time")
 
 
-def _wanted(prefix: str, root: Root, usage: Usage) -> dict[str, int]:
+def wanted(prefix: str, root: Root, usage: Usage) -> dict[str, int]:
     """The objects that a root needs, with their sizes in bytes."""
-    wanted = {map_key(prefix, *key): size for key, size in root.maps.items()}
+    found = {map_key(prefix, *key): size for key, size in root.maps.items()}
     for number in np.flatnonzero(usage.live).tolist():
-        wanted[segment_key(prefix, number, root.epoch_of(number))] = int(usage.size[number])
-    return wanted
+        found[segment_key(prefix, number, root.epoch_of(number))] = int(usage.size[number])
+    return found
 
 
 def moment_of(store: AsOf, prefix: str, what: Superblock, epoch: int, number: int) -> Moment:
