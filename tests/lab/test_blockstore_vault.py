@@ -59,6 +59,7 @@ class Vault(World):
 
     s3: ceph.S3 = field(init=False)
     key: str = "cold"
+    bucket: str = BUCKET
     mode: str = ""
     prices: str = ""
     source_size: int = 12
@@ -70,7 +71,9 @@ class Vault(World):
         fill(Path("/tank/home"), 1, count=self.source_size)
 
     def config_text(self) -> str:
-        place = f"zvault:{BUCKET}/{self.key} size=2G endpoint={self.s3.endpoint} region=default style=path"
+        place = (
+            f"zvault:{self.bucket}/{self.key} size=2G endpoint={self.s3.endpoint} region=default style=path"
+        )
         nbd = f"{place} credential=zvault.lab {self.mode}"
         return re.sub(
             r"\nnbd = .*\nsize = .*\n", lambda _: f'\nnbd = "{nbd}"\n{self.prices}\n', super().config_text()
@@ -243,6 +246,32 @@ def test_backups_into_a_bucket(world: Vault):
     ok("vault", "down", "cold")
     assert {name for name in before if name.endswith("/store")} <= set(keys(world))
     gone()
+
+
+def test_a_vault_whose_bucket_locks_what_is_put(world: Vault):
+    """Lease and epoch are in a bucket of their own, and all that is needed is locked while the vault is up."""
+    world.bucket, leases = "locked", world.s3.bucket("leases")
+    world.s3.bucket("locked").create(ObjectLockEnabledForBucket=True)
+    leases.create()
+    world.mode = "history=last:3 lock=compliance:2d lease-bucket=leases"
+    world.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    eventually("all is locked", lambda: (engine("locked_until") or 0) > time.time() + 2 * 86400)
+    assert told()["trouble"] is None
+    a_user_of_its_own(world)
+    assert sorted(item.key for item in leases.objects.all()) == ["cold.lease", "cold/epoch"]
+    drilled = ok("blockstore", "drill", "cold", "-j").json()["tried"]
+    assert {one["well"] for one in drilled} == {True}, drilled
+    (device,) = ok("fit", "tank", "-j").json()["devices"]
+    assert round(device["locks"]) == 37.5 * 131072
+    assert "compliance" in ok("blockstore", "info", "cold").out
+    unharmed()
+    ok("vault", "down", "cold")
+    gone()
+    found = ok("blockstore", "gc", "cold", "-j").json()
+    assert found["strange"] == []
+    assert found["needed_bytes"] > 0
 
 
 def the_cost() -> dict[str, Any] | None:

@@ -27,10 +27,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zvault.blockstore.as_of import AsOf
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import Superblock
+from zvault.blockstore.locked_bucket import bare_store, see_that_it_locks
 from zvault.blockstore.log.journal import NoRoom
+from zvault.blockstore.maintenance.recover import moment_of
 from zvault.blockstore.options import Options, ReadOptions
 from zvault.blockstore.readonly import ReadOnly
 from zvault.blockstore.recovery import create, kept_moment, superblock
@@ -41,7 +44,6 @@ from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered import BOUNDS, MeteredStore
 from zvault.object_store.rate_limited import Budget, RateLimitedStore
 from zvault.object_store.retrying import RetryingStore
-from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 from zvault.system.credentials import keys_file
 from zvault.system.opener import Opener
@@ -60,7 +62,7 @@ See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly", "at", "seen", "user"})
+OWN = frozenset({"status", "create", "readonly", "at", "before", "seen", "user"})
 """Words that are no settings of the block store."""
 
 Say = Callable[[str], None]
@@ -76,6 +78,8 @@ class ServeOptions:
     readonly: bool = False
     at: tuple[int, int] | None = None
     """Of which moment it is looked at, by epoch and number of its checkpoint; None: now."""
+    before: float | None = None
+    """Seconds since the epoch: versions that came later are not believed, and the moment need not be kept."""
     seen: Path | None = None
     """See Options.seen."""
     user: int | None = None
@@ -93,8 +97,11 @@ class ServeOptions:
             if readonly == "yes" and own.get("create") == "yes":
                 raise ValueError("readonly=yes and create=yes: what is made is written to")
             at = _moment(own["at"]) if own.get("at") else None
+            before = float(own["before"]) if own.get("before") else None
             if at is not None and readonly == "no":
                 raise ValueError("at= needs readonly=yes: the past is not written to")
+            if before is not None and at is None:
+                raise ValueError("before= needs at=")
             user = int(own["user"]) if own.get("user") else None
             spec = of_words(rest)
         except ValueError as error:
@@ -104,7 +111,8 @@ class ServeOptions:
         status = own.get("status")
         create = own.get("create") == "yes"
         seen = Path(own["seen"]) if own.get("seen") else None
-        return cls(spec, Path(status) if status else None, create, readonly == "yes", at, seen, user)
+        told = Path(status) if status else None
+        return cls(spec, told, create, readonly == "yes", at, before, seen, user)
 
 
 def _moment(text: str) -> tuple[int, int]:
@@ -140,6 +148,7 @@ def settings_of(spec: BlockstoreServer) -> S3Settings:
         storage_class=spec.setting("storage-class") or None,
         sse="aws:kms" if sse == "aws:kms" else "AES256" if sse else None,
         sse_kms_key_id=spec.setting("sse-kms-key-id") or None,
+        lock=spec.lock,
     )
 
 
@@ -156,10 +165,8 @@ def reach(
 
     Raises ToolMissing, NotFound.
     """
-    settings = settings_of(spec)
-    if opener is not None:
-        settings = replace(settings, open_file=opener.read)
-    counted = MeteredStore(S3Store(settings))
+    settings = _opened_by(settings_of(spec), opener)
+    counted = MeteredStore(bare_store(settings, spec))
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(counted, budget)
     patient = RetryingStore(bare, stopping=stopping, say=say)
@@ -167,6 +174,14 @@ def reach(
         return ReachedStore(patient, counted, bare)
     objects = encrypted_store(patient, spec.key, key, say)
     return ReachedStore(patient, counted, objects.over(bare), objects)
+
+
+def as_of(
+    store: ObjectStore, encrypted: EncryptedStore | None, prefix: str, before: float
+) -> tuple[AsOf, ObjectStore]:
+    """A store's bucket as it was then; and the same as the block store sees its objects, with the keys of then."""
+    then = AsOf(store, prefix, before)
+    return then, then if encrypted is None else encrypted.over(then)
 
 
 def encryption_key(spec: BlockstoreServer) -> StoreKey | None:
@@ -201,6 +216,10 @@ def _cryptography() -> Iterator[None]:
         ) from error
 
 
+def _opened_by(settings: S3Settings, opener: Opener | None) -> S3Settings:
+    return settings if opener is None else replace(settings, open_file=opener.read)
+
+
 def options_of(spec: BlockstoreServer) -> Options:
     """How it is to be attached. Raises Refused for a journal that would not outlive a power cut."""
     if spec.journal is None:
@@ -224,6 +243,8 @@ def options_of(spec: BlockstoreServer) -> Options:
         memory=spec.memory,
         uploads=spec.uploads,
         history=spec.history,
+        lock=spec.lock,
+        gc_elsewhere=spec.gc_elsewhere,
     )
 
 
@@ -311,6 +332,11 @@ class ServedDevice:
         self.take_key()
         if self._reached is None:
             self._reached = reach(spec, self._stopping, self._say, self._opener, self._key)
+        if isinstance(options, Options):
+            see_that_it_locks(self._settings())
+        elif self.words.before is not None and self.words.at is not None:
+            self._begin_as_of(self.words.before, self.words.at, options, self._reached)
+            return
         what = self._there(self._reached.bare)
         if spec.size not in (None, what.size):
             raise Refused(
@@ -328,8 +354,28 @@ class ServedDevice:
                 self._reached.encrypted.keep_copy()
             self.device = attach(patient, spec.key, options, owner(), self._say)
             self.device.requests = counted.totals
+        self._serving()
+
+    def _begin_as_of(
+        self, before: float, at: tuple[int, int], options: ReadOptions, reached: ReachedStore
+    ) -> None:
+        """What there was, by the versions of then, whatever is there now."""
+        spec = self.words.spec
+        _, then = as_of(reached.patient, reached.encrypted, spec.key, before)
+        what = superblock(then, spec.key)
+        moment = moment_of(then, spec.key, what, *at)
+        self.device = ReadOnly(then, spec.key, what, options, self._say, place=place(spec), at=moment)
+        self._say(
+            f"serving {self.device}, read-only: checkpoint {at[1]} of epoch {at[0]}, by versions of then"
+        )
+        self._serving()
+
+    def _serving(self) -> None:
         self.write_status()
         threading.Thread(target=self._tell, name="status", daemon=True).start()
+
+    def _settings(self) -> S3Settings:
+        return _opened_by(settings_of(self.words.spec), self._opener)
 
     def _options(self) -> Options:
         opens = self._opener.write if self._opener is not None else None

@@ -26,13 +26,16 @@ from zvault.blockstore.encryption.pieces import (
 from zvault.blockstore.encryption.store_key import StoreKey
 from zvault.blockstore.format import Damaged, Superblock, keys_key, store_key
 from zvault.core.errors import Refused
+from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
     SMALL,
     Buffer,
     ListedObject,
+    ListedVersion,
     ObjectMissing,
     ObjectStore,
     TooLarge,
+    key_and_version,
 )
 
 EVERY = 5.0
@@ -100,6 +103,8 @@ class EncryptedStore:
         """Asks nothing yet."""
         self._store, self.keys = store, keys
         self._first = store_key(keys.prefix)
+        self._bare = (self._first, keys_key(keys.prefix))
+        """What has the keys, and is no encrypted object itself."""
 
     def over(self, store: ObjectStore) -> EncryptedStore:
         """The same with the same keys, by another way to the store."""
@@ -134,9 +139,9 @@ class EncryptedStore:
 
     def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
         """See ObjectStore."""
-        if key == self._first:
+        if key_and_version(key)[0] == self._first:
             data, etag = self._store.read(key)
-            ring = Keyring.of_bytes(data, self.keys.key, key)
+            ring = Keyring.of_bytes(data, self.keys.key, key_and_version(key)[0])
             self.keys.set(ring)
             return ring.first, etag
         data, etag = self._store.read(key, stored_size(most))
@@ -154,13 +159,26 @@ class EncryptedStore:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Sizes are of what objects hold, if they are whole."""
-        mine = (self._first, keys_key(self.keys.prefix))
         for found in self._store.list(prefix, after):
-            yield found if found.key in mine else ListedObject(found.key, plain_size(found.size))
+            yield found if found.key in self._bare else ListedObject(found.key, plain_size(found.size))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore."""
         self._store.delete(keys)
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore. Sizes are as those of ``list``; ETags are of what is stored."""
+        for found in self._store.versions(prefix, after):
+            bare = found.marker or found.key in self._bare
+            yield found if bare else replace(found, size=plain_size(found.size))
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore."""
+        self._store.retain(key, version, mode, until)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore."""
+        return self._store.delete_versions(versions)
 
     def ring(self) -> Keyring:
         """Its keys. Raises as StoreKeys.ring."""
@@ -235,4 +253,5 @@ class EncryptedStore:
 
     def _bound(self, key: str) -> bytes:
         ring = self.ring()
-        return ring.identity + key.removeprefix(f"{self.keys.prefix}/").encode()
+        name, _ = key_and_version(key)
+        return ring.identity + name.removeprefix(f"{self.keys.prefix}/").encode()

@@ -21,11 +21,13 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
 from zvault.core.errors import Busy
+from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
     NEW,
     SMALL,
     Buffer,
     ListedObject,
+    ListedVersion,
     ObjectMissing,
     ObjectStore,
     StoreError,
@@ -88,6 +90,18 @@ class Unfinished:
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore."""
         self._store.delete(keys)
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore."""
+        return self._store.versions(prefix, after)
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore."""
+        self._store.retain(key, version, mode, until)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore."""
+        return self._store.delete_versions(versions)
 
 
 def copy(  # noqa: PLR0913, PLR0917 - what it does it with

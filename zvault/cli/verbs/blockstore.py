@@ -17,10 +17,13 @@ from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import moment
 from zvault.cli.verbs import blockstore_keys, blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_history import history
+from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
 from zvault.cli.verbs.blockstore_serve import serve_store
+from zvault.cli.verbs.blockstore_versions import remove_garbage
 from zvault.core.errors import ConfigError, NotFound, Refused
 from zvault.core.units import format_size, parse_size
 
@@ -44,6 +47,7 @@ COLUMNS = [
     Column("dead", "size", "dead_bytes"),
     Column("moments", "count"),
     Column("past", "size", "past_bytes"),
+    Column("locked_until", "time"),
     Column("segments", "count"),
     Column("log", "count", "log_segments"),
     Column("log_bytes", "size"),
@@ -76,9 +80,12 @@ def create(
     the store's recovery key, once.
     """
     from zvault.blockstore import recovery
+    from zvault.blockstore.locked_bucket import see_that_it_locks
+    from zvault.blockstore.server import settings_of
 
     found = blockstore_place.find(place)
     wanted = _size(size, found.spec.size)
+    see_that_it_locks(settings_of(found.spec))
     store = blockstore_place.reach(found)
     if dry_run:
         left = next(iter(store.list(f"{found.spec.key}/")), None)
@@ -149,6 +156,9 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "stored", f"{size('stored_bytes')} in {plural(row['segments'], 'segment')}{share}"
     if row["moments"]:
         yield "past", f"{size('past_bytes')} of that, for {plural(row['moments'], 'moment')} that are kept"
+    if row["locked_until"]:
+        until = written(row["locked_until"], "time", exact=False)
+        yield "locked", f"all that is needed until {until} at least ({row['lock_mode']})"
     yield "garbage", f"{size('dead_bytes')}, at the last checkpoint"
     when = "-" if not row["checkpoint"] else f"number {row['checkpoint']} of epoch {row['checkpoint_epoch']}"
     yield "checkpoint", when
@@ -280,11 +290,18 @@ def gc(
     """Take a store that nobody uses, and remove all of its garbage, until 1.1 bytes are stored for each live one.
 
     A server does so by itself, to 1.25 bytes and at its leisure. Exit status: 0 done; 1 a segment could not be cleared.
+
+    Where the place has lock= or gc=elsewhere the store is not taken, and may be in use: versions of objects are removed
+    that nobody needs any more, and whose lock has ended, with keys that may do so. It is refused where somebody has
+    been at what is needed.
     """
     from zvault.blockstore.maintenance.info import info
     from zvault.blockstore.maintenance.offline_gc import sweep
 
     found = blockstore_place.find(place)
+    if found.spec.lock is not None or found.spec.gc_elsewhere:
+        remove_garbage(found, do=not dry_run, yes=yes, quiet=quiet, json=json)
+        return
     store, key = blockstore_place.reach(found), found.spec.key
     with blockstore_place.workers(WORKERS) as pool:
         before = info(store, key, pool)
@@ -341,7 +358,7 @@ def copy_(
     try:
         with (
             blockstore_place.workers(WORKERS) as pool,
-            blockstore_place.scratch() as options,
+            blockstore_place.scratch(there) as options,
             Steps(not quiet and not json, tell) as steps,
         ):
             me = blockstore_place.me("copy")
@@ -404,3 +421,5 @@ def serve(
 app.command("history")(history)
 app.command("rewind")(rewind)
 app.command("rotate-key")(blockstore_keys.rotate)
+app.command("recover")(recover)
+app.command("drill")(drill)

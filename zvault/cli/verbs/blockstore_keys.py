@@ -14,6 +14,7 @@ from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
 
 if TYPE_CHECKING:
+    from zvault.blockstore.encryption.encrypted_store import EncryptedStore
     from zvault.object_store.interface import ObjectStore
 
 
@@ -41,7 +42,7 @@ class Target:
         from zvault.blockstore.server import encryption_key
 
         self._key, self._prefix = encryption_key(place.spec), place.spec.key
-        self._store: ObjectStore | None = None
+        self._store: EncryptedStore | None = None
 
     def encrypted(self, store: ObjectStore) -> ObjectStore:
         """The store as the copy is kept there."""
@@ -98,6 +99,12 @@ def rotate(
     if not isinstance(store, EncryptedStore):
         what = f"the keys of the block store in {found} are not changed"
         raise Refused(what, "no key to it is given", "name it by encryption-key= in its place")
+    if found.spec.lock is not None:
+        raise Refused(
+            f"the keys of the block store in {found} are not changed",
+            "its objects are locked, and each is put once: a second version of its keys could be anybody's",
+            "'zvaultctl blockstore copy' makes a store with new keys of it",
+        )
     key = key_of({"encryption-key": str(to)}) if to is not None else None
     if key is not None and key.recovery:
         raise Refused(f"{to} is no key for a store's owner", "it is a recovery key", "make another key")
