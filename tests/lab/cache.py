@@ -95,7 +95,9 @@ def system(name: str = "") -> Path:
     name = name or os.environ.get("ZVAULT_LAB_SYSTEM", "")
     if name not in SYSTEMS:
         raise ValueError(f"the lab has no system {name!r}, only {' and '.join(SYSTEMS)}")
-    return _named("system", SYSTEM_SOURCES, SYSTEMS[name], *_project()["dependencies"])
+    project = _project()
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["s3"]]
+    return _named("system", SYSTEM_SOURCES, SYSTEMS[name], *wanted)
 
 
 def system_suite() -> str:

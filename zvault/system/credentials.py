@@ -11,6 +11,12 @@ from zvault.core.errors import NotFound
 STORES = tuple(Path(folder, "credstore") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 """Where systemd finds those that are not encrypted; in its order."""
 
+FOR_UNITS = (
+    *(folder.with_name("credstore.encrypted") for folder in STORES),
+    *(Path("/run/credentials", name) for name in ("@system", "@encrypted", "zvaultd.service")),
+)
+"""Where it has those that only a unit gets, or that one has got from a drop-in of its own."""
+
 
 def keys_file(words: Mapping[str, str]) -> str | None:
     """The file with the keys to an object store, by a server's parameters ``credential`` or ``keys``; None: neither.
@@ -38,3 +44,8 @@ def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
         f"put it into /etc/credstore/{name}; a name that does not begin with 'zvault.' needs a drop-in with"
         f" ImportCredential={name} for zvaultd.service and zvault-blockstore@.service",
     )
+
+
+def kept_for_units(name: str, folders: tuple[Path, ...] = FOR_UNITS) -> bool:
+    """Whether a credential that credential_file does not find is one that systemd has for a unit. For root."""
+    return any((folder / name).is_file() for folder in folders)

@@ -1,4 +1,4 @@
-"""What a configuration that is right in itself names and does not find: sources, datasets' names, vaults' devices."""
+"""What a configuration that is right in itself names and does not find: sources, names, vaults' devices, secrets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.replication.name_length import name_conflict
 from zvault.devices.presence import missing, unreachable
 from zvault.ops.context import Context
+from zvault.ops.diagnosis.secret_files import secret_warnings
 from zvault.ops.state.source_tree import chosen_by_property
 from zvault.ops.vaults.earlier_pools import noted_pools
 
@@ -24,7 +25,7 @@ async def config_warnings(context: Context) -> list[str]:
         *(_source(context, backup) for backup in config.backup.values()),
         *(_devices(context, vault) for vault in config.vault.values()),
     )
-    return [text for one in found for text in one]
+    return [text for one in (*found, secret_warnings(config)) for text in one]
 
 
 async def _source(context: Context, backup: Backup) -> Sequence[str]:
