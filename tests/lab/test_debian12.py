@@ -43,7 +43,7 @@ pool = "cloud"
 create = true
 
 [[vault.cloud.device]]
-nbd = "zvault:zv/cold size=1G endpoint={endpoint} region=default style=path keys=/etc/zvault/s3.keys"
+nbd = "zvault:vaults/cold size=1G endpoint={endpoint} region=default style=path keys=/etc/zvault/s3.keys"
 
 [backup.tank]
 source = "tank"
@@ -125,7 +125,7 @@ def test_its_vault_is_in_a_bucket() -> None:
     peer("zfs create tank/home; cp -a /etc /tank/home; head -c 9000000 /dev/urandom >/tank/home/thesis.pdf")
     with ceph.cluster(rgw=True, address="10.99.0.1") as cluster:
         s3 = cluster.s3()
-        s3.bucket("zv").create()
+        s3.bucket("vaults").create()
         keys = f"[default]\naws_access_key_id = {s3.access_key}\naws_secret_access_key = {s3.secret_key}\n"
         config = IN_A_BUCKET.format(endpoint=s3.endpoint)
         peer(f"umask 077; printf %s {shlex.quote(keys)} >/etc/zvault/s3.keys")
@@ -135,7 +135,7 @@ def test_its_vault_is_in_a_bucket() -> None:
         assert peer(f"stat -c %u /proc/$(systemctl show -P MainPID {unit})").strip() != "0"
         peer("echo more >/tank/home/more; zvaultctl run tank; zvaultctl vault down cloud")
         assert peer(f"systemctl is-active {unit}", check=False).strip() == "inactive"
-        assert len(list(s3.bucket("zv").objects.all())) > 2
+        assert len(list(s3.bucket("vaults").objects.all())) > 2
         peer("zvaultctl vault up cloud; zvaultctl scrub cloud; zvaultctl verify tank --level full")
         assert "errors: No known data errors" in peer("zpool status cloud")
         snapname = peer_snapshots("tank/home")[-1]

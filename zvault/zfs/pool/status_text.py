@@ -57,7 +57,7 @@ def listed_errors(text: str) -> list[str]:
 
 
 def _parts(text: str) -> tuple[dict[str, str], list[str]]:
-    """What stands behind ``config:`` and so on, and behind each ``scan:``. Raises ValueError where parts are missing."""
+    """What stands behind each word, and behind each ``scan:``. Raises ValueError where parts are missing."""
     found: dict[str, str] = {}
     scans: list[str] = []
     name = ""
