@@ -11,7 +11,7 @@ from zvault.core.replication.name_length import name_conflict
 from zvault.devices.presence import missing, unreachable
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.secret_files import secret_warnings
-from zvault.ops.state.source_tree import chosen_by_property
+from zvault.ops.state.source_tree import chosen_by_property, missing_source
 from zvault.ops.vaults.earlier_pools import noted_pools
 
 TOLD = 3
@@ -38,6 +38,9 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
         return [f"{key}: {error.what}{where}, so every run fails until there is; {error.next}"]
     except ZvaultError as error:
         return [f"{key}: whether it exists cannot be asked now: {error}"]
+    if missing := [part for part in backup.source.parts if part not in names]:
+        found = [missing_source(backup, part) for part in missing]
+        return [f"{key}: {one.what}, so every run fails until there is; {one.next}" for one in found]
     chosen = [name for name in names if backup.takes(name)]
     if not chosen:
         key = "include" if backup.include else "exclude"
