@@ -183,8 +183,11 @@ def looks_for_its_keys() -> None:
     """'check-config' misses them where they are not."""
     assert "there is no credential" not in ok("check-config").err
     hidden = KEYS.rename(KEYS.with_name("elsewhere"))
-    assert "vault.cold.device[0].nbd: there is no credential zvault.lab" in ok("check-config").err
-    hidden.rename(KEYS)
+    try:
+        told = ok("check-config").err
+    finally:
+        hidden.rename(KEYS)
+    assert "vault.cold.device[0].nbd: there is no credential zvault.lab" in told
 
 
 @pytest.mark.timeout(600)

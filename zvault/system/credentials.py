@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,9 +14,14 @@ STORES = tuple(Path(folder, "credstore") for folder in ("/etc", "/run", "/usr/lo
 
 FOR_UNITS = (
     *(folder.with_name("credstore.encrypted") for folder in STORES),
-    *(Path("/run/credentials", name) for name in ("@system", "@encrypted", "zvaultd.service")),
+    *(Path("/run/credentials", name) for name in ("@system", "@encrypted")),
 )
-"""Where it has those that only a unit gets, or that one has got from a drop-in of its own."""
+"""Where it has those that only a unit gets."""
+
+DROP_INS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
+"""Where the drop-ins of units are, which may load more."""
+
+_GIVEN_BY = r"^(?:Load|Set)Credential(?:Encrypted)?={}(?::|$)"
 
 
 def keys_file(words: Mapping[str, str]) -> str | None:
@@ -46,6 +52,13 @@ def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
     )
 
 
-def kept_for_units(name: str, folders: tuple[Path, ...] = FOR_UNITS) -> bool:
-    """Whether a credential that credential_file does not find is one that systemd has for a unit. For root."""
-    return any((folder / name).is_file() for folder in folders)
+def kept_for_units(
+    name: str, folders: tuple[Path, ...] = FOR_UNITS, drop_ins: tuple[Path, ...] = DROP_INS
+) -> bool:
+    """Whether a credential that credential_file does not find is one that systemd has for zvault's units. For root."""
+    given = re.compile(_GIVEN_BY.format(re.escape(name)), re.MULTILINE)
+    return any((folder / name).is_file() for folder in folders) or any(
+        given.search(file.read_text(errors="replace"))
+        for folder in drop_ins
+        for file in folder.glob("zvault*.service.d/*.conf")
+    )

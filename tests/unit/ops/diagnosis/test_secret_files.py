@@ -76,10 +76,20 @@ def test_what_zvaultd_reads_itself(tmp_path: Path):
 def test_a_credential_that_only_a_unit_gets_is_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (told,) = secret_warnings(config("zvault:zv/cold size=1T credential=zvault.none"))
     assert told.startswith("vault.cold.device[0].nbd: there is no credential zvault.none: it is in none of ")
-    secret(tmp_path / "zvault.none")
     monkeypatch.setattr(
-        secret_files, "kept_for_units", lambda name: credentials.kept_for_units(name, (tmp_path,))
+        secret_files,
+        "kept_for_units",
+        lambda name: credentials.kept_for_units(name, (tmp_path / "encrypted",), (tmp_path,)),
     )
+    (tmp_path / "encrypted").mkdir()
+    secret(tmp_path / "encrypted" / "zvault.none")
+    assert secret_warnings(config("zvault:zv/cold size=1T credential=zvault.none")) == []
+    (tmp_path / "encrypted" / "zvault.none").unlink()
+    (tmp_path / "zvaultd.service.d").mkdir()
+    drop_in = tmp_path / "zvaultd.service.d" / "keys.conf"
+    drop_in.write_text("[Service]\nLoadCredential=zvault.nones:/x\n#LoadCredential=zvault.none:/x\n")
+    assert len(secret_warnings(config("zvault:zv/cold size=1T credential=zvault.none"))) == 1
+    drop_in.write_text("[Service]\nLoadCredential=zvault.none:/x\n")
     assert secret_warnings(config("zvault:zv/cold size=1T credential=zvault.none")) == []
 
 
