@@ -267,7 +267,7 @@ def test_several_sources_are_taken_in_one_snapshot_and_all_of_them_or_none(skipp
         assert get(f"cold/lab/{name}@{newest}", "guid") == get(f"{name}@{newest}", "guid")
     assert {name for name in NAMES if snapshots(name) != before[name]} == {"tank/b"}
     assert get("cold/lab/tank/far", "org.zvault:placeholder") == "cold/lab/tank/far"
-    assert ok("list", "-j").json()["backups"][0]["source"] == "tank/b, tank/far/one"
+    assert ok("status", "-j").json()["backups"][0]["source"] == "tank/b, tank/far/one"
     # One that is gone is told, and is no reason to take the others alone.
     world.destroy_held("tank/far")
     before = {name: snapshots(name) for name in NAMES}
