@@ -20,7 +20,9 @@ TURN ?= $(ZVAULT_TURN)
 export ZVAULT_TURN := $(TURN)
 # make lab-versions: the tests in which zvault meets what depends on OpenZFS's version: what libzfs and libzfs_core are called
 # with, module parameters, devices' properties, what zpool prints of a scrub, what a receive refuses. Four CPU minutes.
-VERSIONED := test_lab.py test_known_by_events.py test_small_streams.py test_scrub.py test_ledger.py \
+VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py \
+    $(addprefix test_small_streams.py::test_,properties_are_as_programs_leave_them_and_changed_ones_are_sent \
+    a_property_of_a_snapshot_comes_with_it several_snapshots_at_once_arrive_each_with_its_guid) \
     $(addprefix test_tuning.py::test_,set_while_the_vault_is_up_and_put_back_when_it_goes_down \
     what_counts_only_when_openzfs_is_loaded dirty_data_stays_within_memory_and_unknown_names_are_told \
     properties_of_the_pools_devices)
