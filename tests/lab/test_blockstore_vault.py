@@ -182,6 +182,17 @@ def unharmed() -> None:
     assert "No known data errors" in sh("zpool", "status", "cold")
 
 
+def looks_for_its_keys() -> None:
+    """'check-config' misses them where they are not."""
+    assert "there is no credential" not in ok("check-config").err
+    hidden = KEYS.rename(KEYS.with_name("elsewhere"))
+    try:
+        told = ok("check-config").err
+    finally:
+        hidden.rename(KEYS)
+    assert "vault.cold.device[0].nbd: there is no credential zvault.lab" in told
+
+
 @pytest.mark.timeout(600)
 def test_backups_into_a_bucket(world: Vault):
     world.start()
@@ -231,7 +242,7 @@ def test_backups_into_a_bucket(world: Vault):
     assert any(
         name.startswith("zvault_blockstore_requests_total") and value > 0 for name, value in now.items()
     )
-    ok("check-config")
+    looks_for_its_keys()
     fits = ok("fit", "tank", "-j").json()
     assert [round(one["puts"]) for one in fits["datasets"]] == [128] * len(fits["datasets"])
     assert fits["unknown"] == []

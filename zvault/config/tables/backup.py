@@ -209,8 +209,9 @@ class Backup(NamedTable):
 
     source: SourceName = Field(
         description="The dataset to back up, with all below it. On another host it is reached by ssh, as root's "
-        "ssh_config(5) says.",
-        examples=["tank/data", "ssh://root@filer1/tank"],
+        "ssh_config(5) says. Several datasets of one pool are taken in one snapshot, and all of them have to exist; "
+        "`{path}` in `into` is then the way from the nearest dataset that has all of them below it.",
+        examples=["tank/data", "ssh://root@filer1/tank", ["tank/home", "tank/mail"]],
     )
     exclude: list[Pattern] = Field(
         default_factory=list,
@@ -364,7 +365,7 @@ class Backup(NamedTable):
 
     def choice(self, dataset: str) -> Choice:
         """The same, and why."""
-        return choice(dataset, self.include, self.exclude)
+        return choice(dataset, self.include, self.exclude, "source" if self.source.parts else "include")
 
     @field_validator("vault")
     @classmethod
@@ -411,6 +412,20 @@ class Backup(NamedTable):
                     f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
                 )
         return patterns
+
+    @field_validator("include")
+    @classmethod
+    def _several_sources(cls, patterns: list[str], info: ValidationInfo) -> list[str]:
+        """Several sources are what lies above them, of which these are included."""
+        source: Source | None = info.data.get("source")
+        if source is None or not source.parts:
+            return patterns
+        if patterns:
+            raise ValueError(
+                f"stands beside several sources: give {quote(source.dataset)} as the source and include what of it is"
+                " to be taken, or leave include out"
+            )
+        return [pattern for part in source.parts for pattern in (part, f"{part}/**")]
 
     @field_validator("hooks")
     @classmethod

@@ -75,7 +75,7 @@ def _pool(context: Context, backup: Backup, source: Tree) -> int | None:
         last = book.last(env.vault(backup.its_vault))
         if last is None:
             return None
-        place = context.records.places.last(last, str(backup.source))
+        place = context.records.places.last(last, str(backup.source.whole))
         return last if place == env.target_of(backup, backup.source.dataset) else None
     marked = {guid for dataset in source for guid in marks_by_vault(dataset)}
     return marked.pop() if len(marked) == 1 else None
