@@ -125,7 +125,7 @@ class TreeListing:
         if root in moved:
             raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
         other = [line for name, line in lines.items() if name not in same and name not in moved]
-        own = await self._own(root, other)
+        own = await self._own(root, other, some=bool(same))
         found = parse.listed(other, points, own)
         if same:
             found = {name: same.get(name) or found[name] for name in lines if name not in moved}
@@ -133,10 +133,10 @@ class TreeListing:
             self._known.keep(root, Listed(moment, found))
         return self._tree_of(root, found)
 
-    async def _own(self, root: str, lines: Sequence[str]) -> dict[str, dict[str, str]]:
-        """zvault's own properties of the datasets of these lines."""
-        if len(lines) > FEW:
-            return await self._lister.own([root])
+    async def _own(self, root: str, lines: Sequence[str], *, some: bool) -> dict[str, dict[str, str]]:
+        """zvault's own properties of the datasets of these lines, which are ``some`` of those below a root, or all."""
+        if not some or len(lines) > FEW:
+            return await self._lister.own([root]) if lines else {}
         names = [line.partition("\t")[0] for line in lines]
         return await self._lister.own(names, "-d0", set()) if names else {}
 
