@@ -110,7 +110,7 @@ def _with(seen: Sides, source: Tree, vault: Tree) -> Sides:
         tuple((source.datasets[dataset.name], target) for dataset, target in some)
         for some in (seen.pairs, seen.left_out)
     )
-    return replace(seen, source=source, vault=vault, pairs=pairs, left_out=left_out)
+    return replace(seen, source=source, vault=vault, pairs=pairs, left_out=left_out, known=None)
 
 
 async def _pruned(
