@@ -41,16 +41,23 @@ class TreeListing:
         self._made: dict[str, Tree] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._feed = feed
+        self._lapses = 0
         if feed is not None:
             feed.follow(self)
 
     def note(self, changed: Changed) -> None:
         """Take in what the feed tells."""
+        self._lapses += changed.lost or bool(changed.pools)
         self._known.note(changed)
         if changed.missed:
             self.cache.clear()
         for name in changed.datasets:
             self.cache.forget(name)
+
+    @property
+    def lapses(self) -> int | None:
+        """See Zfs.lapses."""
+        return self._lapses if self._feed is not None else None
 
     async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         """See Zfs.tree.

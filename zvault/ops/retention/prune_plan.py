@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
 from typing import overload
@@ -53,7 +53,7 @@ class PrunePlan:
     """What to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within prune_limit.
 
     Of each dataset a ``share`` of the snapshots that are ``ours`` may go in one run, the oldest first. What ``arrived``
-    in this run (GUIDs) does not count.
+    in this run (GUIDs) does not count. ``known`` is what is known of the backup's retention.
     """
 
     side: Side
@@ -62,6 +62,7 @@ class PrunePlan:
     ours: Ours = lambda _: True
     backup: str = "BACKUP"
     arrived: Set[int] = frozenset()
+    known: KnownRetention | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def groups(self) -> Sequence[Sequence[KeepDecision]]:
@@ -135,7 +136,7 @@ def plan_prune(
     ours = ours_of(backup)
 
     def plan(side: Side, groups: Sequence[DatasetVerdicts], arrived: Set[int]) -> PrunePlan:
-        return PrunePlan(side, Judged(groups), share, ours, backup.name, arrived)
+        return PrunePlan(side, Judged(groups), share, ours, backup.name, arrived, known)
 
     pruned = [plan("source", source, arrived.source)]
     return pruned if backup.vault is None else [*pruned, plan("vault", vault, arrived.vault)]

@@ -36,11 +36,14 @@ class PairVerdicts:
 
 @dataclass
 class KnownRetention:
-    """The verdicts of the last look, by the source's dataset, and what they all depend on."""
+    """The verdicts of the last look, by the source's dataset, and what they all depend on. ``held`` are the vault's
+    datasets whose holds are as the verdicts on them want it, as long as Zfs.lapses is what it was.
+    """
 
     pairs: dict[str, PairVerdicts] = field(default_factory=dict)
     depends: tuple[object, ...] = ()
     verdicts: KnownVerdicts | None = None
+    held: dict[str, tuple[DatasetVerdicts, int]] = field(default_factory=dict)
 
 
 @dataclass

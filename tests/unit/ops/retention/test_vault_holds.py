@@ -23,6 +23,7 @@ class Vault:
     """Snapshots with their holds; writes down each call that changes something."""
 
     host = LocalHost(HostRunner())
+    lapses: int | None = None
 
     def __init__(self, *held: int, gone: Sequence[int] = (), error: Exception | None = None) -> None:
         self.held = {snap(number, TARGET).name for number in held}
