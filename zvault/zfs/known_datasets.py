@@ -78,7 +78,7 @@ class KnownDatasets:
         top = DatasetName(root)
         if listed.moment < max(self._lost, self._pools.get(top.pool, 0)):
             return
-        self._drop(self.below(root))
+        self._drop([name for name in self.below(root) if name not in listed.datasets])
         self._roots = {known for known in self._roots if not known.is_within(top)}
         if not self._knows(top):
             self._roots.add(top)
@@ -93,8 +93,9 @@ class KnownDatasets:
 
     def _settle(self, names: Iterable[str], listed: Listed) -> None:
         for name, one in listed.datasets.items():
-            if self._knows(one.dataset.name):
+            if self._datasets.get(name) is not one and self._knows(one.dataset.name):
                 self._datasets[name] = one
+                self._unfinished.discard(name)
                 if one.dataset.resume_token is not None:
                     self._unfinished.add(name)
         for name in names:
@@ -104,9 +105,7 @@ class KnownDatasets:
     def below(self, root: str) -> dict[str, ListedDataset]:
         """What is known of a root and of all below it."""
         inside = f"{root}/"
-        return {
-            name: one for name, one in self._datasets.items() if name == root or name.startswith(inside)
-        }
+        return {name: one for name, one in self._datasets.items() if name == root or name.startswith(inside)}
 
     def same(self, lines: Mapping[str, str]) -> dict[str, ListedDataset]:
         """Of datasets with their lines of just now, those that are known and did not change since they were listed.

@@ -114,9 +114,7 @@ class Cache:
         known = seen.holds if seen is not None and seen.points.snapshots is snapshots else None
         return known or {}
 
-    def keep_holds(
-        self, dataset: str, snapshots: Sequence[Snapshot], holds: Mapping[str, set[str]]
-    ) -> None:
+    def keep_holds(self, dataset: str, snapshots: Sequence[Snapshot], holds: Mapping[str, set[str]]) -> None:
         """Keep what was asked of some of a dataset's snapshots, as long as they are those that are kept of it."""
         seen = self._seen.get(dataset)
         if seen is not None and seen.points.snapshots is snapshots:

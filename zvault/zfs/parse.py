@@ -242,9 +242,7 @@ def tree(
     return tree_of(listed(dataset_lines, of_each, own or {}))
 
 
-def tree_of(
-    found: Mapping[str, ListedDataset], before: Tree | None = None, *, anew: bool = False
-) -> Tree:
+def tree_of(found: Mapping[str, ListedDataset], before: Tree | None = None, *, anew: bool = False) -> Tree:
     """The tree of what was listed. What one made ``before`` has just so is taken from there, as the same object.
 
     Its snapshots have to be the same object too, by which others know them, unless they are listed ``anew`` each time.

@@ -54,9 +54,10 @@ class Verdicts:
 class DatasetVerdicts(Sequence[KeepDecision]):
     """The verdicts on one dataset's snapshots, in their order; each is made anew when it is asked for."""
 
-    __slots__ = ("snapshots", "verdicts")
+    __slots__ = ("dataset", "snapshots", "verdicts")
 
     def __init__(self, snapshots: Sequence[Snapshot], verdicts: Verdicts) -> None:
+        self.dataset = snapshots[0].dataset if snapshots else None
         self.snapshots = snapshots
         self.verdicts = verdicts
 

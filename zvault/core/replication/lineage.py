@@ -235,10 +235,16 @@ def _owners(source: Tree, sought: Set[int], known: KnownPairs) -> dict[int, list
     """
     owners: dict[int, list[str]] = defaultdict(list)
     before = known.source if sought == known.sought else {}
-    having = {name: known.having[name] for name in known.having if before.get(name) is source.get(name)}
+    having = {
+        name: guids
+        for name, guids in known.having.items()
+        if (dataset := before.get(name)) is not None and dataset is source.get(name)
+    }
     if sought:
         for name, dataset in source.datasets.items():
-            if before.get(name) is not dataset and (found := sought.intersection(guids_of(dataset.snapshots))):
+            if before.get(name) is not dataset and (
+                found := sought.intersection(guids_of(dataset.snapshots))
+            ):
                 having[name] = [guid for guid in guids_of(dataset.snapshots) if guid in found]
         for name, guids in having.items():
             for guid in guids:

@@ -181,13 +181,13 @@ class _Planner:
             and self.policy.on_conflict != "new-dataset"
         )
 
-    def _look_up(self, pair: DatasetPair) -> TransferPlan | None:
+    def _look_up(self, pair: DatasetPair) -> tuple[DatasetPair, TransferPlan] | None:
         """The plan of a pair that was planned before, if it still is as it was."""
         before, there = self.known.get(pair.source.name), pair.vault
         if before is None or before[0] is not pair or there is None:
             return None
         asked = there.name in self.answers.misfits or there.name in self.answers.interrupted
-        return None if asked or self.at[there.name] != pair.target else before[1]
+        return None if asked or self.at[there.name] != pair.target else before
 
     def _keep(self, pair: DatasetPair, made: TransferPlan) -> None:
         """Note a plan that depends on nothing but its pair."""
@@ -198,14 +198,21 @@ class _Planner:
     def plan(self, pair: DatasetPair) -> None:
         if (conflict := self.conflicts.get(pair.source.name)) is not None:
             # Nothing of it is touched on the vault: no name there would follow its own.
-            self._add(_unnameable(pair, conflict))
+            self.plans.append(_unnameable(pair, conflict))
             return
-        made = self._look_up(pair) or self._planned_anew(pair)
-        self._keep(pair, made)
+        if (known := self._look_up(pair)) is not None:
+            self.kept[pair.source.name] = known
+            made = known[1]
+            if not made.steps and not self.rearranging:
+                self.plans.append(made)
+                return
+        else:
+            made = self._planned_anew(pair)
+            self._keep(pair, made)
         if after := self._after(pair, made):
             made = replace(made, after=after)
         self._note_arrivals(pair, made)
-        self._add(made)
+        self.plans.append(made)
         if (origin := _origin(made)) is not None:
             self.cloning.append((made, origin))
         touched = _touched(made)
@@ -225,10 +232,6 @@ class _Planner:
         made = plan_transfer(self._case(pair), self.wanted, self.policy)
         self._follow(made.changes)
         return replace(made, changes=(*renames, *made.changes)) if renames else made
-
-    def _add(self, made: TransferPlan) -> None:
-        self.plans.append(made)
-        self.by_dataset[made.dataset] = made
 
     # Names
 
@@ -345,6 +348,8 @@ class _Planner:
                 yield Relative(snap, self.at[holder.name].snapshot(there.snapname))
 
     def _planned(self, pair: DatasetPair) -> TransferPlan | None:
+        for made in self.plans[len(self.by_dataset) :]:
+            self.by_dataset[made.dataset] = made
         return self.by_dataset.get(pair.source.name)
 
     def _may_branch(self, pair: DatasetPair, holder: Dataset, base: Snapshot) -> bool:

@@ -72,7 +72,12 @@ def _until(unchanged: Mapping[int, float], lag: DatasetLag) -> float | None:
 
 def _at(lag: DatasetLag, now: float) -> DatasetLag:
     """The same lag by a clock of now."""
-    return lag if lag.covered is None else replace(lag, seconds=now - lag.covered)
+    covered = lag.covered
+    if covered is None:
+        return lag
+    return DatasetLag(
+        lag.dataset, now - covered, lag.newest_on_vault, lag.pending, lag.base, lag.unchanged
+    )
 
 
 def pending(lags: Collection[DatasetLag]) -> int | None:

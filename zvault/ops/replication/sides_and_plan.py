@@ -59,7 +59,9 @@ class Sides:
     def pairing(self) -> Pairing:
         """What follows what, found by GUID."""
         known = self.known.pairs if self.known is not None and self.vault_seen else None
-        return match(self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart, known=known)
+        return match(
+            self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart, known=known
+        )
 
     @cached_property
     def counterparts(self) -> dict[str, Dataset]:

@@ -34,7 +34,9 @@ def arrivals(before: Sides, after: Sides) -> Arrivals:
 
 def _new_guids(before: Tree, after: Tree) -> set[int]:
     """The GUIDs that the vault did not have. What is the same object as then has none."""
-    changed = [one for one in after if (old := before.get(one.name)) is None or old.snapshots is not one.snapshots]
+    changed = [
+        one for one in after if (old := before.get(one.name)) is None or old.snapshots is not one.snapshots
+    ]
     found = {guid for one in changed for guid in guids_of(one.snapshots)}
     for one in before if found else ():
         found.difference_update(guids_of(one.snapshots))

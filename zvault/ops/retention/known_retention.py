@@ -58,7 +58,12 @@ class RetentionLook:
         on_vault = clones.get(there.name, NONE) if there is not None else NONE
         besides = (lent.get(name, NONE), clones.get(name, NONE), on_vault)
         before = self.known.pairs.get(name)
-        if before is None or before.pair is not pair or before.besides != besides or not self._hold(before.both):
+        if (
+            before is None
+            or before.pair is not pair
+            or before.besides != besides
+            or not self._hold(before.both)
+        ):
             before = PairVerdicts(pair, besides, self._decided(pair, *besides))
         self.seen[name] = before
         return before.both

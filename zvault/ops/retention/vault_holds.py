@@ -43,10 +43,8 @@ def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | 
     wanted: list[SnapshotName] = []
     asked: list[SnapshotName] = []
     for verdicts in plan.groups:
-        if not verdicts:
-            continue
         if isinstance(verdicts, DatasetVerdicts):
-            before = held.get(verdicts.snapshots[0].dataset)
+            before = held.get(verdicts.dataset or "")
             if before is not None and before[0] is verdicts and before[1] == lapses:
                 continue
         verdicts = list(verdicts)  # noqa: PLW2901 - made once, for each is made anew where it is asked for
@@ -72,7 +70,7 @@ async def move_holds(
         except ZvaultError as error:
             emit("warning", text=f"the holds on the vault are not as they should be: {error}")
         else:
-            _note_held(plan, moved, lapses)
+            note_held(plan, moved, lapses)
 
 
 async def _move(vault: Zfs, move: HoldMove) -> set[str]:
@@ -87,16 +85,18 @@ async def _move(vault: Zfs, move: HoldMove) -> set[str]:
     return {name.dataset for name in (*new, *old)}
 
 
-def _note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:
+def note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:
     """Note of which datasets all holds were as they should be before anything was done."""
     if plan.known is None or lapses is None:
         return
-    plan.known.held = {
-        name: (verdicts, lapses)
-        for verdicts in plan.groups
-        if isinstance(verdicts, DatasetVerdicts) and verdicts
-        if (name := verdicts.snapshots[0].dataset) not in moved
-    }
+    before = plan.known.held
+    held: dict[str, tuple[DatasetVerdicts, int]] = {}
+    for verdicts in plan.groups:
+        if isinstance(verdicts, DatasetVerdicts) and (name := verdicts.dataset) and name not in moved:
+            known = before.get(name)
+            same = known is not None and known[0] is verdicts and known[1] == lapses
+            held[name] = known if same and known is not None else (verdicts, lapses)
+    plan.known.held = held
 
 
 def why_held(
