@@ -1,8 +1,8 @@
-"""A hundred thousand datasets with fifty snapshots each, on both sides: what zvaultd's planning takes of time and memory.
+"""A hundred thousand datasets with fifty snapshots each, on both sides: what planning takes of time and memory.
 
-The listing is made up, so this needs no guest: a runner answers what ``zfs`` is asked, and events tell what changed. All
-else is zvault's own: clients, caches, plan, retention, lag, status, metrics, pages. The seconds of the answers are taken
-off. Half of the datasets have the snapshots that all have, made together; each of the others has its own.
+The listing is made up, so this needs no guest: a runner answers what ``zfs`` is asked, and events tell what changed.
+All else is zvault's own: clients, caches, plan, retention, lag, status, metrics, pages. The seconds of the answers
+are taken off. Half of the datasets have the snapshots that all have, made together; each of the others has its own.
 
 With ``--datasets 5000`` a smaller one.
 """
@@ -78,7 +78,11 @@ class MadeUp(HostRunner):
         if not parts[0]:
             return 0
         folder = int(parts[0][1:]) * 100 + 1
-        return folder if len(parts) == 1 else next(n for n in range(folder, folder + 100) if self.name(n) == name)
+        return (
+            folder
+            if len(parts) == 1
+            else next(n for n in range(folder, folder + 100) if self.name(n) == name)
+        )
 
     async def run(
         self,
@@ -130,7 +134,7 @@ def _snapname(moment: int) -> str:
 def _moments(number: int, count: int) -> Sequence[int]:
     if number % 2 == 0:
         return range(HOURS - count, HOURS)
-    return [*sorted(random.Random(number).sample(range(HOURS - 1), count - 1)), HOURS - 1]  # noqa: S311
+    return [*sorted(random.Random(number).sample(range(HOURS - 1), count - 1)), HOURS - 1]
 
 
 class Events:
@@ -197,7 +201,9 @@ class World:
         backup, clients = self.context.env.backup("bench"), self.context.clients
         sides = await look(self.context, backup, clients.vault_of(backup), sizes="vault")
         plans = await plan_all(self.context, backup, sides)
-        self.daemon.runs.readings.keep("bench", lags(self.context, backup, sides), self.context.env.way(backup))
+        self.daemon.runs.readings.keep(
+            "bench", lags(self.context, backup, sides), self.context.env.way(backup)
+        )
         for plan in plan_prune(self.context, backup, sides):
             assert not plan.over
             assert len(plan.selected) <= CHANGED * LATER
@@ -234,7 +240,7 @@ async def measured(datasets: int, snapshots: int, state: Path) -> dict[str, obje
     await world.timed("listing", list_both)
     assert await world.timed("first plan", world.plan) == 0
     before: Sequence[int] = ()
-    chance = random.Random(1)  # noqa: S311 - which datasets change
+    chance = random.Random(1)
     for round_number in range(LATER):
         numbers = chance.sample(range(datasets), CHANGED)
         world.change(numbers, before)

@@ -1,8 +1,8 @@
 """The snapshots of one dataset in little memory: some 16 bytes each, where a Snapshot and its numbers take 200.
 
 A run makes its snapshots of all datasets at once, so the names, and the times in them, are the same for many
-datasets. They are kept once (``NameColumn``). A Snapshot is made anew each time that one is asked for, so two of them are
-compared by value or GUID, never by identity.
+datasets. They are kept once (``NameColumn``). A Snapshot is made anew each time that one is asked for, so two of them
+are compared by value or GUID, never by identity.
 """
 
 from __future__ import annotations

@@ -151,9 +151,7 @@ async def list_document(
         up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
         try:
             sizes: Sizes = "none" if page is not None and page.after else "both"
-            sides = await look(
-                context, backup, context.clients.vault_of(backup) if up else None, sizes=sizes
-            )
+            sides = await look(context, backup, context.clients.vault_of(backup) if up else None, sizes=sizes)
         except (NotFound, HostUnreachable):
             if only:
                 raise

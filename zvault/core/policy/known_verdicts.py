@@ -1,11 +1,11 @@
 """Retention's verdicts on one dataset, in little memory, and kept as long as they surely still hold.
 
 A verdict depends on the dataset's snapshots (their names, dates and order), the rules, the time zone, what protects
-which snapshot, whether a snapshot stands for the time until the next (``lasting``), and on now: a snapshot leaves ``keep
-within``, or grows older than ``min_age``, at a moment that is known beforehand, and one that is dated later than now is
-believed from a moment on that is known too. Calendar rules count periods of the snapshots, not of now. So verdicts hold
-from when they were made until the first of these moments, while nothing else of what they depend on is another; a
-clock that was set back ends them.
+which snapshot, whether a snapshot stands for the time until the next (``lasting``), and on now: a snapshot leaves
+``keep within``, or grows older than ``min_age``, at a moment that is known beforehand, and one that is dated later
+than now is believed from a moment on that is known too. Calendar rules count periods of the snapshots, not of now. So
+verdicts hold from when they were made until the first of these moments, while nothing else of what they depend on is
+another; a clock that was set back ends them.
 
 Datasets whose snapshots were made together have the same names and dates, and the same verdicts: they are made once.
 """
@@ -155,8 +155,8 @@ def _key(
 
 
 def good_until(creations: Iterable[int], now: float, *spans: float) -> float:
-    """Until when no snapshot made at one of these times grows older than one of these ``spans`` of seconds, and none that
-    is dated too far ahead is dated so no more.
+    """Until when no snapshot made at one of these times grows older than one of these ``spans`` of seconds, and
+    none that is dated too far ahead is dated so no more.
     """
     limits = [span for span in spans if span]
     ends = (made + span for made in creations for span in (*limits, -TOLERANCE))

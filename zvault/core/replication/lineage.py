@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.core.model import Base, Dataset, Snapshot, Tree
@@ -227,7 +227,7 @@ def _is_gone(vault: Dataset, owners: Mapping[int, Sequence[str]], followed: Cont
     return known is None or all(name in followed for name in owners[known.guid])
 
 
-def _owners(source: Tree, sought: Set[int], known: KnownPairs) -> dict[int, list[str]]:
+def _owners(source: Tree, sought: set[int], known: KnownPairs) -> dict[int, list[str]]:
     """By GUID of those that are sought, the datasets that have a snapshot, then those that have a bookmark of it.
 
     There are millions of GUIDs, and few of which nobody knows to whom they belong. Who has which of those is looked

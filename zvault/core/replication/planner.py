@@ -151,7 +151,7 @@ class _Planner:
 
     @cached_property
     def listed(self) -> dict[int, tuple[Dataset, Snapshot]]:
-        """By GUID, the snapshots that the vault has, of those that any source dataset may branch off from or begin with.
+        """By GUID, the snapshots that the vault has of those that a source dataset may begin or branch off with.
 
         What goes on from its base has no use for them, and is nearly everything; so they are sought among the rest.
         """

@@ -26,7 +26,7 @@ class LagSample:
 
 
 def of_lags(backup: str, lags: Mapping[str, DatasetLag], now: float, limit: int) -> Iterator[LagSample]:
-    """A sample of each dataset. Beyond ``limit`` of them one for all: the worst lag and base age, and all that is pending.
+    """A sample of each dataset. Beyond ``limit`` of them one for all: the worst lag and base age, and what is pending.
 
     That is unknown where it is of any of them.
     """
@@ -36,9 +36,7 @@ def of_lags(backup: str, lags: Mapping[str, DatasetLag], now: float, limit: int)
             yield LagSample((backup, dataset), age(lag, now), lag.pending, base)
         return
     bases = {dataset: lag.base for dataset, lag in lags.items()}
-    yield LagSample(
-        (backup, ALL), worst_lag(lags, now), pending(lags.values()), worst_age(bases, now)
-    )
+    yield LagSample((backup, ALL), worst_lag(lags, now), pending(lags.values()), worst_age(bases, now))
 
 
 def of_ages(

@@ -95,7 +95,9 @@ class Metrics(Collector):
         documents = {name: self.status.backup(backup) for name, backup in backups.items()}
         limit = self.status.context.env.config.daemon.metrics_datasets
         now = self.status.context.env.clock.time()
-        lags = [one for name in backups for one in of_lags(name, self.status.runs.lags.get(name, {}), now, limit)]
+        lags = [
+            one for name in backups for one in of_lags(name, self.status.runs.lags.get(name, {}), now, limit)
+        ]
         yield _gauge(
             "zvault_backup_lag_seconds",
             "Now minus creation of the newest source snapshot that is on the vault. Missing where unknown.",
@@ -112,7 +114,11 @@ class Metrics(Collector):
             "zvault_backup_snapshot_age_seconds",
             "Now minus creation of the newest snapshot, of a backup that makes snapshots only. Missing where unknown.",
             ("backup", "dataset"),
-            [one for name in backups for one in of_ages(name, self.status.runs.made.get(name, {}), now, limit)],
+            [
+                one
+                for name in backups
+                for one in of_ages(name, self.status.runs.made.get(name, {}), now, limit)
+            ],
         )
         yield _gauge(
             "zvault_base_age_seconds",

@@ -25,9 +25,9 @@ def lags(
     it is not known which bookmarks are the vault's, or where on it what they mark is, the lag is unknown. Without a
     vault there is none.
 
-    What is read of a vault that is up depends on both sides' points (the pair is the same object), on until when the source
-    was as its newest snapshot there, and on the backup's table; where all are as before, it is looked up, and only its
-    seconds count from now.
+    What is read of a vault that is up depends on both sides' points (the pair is the same object), on until when the
+    source was as its newest snapshot there, and on the backup's table; where all are as before, it is looked up, and
+    only its seconds count from now.
     """
     if backup.vault is None:
         return {}
@@ -75,9 +75,7 @@ def _at(lag: DatasetLag, now: float) -> DatasetLag:
     covered = lag.covered
     if covered is None:
         return lag
-    return DatasetLag(
-        lag.dataset, now - covered, lag.newest_on_vault, lag.pending, lag.base, lag.unchanged
-    )
+    return DatasetLag(lag.dataset, now - covered, lag.newest_on_vault, lag.pending, lag.base, lag.unchanged)
 
 
 def pending(lags: Collection[DatasetLag]) -> int | None:

@@ -1,9 +1,10 @@
 """Retention's verdicts on a backup's datasets, looked up for those of which nothing changed.
 
 The verdicts on a pair depend on both sides' snapshots and bookmarks (the pair is the same object), on which snapshots
-others are clones of or go on from, on what other backups have still to send (their pools, and the bookmarks in the pair),
-on the backup's table and the vault's ``min_age``, on the time zone, and on now as core/policy/known_verdicts.py says.
-Holds and clones elsewhere are no part of them: those are asked of the pools each time (``without_stuck``).
+others are clones of or go on from, on what other backups have still to send (their pools, and the bookmarks in the
+pair), on the backup's table and the vault's ``min_age``, on the time zone, and on now as
+core/policy/known_verdicts.py says. Holds and clones elsewhere are no part of them: those are asked of the pools each
+time (``without_stuck``).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class RetentionLook:
     def _on_vault(self, there: Dataset, rules: KeepRules, needed: Mapping[int, str]) -> DatasetVerdicts:
         young = too_young(there.snapshots, self.min_age, self.now)
         return self.verdicts.decide(
-            there.snapshots, rules, now=self.now, protected=young | needed, min_age=self.min_age
+            there.snapshots, rules, now=self.now, protected={**young, **needed}, min_age=self.min_age
         )
 
 

@@ -149,7 +149,7 @@ def _borrowed(pairing: Pairing) -> Iterator[tuple[Base, Snapshot]]:
             yield pair.base
 
 
-def _by_dataset(found: Mapping[SnapshotName, DatasetName]) -> dict[str, Clones]:
+def _by_dataset(found: Mapping[SnapshotName, DatasetName]) -> Mapping[str, Clones]:
     """The same by the dataset, and then the snapname, of the snapshots."""
     by_dataset: dict[str, dict[str, DatasetName]] = {}
     for name, of_it in found.items():

@@ -35,8 +35,8 @@ class HoldMove:
 def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | None = None) -> HoldMove:
     """What the verdicts on a backup's vault make of its holds.
 
-    Left out are datasets whose holds were as they should be, which are the same as then: an event would tell of one that
-    was held or released since. Where events were lost since (``lapses``), or none tell, all are asked.
+    Left out are datasets whose holds were as they should be, which are the same as then: an event would tell of one
+    that was held or released since. Where events were lost since (``lapses``), or none tell, all are asked.
     """
     brought, zone = wanted_of(backup), context.env.zone
     held = plan.known.held if plan.known is not None and lapses is not None else {}

@@ -1,8 +1,8 @@
 """What was worked out of each backup at the last look, for the next one: only what changed is worked out again.
 
-Nothing here is a fact by itself. Each part says what its results depend on, and is looked up only where that is the same:
-``pairs`` core/replication/lineage.py, ``plans`` core/replication/planner.py, ``lags`` ops/replication/lag.py, ``retention``
-ops/retention/known_retention.py. All of them depend on the configuration, and are dropped with it.
+Nothing here is a fact by itself. Each part says what its results depend on, and is looked up only where that is the
+same: ``pairs`` core/replication/lineage.py, ``plans`` core/replication/planner.py, ``lags`` ops/replication/lag.py,
+``retention`` ops/retention/known_retention.py. All of them depend on the configuration, and are dropped with it.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class KnownRetention:
 class KnownBackup:
     """Of one backup, as it is configured in ``backup`` and ``config``, with this host's name: by its datasets' names.
 
-    ``places``: whether its patterns take it, and its place on the vault. ``quiet``: of which pairs nothing has to be asked
-    of the pools for a plan, with what the dataset above on the vault has on record. ``lags``: with the pair, and until when
-    the source was as its newest snapshot there.
+    ``places``: whether its patterns take it, and its place on the vault. ``quiet``: of which pairs nothing has to be
+    asked of the pools for a plan, with what the dataset above on the vault has on record. ``lags``: with the pair,
+    and until when the source was as its newest snapshot there.
     """
 
     backup: Backup
