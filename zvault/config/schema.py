@@ -39,7 +39,7 @@ class Daemon(Table):
         default=1000,
         ge=0,
         le=1_000_000,
-        description="Up to how many datasets of a backup have series of their own in `/metrics`. Those of one with more "
+        description="How many datasets of a backup have series of their own in `/metrics`. Those of one with more "
         'are taken together in one, with `dataset="*"`: the largest lag, age and base age, and the sum of what is '
         "pending.",
         examples=[100],

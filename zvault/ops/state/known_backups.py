@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup, Config
+from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
 from zvault.core.replication.lag import DatasetLag
@@ -46,6 +47,12 @@ class KnownRetention:
     held: dict[str, tuple[DatasetVerdicts, int]] = field(default_factory=dict)
 
 
+KnownRecords = dict[str, tuple[Dataset, int, str]]
+"""The record of what each dataset of a source has (ops/replication/source_record.py), with Zfs.lapses of when it was
+read.
+"""
+
+
 @dataclass
 class KnownBackup:
     """Of one backup, as it is configured in ``backup`` and ``config``, with this host's name: by its datasets' names.
@@ -63,6 +70,7 @@ class KnownBackup:
     quiet: dict[str, tuple[DatasetPair, str]] = field(default_factory=dict)
     plans: KnownPlans = field(default_factory=dict)
     lags: dict[str, tuple[DatasetPair, float | None, DatasetLag]] = field(default_factory=dict)
+    records: KnownRecords = field(default_factory=dict)
     retention: KnownRetention = field(default_factory=KnownRetention)
 
 
