@@ -64,7 +64,7 @@ class MadeUp(HostRunner):
     def __init__(self, root: str, datasets: int, snapshots: int, *, source: bool) -> None:
         self.root, self.datasets, self.snapshots, self.source = root, datasets, snapshots, source
         self.came: Counter[int] = Counter()
-        self.took = 0.0
+        self.took = self.cpu = 0.0
 
     def name(self, number: int) -> str:
         """Of a dataset: a hundred in each folder, which is one too."""
@@ -93,7 +93,7 @@ class MadeUp(HostRunner):
         check: bool = True,
     ) -> Result:
         """The answer of a ``zfs list`` or ``zfs get``."""
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         names = argv[argv.index("-o") + (3 if argv[1] == "get" else 2) :]
         numbers = range(self.datasets) if "-r" in argv else [self._number(name) for name in names]
         if argv[1] == "get":
@@ -104,6 +104,7 @@ class MadeUp(HostRunner):
             lines = map(self._line, numbers)
         text = "".join(f"{line}\n" for line in lines)
         self.took += time.perf_counter() - began
+        self.cpu += time.process_time() - cpu
         return Result(tuple(argv), 0, text, "", 0.0)
 
     def _line(self, number: int) -> str:
@@ -185,11 +186,13 @@ class World:
 
     async def timed(self, what: str, work: Callable[[], Awaitable[Any]]) -> Any:
         """Do it, and note its seconds without those of the made-up answers."""
-        took, began, cpu = self.source.took + self.vault.took, time.perf_counter(), time.process_time()
+        sides = self.source, self.vault
+        took, answered = sum(side.took for side in sides), sum(side.cpu for side in sides)
+        began, cpu = time.perf_counter(), time.process_time()
         found = await work()
-        answers = self.source.took + self.vault.took - took
+        answers = sum(side.took for side in sides) - took
         self.seconds[what] = time.perf_counter() - began - answers
-        self.cpu[what] = max(0.0, time.process_time() - cpu - answers)
+        self.cpu[what] = time.process_time() - cpu - (sum(side.cpu for side in sides) - answered)
         say(
             f"{what:28} {self.seconds[what]:8.2f} s, {self.cpu[what]:7.2f} of a processor (answers"
             f" {answers:.1f} s); {memory('VmRSS'):5.0f} MiB"

@@ -73,7 +73,7 @@ class DatasetPair:
     target: DatasetName
     vault: Dataset | None = None
     ancestry: tuple[Snapshot, ...] = ()
-    _sought: list[tuple[tuple[Base, Snapshot] | None, bool]] = field(
+    _sought: list[tuple[tuple[Base, Snapshot] | None, bool, bool]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
 
@@ -90,14 +90,15 @@ class DatasetPair:
     @property
     def goes_on(self) -> bool:
         """Whether the newest that the vault has is a snapshot or bookmark of the source's dataset itself."""
-        return self.at_base and self.base is not None and self.base[0].dataset == self.source.name
+        return (self._sought or self._seek())[0][2]
 
-    def _seek(self) -> list[tuple[tuple[Base, Snapshot] | None, bool]]:
+    def _seek(self) -> list[tuple[tuple[Base, Snapshot] | None, bool, bool]]:
         """Find the base, once."""
         there = self.vault
         found = find_base(self.source, there, self.ancestry) if there is not None else None
         newest = found is not None and there is not None and found[1].guid == there.snapshots[-1].guid
-        self._sought.append((found, newest))
+        own = newest and found is not None and found[0].dataset == self.source.name
+        self._sought.append((found, newest, own))
         return self._sought
 
 

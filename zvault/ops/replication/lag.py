@@ -42,7 +42,11 @@ def lags(
     for pair in sides.pairing.pairs:
         dataset = pair.source
         looked = before_now.get(dataset.name)
-        if looked is not None and looked[0] is pair and looked[1] == _until(unchanged, looked[2]):
+        if (
+            looked is not None
+            and looked[0] is pair
+            and (looked[1] == _until(unchanged, looked[2]) if unchanged else looked[1] is None)
+        ):
             kept[dataset.name], found[dataset.name] = looked, _at(looked[2], now)
             continue
         guids: Collection[int] | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -148,24 +148,22 @@ Placed = tuple[tuple[Dataset, DatasetName], ...]
 def placed(context: Context, backup: Backup, source: Tree) -> tuple[Placed, Placed]:
     """The datasets a backup takes, each with the name its counterpart should have; and those it leaves out."""
     known = context.known.of(context.env, backup)
-    places: dict[str, tuple[bool, DatasetName]] = {}
+    before, places = known.places, dict[str, tuple[bool, DatasetName]]()
+    pairs: list[tuple[Dataset, DatasetName]] = []
+    left_out: list[tuple[Dataset, DatasetName]] = []
     for name, dataset in source.datasets.items():
-        place = known.places.get(name)
+        place = before.get(name)
         if place is None:
-            target = context.env.wanted_target_of(backup, dataset.name)
-            place = backup.takes(dataset.name), target
+            place = backup.takes(dataset.name), context.env.wanted_target_of(backup, dataset.name)
         places[name] = place
+        (pairs if place[0] else left_out).append((dataset, place[1]))
     known.places = places
-    if source.choices is None and any(taken for taken, _ in places.values()):
-        chosen: Collection[str] = [name for name, (taken, _) in places.items() if taken]
-    else:
-        chosen = [dataset.name for dataset in selected(backup, source)]
-    taken = set(chosen)
-    pairs = tuple((dataset, places[name][1]) for name, dataset in source.datasets.items() if name in taken)
-    left = len(pairs) < len(places)
-    return pairs, tuple(
-        (dataset, places[name][1]) for name, dataset in source.datasets.items() if left and name not in taken
-    )
+    if source.choices is not None or not pairs:
+        taken = {dataset.name for dataset in selected(backup, source)}
+        everyone = [(dataset, places[name][1]) for name, dataset in source.datasets.items()]
+        pairs = [one for one in everyone if one[0].name in taken]
+        left_out = [one for one in everyone if one[0].name not in taken]
+    return tuple(pairs), tuple(left_out)
 
 
 async def _vault_tree(vault: Zfs | None, root: str, *, sizes: bool) -> Tree:
