@@ -59,7 +59,8 @@ class SnapshotList(Sequence[Snapshot]):
     @classmethod
     def of(cls, dataset: DatasetName, rows: Iterable[tuple[str, int, int, int]]) -> SnapshotList:
         """That of rows of snapname, GUID, createtxg and creation, in any order."""
-        snapnames, guids, createtxgs, creations = zip(*sorted(rows, key=_createtxg), strict=True) or ((),) * 4
+        in_order = sorted(rows, key=_createtxg)
+        snapnames, guids, createtxgs, creations = zip(*in_order, strict=True) if in_order else ((),) * 4
         return cls(dataset, NameColumn.of(snapnames, creations), array("Q", guids), array("Q", createtxgs))
 
     def __len__(self) -> int:
