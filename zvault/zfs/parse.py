@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from zvault.core.model import Bookmark, Dataset, DatasetType, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
-from zvault.core.names import DatasetName, SnapshotName, time_in_snapname
+from zvault.core.names import DatasetName, SnapshotName, split_point, time_in_snapname
 from zvault.core.replication.receive_properties import PROPERTY as RECEIVE_PROPERTIES
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_RECORD
 from zvault.core.snapshot_list import SnapshotList
@@ -115,9 +115,9 @@ def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
     marks: list[tuple[str, str, str]] = []
     for line in lines:
         name, guid, _ = line.split("\t")
-        dataset, at, snapname = name.partition("@")
-        if not at:
-            marks.append((name.partition("#")[0], name, guid))
+        dataset, sign, snapname = split_point(name)
+        if sign != "@":
+            marks.append((dataset, name, guid))
         elif (when := time_in_snapname(snapname)) is not None:
             known[name] = by_guid[dataset, guid] = when
         else:
@@ -142,13 +142,11 @@ def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, DatasetPo
         creation = made.get(name)
         if creation is None:
             continue
-        dataset, at, snapname = name.partition("@")
-        if at:
-            snapshots[dataset].append((snapname, whole(guid), whole(createtxg), creation))
-            continue
-        dataset, mark, markname = name.partition("#")
-        if mark:
-            point = Bookmark(DatasetName(dataset), markname, whole(guid), whole(createtxg), creation)
+        dataset, sign, rest = split_point(name)
+        if sign == "@":
+            snapshots[dataset].append((rest, whole(guid), whole(createtxg), creation))
+        elif sign:
+            point = Bookmark(DatasetName(dataset), rest, whole(guid), whole(createtxg), creation)
             bookmarks[dataset].append(point)
     return {
         name: DatasetPoints(

@@ -273,7 +273,7 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
 
 def _sent_above(vault: Tree, there: Dataset) -> str:
     """What the dataset above one has on record of how it was sent: a record may be inherited (send_record.recorded)."""
-    above = vault.datasets.get(there.name.rpartition("/")[0])
+    above = vault.datasets.get(there.name.parent or "")
     return above.sent if above is not None else ""
 
 
