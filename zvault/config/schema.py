@@ -35,6 +35,15 @@ class Daemon(Table):
         description='Where `/metrics` is served for Prometheus; "off" serves none.',
         examples=["[::]:9712", "off"],
     )
+    metrics_datasets: int = Field(
+        default=1000,
+        ge=0,
+        le=1_000_000,
+        description="How many datasets of a backup have series of their own in `/metrics`. Those of one with more "
+        'are taken together in one, with `dataset="*"`: the largest lag, age and base age, and the sum of what is '
+        "pending.",
+        examples=[100],
+    )
     timezone: TimeZone | None = Field(
         default=None,
         description="The time zone of schedules and of the hours and days in `keep`; the host's if left out.",

@@ -197,12 +197,6 @@ class Status:
         """Of a backup that makes snapshots only, how old the newest is where that is the oldest; None if unknown."""
         return worst_age(self.runs.made.get(name, {}), self.context.env.clock.time())
 
-    def snapshot_ages(self, name: str) -> dict[str, float | None]:
-        """The same of each of its datasets."""
-        now = self.context.env.clock.time()
-        made = self.runs.made.get(name, {})
-        return {dataset: now - at if at is not None else None for dataset, at in made.items()}
-
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
         """Each dataset's lag as last read, and its seconds now."""
         now = self.context.env.clock.time()

@@ -20,7 +20,6 @@ from zvault.core.replication.planner import PoolAnswers, plan_tree
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED
 from zvault.ops.context import Context
-from zvault.ops.forecast import with_trees
 from zvault.ops.replication import send_record
 from zvault.ops.replication.sides_and_plan import (
     Sides,
@@ -110,7 +109,7 @@ def _decided(
     if snapshot_choices(context.env, backup, [dataset], NOTHING_UNCHANGED)[name].taken:
         snapname = backup.snapshot.names.make(now)
         source = with_snapshot(before.source, [name], snapname, int(now.timestamp()))
-        made = with_trees(before, source, before.vault)
+        made = before.with_trees(source, before.vault)
     after, known = made, True
     if backup.vault is not None:
         (plan,) = plan_tree(
@@ -123,7 +122,7 @@ def _decided(
         )
         known = foreseen(plan)
         sent = [(plan, made.counterparts.get(plan.dataset))]
-        after = with_trees(made, made.source, with_sent(made.vault, made.source, sent))
+        after = made.with_trees(made.source, with_sent(made.vault, made.source, sent))
     plans = plan_prune(context, backup, after, arrived=arrivals(before, after))
     return {
         one.side: {verdict.snapshot.guid: verdict for verdict in one.verdicts}

@@ -86,6 +86,14 @@ class Zfs:
                 held[name].add(tag)
         return dict(held)
 
+    @property
+    def lapses(self) -> int | None:
+        """How often it was lost what changed on this host since it was first listed; None where no event tells.
+
+        While this is the same, whatever is listed as the same object was not changed: by no hold or property either.
+        """
+        return self._trees.lapses
+
     async def tagged(self, snapshots: Sequence[str], tag: str) -> set[str]:
         """Which of the snapshots named a tag holds. Raises ToolFailed where that cannot be told.
 

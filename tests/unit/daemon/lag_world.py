@@ -292,6 +292,7 @@ class Body:
     """Stands for ops/run.py: snapshot, look, plan, transfer, look again, lag."""
 
     world: World
+    listed = None
 
     def __init__(self, world: World, name: str, outcome: Outcome) -> None:
         self.world, self.name, self.outcome = world, name, outcome

@@ -7,7 +7,6 @@ from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.forecast import with_sent, with_snapshot
 from zvault.core.replication.planner import plan_tree
-from zvault.ops.forecast import with_trees
 from zvault.ops.next_prune import NextPrune, next_prune
 from zvault.ops.replication.sides_and_plan import Sides, wanted_of
 from zvault.ops.retention.arrivals import arrivals
@@ -56,10 +55,10 @@ def test_of_one_dataset_it_is_the_same_as_of_all():
         (*one.pairs, (other, DatasetName(f"{ON_VAULT}/a"))),
     )
     source = with_snapshot(seen.source, ["tank", "tank/a"], snapname(8), START + 8 * HOUR)
-    made = with_trees(seen, source, seen.vault)
+    made = seen.with_trees(source, seen.vault)
     plans = plan_tree(made.pairing, made.vault, wanted=wanted_of(backup))
     sent = [(plan, made.counterparts.get(plan.dataset)) for plan in plans]
-    after = with_trees(made, made.source, with_sent(made.vault, made.source, sent))
+    after = made.with_trees(made.source, with_sent(made.vault, made.source, sent))
     judged = plan_prune(where, backup, after, arrived=arrivals(seen, after))
     for name in ("tank", "tank/a"):
         found = next_prune(where, backup, seen, name)

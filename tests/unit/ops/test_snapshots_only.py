@@ -42,6 +42,7 @@ class Source:
         self.lzc = self
         self.gone: list[str] = []
         self.kept: list[str] = []
+        self.lapses: int | None = None
 
     async def tree(self, _: str, *, sizes: bool = True) -> Tree:
         return self.there

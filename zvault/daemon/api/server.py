@@ -38,13 +38,13 @@ from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
-from zvault.ops.report import list_document, plan_document
+from zvault.ops.report import Page, list_document, plan_document
 from zvault.ops.vaults.vault import Vaults
 
 GROUP = "zvault"
 
 MOST_DIGITS = 6
-"""Digits of the number of runs that are asked for."""
+"""Digits of the number of runs, or datasets, that are asked for."""
 
 GUID = re.compile(r"[0-9a-fA-F]{1,16}")
 
@@ -139,7 +139,8 @@ class Api:
         """Datasets, and with ``snapshots=1`` their snapshots."""
         only = request.query.get("backup")
         snapshots = request.query.get("snapshots", "0") == "1"
-        return await list_document(self.status.context, self.vaults, only, snapshots=snapshots)
+        page = _page(request.query.get("limit"), request.query.get("after"), only)
+        return await list_document(self.status.context, self.vaults, only, snapshots=snapshots, page=page)
 
     async def get_plan(self, request: web.Request) -> PlanDocument:
         """What a run would do now."""
@@ -237,6 +238,19 @@ class Api:
         for one in reaped:
             log.info("reaped %s %s: %s", one.kind, one.name, one.reason)
         return {"holds": [one.document() for one in reaped]}
+
+
+def _page(limit: str | None, after: str | None, backup: str | None) -> Page | None:
+    """The page that is asked for, None for all. Raises Malformed."""
+    if limit is None and after is None:
+        return None
+    if backup is None:
+        raise Malformed("pages are of one backup", "there is no backup=NAME", "backup=NAME&limit=1000")
+    if limit is None or not (limit.isdecimal() and 0 < len(limit) <= MOST_DIGITS and int(limit)):
+        raise Malformed(
+            f"'{limit or ''}' is no number of datasets", "limit takes a whole number above 0", "limit=1000"
+        )
+    return Page(int(limit), after or "")
 
 
 def _make_room(path: Path) -> None:

@@ -16,6 +16,7 @@ from zvault.core.diagnosis.write_drift import Cause
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
 from zvault.daemon.metrics.cost import cost_metrics
+from zvault.daemon.metrics.datasets import of_ages, of_lags
 from zvault.daemon.metrics.health import health_metrics
 from zvault.daemon.metrics.notify import notify_metrics
 from zvault.daemon.metrics.scrub import scrub_metrics
@@ -93,39 +94,38 @@ class Metrics(Collector):
     def _backups(self) -> Iterator[Metric]:
         backups = self.status.context.env.config.backup
         documents = {name: self.status.backup(backup) for name, backup in backups.items()}
+        limit = self.status.context.env.config.daemon.metrics_datasets
+        now = self.status.context.env.clock.time()
         lags = [
-            ((name, dataset), lag, seconds)
-            for name in backups
-            for dataset, (lag, seconds) in self.status.dataset_lags(name).items()
+            one for name in backups for one in of_lags(name, self.status.runs.lags.get(name, {}), now, limit)
         ]
         yield _gauge(
             "zvault_backup_lag_seconds",
             "Now minus creation of the newest source snapshot that is on the vault. Missing where unknown.",
             ("backup", "dataset"),
-            [(labels, seconds) for labels, _, seconds in lags],
+            [(one.labels, one.lag) for one in lags],
         )
         yield _gauge(
             "zvault_backup_pending_snapshots",
             "Snapshots of the source that the vault lacks.",
             ("backup", "dataset"),
-            [(labels, lag.pending) for labels, lag, _ in lags],
+            [(one.labels, one.pending) for one in lags],
         )
         yield _gauge(
             "zvault_backup_snapshot_age_seconds",
             "Now minus creation of the newest snapshot, of a backup that makes snapshots only. Missing where unknown.",
             ("backup", "dataset"),
             [
-                ((name, dataset), seconds)
+                one
                 for name in backups
-                for dataset, seconds in self.status.snapshot_ages(name).items()
+                for one in of_ages(name, self.status.runs.made.get(name, {}), now, limit)
             ],
         )
-        now = self.status.context.env.clock.time()
         yield _gauge(
             "zvault_base_age_seconds",
             "Now minus creation of the newest snapshot or bookmark that source and vault share. Missing where unknown.",
             ("backup", "dataset"),
-            [(labels, now - lag.base if lag.base is not None else None) for labels, lag, _ in lags],
+            [(one.labels, one.base_age) for one in lags],
         )
         yield _gauge(
             "zvault_backup_max_lag_seconds",

@@ -65,6 +65,16 @@ async def test_the_history(client: Client):
         await get(client, routes.HISTORY, limit="many")
 
 
+async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: Client):
+    with pytest.raises(Refused, match="pages are of one backup"):
+        await get(client, routes.LIST, limit=5)
+    for limit in ("0", "many", "1234567", "-1"):
+        with pytest.raises(Refused, match="no number of datasets"):
+            await get(client, routes.LIST, backup="home", limit=limit)
+    with pytest.raises(Refused, match="no number of datasets"):
+        await get(client, routes.LIST, backup="home", after="tank")
+
+
 async def test_the_events_of_a_run(client: Client):
     runs = daemon().runs
     emit = runs.emitter("r9", "home")

@@ -323,3 +323,33 @@ async def test_it_is_served_where_it_was_told(metrics: Metrics) -> None:
     await server.close()
     await server.close()
     assert server.address is None
+
+
+def lag(dataset: str, hours: int | None, pending: int | None = 0) -> DatasetLag:
+    newest = None if hours is None else Snapshot(DatasetName(dataset), TAG, 1, 1, int(NOW) - 3600 * hours)
+    return DatasetLag(dataset, None, newest, pending, base=newest.creation if newest is not None else None)
+
+
+def test_beyond_a_limit_the_datasets_of_a_backup_are_one_series(metrics: Metrics) -> None:
+    runs: Any = metrics.status.runs
+    config = metrics.status.context.env.config
+    limited = config.model_copy(update={"daemon": config.daemon.model_copy(update={"metrics_datasets": 2})})
+    metrics.status.context.env.reconfigure(limited)
+    runs.lags["b"] = {one.dataset: one for one in (lag("tank", 1), lag("tank/a", 5, 2), lag("tank/b", 2, 3))}
+    runs.lags["c"] = {one.dataset: one for one in (lag("other", 1), lag("other/a", None))}
+    assert samples(metrics, "zvault_backup_lag_seconds") == {
+        ("b", "*"): 5 * 3600 + 0.5,
+        ("c", "other"): 3600.5,
+    }
+    assert samples(metrics, "zvault_backup_pending_snapshots") == {
+        ("b", "*"): 5,
+        ("c", "other"): 0,
+        ("c", "other/a"): 0,
+    }
+    assert samples(metrics, "zvault_base_age_seconds")["b", "*"] == 5 * 3600 + 0.5
+    # What is not known of one of them is not known of all.
+    runs.lags["b"]["tank/a"] = lag("tank/a", None, None)
+    assert samples(metrics, "zvault_backup_lag_seconds") == {("c", "other"): 3600.5}
+    assert ("b", "*") not in samples(metrics, "zvault_backup_pending_snapshots")
+    runs.made["b"] = {"tank": int(NOW) - 60, "tank/a": int(NOW) - 7200, "tank/b": int(NOW)}
+    assert samples(metrics, "zvault_backup_snapshot_age_seconds") == {("b", "*"): 7200.5}
