@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from zvault.api.events import Event
 from zvault.core.model import Dataset, Tree
+from zvault.core.names import SnapshotName
 from zvault.daemon.learned import Learned
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.state.environment import Environment
@@ -36,7 +37,8 @@ class Listings:
         before = self._found.get(backup)
         vault_at = at if sides.vault_seen else None
         if not sides.vault_seen and before is not None and before.vault_at is not None:
-            sides, vault_at = replace(sides, vault=before.sides.vault, vault_seen=True), before.vault_at
+            sides, vault_at = sides.with_trees(sides.source, before.sides.vault), before.vault_at
+            sides = replace(sides, vault_seen=True)
         oldest = min(at, vault_at or at)
         gone = {key: when for key, when in self._pruned.get(backup, {}).items() if when >= oldest}
         self._pruned[backup] = gone
@@ -65,15 +67,11 @@ def _without(listing: Listing, gone: set[tuple[str, str]]) -> Listing:
     sides = listing.sides
     source = _pruned(sides.source, {name for side, name in gone if side == "source"})
     vault = _pruned(sides.vault, {name for side, name in gone if side == "vault"})
-    pairs, left_out = (
-        tuple((source.datasets[dataset.name], target) for dataset, target in some)
-        for some in (sides.pairs, sides.left_out)
-    )
-    return replace(listing, sides=replace(sides, source=source, vault=vault, pairs=pairs, left_out=left_out))
+    return replace(listing, sides=sides.with_trees(source, vault))
 
 
 def _pruned(tree: Tree, names: set[str]) -> Tree:
-    touched = {name.partition("@")[0] for name in names}
+    touched = {SnapshotName(name).dataset for name in names}
     if not touched:
         return tree
     return replace(
