@@ -133,10 +133,11 @@ class _Planner:
         self.made: set[DatasetName] = set()
         self.by_dataset: dict[DatasetName, TransferPlan] = {}
         self.clones = self.vault.clones()
-        # The datasets whose plans others may have to come after; by name on the vault, which of them touch it, and
-        # which are yet to be received there.
+        # The datasets whose plans others may have to come after; by name on the vault, which of them touch it, which
+        # touch what lies below it, and which are yet to be received there.
         self.rearranging: list[DatasetName] = []
         self.touched: dict[DatasetName, list[int]] = {}
+        self.touched_below: dict[DatasetName, list[int]] = {}
         self.unborn: dict[DatasetName, list[int]] = {}
         # Clones that will be received, each with the dataset on the vault that its origin lies in.
         self.cloning: list[tuple[TransferPlan, DatasetName]] = []
@@ -222,6 +223,8 @@ class _Planner:
             self.rearranging.append(made.dataset)
             for name in touched:
                 self.touched.setdefault(name, []).append(place)
+                for above in name.ancestors:
+                    self.touched_below.setdefault(above, []).append(place)
             if unborn:
                 self.unborn.setdefault(made.target, []).append(place)
 
@@ -384,6 +387,10 @@ class _Planner:
         found = _at_or_above((pair.target, *moved), self.unborn) | _at_or_above(paths, self.touched)
         needed.update(dict.fromkeys(self.rearranging[place] for place in sorted(found)))
         if moved:
+            # Changes below what is renamed name it as it was before, so they come first.
+            renamed = (change.old for change in made.changes if isinstance(change, Rename))
+            below = {place for old in renamed for place in self.touched_below.get(old, ())}
+            needed.update(dict.fromkeys(self.rearranging[place] for place in sorted(below)))
             within = (plan for plan in self.plans if any(plan.target.is_within(path) for path in moved))
             needed.update(dict.fromkeys(plan.dataset for plan in within))
             cloning = (plan for plan, origin in self.cloning if any(origin.is_within(path) for path in moved))
