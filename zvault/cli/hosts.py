@@ -49,8 +49,8 @@ class Hosts:
 
     def post(self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
         """See Client."""
-        host, own = self._named(arguments)
-        answer = self._client(host).post(route, body, **own)
+        host, own, sent = self._addressed(arguments, body)
+        answer = self._client(host).post(route, sent, **own)
         if isinstance(answer, dict) and isinstance(answer.get("run"), str):
             self._runs[answer["run"]] = host
         return answer
@@ -86,14 +86,24 @@ class Hosts:
         self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object
     ) -> Generator[str, None, A]:
         """See Client."""
-        host, own = self._named(arguments)
-        return (yield from self._client(host).followed(route, body, **own))
+        host, own, sent = self._addressed(arguments, body)
+        return (yield from self._client(host).followed(route, sent, **own))
 
     def _client(self, host: str) -> Client:
         client = self.clients[host]
         if isinstance(client, ZvaultError):
             raise client
         return client
+
+    def _addressed(
+        self, arguments: Mapping[str, object], body: Mapping[str, object] | None
+    ) -> tuple[str, dict[str, object], Mapping[str, object] | None]:
+        """The host that an argument or the body names, and both without it. Raises Refused."""
+        if body and "backup" in body:
+            host, sent = self._named({"backup": body["backup"]})
+            return host, dict(arguments), {**body, **sent}
+        host, own = self._named(arguments)
+        return host, own, body
 
     def _named(self, arguments: Mapping[str, object]) -> tuple[str, dict[str, object]]:
         """The host that an argument names, and the arguments without it. Raises Refused."""

@@ -64,6 +64,9 @@ def test_a_verb_asks_the_host_that_its_name_says(daemon, ctl, two) -> None:
     daemon.documents["POST /v1/run/tank"] = {"run": "r1"}
     assert ctl("-H", "a,b", "run", "a:tank", "--no-wait").code == 0
     assert daemon.asked[-1][0] == "POST /v1/run/tank"
+    daemon.documents["POST /v1/find"] = {"versions": [], "unread": {}}
+    assert "nothing in the vault of a:tank" in ctl("-H", "a,b", "find", "a:tank", "*.pdf").err
+    assert daemon.asked[-1][2]["backup"] == "tank"
     lost = ctl("-H", "a,b", "run", "b:tank", "--no-wait")
     assert (lost.code, "no route to host" in lost.err) == (2, True)
     unnamed = ctl("-H", "a,b", "run", "tank", "--no-wait")
