@@ -26,7 +26,9 @@ address, or "off". A scrape reads memory only, so it answers also while a pool h
 every 15 seconds.
 
 What is not known has no sample: missing is not zero. Counters begin at zero with each start of the daemon. Labels
-name backups, vaults, devices and datasets, never a snapshot.
+name backups, vaults, devices and datasets, never a snapshot. Of a backup with more datasets than `metrics_datasets` in
+`[daemon]` all are taken together in one series, with `dataset="*"`: the largest lag, age and base age, missing where
+it is not known of any of them, and the sum of what is pending.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

@@ -6,11 +6,12 @@ with a flush each second and the last one waited for; ``stream`` is MB/s of 128 
 ``puts`` are MB/s of 8 MiB objects that boto3 puts by four threads. The peers have objects of 128 KiB, the record size
 of ZFS; ``nbdkit_s3_4k`` has such of 4 KiB, its best case for small writes and its worst for large ones. Then a store
 of 10 TiB is opened and 100 GiB of it discarded, and the tree of a pool is walked over 20 ms and 1 MB/s, with a cold
-and with a warm cache. The journal of ``writeback`` lies in the guest's memory: its disk is the host's, and not the same
-each time.
+and with a warm cache. ``encrypting`` has a device that is encrypted and one that is not take turns: medians of MB/s
+written and read in order, and of the server's CPU seconds for each GB. The journal of ``writeback`` lies in the guest's
+memory: its disk is the host's, and not the same each time.
 
 SECONDS (of each measurement), FILES (of the tree) and TIB may be set in the environment; names on the command line
-choose among these three parts.
+choose among these four parts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import sys
 import threading
 import time
@@ -43,6 +45,8 @@ from zvault.object_store.s3_client import S3Settings
 SECONDS = float(os.environ.get("SECONDS", "8"))
 FILES = int(os.environ.get("FILES", "100000"))
 TIB = int(os.environ.get("TIB", "10"))
+ROUNDS = 5
+"""Of turns that two devices take."""
 LATENCIES = (0, 30)
 """Milliseconds added to a round trip."""
 PUT, GET = 0.005, 0.0004
@@ -261,7 +265,64 @@ def walking(bucket: Bucket) -> dict[str, Any]:
     return told
 
 
-PARTS = {"writing": writing, "opening": opening, "walking": walking}
+def cpu(disk: Disk) -> float:
+    """CPU seconds of its server so far."""
+    fields = Path(f"/proc/{disk.status()['pid']}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def streamed(bucket: Bucket, key: str, *words: str) -> dict[str, float]:
+    """MB/s written and read in order, by a device that is made for it, and CPU seconds for each GB."""
+    with zvault(bucket, key, "journal-size=256M", *words) as disk:
+        before = cpu(disk)
+        _, size, took = written(disk.device, "--rw=write", "--bs=128k", "--size=1G", each=None)
+        told = {"write": size / 1e6 / took, "write_cpu_s_per_gb": (cpu(disk) - before) / (size / 1e9)}
+        filled = min(size, 1 << 30)
+    with zvault(bucket, key, "journal-size=256M", *words) as disk:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        before, began = cpu(disk), time.monotonic()
+        sh(
+            "dd",
+            f"if={disk.device}",
+            "of=/dev/null",
+            "bs=1M",
+            f"count={filled >> 20}",
+            "iflag=direct",
+            timeout=600,
+        )
+        told["read"] = filled / 1e6 / (time.monotonic() - began)
+        told["read_cpu_s_per_gb"] = (cpu(disk) - before) / (filled / 1e9)
+    emptied(bucket, key)
+    shutil.rmtree(disk.journal, ignore_errors=True)
+    return told
+
+
+def encrypting(bucket: Bucket) -> dict[str, Any]:
+    """What encryption costs: two devices take turns."""
+    secret = FOLDER / "encryption.key"
+    secret.write_text("7e" * 32)
+    words = f"size=4G endpoint={bucket.s3.endpoint} region=default style=path keys={bucket.keys_file()}"
+    every: dict[str, list[dict[str, float]]] = {"plain": [], "encrypted": []}
+    sh("udevadm", "control", "--stop-exec-queue")
+    with away(0):
+        for turn in range(ROUNDS):
+            for name in every if turn % 2 == 0 else reversed(every):
+                key, more = f"{name}-{turn}", [] if name == "plain" else [f"encryption-key={secret}"]
+                place = " ".join([f"zvault:{BUCKET}/{key}", words, *more])
+                sh(*ENTER, "zvaultctl", "blockstore", "create", place)
+                every[name].append(streamed(bucket, key, "size=4G", *more))
+                say(f"turn {turn}: {name}: {every[name][-1]}")
+    sh("udevadm", "control", "--start-exec-queue")
+    told: dict[str, Any] = {
+        name: {figure: round(statistics.median(one[figure] for one in rows), 3) for figure in rows[0]}
+        for name, rows in every.items()
+    }
+    for way in ("write", "read"):
+        told[f"ratio_{way}"] = round(told["encrypted"][way] / told["plain"][way], 3)
+    return told
+
+
+PARTS = {"writing": writing, "opening": opening, "walking": walking, "encrypting": encrypting}
 
 
 def touched() -> None:

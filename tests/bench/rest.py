@@ -1,16 +1,19 @@
 """What zvaultd costs while nothing is to be done: ten backups whose vaults are down, for five minutes.
 
-Memory: all that its unit's processes have resident, and what of it is its own (Pss: pages that it shares by halves).
-Processor: the unit's, as its control group counts it; in a guest that is more than on a host, since each call into the
-kernel goes through two processes of the host. A scrape of its metrics, as Prometheus would make one every 15 s.
+Memory: all that its unit's processes have resident, by process, and what of it is its own (Pss: pages that it shares by
+halves). Processor: the unit's, as its control group counts it, also for a start; in a guest that is more than on a
+host, since each call into the kernel goes through two processes of the host. A scrape of its metrics, as Prometheus
+would make one every 15 s.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
@@ -18,7 +21,7 @@ import world
 from report import chosen, finish, say
 from world import CONFIG, DISK, METRICS, sh
 
-BACKUPS = 10
+BACKUPS, STARTS = 10, 5
 SETTLE, SECONDS = 60.0, 300.0
 
 HEAD = f"""
@@ -54,14 +57,30 @@ def processor() -> float:
     return int(words["usage_usec"]) / 1e6
 
 
-def memory() -> dict[str, float]:
-    """Mebibytes that the unit's processes have."""
-    found = {"rss": 0.0, "pss": 0.0}
-    for pid in (cgroup() / "cgroup.procs").read_text().split():
+@dataclass(frozen=True)
+class Process:
+    """One of the unit's: what it runs, mebibytes, and seconds of processor since it began."""
+
+    program: str
+    rss: float
+    pss: float
+    cpu: float
+
+    @classmethod
+    def of(cls, pid: str) -> Process:
+        """As it is now."""
+        words = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+        program = next((word for word in words[1:] if not word.startswith("-")), words[0])
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-        sizes = {line.split(":")[0].lower(): int(line.split()[1]) / 1024 for line in rollup}
-        found = {kind: found[kind] + sizes[kind] for kind in found}
-    return found
+        sizes = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in rollup}
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        cpu = sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+        return cls(Path(program).name, sizes["Rss"], sizes["Pss"], cpu)
+
+
+def processes() -> list[Process]:
+    """The unit's."""
+    return [Process.of(pid) for pid in (cgroup() / "cgroup.procs").read_text().split()]
 
 
 def scrape() -> float:
@@ -82,9 +101,19 @@ def at_rest() -> bool:
 
 def watched() -> float:
     """The share of a processor that it takes."""
+    earlier = {one.program: one.cpu for one in processes()}
     before, began = processor(), time.monotonic()
     time.sleep(SECONDS)
-    return (processor() - before) / (time.monotonic() - began)
+    share = (processor() - before) / (time.monotonic() - began)
+    for one in processes():
+        say(f"  {one.program}: {(one.cpu - earlier.get(one.program, 0.0)) / SECONDS:.2%} of a processor")
+    return share
+
+
+def start() -> float:
+    """Seconds of processor until it is ready, its children's too."""
+    sh("systemctl", "restart", "zvaultd")
+    return processor()
 
 
 def main() -> None:
@@ -100,7 +129,8 @@ def main() -> None:
         sh("zfs", "create", f"tank/d{number}")
     sh("systemctl", "restart", "zvaultd")
     world.eventually("each has run, for the first time", at_rest, seconds=600)
-    sh("systemctl", "restart", "zvaultd")
+    starts = [start() for _ in range(STARTS)]
+    say(f"{STARTS} starts took {', '.join(f'{one:.2f}' for one in starts)} s of processor each")
     say(f"{BACKUPS} backups have run, their vaults are down; {SETTLE:g} s to settle")
     time.sleep(SETTLE)
     shares, scrapes = [], []
@@ -108,15 +138,18 @@ def main() -> None:
         shares.append(watched())
         scrapes += [scrape() for _ in range(20)]
     scrapes_found = {"scrape": scrapes}
-    found = memory()
+    found = processes()
+    for one in found:
+        say(f"  {one.program}: {one.rss:.1f} MiB resident, {one.pss:.1f} its own")
     finish(
         "rest",
         scrapes_found,
         {},
         cpu_share=round(statistics.median(shares), 5),
-        rss_mib=round(found["rss"], 1),
-        pss_mib=round(found["pss"], 1),
-        processes=len((cgroup() / "cgroup.procs").read_text().split()),
+        start_cpu_seconds=round(statistics.median(starts), 2),
+        rss_mib=round(sum(one.rss for one in found), 1),
+        pss_mib=round(sum(one.pss for one in found), 1),
+        by_process={one.program: [round(one.rss, 1), round(one.pss, 1)] for one in found},
         backups=BACKUPS,
     )
 

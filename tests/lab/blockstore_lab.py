@@ -78,13 +78,9 @@ class Bucket:
 
     def keys_file(self, secret: str | None = None) -> Path:
         """The keys as ~/.aws/credentials has them; with another ``secret`` they are wrong."""
-        file = FOLDER / ("keys" if secret is None else "wrong-keys")
-        file.touch(mode=0o600)
-        file.write_text(
-            f"[default]\naws_access_key_id = {self.s3.access_key}\n"
-            f"aws_secret_access_key = {secret or self.s3.secret_key}\n"
+        return keys_file(
+            "keys" if secret is None else "wrong-keys", self.s3.access_key, secret or self.s3.secret_key
         )
-        return file
 
     def listed(self, prefix: str) -> dict[str, int]:
         """Keys below a prefix, and their objects' sizes in bytes."""
@@ -110,6 +106,14 @@ class Bucket:
                     raise
 
 
+def keys_file(name: str, access: str, secret: str) -> Path:
+    """A file with keys, as ~/.aws/credentials has them."""
+    file = FOLDER / name
+    file.touch(mode=0o600)
+    file.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
+    return file
+
+
 class Disk:
     """A device in a bucket. ``words`` are settings of the block store; ``number`` is N of /dev/nbdN."""
 
@@ -127,8 +131,10 @@ class Disk:
         endpoint: str | None = None,
         name: str | None = None,
         keys: Path | None = None,
+        place: str = BUCKET,
     ) -> None:
         self.bucket = bucket
+        self.place = place
         self.key = key
         self.number = number
         self.name = name or key.replace("/", "-")
@@ -171,7 +177,7 @@ class Disk:
         (self.folder / "status").unlink(missing_ok=True)
         argv = [*self.enter, "nbdkit", "-f", "--threads=32", "-U", str(self.socket), "python", str(PLUGIN)]
         argv += [
-            f"bucket={BUCKET}",
+            f"bucket={self.place}",
             f"key={self.key}",
             f"status={self.folder / 'status'}",
             "create=yes",

@@ -50,6 +50,11 @@ class Browser:
         """What a script returns in the page; also where pages may run none."""
         return self._post("/execute/sync", {"script": text, "args": []})
 
+    def script_later(self, text: str) -> Any:
+        """What a script hands to ``done``, which may be some time later."""
+        text = f"const done = arguments[0]; {text}"
+        return self._post("/execute/async", {"script": text, "args": []})
+
     def look(self, width: int, *, dark: bool) -> None:
         """Have a screen of that width, in a light or dark room."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -60,9 +65,13 @@ class Browser:
         ):
             self._post("/goog/cdp/execute", {"cmd": command, "params": values})
 
-    def picture(self) -> bytes:
-        """All of the page, as PNG."""
-        values = {"cmd": "Page.captureScreenshot", "params": {"format": "png", "captureBeyondViewport": True}}
+    def picture(self, height: int | None = None) -> bytes:
+        """The page as PNG: all of it, or so much from its top."""
+        wanted: dict[str, Any] = {"format": "png", "captureBeyondViewport": True}
+        if height is not None:
+            width = self.script("return innerWidth")
+            wanted["clip"] = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        values = {"cmd": "Page.captureScreenshot", "params": wanted}
         return base64.b64decode(self._post("/goog/cdp/execute", values)["data"])
 
     def tab(self) -> None:

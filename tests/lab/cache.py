@@ -77,6 +77,11 @@ def kernel() -> Path:
     return _named("kernel", (prebuilt,)) if prebuilt else _named("kernel", KERNEL_SOURCES, suite())
 
 
+def kernel_at_hand() -> Path | None:
+    """The same, if it is built or prebuilt: whatever else it takes is made in two minutes."""
+    return kernel() if archive() is not None or kernel().exists() else None
+
+
 def layer() -> Path:
     """This checkout as `make install` installs it in the guest."""
     found = [path for name in INSTALLED for path in sorted((PROJECT / name).rglob("*")) or [PROJECT / name]]
@@ -90,7 +95,9 @@ def system(name: str = "") -> Path:
     name = name or os.environ.get("ZVAULT_LAB_SYSTEM", "")
     if name not in SYSTEMS:
         raise ValueError(f"the lab has no system {name!r}, only {' and '.join(SYSTEMS)}")
-    return _named("system", SYSTEM_SOURCES, SYSTEMS[name], *_project()["dependencies"])
+    project = _project()
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["s3"]]
+    return _named("system", SYSTEM_SOURCES, SYSTEMS[name], *wanted)
 
 
 def system_suite() -> str:
@@ -126,6 +133,7 @@ if __name__ == "__main__":
             "guest": guest,
             "layer": layer,
             "kernel": kernel,
+            "kernel_at_hand": kernel_at_hand,
             "venv": venv,
             "peers": peers,
         }

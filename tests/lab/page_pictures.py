@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tests.unit.daemon.page.page_documents import backup, backup_page, found, overview, vault, verdict
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
 from zvault.core.health.conditions import CONDITIONS
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.names import DatasetName
+from zvault.core.policy.retention import decide
+from zvault.daemon.app import Daemon
+from zvault.ops.replication.sides_and_plan import Sides
 
 DAY, GIB, TIB = 86400.0, 1 << 30, 1 << 40
 HOUR = 3600.0
@@ -87,6 +97,7 @@ def _vault(now: float, name: str, size: int, used: float, devices: list[Any], **
         "devices": devices,
         "users": [],
         "scrub": scrub,
+        "uncounted": [],
     }
     return vault(name, **(made | more))
 
@@ -115,7 +126,8 @@ def first_page() -> Any:
     """All of it, with one backup that is late and one run under way."""
     now = time.time()
     late = _late("mail", "the lag of tank/mail is 9h 12m, more than max_lag = 4h")
-    cost = {"cost": 7.35, "forecast": 9.61, "currency": "$"}
+    asked = {"put": 41_204, "get": 3_310, "list": 96, "delete": 0}
+    cost = {"cost": 7.35, "forecast": 9.61, "currency": "$", **asked}
     vaults = [
         _vault(
             now,
@@ -193,6 +205,94 @@ def first_page() -> Any:
     )
 
 
+KEEP = {
+    "source": {"hourly": 24},
+    "vault": {"hourly": 48, "daily": 30, "weekly": 8, "monthly": 12, "yearly": 3},
+}
+
+
+def datasets_page(folder: Path) -> Any:
+    """A dataset of the backup that is late, as zvaultd tells of it that listed it ten minutes ago."""
+    now, name, into = time.time(), DatasetName("tank/mail/anna"), DatasetName(f"cold/{HOST}/mail/anna")
+    late = int(now - 9.2 * HOUR)
+    table = {
+        "source": "tank/mail",
+        "vault": "cold",
+        "into": "{host}/mail/{path}",
+        "every": "1h",
+        "keep": KEEP,
+    }
+    config = {
+        "daemon": {"host": HOST, "timezone": "UTC"},
+        "vault": {"cold": {"pool": "cold"}},
+        "backup": {"mail": table},
+    }
+    daemon = Daemon(Config.model_validate(config), Paths(folder, folder, folder, folder))
+    try:
+        names = daemon.context.env.config.backup["mail"].snapshot.names
+
+        def made(at: DatasetName, hours: int) -> Snapshot:
+            when = late + hours * int(HOUR)
+            return Snapshot(
+                at, names.make(datetime.fromtimestamp(when, UTC)), 10**6 + hours, 10**6 + hours, when
+            )
+
+        foreign = Snapshot(name, "before-the-upgrade", 7, 7, int(now - 12 * DAY))
+        source = Dataset(
+            name, 1, "filesystem", snapshots=(foreign, *(made(name, hours) for hours in range(-24, 9)))
+        )
+        rules = daemon.context.env.config.backup["mail"].keep.vault
+        every = [made(into, hours) for hours in range(-24 * 365 * 3, 1)]
+        kept = decide(every, rules, now=now - HOUR * 11, zone=UTC, protected={}, ours=lambda _: True)
+        vault = Dataset(into, 2, "filesystem", snapshots=tuple(it.snapshot for it in kept if it.keep))
+        sides = Sides(Tree({name: source}), Tree({into: vault}), ((source, into),))
+        listings = daemon.runs.readings.listings
+        listings.keep("mail", sides, daemon.runs.lags.way("mail"), now - 600)
+        found = json.loads(daemon.page.dataset(f"1\0mail\0{name}"))
+        return {**found, "next_run": now + 0.8 * HOUR}
+    finally:
+        daemon.history.close()
+
+
+def files_of_a_snapshot() -> Any:
+    """A folder of a snapshot that somebody has mounted."""
+    now = time.time()
+    names = (
+        ("letters", "folder", None, 12),
+        ("photos 2019", "folder", None, 340),
+        (".profile", "file", 807, 900),
+        ("accounts.ods", "file", 48_213, 3),
+        ("inbox.mbox", "file", 3_412_889_014, 0.4),
+        ("latest", "link", None, 3),
+    )
+    return {
+        "now": now,
+        "host": HOST,
+        "backup": "mail",
+        "mount": {
+            "id": "0a",
+            "snapshot": f"cold/{HOST}/mail/anna@zvault_2026-11-23T21:00:00Z",
+            "folder": "/mnt/look",
+            "since": now - 240,
+        },
+        "path": b64encode(b"office").decode(),
+        "first": 0,
+        "entries": [
+            {
+                "name": b64encode(name.encode()).decode(),
+                "kind": kind,
+                "size": size,
+                "mtime": now - days * DAY,
+                "link": b64encode(b"accounts.ods").decode() if kind == "link" else "",
+            }
+            for name, kind, size, days in names
+        ],
+        "total": len(names),
+        "more": False,
+        "error": "",
+    }
+
+
 def backups_page() -> Any:
     """The backup that is late."""
     now = time.time()
@@ -237,4 +337,5 @@ def backups_page() -> Any:
         days=_days(now),
         host=HOST,
         now=now,
+        mounts=[],
     )

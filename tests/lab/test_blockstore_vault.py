@@ -59,6 +59,7 @@ class Vault(World):
 
     s3: ceph.S3 = field(init=False)
     key: str = "cold"
+    bucket: str = BUCKET
     mode: str = ""
     prices: str = ""
     source_size: int = 12
@@ -70,7 +71,9 @@ class Vault(World):
         fill(Path("/tank/home"), 1, count=self.source_size)
 
     def config_text(self) -> str:
-        place = f"zvault:{BUCKET}/{self.key} size=2G endpoint={self.s3.endpoint} region=default style=path"
+        place = (
+            f"zvault:{self.bucket}/{self.key} size=2G endpoint={self.s3.endpoint} region=default style=path"
+        )
         nbd = f"{place} credential=zvault.lab {self.mode}"
         return re.sub(
             r"\nnbd = .*\nsize = .*\n", lambda _: f'\nnbd = "{nbd}"\n{self.prices}\n', super().config_text()
@@ -179,6 +182,17 @@ def unharmed() -> None:
     assert "No known data errors" in sh("zpool", "status", "cold")
 
 
+def looks_for_its_keys() -> None:
+    """'check-config' misses them where they are not."""
+    assert "there is no credential" not in ok("check-config").err
+    hidden = KEYS.rename(KEYS.with_name("elsewhere"))
+    try:
+        told = ok("check-config").err
+    finally:
+        hidden.rename(KEYS)
+    assert "vault.cold.device[0].nbd: there is no credential zvault.lab" in told
+
+
 @pytest.mark.timeout(600)
 def test_backups_into_a_bucket(world: Vault):
     world.start()
@@ -228,7 +242,7 @@ def test_backups_into_a_bucket(world: Vault):
     assert any(
         name.startswith("zvault_blockstore_requests_total") and value > 0 for name, value in now.items()
     )
-    ok("check-config")
+    looks_for_its_keys()
     fits = ok("fit", "tank", "-j").json()
     assert [round(one["puts"]) for one in fits["datasets"]] == [128] * len(fits["datasets"])
     assert fits["unknown"] == []
@@ -243,6 +257,32 @@ def test_backups_into_a_bucket(world: Vault):
     ok("vault", "down", "cold")
     assert {name for name in before if name.endswith("/store")} <= set(keys(world))
     gone()
+
+
+def test_a_vault_whose_bucket_locks_what_is_put(world: Vault):
+    """Lease and epoch are in a bucket of their own, and all that is needed is locked while the vault is up."""
+    world.bucket, leases = "locked", world.s3.bucket("leases")
+    world.s3.bucket("locked").create(ObjectLockEnabledForBucket=True)
+    leases.create()
+    world.mode = "history=last:3 lock=compliance:2d lease-bucket=leases"
+    world.start()
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    eventually("all is locked", lambda: (engine("locked_until") or 0) > time.time() + 2 * 86400)
+    assert told()["trouble"] is None
+    a_user_of_its_own(world)
+    assert sorted(item.key for item in leases.objects.all()) == ["cold.lease", "cold/epoch"]
+    drilled = ok("blockstore", "drill", "cold", "-j").json()["tried"]
+    assert {one["well"] for one in drilled} == {True}, drilled
+    (device,) = ok("fit", "tank", "-j").json()["devices"]
+    assert round(device["locks"]) == 37.5 * 131072
+    assert "compliance" in ok("blockstore", "info", "cold").out
+    unharmed()
+    ok("vault", "down", "cold")
+    gone()
+    found = ok("blockstore", "gc", "cold", "-j").json()
+    assert found["strange"] == []
+    assert found["needed_bytes"] > 0
 
 
 def the_cost() -> dict[str, Any] | None:
@@ -449,3 +489,98 @@ def test_what_keeps_it_from_coming_up_is_told(world: Vault):
     assert world.lease.read().lease.host != "attic"
     ok("vault", "down", "cold")
     gone()
+
+
+MARKER = bytes.fromhex("5ea1ed") * 11 + b"what nobody may read in the bucket"
+KEY = Path("/etc/credstore/zvault.seal")
+
+
+def in_bucket(it: Vault, prefix: str, what: bytes) -> list[str]:
+    """Objects that have these bytes in them."""
+    objects = bucket(it.s3).objects.filter(Prefix=f"{prefix}/")
+    return [item.key for item in objects if what in item.get()["Body"].read()]
+
+
+def refused(words: str, *argv: str) -> None:
+    """That zvaultctl says so, and nothing of the vault is up."""
+    done = ctl(*argv)
+    assert done.code != 0
+    assert words in " ".join(done.err.split()), done.err
+    gone()
+
+
+def backed_up(name: str) -> None:
+    """A run with a file more, that has the marker; all of it can be read."""
+    Path(f"/tank/home/{name}").write_bytes(MARKER * 3000)
+    ok("run", "tank")
+    ok("vault", "up", "cold")
+    unharmed()
+
+
+@pytest.mark.timeout(900)
+def test_an_encrypted_vault(world: Vault):
+    """Nothing in its bucket can be read or changed without its key; keys come and go, and the data stays."""
+    key, other = "c3" * 32, "d4" * 32
+    world.mode = "encryption-credential=zvault.seal"
+    KEY.touch(mode=0o600)
+    KEY.write_text(key)
+    sh("zfs", "set", "compression=off", "tank")
+    world.start()
+    refused("zvaultctl blockstore create", "run", "tank")
+    made = ok("blockstore", "create", "cold").out
+    recovery = re.search(r"recovery key: (zvault-recovery-\S+)", made)
+    assert recovery is not None, made
+    backed_up("first")
+    a_user_of_its_own(world)
+    ok("vault", "down", "cold")
+    gone()
+    assert any(one.startswith("cold/segments/") for one in keys(world))
+    assert in_bucket(world, "cold", MARKER) == []
+    assert in_bucket(world, "cold", b'"mark"') == [], "nor who writes"
+    # The same bytes are seen where they are not encrypted.
+    place = f"endpoint={world.s3.endpoint} region=default style=path credential=zvault.lab"
+    ok("blockstore", "copy", "cold", f"zvault:{BUCKET}/bare {place}")
+    assert in_bucket(world, "bare", MARKER) != []
+
+    new_keys(key, other)
+    assert in_bucket(world, "cold", MARKER) == []
+    ok("blockstore", "check", "cold", "--all")
+
+    # With the recovery key alone, on whichever host.
+    KEY.write_text(recovery[1])
+    ok("vault", "up", "cold")
+    unharmed()
+    said = journal() + journal(f"_SYSTEMD_UNIT={UNIT}") + command_lines()
+    assert not any(one in said for one in (key, other, recovery[1]))
+    ok("vault", "down", "cold")
+    KEY.write_text(other)
+
+    # Another object in the place of one, by whoever has the keys to the bucket.
+    objects = bucket(world.s3)
+    segments = sorted(one for one in keys(world) if one.startswith("cold/segments/"))
+    theirs = objects.Object(segments[0]).get()["Body"].read()
+    for name in segments[1:]:
+        objects.put_object(Key=name, Body=theirs)
+    found = ctl("blockstore", "check", "cold", "--all")
+    assert found.code == 1
+    assert "is not what was put there under this name" in found.err, found
+    KEY.unlink()
+
+
+def new_keys(key: str, other: str) -> None:
+    """A new data key while the vault is up; then another key for the owner, and keys that are wrong or missing."""
+    ok("vault", "up", "cold")
+    ok("blockstore", "rotate-key", "cold")
+    backed_up("second")
+    ok("vault", "down", "cold")
+    new = Path("/root/new.key")
+    new.write_text(other)
+    ok("blockstore", "rotate-key", "cold", "--to", str(new))
+    for wrong in (key, "e5" * 32):
+        KEY.write_text(wrong)
+        refused("cannot be opened with key", "vault", "up", "cold")
+    KEY.unlink()
+    refused("there is no credential zvault.seal", "vault", "up", "cold")
+    KEY.write_text(other)
+    backed_up("third")
+    ok("vault", "down", "cold")

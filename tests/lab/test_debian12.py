@@ -13,11 +13,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import ceph
 import pytest
 from peer import PEER_SSH, clean, daemon, hashes, introduce, peer, peer_hashes, peer_pool, peer_snapshots
 from world import eventually, fill, ok, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 1200, "peer": True, "peer-system": "debian12", "turn": "A"}
+LAB = {"mem": "4G", "timeout": 1200, "peer": True, "peer-system": "debian12", "turn": "A"}
 
 TUTORIAL = """
 [vault.cold]
@@ -36,11 +37,31 @@ keep = { source = { last = 2 }, vault = { last = 7 } }
 """
 
 
-def lines_of_the_page() -> list[str]:
-    """The commands of the section about a venv."""
+IN_A_BUCKET = """
+[vault.cloud]
+pool = "cloud"
+create = true
+
+[[vault.cloud.device]]
+nbd = "zvault:vaults/cold size=1G endpoint={endpoint} region=default style=path keys=/etc/zvault/s3.keys"
+
+[backup.tank]
+source = "tank"
+vault = "cloud"
+into = "{{dataset}}"
+keep = {{ source = {{ last = 2 }}, vault = {{ last = 7 }} }}
+"""
+
+
+def follow_the_page(block: int) -> None:
+    """Do what the section about a venv has in this block; what apt installs is there already."""
     text = Path("/src/docs/how-to/install.md").read_text()
     section = text.partition("### Or in a venv")[2].partition("\n#")[0]
-    return re.sub(r" +#.*", "", re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0]).splitlines()
+    apt, *commands = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[block].splitlines()
+    there = set(peer("dpkg-query -W -f '${Package}\n'").split())
+    assert set(apt.split()[2:]) <= there
+    for command in commands:
+        peer(f"cd /root; export PIP_NO_INDEX=1 PIP_FIND_LINKS=/opt/wheels; {command}", timeout=400)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,11 +78,7 @@ def installed() -> Iterator[None]:
     (wheel,) = made.glob("*.whl")
     packed = subprocess.run(["tar", "-C", made, "-c", wheel.name], capture_output=True, check=True).stdout
     subprocess.run([*PEER_SSH, "tar -x -C /root"], input=packed, check=True)
-    apt, *commands = lines_of_the_page()
-    there = set(peer("dpkg-query -W -f '${Package}\n'").split())
-    assert set(apt.split()[2:]) <= there
-    for command in commands:
-        peer(f"cd /root; export PIP_NO_INDEX=1 PIP_FIND_LINKS=/opt/wheels; {command}", timeout=400)
+    follow_the_page(0)
     yield
     clean()
 
@@ -100,6 +117,37 @@ def test_it_is_watched_reloaded_and_stopped_as_its_systemd_does_it() -> None:
     peer("systemctl restart zvaultd")
     eventually("all is well", lambda: "all is well" in peer("zvaultctl status", check=False), seconds=30)
     peer("systemctl disable --now zvaultd; zpool destroy tank; rm -f /*.img")
+
+
+def test_its_vault_is_in_a_bucket() -> None:
+    follow_the_page(1)
+    peer_pool("tank")
+    peer("zfs create tank/home; cp -a /etc /tank/home; head -c 9000000 /dev/urandom >/tank/home/thesis.pdf")
+    with ceph.cluster(rgw=True, address="10.99.0.1") as cluster:
+        s3 = cluster.s3()
+        s3.bucket("vaults").create()
+        keys = f"[default]\naws_access_key_id = {s3.access_key}\naws_secret_access_key = {s3.secret_key}\n"
+        config = IN_A_BUCKET.format(endpoint=s3.endpoint)
+        peer(f"umask 077; printf %s {shlex.quote(keys)} >/etc/zvault/s3.keys")
+        peer(f"printf %s {shlex.quote(config)} >/etc/zvault/zvault.toml; systemctl start zvaultd")
+        try:
+            back_up_into_the_bucket()
+        finally:  # nothing may hang when the store is gone
+            peer("zvaultctl vault down cloud; systemctl stop zvaultd", check=False)
+        assert len(list(s3.bucket("vaults").objects.all())) > 2
+    assert "Traceback" not in peer("journalctl -b -o cat")
+
+
+def back_up_into_the_bucket() -> None:
+    """Two runs, each of which brings the vault up and takes it down; then what is there is read back."""
+    assert "2 full" in peer("zvaultctl run tank")
+    peer("echo more >/tank/home/more; zvaultctl run tank")
+    assert peer("systemctl is-active 'zvault-blockstore@*'", check=False).strip() == ""
+    peer("zvaultctl vault up cloud; zvaultctl scrub cloud; zvaultctl verify tank --level full")
+    assert peer("ps -o uid= -C nbdkit").strip() != "0"
+    assert "errors: No known data errors" in peer("zpool status cloud")
+    snapname = peer_snapshots("tank/home")[-1]
+    assert peer_hashes(f"cloud/tank/home@{snapname}") == peer_hashes(f"tank/home@{snapname}")
 
 
 def test_it_is_a_source_over_ssh() -> None:

@@ -178,6 +178,6 @@ def test_guests_are_frozen_over_the_snapshot_and_thawed_whatever_happens(tank):
     assert sh("systemctl", "list-units", "--all", "--plain", "--no-legend", "zvault-thaw-*") == ""
 
     # Whoever froze is gone.
-    sh("env", "ZVAULT_SOURCE=tank/home", "python3", hook, "freeze", "--at-most", "2")
+    sh("env", "ZVAULT_SOURCE=tank/other, tank/home", "python3", hook, "freeze", "--at-most", "2")
     assert (SCRATCH / "frozen").exists()
     eventually("the timer thaws", lambda: not (SCRATCH / "frozen").exists(), seconds=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 from hostile import be_honest, lie
@@ -29,8 +30,8 @@ retries = 0
 """
 
 
-@pytest.fixture
-def tank() -> Iterator[None]:
+def set_up() -> None:
+    """Both pools, and a daemon that has run nothing yet."""
     clean()
     introduce()
     be_honest()
@@ -44,9 +45,40 @@ def tank() -> Iterator[None]:
     sh("truncate", "-s", "1G", "/cold.img")
     sh("zpool", "create", "cold", "/cold.img")
     daemon(config())
-    yield
+
+
+@dataclass
+class Kept:
+    """The pools and the daemon that tests with a dataset of their own share, None where there are none."""
+
+    datasets: int | None = None
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[Kept]:
+    yield Kept()
     be_honest()
     clean()
+
+
+@pytest.fixture
+def tank(kept: Kept) -> None:
+    """Pools of its own."""
+    kept.datasets = None
+    set_up()
+
+
+@pytest.fixture
+def new(kept: Kept) -> Iterator[str]:
+    """A new dataset of the source's, which the vault has not got."""
+    if kept.datasets is None:
+        set_up()
+        kept.datasets = 0
+    kept.datasets += 1
+    name = f"new{kept.datasets}"
+    peer(f"zfs create tank/{name}; head -c 3000000 /dev/urandom >/tank/{name}/x")
+    yield name
+    be_honest()
 
 
 def everything() -> dict[str, str]:
@@ -95,18 +127,13 @@ def test_a_package_over_a_placeholder_takes_no_history_with_it(tank: None) -> No
         "/usr/sbin/zfs send -R tank/own/evil@one",
         "/usr/sbin/zfs send -R -I tank/own/evil@one tank/own/evil@two",
         "/usr/sbin/zfs send -p tank/own/evil@one",
-        "/usr/sbin/zfs send tank/home@SNAP; /usr/sbin/zfs send tank/own/evil/kid@one",
+        "/usr/sbin/zfs send tank/NEW@SNAP; /usr/sbin/zfs send tank/own/evil/kid@one",
         "cat /dev/zero | head -c 5000000",
     ],
 )
-def test_no_package_brings_another_dataset(tank: None, answer: str) -> None:
-    lie(
-        send={
-            "tank/home": answer.replace(
-                "SNAP", "$(/usr/sbin/zfs list -Ho name -t snapshot -d1 tank/home | tail -1 | cut -d@ -f2)"
-            )
-        }
-    )
+def test_no_package_brings_another_dataset(new: str, answer: str) -> None:
+    snapname = f"$(/usr/sbin/zfs list -Ho name -t snapshot -d1 tank/{new} | tail -1 | cut -d@ -f2)"
+    lie(send={f"tank/{new}": answer.replace("NEW", new).replace("SNAP", snapname)})
     done = ctl("run", "filer")
     refused(done)
     sh("zfs", "mount", "-a")
@@ -114,40 +141,37 @@ def test_no_package_brings_another_dataset(tank: None, answer: str) -> None:
     assert "/evil" not in sh("cat", "/proc/mounts")
     lie()
     ok("run", "filer")
-    newest = peer_snapshots("tank/home")[-1]
-    assert hashes(f"{VAULT}/home@{newest}") == peer_hashes(f"tank/home@{newest}")
+    newest = peer_snapshots(f"tank/{new}")[-1]
+    assert hashes(f"{VAULT}/{new}@{newest}") == peer_hashes(f"tank/{new}@{newest}")
 
 
-def test_no_older_or_other_snapshot_comes_instead(tank: None) -> None:
+def test_no_older_or_other_snapshot_comes_instead(new: str) -> None:
     ok("run", "filer")
-    peer("date >/tank/home/more")
-    lie(send={"tank/home": "/usr/sbin/zfs send -Lcep -i tank/own/evil@one tank/own/evil@two"})
+    peer(f"date >/tank/{new}/more")
+    lie(send={f"tank/{new}": "/usr/sbin/zfs send -Lcep -i tank/own/evil@one tank/own/evil@two"})
     before = everything()
     refused(ctl("run", "filer"))
     assert before.items() <= everything().items()
-    lie(
-        send={
-            "tank/home": "/usr/sbin/zfs send -Lcep $(/usr/sbin/zfs list -Ho name -t snapshot -d1 tank/home | tail -1)"
-        }
-    )
+    newest = f"$(/usr/sbin/zfs list -Ho name -t snapshot -d1 tank/{new} | tail -1)"
+    lie(send={f"tank/{new}": f"/usr/sbin/zfs send -Lcep {newest}"})
     refused(ctl("run", "filer"))
     assert before.items() <= everything().items()
 
 
-def test_the_source_s_properties_do_not_rule_the_vault(tank: None) -> None:
+def test_the_source_s_properties_do_not_rule_the_vault(new: str) -> None:
     peer(
         "zfs set checksum=off copies=3 dedup=on sync=always primarycache=none recordsize=64K compression=zstd"
-        " snapdir=visible 'com.example:own=a b' tank/home"
+        " snapdir=visible 'com.example:own=a b' tank/" + new
     )
     ok("run", "filer")
     names = ("checksum", "copies", "dedup", "sync", "primarycache", "snapdir")
-    found = {name: get(f"{VAULT}/home", name) for name in names}
+    found = {name: get(f"{VAULT}/{new}", name) for name in names}
     assert found == {name: get("cold", name) for name in names}
-    assert get(f"{VAULT}/home", "compression") == "zstd"
-    assert get(f"{VAULT}/home", "recordsize") == "65536"
-    assert get(f"{VAULT}/home", "com.example:own") == "a b"
+    assert get(f"{VAULT}/{new}", "compression") == "zstd"
+    assert get(f"{VAULT}/{new}", "recordsize") == "65536"
+    assert get(f"{VAULT}/{new}", "com.example:own") == "a b"
 
-    ok("restore", "filer", "tank/home", "ssh://root@peer/tank/own/back")
+    ok("restore", "filer", f"tank/{new}", "ssh://root@peer/tank/own/back")
     back = peer("zfs get -Hpo value checksum,copies,dedup,sync,primarycache,snapdir tank/own/back").split()
     assert back == ["off", "3", "on", "always", "none", "visible"]
 

@@ -23,13 +23,16 @@ from pathlib import Path
 
 import pytest
 import world
-from world import World, ctl, eventually, ok, sh
+from world import World, ctl, eventually, ok, sh, snapshots
 
 LAB = {"mem": "3G", "timeout": 600}
 
 HOST, PORT = "127.0.0.1", 9712
 SERVER = "zvault-device@*"
 PASSWORD = "S3CRETpassword"
+LOGIN = f"admin:{PASSWORD}"
+HOME, IN_VAULT = "/dataset?backup=tank&name=tank/home", "cold/lab/tank/home"
+
 PROMPT = 4.0
 """Seconds in which a page comes, whatever hangs: the guest has part of a CPU."""
 
@@ -132,6 +135,34 @@ def test_a_backups_page_has_its_datasets_and_a_runs_page_its_lines(tank: World) 
     assert fetch("/backup?name=cold")[0] == 404
 
 
+def test_a_datasets_page_tells_what_the_next_run_prunes_and_that_is_what_it_does(tank: World) -> None:
+    sh("zfs", "snapshot", "tank/home@by-hand")
+    for _ in range(3):
+        ok("run", "tank")
+    on_source, on_vault = snapshots("tank/home"), snapshots(IN_VAULT)
+    assert (len(on_source), len(on_vault)) == (3, 3)
+    code, text = fetch(HOME)
+    assert code == 200
+    # By what the run listed before it pruned, and what it pruned since.
+    assert re.search(r"on the source 3 listed (now|\S+ ago) on the vault 3 listed (now|\S+ ago)", text), text
+    assert "the next run prunes 1 on the source and 1 on the vault" in text
+    each = section(text, "Each of them", "zvault 0")
+    pruned = {side: going(raw(HOME), side) for side in ("source", "vault")}
+    assert "by-hand" in each
+    assert "not made by zvault" in each
+    assert f"{on_source[-1]} ◆ base" in each
+    ok("run", "tank")
+    for side, before, after in (
+        ("source", on_source, snapshots("tank/home")),
+        ("vault", on_vault, snapshots(IN_VAULT)),
+    ):
+        assert pruned[side] == [one for one in before if one not in after], side
+        assert len(pruned[side]) == 1
+    eventually("it is listed anew", lambda: "to be sent 0" in fetch(HOME)[1])
+    assert fetch("/dataset?backup=tank&name=tank/scratch")[0] == 404
+    assert fetch("/files?mount=0a")[0] == 404
+
+
 def test_what_is_wrong_is_told_with_the_runbook_that_is_installed(tank: World) -> None:
     world.CONFIG.write_text(tank.config_text() + "\nnonsense = 1\n")
     text = eventually(
@@ -157,6 +188,7 @@ def test_a_pool_that_hangs_does_not_slow_it_nor_do_two_hundred_clients(tank: Wor
         for _ in range(15):
             began = time.monotonic()
             page()
+            assert fetch(HOME)[0] == 200
             slowest = max(slowest, time.monotonic() - began)
             time.sleep(0.5)
         with ThreadPoolExecutor(200) as pool:
@@ -192,12 +224,100 @@ def test_when_zvaultd_does_not_answer_no_old_state_is_shown(tank: World) -> None
     assert page()
 
 
+def files_of_a_mounted_snapshot() -> None:
+    """They are listed to whom the password lets in, and the command beside each restores it."""
+    home = Path("/tank/home")
+    (home / "<b>odd<i>\n\x1b[31m").write_bytes(b"odd")
+    (home / "deep").mkdir()
+    (home / "deep" / "out").symlink_to("/etc")
+    (home / "private").mkdir(mode=0o700)
+    (home / "private" / "diary").write_bytes(b"dear")
+    (home / "far").mkdir()
+    for number in range(400):
+        (home / "far" / str(number)).touch()
+    # Nothing of it is remembered: what is read is read from the device.
+    sh("zfs", "set", "primarycache=none", "cold")
+    ok("run", "tank")
+    folder = Path("/mnt/look")
+    folder.mkdir(exist_ok=True)
+    looking = subprocess.Popen(["zvaultctl", "mount", "tank", "tank/home", str(folder)])
+    try:
+        link = eventually("it is mounted", lambda: re.search(r"/files\?mount=\w+", raw("/backup?name=tank")))[
+            0
+        ]
+        assert fetch(link)[0] == 401
+        top = raw(link)
+        text = shown(top)
+        assert "<b>odd<i>\\n\\x1b[31m" in text
+        assert "<b>" not in top
+        for name, content in ((r"odd", b"odd"), ("diary", b"dear")):
+            at = top if name == "odd" else raw(path_to(top, "private/"))
+            (command,) = [one for one in commands(at) if name in one]
+            sh("bash", "-c", command)
+            (found,) = [one for one in Path("/root/restored").rglob("*") if name in one.name]
+            assert found.read_bytes() == content
+        deep = path_to(top, "deep/")
+        assert "→ /etc" in shown(raw(deep))
+        for way in (b"..", b"deep/out", b"deep/../..", b"/etc", b".zfs"):
+            path = base64.urlsafe_b64encode(way).decode()
+            assert "not listed" in shown(raw(f"{link}&path={path}")), way
+        hangs_with_its_pool(link)
+    finally:
+        looking.send_signal(signal.SIGINT)
+        looking.wait(120)
+    eventually("it is not mounted any more", lambda: fetch(link, LOGIN)[0] == 404)
+
+
+def hangs_with_its_pool(link: str) -> None:
+    """A folder that has to be read from a pool that hangs is told as such, and the page goes on."""
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+    sh("systemctl", "kill", "--signal=STOP", SERVER)
+    try:
+        way = base64.urlsafe_b64encode(b"far").decode()
+        for _ in range(2):
+            text = fetch(f"{link}&path={way}", LOGIN)[1]
+            print(f"while it hangs: {section(text, 'far', 'The page restores')}")
+        began = time.monotonic()
+        assert fetch("/", LOGIN)[0] == 200
+        assert time.monotonic() - began < PROMPT
+        assert re.search("its pool may hang|left alone", text), text
+    finally:
+        sh("systemctl", "kill", "--signal=CONT", SERVER)
+        sh("zfs", "inherit", "primarycache", "cold")
+
+
+def raw(target: str) -> str:
+    asked = urllib.request.Request(f"http://{HOST}:{PORT}{target}")
+    asked.add_header("Authorization", f"Basic {base64.b64encode(LOGIN.encode()).decode()}")
+    with urllib.request.urlopen(asked, timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+def going(text: str, side: str) -> list[str]:
+    """The snapshots that a dataset's page says the next run prunes on a side."""
+    rows = re.findall(r'<tr role="row"><th role="rowheader".*?</tr>', text, re.DOTALL)
+    cell = f'data-label="{side}"'
+    return [
+        shown(row).split()[0] for row in rows if "pruned next" in row.partition(cell)[2].partition("</td>")[0]
+    ]
+
+
+def path_to(text: str, name: str) -> str:
+    """Where a folder's name leads on a page."""
+    (found,) = re.findall(rf'<a href="([^"]*)">{re.escape(name)}</a>', text)
+    return html.unescape(found)
+
+
+def commands(text: str) -> list[str]:
+    return [html.unescape(one) for one in re.findall(r"<pre[^>]*>(.*?)</pre>", text)]
+
+
 def test_a_password_shuts_others_out_and_stands_nowhere(tank: World) -> None:
     Path("/etc/credstore").mkdir(exist_ok=True)
     secret = Path("/etc/credstore/zvault.page")
     secret.write_text(f"{PASSWORD}\n")
     secret.chmod(0o600)
-    tank.extra = '[page]\nuser = "admin"\npassword = "credential:zvault.page"\n'
+    tank.extra = '[page]\nuser = "admin"\npassword = "credential:zvault.page"\nfiles = true\n'
     tank.configure()
     sh("systemctl", "reload", "zvaultd")
     eventually("a password is wanted", lambda: answered() == "401")
@@ -208,6 +328,7 @@ def test_a_password_shuts_others_out_and_stands_nowhere(tank: World) -> None:
     assert PASSWORD not in world.journal()
     (pid,) = sh("pgrep", "-f", "web/listener.py").split()
     assert PASSWORD not in Path(f"/proc/{pid}/environ").read_text()
+    files_of_a_mounted_snapshot()
     # One that is gone opens nothing: the page is not served, metrics are, and that is told.
     secret.unlink()
     sh("systemctl", "reload", "zvaultd")

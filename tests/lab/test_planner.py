@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 import world
 from world import (
     Done,
     World,
+    answer,
+    ask,
     ctl,
     destroy_held,
     events,
+    eventually,
     get,
     ok,
     release_all,
@@ -36,6 +41,7 @@ class Small(World):
     """Two pools of this host: what follows what is the same on any device."""
 
     also: str = ""
+    metrics_datasets: str = "1000"
 
     def source(self) -> None:
         world.DISK.mkdir(exist_ok=True)
@@ -49,6 +55,7 @@ class Small(World):
 metrics = "{world.METRICS}"
 host = "lab"
 timezone = "UTC"
+metrics_datasets = {self.metrics_datasets}
 
 [vault.cold]
 pool = "cold"
@@ -442,3 +449,62 @@ def test_snapshots_that_zvault_did_not_make_and_a_backlog(tank):
     assert [snapname for snapname in there if not snapname.startswith("zvault_")] == ["manual-1", "manual-2"]
     assert len(there) == 3, there
     assert {"manual-1", "auto-1", "manual-2", "extra-0", "extra-2"} <= set(snapshots("tank/a"))
+
+
+def series(metric: str) -> dict[str, float]:
+    """What a scrape has of a metric of the backup's datasets, by the label ``dataset``."""
+    begin = f'{metric}{{backup="tank",dataset="'
+    return {
+        name.removeprefix(begin).removesuffix('"}'): value
+        for name, value in world.metrics().items()
+        if name.startswith(begin)
+    }
+
+
+def pages(limit: int) -> list[list[dict]]:
+    """The backup's datasets as /v1/list tells them page by page."""
+    found: list[list[dict]] = []
+    after: str | None = ""
+    while after is not None:
+        told = answer(ask("GET", "/v1/list?" + urlencode({"backup": "tank", "limit": limit, "after": after})))
+        assert told is not None, after
+        found.append(told["datasets"])
+        after = told["next"]
+        assert len(found) < 100, after
+    return found
+
+
+def test_many_datasets_are_one_series_and_come_page_by_page(tank):
+    # By name alone "tank/a-b" would come between "tank/a" and what is below that.
+    for name in ("tank/a", "tank/a/kid", "tank/a-b", "tank/late", "tank/my files", "tank/z"):
+        make(name, kib=100)
+    tank.start()
+    run()
+    (first,) = snapshots("tank/late")
+    for name in names("tank"):
+        write(name, "second", 100)
+    sh("zpool", "sync", "tank")
+    written = time.time()
+    tamper(f"{VAULT}/late", "mine")
+    eventually("the next second", lambda: int(time.time()) > written)
+    run(code=1)
+    assert set(series("zvault_backup_lag_seconds")) == set(names("tank"))
+
+    tank.reload(metrics_datasets=str(len(names("tank")) - 1))
+    paged = pages(3)
+    assert [len(page) for page in paged] == [3, 3, 1]
+    rows = [row for page in paged for row in page]
+    assert sorted(row["dataset"] for row in rows) == sorted(names("tank"))
+    lags = {row["dataset"]: row["lag_seconds"] for row in rows}
+    late = lags.pop("tank/late")
+    assert late > max(lags.values())
+    lag = series("zvault_backup_lag_seconds")
+    print(late, lags, lag)
+    assert set(lag) == {"*"}
+    assert late <= lag["*"] <= time.time() - int(get(f"tank/late@{first}", "creation"))
+    assert series("zvault_backup_pending_snapshots") == {"*": 1}
+    assert set(series("zvault_base_age_seconds")) == {"*"}
+
+    # As many datasets as the limit have series of their own again.
+    tank.reload(metrics_datasets=str(len(names("tank"))))
+    assert set(series("zvault_backup_lag_seconds")) == set(names("tank"))

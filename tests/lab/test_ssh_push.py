@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from peer import clean, daemon, hashes, introduce, let_in, peer, peer_hashes, peer_pool, peer_snapshots
+from peer import (
+    clean,
+    daemon,
+    hashes,
+    install_zvault,
+    introduce,
+    let_in,
+    peer,
+    peer_daemon,
+    peer_hashes,
+    peer_pool,
+    peer_snapshots,
+)
+from report_to_host import PEER_SSH
 from world import ctl, fill, get, ok, sh, snapshots
 
 LAB = {"mem": "4G", "timeout": 2500, "peer": True}
 
 # Also in docs/how-to/ssh.md.
 PUSH = "canmount,create,destroy,hold,mount,readonly,receive,release,userprop,volmode"
+# Also in docs/how-to/against-ransomware.md.
+ADD = "canmount,create,mount,readonly,receive:append,userprop,volmode"
+OLDER = ADD.replace("receive:append", "receive")
 
 
 def config(host: str = "ssh://root@peer", source: str = "desk", more: str = "") -> str:
@@ -131,3 +150,135 @@ def test_from_host_to_host_through_this_one(desk: None) -> None:
     ok("run", "home")
     snapname = peer_snapshots("tank/home")[-1]
     assert peer_hashes(f"attic/peer/tank/home@{snapname}") == peer_hashes(f"tank/home@{snapname}")
+
+
+def zvaultctl(*argv: str) -> subprocess.CompletedProcess[str]:
+    """The program itself: what it starts has to end with it."""
+    return subprocess.run(["zvaultctl", *argv], capture_output=True, text=True, timeout=120)
+
+
+def ask_other_hosts() -> None:
+    """Its daemon from here, twice as two hosts, beside one that is not there; and as a user who may not ask it."""
+    alias = "Host twin\n  HostName peer\n  HostKeyAlias peer\nHost gone\n  HostName 10.99.0.77\n"
+    (Path("/root/.ssh") / "config").write_text(alias)
+    asked = zvaultctl("-H", "peer,twin,gone", "status")
+    assert asked.returncode == 3
+    assert "gone could not be asked" in asked.stdout
+    assert {"peer:desk", "twin:desk"} <= {line.split()[0] for line in asked.stdout.splitlines() if line}
+    assert "peer:desk" in zvaultctl("-H", "peer", "run", "peer:desk").stdout
+    top = zvaultctl("-H", "peer,twin", "top").stdout
+    assert "twin:desk" in top
+    let_in("guest")
+    refused = zvaultctl("-H", "guest@peer", "status")
+    assert refused.returncode == 2
+    assert "must be root or in group zvault" in refused.stderr
+    assert not sh("pgrep", "-f", "ssh -N", check=False), "the ways to other hosts end with the command"
+    (Path("/root/.ssh") / "config").unlink()
+
+
+def take_away(dataset: str) -> set[str]:
+    """What the user zvault on the peer got done of all that could cost the vault something."""
+    uid = peer("id -u zvault").strip()
+    argv = f"attacks/take_away.py {uid} {dataset} attacks/older attacks/hostile attacks/hostile-full"
+    return set(json.loads(peer(f"cd /tmp && python3 {argv}")))
+
+
+def bring_attacks(dataset: str) -> None:
+    """The script and its streams: an older increment of the dataset's own, which forced in gives up all after it."""
+    first, second = snapshots(dataset)[-3:-1]
+    sh("zfs", "clone", f"{dataset}@{first}", "desk/hostile")
+    fill(Path("/desk/hostile"), 66, count=1)
+    sh("zfs", "snapshot", "desk/hostile@hostile")
+    sent = {
+        "older": f"-i @{first} {dataset}@{second}",
+        "hostile": f"-i {dataset}@{first} desk/hostile@hostile",
+        "hostile-full": "desk/hostile@hostile",
+    }
+    sh("mkdir", "-p", "/tmp/attacks")
+    for name, what in sent.items():
+        sh("sh", "-c", f"zfs send {what} >/tmp/attacks/{name}")
+    sh("cp", str(Path(__file__).parent / "take_away.py"), "/tmp/attacks")
+    sh(
+        "sh",
+        "-c",
+        f"tar -c -C /tmp attacks | {shlex.join(PEER_SSH)} 'tar -x -C /tmp; chmod -R a+rX /tmp/attacks'",
+    )
+    sh("zfs", "destroy", "-r", "desk/hostile")
+
+
+def test_who_has_the_sender_adds_to_the_vault_and_takes_nothing_away(desk: None) -> None:
+    let_in("zvault")
+    peer(f"zfs allow -u zvault {ADD} attic")
+    sends = 'prune = { vault = "elsewhere" }\nkeep = { source = { last = 9 } }'
+    daemon(config("ssh://zvault@peer", more=sends))
+    install_zvault()
+    peer_daemon(
+        """
+[vault.attic]
+pool = "attic"
+up = "always"
+
+[backup.desk]
+source = "attic/lab"
+snapshots_only = true
+snapshot = { make = false }
+keep = { source = { last = 3 } }
+prune_limit = "100%"
+"""
+    )
+    there = "attic/lab/desk/home"
+    for seed in range(4):
+        fill(Path("/desk/home"), 20 + seed, count=1)
+        ran = ok("run", "home")
+        assert "warning" not in ran.out + ran.err, "it needs no right that it has not got"
+    assert peer_snapshots(there) == snapshots("desk/home"), "this host prunes nothing there"
+    told = ctl("explain", f"{there}@{snapshots('desk/home')[0]}").out
+    assert "the vault's own host prunes it" in told
+
+    # The vault's host prunes by rules of its own, and holds the newest; the next increment follows on it.
+    peer("zvaultctl run desk")
+    assert peer_snapshots(there) == snapshots("desk/home")[-3:]
+    assert peer(f"zfs holds -H {there}@{snapshots('desk/home')[-1]}").split("\t")[1] == "zvault:keep"
+    ok("run", "home")
+    same_on_both_sides()
+    peer("zvaultctl run desk")
+    assert len(peer_snapshots(there)) == 3
+    assert "only prunes, and backs nothing up" in peer("zvaultctl status || true")
+    ask_other_hosts()
+
+    # All that this user may do takes nothing away, nor does any word of it alone.
+    bring_attacks("desk/home")
+    newest = f"{there}@{peer_snapshots(there)[-1]}"
+    before = peer("zfs list -Hpo name,guid -t all -r attic"), peer_hashes(newest)
+    for words in (OLDER, *OLDER.split(","), ADD):
+        peer(f"zfs unallow -u zvault attic; zfs allow -u zvault {words} attic")
+        assert take_away(there) == set(), words
+        assert (peer("zfs list -Hpo name,guid -t all -r attic"), peer_hashes(newest)) == before, words
+
+    # OpenZFS lets whoever may receive give up all that came after an older increment, unless some of it is held.
+    peer(f"zfs release zvault:keep '{newest}'")
+    assert take_away(there) == set(), "who may append only needs no hold against that"
+    peer(f"zfs unallow -u zvault attic; zfs allow -u zvault {OLDER} attic")
+    assert "receive older -F" in take_away(there)
+    assert newest not in peer("zfs list -Ho name -t snapshot -r attic").splitlines()
+
+
+def test_an_interrupted_receive_that_cannot_go_on_is_left_to_the_vaults_host(desk: None) -> None:
+    let_in("zvault")
+    peer(f"zfs allow -u zvault {ADD} attic")
+    daemon(config("ssh://zvault@peer", more='prune = { vault = "elsewhere" }'))
+    ok("run", "home")
+    base = snapshots("desk/home")[-1]
+    fill(Path("/desk/home"), 31, count=4)
+    sh("zfs", "snapshot", "desk/home@gone")
+    half = f"zfs send -i @{base} desk/home@gone | head -c 300000"
+    sh("sh", "-c", f"{half} | ssh zvault@peer /usr/sbin/zfs receive -s -u attic/lab/desk/home 2>&1 || true")
+    assert peer("zfs get -Ho value receive_resume_token attic/lab/desk/home").strip() != "-"
+    sh("zfs", "destroy", "desk/home@gone")
+    refused = ctl("run", "home")
+    assert refused.code == 1
+    assert "this host may not give it up" in refused.out + refused.err
+    assert "zfs receive -A attic/lab/desk/home" in refused.out + refused.err
+    peer("zfs receive -A attic/lab/desk/home")
+    ok("run", "home")
+    same_on_both_sides()

@@ -195,3 +195,144 @@ def test_what_cannot_be_made(tank: Several):
     assert hashlib.sha256((DISK / "tank.img").read_bytes()).hexdigest() == before
     assert not any((DISK / "new").read_bytes()), "nor was the blank one touched"
     world.nothing_left()
+
+
+KEY = Path("/etc/zvault-lab.key")
+MARKER = b"what nobody may read on the vault's device " * 3
+
+
+@dataclass
+class Encrypted(World):
+    """A vault of one device whose pool is encrypted, by ``encryption``."""
+
+    encryption: str = f'encryption = {{ key = "{KEY}" }}'
+
+    def config_text(self) -> str:
+        self.vault_extra = f"create = true\n{self.encryption}"
+        return super().config_text()
+
+
+@pytest.fixture
+def sealed() -> Iterator[Encrypted]:
+    it = Encrypted()
+    it.clean()
+    KEY.unlink(missing_ok=True)
+    it.source()
+    yield it
+    it.clean()
+    KEY.unlink(missing_ok=True)
+
+
+def on_device(it: World, what: bytes) -> bool:
+    return what in it.image.read_bytes()
+
+
+def cannot_come_up(words: str) -> None:
+    refused = ctl("vault", "up", "cold")
+    assert refused.code != 0
+    assert words in " ".join(refused.err.split()), refused.err
+    world.nothing_left()
+
+
+def write_key(text: str) -> None:
+    KEY.touch(mode=0o600)
+    KEY.write_text(text)
+
+
+def same_as_source(name: str, there: str) -> None:
+    snapname = snapshots(there)[-1]
+    assert world.snapshot_hashes(f"{there}@{snapname}") == world.snapshot_hashes(f"{name}@{snapname}")
+
+
+@pytest.mark.timeout(900)
+def test_an_encrypted_pool_from_its_making_to_a_restore(sealed: Encrypted):
+    right, wrong = "a7" * 32, "b8" * 32
+    sh("zfs", "set", "compression=off", "com.example:note=kept", "tank/home")
+    Path("/tank/home/marked").write_bytes(MARKER * 2000)
+    write_key("00" * 16)
+    make_secret()
+    KEY.unlink()
+    sealed.start()
+    cannot_come_up("cannot be read")
+    write_key("no key at all")
+    cannot_come_up("holds no key")
+    write_key(right)
+    shown = ctl("vault", "create", "cold", "-n").out
+    assert "encryption=aes-256-gcm" in shown
+    assert right not in shown
+    ok("run", "tank")
+    world.nothing_left()
+    assert not on_device(sealed, MARKER)
+
+    write_key(wrong)
+    cannot_come_up("cannot be opened with the key")
+    KEY.unlink()
+    cannot_come_up("cannot be read")
+    write_key(right)
+    ok("vault", "up", "cold")
+    for name in ("cold", "cold/lab/tank/home", "cold/lab/tank/vol"):
+        assert (get(name, "encryptionroot"), get(name, "keystatus")) == ("cold", "available")
+    assert get("cold/lab/tank/secret", "encryptionroot") == "cold/lab/tank/secret", (
+        "raw: it keeps its own key"
+    )
+    assert get("cold/lab/tank/secret", "keystatus") == "unavailable"
+    same_as_source("tank/home", "cold/lab/tank/home")
+
+    # On from there, in each way; and back without the vault's key.
+    Path("/tank/home/more").write_bytes(MARKER * 3000)
+    Path("/tank/secret/more").write_bytes(b"more")
+    ok("run", "tank")
+    same_as_source("tank/home", "cold/lab/tank/home")
+    proven = ctl("verify", "tank", "--level", "full")
+    assert "5 datasets" in proven.out, proven
+    assert "the same on both sides" in proven.out
+    assert "tank/secret is not proven" in proven.out + proven.err, "it has its own key, which is not here"
+    assert not on_device(sealed, MARKER)
+    ok("restore", "tank", "tank/home", "tank/back")
+    assert get("tank/back", "encryption") == "off"
+    assert get("tank/back", "com.example:note") == "kept"
+    assert get("tank/back", "compression") == "off"
+    sh("zfs", "mount", "tank/back", check=False)
+    snapname = snapshots("tank/back")[-1]
+    assert world.snapshot_hashes(f"tank/back@{snapname}") == world.snapshot_hashes(f"tank/home@{snapname}")
+    ok("restore", "tank", "tank/secret", "tank/secret back")
+    assert get("tank/secret back", "encryptionroot") == "tank/secret back"
+    sh("zpool", "scrub", "-w", "cold")
+    assert "No known data errors" in sh("zpool", "status", "cold")
+    ok("vault", "down", "cold")
+    world.nothing_left()
+    assert not any(one in world.journal() for one in (right, wrong))
+
+
+def make_secret() -> None:
+    """A dataset of the source that has a key of its own."""
+    phrase = Path("/tank/home/../phrase")
+    phrase.write_text("a long enough phrase\n")
+    own = (
+        "-o",
+        "encryption=on",
+        "-o",
+        "keyformat=passphrase",
+        "-o",
+        f"keylocation=file://{phrase.resolve()}",
+    )
+    sh("zfs", "create", *own, "tank/secret")
+    Path("/tank/secret/file").write_bytes(b"secret" * 1000)
+
+
+def test_a_pool_that_is_not_encrypted_is_refused_and_marked_streams_are_seen_on_it(sealed: Encrypted):
+    sealed.encryption = ""
+    sh("zfs", "set", "compression=off", "tank/home")
+    Path("/tank/home/marked").write_bytes(MARKER * 2000)
+    sealed.start()
+    ok("run", "tank")
+    world.nothing_left()
+    assert on_device(sealed, MARKER), "else the other test shows nothing"
+    sealed.encryption = f'encryption = {{ key = "{KEY}" }}'
+    write_key("a7" * 32)
+    sealed.configure()
+    sh("systemctl", "reload", "zvaultd")
+    eventually(
+        "it is refused", lambda: "is not encrypted" in " ".join(ctl("vault", "up", "cold").err.split())
+    )
+    world.nothing_left()

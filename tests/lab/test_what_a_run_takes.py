@@ -248,6 +248,37 @@ def test_only_what_is_included_is_taken_and_nothing_else_is_touched(skipping: Sm
     world.destroy_held("tank/deep")
 
 
+def test_several_sources_are_taken_in_one_snapshot_and_all_of_them_or_none(skipping: Small) -> None:
+    skipping.backup_extra = ""
+    sh("zfs", "create", "-p", "tank/far/one/below")
+    skipping.configure()
+    one = world.CONFIG.read_text()
+    assert 'source = "tank"' in one
+    world.CONFIG.write_text(one.replace('source = "tank"', 'source = ["tank/b", "tank/far/one"]'))
+    assert not ok("check-config").err
+    sh("systemctl", "reload", "zvaultd")
+    before = {name: snapshots(name) for name in NAMES}
+    write("tank/b")
+    ok("run", "tank")
+    ours = ["tank/b", "tank/far/one", "tank/far/one/below"]
+    assert len({get(f"{name}@{snapshots(name)[-1]}", "createtxg") for name in ours}) == 1
+    for name in ours:
+        newest = snapshots(name)[-1]
+        assert get(f"cold/lab/{name}@{newest}", "guid") == get(f"{name}@{newest}", "guid")
+    assert {name for name in NAMES if snapshots(name) != before[name]} == {"tank/b"}
+    assert get("cold/lab/tank/far", "org.zvault:placeholder") == "cold/lab/tank/far"
+    assert ok("status", "-j").json()["backups"][0]["source"] == "tank/b, tank/far/one"
+    # One that is gone is told, and is no reason to take the others alone.
+    world.destroy_held("tank/far")
+    before = {name: snapshots(name) for name in NAMES}
+    assert "there is no dataset 'tank/far/one', so every run fails" in ok("check-config").err
+    failed = ctl("run", "tank")
+    assert failed.code != 0
+    assert "there is no dataset 'tank/far/one'" in failed.err + failed.out
+    assert {name: snapshots(name) for name in NAMES} == before
+    skipping.reload()
+
+
 def test_a_property_selects_as_it_is_set_here_and_not_as_it_was_received(skipping: Small) -> None:
     mark = "org.example:backup"
     sh("zfs", "create", "-p", "tank/sel/one")

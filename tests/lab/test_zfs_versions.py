@@ -48,6 +48,22 @@ def test_a_prebuilt_kernel_is_taken_for_its_version_only(
     assert cache.archive() == newer
 
 
+def test_a_kernel_is_at_hand_if_it_is_prebuilt_or_built(
+    monkeypatch: pytest.MonkeyPatch, shared: Path, tmp_path: Path
+) -> None:
+    """By that `make test` decides whether it can try the other version without building a kernel."""
+    monkeypatch.setenv("ZVAULT_CACHE", str(tmp_path / "cache"))
+    asked(monkeypatch, "2.4")
+    assert cache.kernel_at_hand() is None
+    built = cache.kernel()
+    built.mkdir(parents=True)
+    assert cache.kernel_at_hand() == built
+    (shared / "kernel-7.2.13-zfs-2.4.4.tar.zst").touch()
+    prebuilt = cache.kernel_at_hand()
+    assert prebuilt is not None
+    assert prebuilt != built
+
+
 def test_without_a_word_it_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZVAULT_LAB_ZFS", raising=False)
     usual = cache.guest()

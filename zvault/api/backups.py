@@ -46,11 +46,15 @@ class GoneDocument(TypedDict):
 
 
 class ListAnswer(TypedDict):
-    """Datasets and what the vaults have besides; ``snapshots`` where they were asked for."""
+    """Datasets and what the vaults have besides; ``snapshots`` where they were asked for.
+
+    ``next`` is there where a ``limit`` was given: the ``after`` of the next page, None where there is none.
+    """
 
     datasets: list[DatasetDocument]
     gone: list[GoneDocument]
     snapshots: NotRequired[list[SnapshotDocument]]
+    next: NotRequired[str | None]
 
 
 StepDocument = TypedDict(

@@ -17,7 +17,8 @@ class EngineFigures(TypedDict, total=False):
     """The figures of a server's engine. A server that only reads has others than one that writes.
 
     ``asked`` is what all its writers asked of it in all its life: requests by kind, ``put_bytes`` and ``get_bytes``.
-    ``moments`` of the past are kept, and ``past_bytes`` of the ``stored_bytes`` for them alone.
+    ``moments`` of the past are kept, and ``past_bytes`` of the ``stored_bytes`` for them alone. All that is needed is
+    locked in the bucket until ``locked_until``, in seconds since the epoch; 0: it is not, or that is not known.
     """
 
     mode: Literal["strict", "writeback", "readonly"]
@@ -30,6 +31,7 @@ class EngineFigures(TypedDict, total=False):
     segments: int
     moments: int
     past_bytes: int
+    locked_until: float
     journal_used: int
     journal_capacity: int
     cache_hits: int

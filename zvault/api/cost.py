@@ -1,5 +1,6 @@
 """What a vault's object stores cost."""
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 from zvault.core.cost.prices import money
@@ -35,6 +36,13 @@ def spent(cost: CostDocument) -> str:
     if cost["forecast"] is None:
         return so_far
     return f"{so_far}, {money(cost['forecast'], cost['currency'])} at this pace"
+
+
+def told_cost(cost: CostDocument | None, uncounted: Sequence[str]) -> str:
+    """The same of a vault with its requests, and with its devices whose requests nobody counts, at a cost unknown."""
+    known = (spent(cost), asked(cost)) if cost is not None else ()
+    missing = f"not counted: {', '.join(uncounted)}" if uncounted else ""
+    return "; ".join(filter(None, (*known, missing)))
 
 
 def asked(cost: CostDocument) -> str:

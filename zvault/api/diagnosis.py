@@ -118,13 +118,18 @@ class DoctorDocument(TypedDict):
 
 
 class FitDevice(TypedDict):
-    """A device of the vault; ``unit`` is None where any sector is written by itself."""
+    """A device of the vault; ``unit`` is None where any sector is written by itself.
+
+    ``locks``: requests a month that keep a TiB locked, and ``locks_cost`` what they cost; None: nothing is locked.
+    """
 
     name: str
     vdev: str
     unit: int | None
     kind: Literal["object", "stripe"]
     largest: int
+    locks: float | None
+    locks_cost: float | None
 
 
 class FitDataset(TypedDict):

@@ -115,8 +115,9 @@ TAKEOVER = _read(
 LIST = _read(
     "/v1/list",
     ListAnswer,
-    "Datasets, and what vaults have besides; snapshots with `snapshots=1`.",
-    {"backup": "NAME", "snapshots": "1"},
+    "Datasets, and what vaults have besides; snapshots with `snapshots=1`. Of one backup also "
+    "[page by page](#pages).",
+    {"backup": "NAME", "snapshots": "1", "limit": "1000", "after": "DATASET"},
 )
 PLAN = _read(
     "/v1/plan/{backup}",

@@ -1,6 +1,6 @@
 """The state of everything: the daemon, the backups, the vaults."""
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from zvault.api.health import HealthDocument
 from zvault.api.runs import Result
@@ -35,13 +35,14 @@ class BackupDocument(TypedDict):
     ``retry_at``, ``retry_since`` and ``retry_error`` say when, since when, and why. ``held_back`` counts the datasets,
     on either side, of which prune_limit held something back at the last pruning. One that makes snapshots only has no
     ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
-    oldest, None where one has none or nobody knows.
+    oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
     """
 
     name: str
     source: str
     vault: str | None
     into: str | None
+    makes_snapshots: bool
     snapshot_age_seconds: float | None
     state: Literal["idle", "running", "waiting"]
     lag_seconds: float | None
@@ -65,9 +66,20 @@ class BackupDocument(TypedDict):
     verdict: HealthDocument
 
 
+class HostDocument(TypedDict):
+    """A host that zvaultctl asked among others: its daemon, or the error for which it could not."""
+
+    name: str
+    daemon: DaemonDocument | None
+    error: ErrorDocument | None
+
+
 class StatusDocument(TypedDict):
-    """Everything at a glance."""
+    """Everything at a glance. ``hosts``: only where zvaultctl asked several; names are HOST:NAME then, and ``daemon``
+    has what all of them complain of.
+    """
 
     daemon: DaemonDocument
     backups: list[BackupDocument]
     vaults: list[JudgedVault]
+    hosts: NotRequired[list[HostDocument]]

@@ -77,10 +77,14 @@ class VaultDocument(UseDocument):
 
 
 class JudgedVault(VaultDocument):
-    """One vault, how it is, and what it costs: None where it has no block store, or nothing is known of it yet."""
+    """One vault, how it is, and what it costs: None where it has no block store, or nothing is known of it yet.
+
+    ``uncounted`` are its devices that cost by the request, but of which nobody counts them.
+    """
 
     verdict: HealthDocument
     cost: CostDocument | None
+    uncounted: list[str]
 
 
 class VaultsAnswer(TypedDict):

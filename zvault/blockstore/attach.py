@@ -90,6 +90,8 @@ def attach(
         raise
     if options.uploads:
         threading.Thread(target=_tending, args=(engine, say), name="tend", daemon=True).start()
+        if engine.keeper is not None:
+            threading.Thread(target=_keeping_locked, args=(engine, say), name="lock", daemon=True).start()
     return engine
 
 
@@ -109,7 +111,7 @@ def _open(engine: Engine, root: Root, identity: bytes, say: Say) -> None:
     engine.log.begin(engine.fence.epoch.number, last, frame)
     # At once: each of them costs a look whenever the store is opened. Those of whoever comes after are left alone.
     gone = {key for key in rest.broken_off if numbers(key)[1] < engine.fence.epoch.number}
-    if gone:
+    if gone and engine.options.removes_at_once:
         engine.store.delete(sorted(gone))
     engine.checkpoints.strays = [key for key in rest.strays if key not in gone]
     _tell_of(rest, last, say)
@@ -316,6 +318,23 @@ def _tending(engine: Engine, say: Say) -> None:
     except Exception as error:
         say(str(error))
         _give_up(engine, error)
+
+
+def _keeping_locked(engine: Engine, say: Say) -> None:
+    """A thread that has what is needed locked."""
+    told = None
+    try:
+        while engine.failure is None and not engine.closing:
+            time.sleep(TEND)
+            engine.keep_locked()
+            trouble = engine.keeper.trouble if engine.keeper is not None else None
+            if trouble is not None and trouble != told:
+                say(trouble)
+            told = trouble
+    except Exception as error:
+        if engine.failure is None:
+            say(str(error))
+            _give_up(engine, error)
 
 
 def _give_up(engine: Engine, error: Exception) -> None:

@@ -36,7 +36,7 @@ MAP_WASTE = 2.0
 class Checkpoints:
     """Takes checkpoints of one engine, one at a time. Nothing here is called with its lock held."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works on is passed in
         self,
         blocks: BlockMap,
         usage: Usage,
@@ -45,8 +45,13 @@ class Checkpoints:
         still_ours: Callable[[], None],
         history: KeepRules | None = None,
         clock: Callable[[], float] = time.time,
+        *,
+        removes: bool = True,
     ) -> None:
-        """``still_ours`` raises when another writer has the store. ``history``: see Options."""
+        """``still_ours`` raises when another writer has the store. ``history``: see Options.
+
+        ``removes``: whether what nobody needs is removed with each checkpoint; else that is lock_keeper.py's.
+        """
         self.blocks = blocks
         self.usage = usage
         self.log = log
@@ -54,6 +59,9 @@ class Checkpoints:
         self.still_ours = still_ours
         self.history = history
         self.clock = clock
+        self.removes = removes
+        self.kept_before: list[Moment] = []
+        """The moments that the root before the newest kept."""
         self.store: ObjectStore = blocks.store
         self.prefix = blocks.prefix
         self.dying: list[int] = []
@@ -114,6 +122,9 @@ class Checkpoints:
                 del self.log.done[segment.sequence]
             dead = [number for number in self.usage.dead() if number <= upto]
         self.taken += 1
+        self.kept_before = past_before
+        if not self.removes:
+            return
         still = set(self._free(dead, Needs([*past_before, *root.past])))
         self._remove([number for number in self.dying if number in still], past_before)
         with self.changed:

@@ -16,6 +16,7 @@ from zvault.blockstore.checkpoint import Checkpoints
 from zvault.blockstore.fence import Fence, Fenced
 from zvault.blockstore.format import BLOCK, SLOTS, Superblock
 from zvault.blockstore.garbage import LAGGING, SLACK, Collector, chosen
+from zvault.blockstore.lock_keeper import LockKeeper
 from zvault.blockstore.log.journal import Full, Journal, JournalFailed, NoRoom
 from zvault.blockstore.log.log import Log
 from zvault.blockstore.map.blockmap import BlockMap
@@ -84,7 +85,14 @@ class Engine:
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
         self.checkpoints = Checkpoints(
-            self.blocks, self.usage, self.log, self.changed, self.fence.look, options.history, options.clock
+            self.blocks,
+            self.usage,
+            self.log,
+            self.changed,
+            self.fence.look,
+            options.history,
+            options.clock,
+            removes=options.removes_at_once,
         )
         self.collector = Collector(self.blocks, self.log, what.identity, self.changed, options.collect_rate)
         self.fetcher = Fetcher(store, prefix, cache, options.memory // 4, self.pool)
@@ -99,8 +107,28 @@ class Engine:
         self._care = threading.RLock()
         """Of whoever takes a checkpoint or collects garbage: one at a time."""
         self.closing = False
+        self.keeper: LockKeeper | None = None
+        """Keeps objects locked, and removes versions; None where nothing is locked and a delete removes."""
+        if options.keeps_locked and not options.removes_at_once:
+            self.keeper = self._keeper()
         self.opened = False
         """Whether a root of this epoch says that its segments count: until then only the journal has what it had."""
+
+    def _keeper(self) -> LockKeeper:
+        options = self.options
+        return LockKeeper(
+            self.blocks,
+            self.usage,
+            lock=options.lock,
+            removes=not options.gc_elsewhere,
+            kept_before=lambda: self.checkpoints.kept_before,
+            care=self._care,
+            changed=self.changed,
+            still_ours=self.fence.look,
+            stopping=lambda: self.closing or self.failure is not None,
+            clock=options.clock,
+            pool=self.pool,
+        )
 
     # Writing
 
@@ -264,8 +292,15 @@ class Engine:
     def checkpoint(self) -> None:
         """Take a checkpoint of what is in the store. Raises StoreError, Fenced."""
         with self._care:
+            if self.keeper is not None:
+                self.keeper.unsaved = False
             self.checkpoints.take(self.asked())
             self.note_position(self.blocks.root.applied, durable=True)
+
+    def keep_locked(self) -> None:
+        """Lock what is needed again, and remove what is not, where that is due. Raises StoreError, Fenced."""
+        if self.keeper is not None and self.keeper.tend() and not self.closing:
+            self.checkpoint()
 
     def asked(self) -> dict[str, int]:
         """What the store was asked for by all its writers, in all its life: see MeteredStore.totals."""
@@ -299,7 +334,7 @@ class Engine:
         try:
             self._usable(reading=True)
             self.put_all()
-            if self.checkpoints.due:
+            if self.checkpoints.due or (self.keeper is not None and self.keeper.unsaved):
                 self.checkpoint()
             self.release()
         finally:
@@ -342,6 +377,11 @@ class Engine:
         if offset < 0 or length < 0 or offset + length > self.size:
             raise StoreError(f"{length} bytes at {offset} lie outside of a device of {self.size} bytes")
 
+    def _troubles(self) -> str | None:
+        seen, keeper = self.seen, self.keeper
+        told = (keeper.trouble if keeper else None, self.trouble, self.collector.trouble)
+        return next((one for one in told if one), seen.trouble if seen else None)
+
     def status(self) -> EngineStatus:
         """What there is to tell, as JSON: sizes in bytes."""
         with self.changed:
@@ -357,6 +397,7 @@ class Engine:
                 "segments": self.usage.segments + len(self.log.done),
                 "moments": len(self.blocks.root.past),
                 "past_bytes": self.checkpoints.past_bytes,
+                "locked_until": self.blocks.root.lock.until,
                 "journal_used": self.journal.used,
                 "journal_capacity": self.journal.capacity,
                 "cache_hits": self.cache.hits if self.cache is not None else 0,
@@ -370,8 +411,6 @@ class Engine:
                 "gc_moved_bytes": self.collector.moved_bytes,
                 "checkpoints": self.checkpoints.taken,
                 "map_memory": self.blocks.memory_used,
-                "trouble": str(self.failure)
-                if self.failure is not None
-                else self.trouble or self.collector.trouble or (self.seen.trouble if self.seen else None),
+                "trouble": str(self.failure) if self.failure is not None else self._troubles(),
                 "fenced": isinstance(self.failure, Fenced),
             }

@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from zvault.core.errors import Refused
 from zvault.object_store.interface import Buffer
 from zvault.object_store.interface import Damaged as Damaged  # noqa: PLC0414 - here it is looked for
 
 VERSION = 1
+ENCRYPTED_VERSION = 2
+"""Of a store whose objects are those of version 1, encrypted: see encryption/."""
 BLOCK = 4096
 """Bytes of a block, the unit of everything: what ZFS writes with ashift=12 is whole blocks."""
 SUM = 8
@@ -87,7 +90,7 @@ class Superblock:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Superblock:
-        """Read back. Raises Damaged, also for a version that is not ours."""
+        """Read back. Raises Damaged, also for a version that is not ours; Refused for one that is encrypted."""
         try:
             found = json.loads(data)
             version = int(found["version"])
@@ -102,6 +105,12 @@ class Superblock:
             raise Damaged(
                 "the store's first object cannot be read", str(error), "see what the bucket holds there"
             ) from error
+        if version == ENCRYPTED_VERSION:
+            raise Refused(
+                "the block store is encrypted",
+                "no key to it is given",
+                "give it by encryption-key=/path or encryption-credential=NAME",
+            )
         raise Damaged(
             f"the store is of version {version}",
             f"this zvault reads version {VERSION}",
@@ -117,6 +126,16 @@ class Superblock:
     def blocks(self) -> int:
         """How many it has."""
         return self.size // BLOCK
+
+
+def store_key(prefix: str) -> str:
+    """``PREFIX/store``, the first object."""
+    return f"{prefix}/store"
+
+
+def keys_key(prefix: str) -> str:
+    """``PREFIX/keys``: of an encrypted store, a copy of its first object, which has its keys."""
+    return f"{prefix}/keys"
 
 
 def segment_key(prefix: str, sequence: int, epoch: int) -> str:

@@ -63,6 +63,7 @@ def config_complete() -> None:
 def after_fork() -> None:
     """Attach, without root's rights and the rest of the file system: threads are started from here on."""
     try:
+        _serving[0].take_key()
         told = _give_up_rights(_serving[0])
         _serving[0].begin()
     except Exception as error:

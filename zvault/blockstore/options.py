@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from zvault.core.policy.object_lock import Lock
 from zvault.core.policy.retention import KeepRules
 from zvault.core.units import parse_size
 
@@ -26,6 +27,8 @@ class Options:
     ``seen``: the folder where this host keeps how far it knows stores to have come; None: it does not.
     ``open_position`` opens the file there, by the store's uuid, where this process itself may not.
     ``history``: which moments of the past are kept; None: those that are, and no more; without any rule: none.
+    ``lock``: how what is needed is locked; the store locks what is put. ``gc_elsewhere``: nothing is removed here.
+    ``keeps_locked``: whether it has all locked again when that is due.
     ``accept_older``: go on with a store that is older than that, or than the journal.
     """
 
@@ -47,7 +50,15 @@ class Options:
     accept_older: bool = False
     open_position: Callable[[bytes], int] | None = None
     history: KeepRules | None = None
+    lock: Lock | None = None
+    gc_elsewhere: bool = False
+    keeps_locked: bool = True
     clock: Callable[[], float] = time.time
+
+    @property
+    def removes_at_once(self) -> bool:
+        """Whether a plain delete removes an object: neither is it locked, nor is that left to others."""
+        return self.lock is None and not self.gc_elsewhere
 
 
 @dataclass(frozen=True, slots=True)

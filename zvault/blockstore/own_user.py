@@ -29,7 +29,7 @@ NEEDS = {"CAP_CHOWN": 0, "CAP_SETGID": 6, "CAP_SETUID": 7}
 BOTO = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 """Of the environment: files that boto3 reads itself."""
 
-LIBRARIES = ("zvault", "boto3", "botocore", "numpy", "xxhash")
+LIBRARIES = ("zvault", "boto3", "botocore", "cryptography", "numpy", "xxhash")
 """What it imports, or reads files of, when it is another user already."""
 
 IN_FOLDERS = {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from xxhash import xxh3_64_digest
 
-from zvault.blockstore.format import Damaged
+from zvault.blockstore.format import Damaged, checkpoint_key, segment_key
 from zvault.blockstore.map.root import Root
 
 _RECORD = struct.Struct("<8s16sQQQQ")  # magic, identity, count, epoch, checkpoint, segment
@@ -119,7 +119,8 @@ def see_that_checkpoints_did_not_go_back(seen: Position, root: Root, place: str)
     By one it may be: where the newest is damaged, the one before it says the same.
     """
     if root.epoch < seen.epoch or (root.epoch == seen.epoch and root.number + 1 < seen.checkpoint):
-        raise _went_back(place, seen, f"epoch {root.epoch}, checkpoint {root.number}")
+        missing = checkpoint_key(place, seen.checkpoint, seen.epoch)
+        raise _went_back(place, seen, f"epoch {root.epoch}, checkpoint {root.number}", missing)
 
 
 def see_that_the_log_did_not_go_back(seen: Position, root: Root, last: int, place: str) -> None:
@@ -128,13 +129,14 @@ def see_that_the_log_did_not_go_back(seen: Position, root: Root, last: int, plac
     end = min(after) if after else last
     if end < seen.segment:
         what = f"segment {end}" if end == last else f"segment {end} of that epoch"
-        raise _went_back(place, seen, f"epoch {root.epoch}, {what}")
+        missing = segment_key(place, seen.segment, root.epoch_of(seen.segment) if end == last else seen.epoch)
+        raise _went_back(place, seen, f"epoch {root.epoch}, {what}", missing)
 
 
-def _went_back(place: str, seen: Position, now: str) -> WentBack:
+def _went_back(place: str, seen: Position, now: str, missing: str) -> WentBack:
     return WentBack(
         f"the block store {place} is older than this host knows it",
-        f"it was at {seen}, and is now at {now}: what was written in between is missing",
+        f"it was at {seen}, and is now at {now}: what was written in between is missing, {missing} among it",
         NEXT_WENT_BACK,
     )
 

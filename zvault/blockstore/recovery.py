@@ -161,7 +161,7 @@ def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> Root | 
         if failure is not None and (epoch, number + 1) < newest:
             break
         try:
-            return _root(store, key, what)
+            return read_root(store, key, what)
         except ObjectMissing:
             # Removed since the listing. Of those before it one may be there that is kept, and is not the newest.
             break
@@ -172,7 +172,7 @@ def _newest_of(store: ObjectStore, keys: list[str], what: Superblock) -> Root | 
     return None
 
 
-def _root(store: ObjectStore, key: str, what: Superblock) -> Root:
+def read_root(store: ObjectStore, key: str, what: Superblock) -> Root:
     """One checkpoint. Raises ObjectMissing, Damaged, StoreError."""
     data, _ = store.read(key, largest_root(what.blocks))
     root = Root.of_bytes(data, what.identity, key)
@@ -201,7 +201,7 @@ def root_at(store: ObjectStore, prefix: str, what: Superblock, moment: Moment) -
     """The checkpoint of a moment that is kept. Raises NotFound where it is kept no more, Damaged, StoreError."""
     key = checkpoint_key(prefix, moment.number, moment.epoch)
     try:
-        root = _root(store, key, what)
+        root = read_root(store, key, what)
     except ObjectMissing as error:
         raise NotFound(
             f"checkpoint {moment.number} of the block store {prefix} is not there",

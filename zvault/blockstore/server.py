@@ -22,29 +22,35 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from zvault.blockstore.as_of import AsOf
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import Superblock
+from zvault.blockstore.locked_bucket import bare_store, see_that_it_locks
 from zvault.blockstore.log.journal import NoRoom
+from zvault.blockstore.maintenance.recover import moment_of
 from zvault.blockstore.options import Options, ReadOptions
 from zvault.blockstore.readonly import ReadOnly
 from zvault.blockstore.recovery import create, kept_moment, superblock
 from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, of_words
-from zvault.core.errors import ConfigError, NotFound, Refused, ZvaultError
+from zvault.core.errors import ConfigError, NotFound, Refused, ToolMissing, ZvaultError
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore
 from zvault.object_store.metered import BOUNDS, MeteredStore
 from zvault.object_store.rate_limited import Budget, RateLimitedStore
 from zvault.object_store.retrying import RetryingStore
-from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
 from zvault.system.credentials import keys_file
 from zvault.system.opener import Opener
+
+if TYPE_CHECKING:
+    from zvault.blockstore.encryption.encrypted_store import EncryptedStore
+    from zvault.blockstore.encryption.store_key import StoreKey
 
 EVERY = 1.0
 """Seconds between two status files."""
@@ -56,7 +62,7 @@ See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly", "at", "seen", "user"})
+OWN = frozenset({"status", "create", "readonly", "at", "before", "seen", "user"})
 """Words that are no settings of the block store."""
 
 Say = Callable[[str], None]
@@ -72,6 +78,8 @@ class ServeOptions:
     readonly: bool = False
     at: tuple[int, int] | None = None
     """Of which moment it is looked at, by epoch and number of its checkpoint; None: now."""
+    before: float | None = None
+    """Seconds since the epoch: versions that came later are not believed, and the moment need not be kept."""
     seen: Path | None = None
     """See Options.seen."""
     user: int | None = None
@@ -89,8 +97,11 @@ class ServeOptions:
             if readonly == "yes" and own.get("create") == "yes":
                 raise ValueError("readonly=yes and create=yes: what is made is written to")
             at = _moment(own["at"]) if own.get("at") else None
+            before = float(own["before"]) if own.get("before") else None
             if at is not None and readonly == "no":
                 raise ValueError("at= needs readonly=yes: the past is not written to")
+            if before is not None and at is None:
+                raise ValueError("before= needs at=")
             user = int(own["user"]) if own.get("user") else None
             spec = of_words(rest)
         except ValueError as error:
@@ -100,7 +111,8 @@ class ServeOptions:
         status = own.get("status")
         create = own.get("create") == "yes"
         seen = Path(own["seen"]) if own.get("seen") else None
-        return cls(spec, Path(status) if status else None, create, readonly == "yes", at, seen, user)
+        told = Path(status) if status else None
+        return cls(spec, told, create, readonly == "yes", at, before, seen, user)
 
 
 def _moment(text: str) -> tuple[int, int]:
@@ -112,12 +124,19 @@ def _moment(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ReachedStore:
-    """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` outermost."""
+    """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` waits for it."""
 
     patient: RetryingStore
     counted: MeteredStore
     bare: ObjectStore
     """Without patience: for what has to be known at once."""
+    encrypted: EncryptedStore | None = None
+    """The patient one, where its objects are encrypted."""
+
+    @property
+    def objects(self) -> ObjectStore:
+        """As the block store sees its objects."""
+        return self.patient if self.encrypted is None else self.encrypted
 
 
 def settings_of(spec: BlockstoreServer) -> S3Settings:
@@ -129,23 +148,76 @@ def settings_of(spec: BlockstoreServer) -> S3Settings:
         storage_class=spec.setting("storage-class") or None,
         sse="aws:kms" if sse == "aws:kms" else "AES256" if sse else None,
         sse_kms_key_id=spec.setting("sse-kms-key-id") or None,
+        lock=spec.lock,
     )
 
 
 def reach(
-    spec: BlockstoreServer, stopping: threading.Event, say: Say, opener: Opener | None = None
+    spec: BlockstoreServer,
+    stopping: threading.Event,
+    say: Say,
+    opener: Opener | None = None,
+    key: StoreKey | None = None,
 ) -> ReachedStore:
     """Its object store, within its budgets; asks nothing yet. ``opener`` opens what its keys are in.
 
+    ``key``: that its objects are encrypted with; None: they are not.
+
     Raises ToolMissing, NotFound.
     """
-    settings = settings_of(spec)
-    if opener is not None:
-        settings = replace(settings, open_file=opener.read)
-    counted = MeteredStore(S3Store(settings))
+    settings = _opened_by(settings_of(spec), opener)
+    counted = MeteredStore(bare_store(settings, spec))
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(counted, budget)
-    return ReachedStore(RetryingStore(bare, stopping=stopping, say=say), counted, bare)
+    patient = RetryingStore(bare, stopping=stopping, say=say)
+    if key is None:
+        return ReachedStore(patient, counted, bare)
+    objects = encrypted_store(patient, spec.key, key, say)
+    return ReachedStore(patient, counted, objects.over(bare), objects)
+
+
+def as_of(
+    store: ObjectStore, encrypted: EncryptedStore | None, prefix: str, before: float
+) -> tuple[AsOf, ObjectStore]:
+    """A store's bucket as it was then; and the same as the block store sees its objects, with the keys of then."""
+    then = AsOf(store, prefix, before)
+    return then, then if encrypted is None else encrypted.over(then)
+
+
+def encryption_key(spec: BlockstoreServer) -> StoreKey | None:
+    """The key that its objects are encrypted with; None where they are not. Raises NotFound, ToolMissing, ConfigError.
+
+    May run a program.
+    """
+    if not spec.encryption:
+        return None
+    with _cryptography():
+        from zvault.blockstore.encryption.key_source import key_of
+    return key_of(spec.encryption)
+
+
+def encrypted_store(store: ObjectStore, prefix: str, key: StoreKey, say: Say) -> EncryptedStore:
+    """An object store with its objects encrypted; asks nothing yet. ``say`` is told of those that are not authentic."""
+    from zvault.blockstore.encryption.encrypted_store import EncryptedStore, StoreKeys
+
+    return EncryptedStore(store, StoreKeys(prefix, key, say))
+
+
+@contextlib.contextmanager
+def _cryptography() -> Iterator[None]:
+    """What only encrypted stores need."""
+    try:
+        yield
+    except ImportError as error:
+        raise ToolMissing(
+            "an encrypted block store cannot be used",
+            f"Python has no {error.name}",
+            "apt install python3-cryptography",
+        ) from error
+
+
+def _opened_by(settings: S3Settings, opener: Opener | None) -> S3Settings:
+    return settings if opener is None else replace(settings, open_file=opener.read)
 
 
 def options_of(spec: BlockstoreServer) -> Options:
@@ -171,6 +243,8 @@ def options_of(spec: BlockstoreServer) -> Options:
         memory=spec.memory,
         uploads=spec.uploads,
         history=spec.history,
+        lock=spec.lock,
+        gc_elsewhere=spec.gc_elsewhere,
     )
 
 
@@ -218,6 +292,21 @@ class ServedDevice:
         self._complaint = ""
         self._opener: Opener | None = None
         self._names: Mapping[str, str] = {}
+        self._key: StoreKey | None = None
+
+    def take_key(self) -> None:
+        """Have the key to its objects in memory, if they are encrypted: later it may be out of reach.
+
+        Raises ZvaultError.
+        """
+        try:
+            self._key = self._key or encryption_key(self.words.spec)
+        except BaseException as error:
+            if self.words.status is not None:
+                with contextlib.suppress(OSError):
+                    self.words.status.parent.mkdir(mode=0o700, exist_ok=True)
+            self._fail(error)
+            raise
 
     def become(self, words: ServeOptions, opener: Opener, names: Mapping[str, str]) -> None:
         """Go on with other words, for the same folders: ``names`` are their own, by those in ``words``."""
@@ -240,8 +329,14 @@ class ServedDevice:
     def _begin(self) -> None:
         spec = self.words.spec
         options: Options | ReadOptions = read_options_of(spec) if self.words.readonly else self._options()
+        self.take_key()
         if self._reached is None:
-            self._reached = reach(spec, self._stopping, self._say, self._opener)
+            self._reached = reach(spec, self._stopping, self._say, self._opener, self._key)
+        if isinstance(options, Options):
+            see_that_it_locks(self._settings())
+        elif self.words.before is not None and self.words.at is not None:
+            self._begin_as_of(self.words.before, self.words.at, options, self._reached)
+            return
         what = self._there(self._reached.bare)
         if spec.size not in (None, what.size):
             raise Refused(
@@ -249,16 +344,38 @@ class ServedDevice:
                 f"size={spec.setting('size')} says otherwise, and a store keeps the size that it was made with",
                 f"write size={format_size(what.size)}",
             )
-        patient, counted = self._reached.patient, self._reached.counted
+        patient, counted = self._reached.objects, self._reached.counted
         if isinstance(options, ReadOptions):
             at = None if self.words.at is None else kept_moment(patient, spec.key, what, *self.words.at)
             self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec), at=at)
             self._say(f"serving {self.device}, read-only: {self.device.shows}")
         else:
+            if self._reached.encrypted is not None:
+                self._reached.encrypted.keep_copy()
             self.device = attach(patient, spec.key, options, owner(), self._say)
             self.device.requests = counted.totals
+        self._serving()
+
+    def _begin_as_of(
+        self, before: float, at: tuple[int, int], options: ReadOptions, reached: ReachedStore
+    ) -> None:
+        """What there was, by the versions of then, whatever is there now."""
+        spec = self.words.spec
+        _, then = as_of(reached.patient, reached.encrypted, spec.key, before)
+        what = superblock(then, spec.key)
+        moment = moment_of(then, spec.key, what, *at)
+        self.device = ReadOnly(then, spec.key, what, options, self._say, place=place(spec), at=moment)
+        self._say(
+            f"serving {self.device}, read-only: checkpoint {at[1]} of epoch {at[0]}, by versions of then"
+        )
+        self._serving()
+
+    def _serving(self) -> None:
         self.write_status()
         threading.Thread(target=self._tell, name="status", daemon=True).start()
+
+    def _settings(self) -> S3Settings:
+        return _opened_by(settings_of(self.words.spec), self._opener)
 
     def _options(self) -> Options:
         opens = self._opener.write if self._opener is not None else None
@@ -276,6 +393,12 @@ class ServedDevice:
                     error.why,
                     "'zvaultctl vault create' makes it with the vault; if there was one, see the bucket and the key",
                 ) from error
+        if spec.encryption:
+            raise Refused(
+                f"no encrypted block store is made in {place(spec)}",
+                "it has a recovery key, which is shown once, to whoever makes the store",
+                "make it with 'zvaultctl blockstore create', and keep what that shows; then go on",
+            )
         if spec.size is None:
             what = f"the block store in {place(spec)} cannot be made"
             raise Refused(what, "its size is not known", f"add size=10T to {spec}")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from zvault import __version__
+from zvault.cli.client import choose
 from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, expect_document, report, say, tell
 from zvault.cli.verbs import (
     adopt,
@@ -57,18 +58,34 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def zvaultctl(
+    called: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    hosts: Annotated[
+        str,
+        typer.Option(
+            "--hosts",
+            "-H",
+            metavar="HOST,…",
+            show_default=False,
+            help="Ask the daemons of these hosts, by ssh: names are HOST:NAME then.",
+        ),
+    ] = "",
 ) -> None:
     """Back up ZFS into vaults: query and control the daemon zvaultd.
 
     Exit status: 0 fine; 1 a warning, or something failed; 2 wrong usage, or the daemon cannot be reached; 3 of a
     status: something is not known to be well.
     Members of the group zvault may read; those of zvault-operator too may start runs and scrubs; only root may change
-    anything else.
+    anything else. Of another host (-H) the same goes for the user that ssh logs in as.
     """
+    if hosts:
+        from zvault.cli.hosts import chosen_hosts
+        from zvault.config.paths import Paths
+
+        choose(chosen_hosts(hosts, called.invoked_subcommand, Paths().socket))
 
 
 app.command("status")(status.status)
@@ -108,6 +125,7 @@ def main() -> None:
             # A name with characters that the terminal cannot show must not end a listing.
             stream.reconfigure(errors="replace")
     expect_document(None)
+    choose(None)
     if "_ZVAULTCTL_COMPLETE" in os.environ:
         # typer knows the shells only where it also offers to install their completion.
         from typer._completion_classes import completion_init

@@ -47,15 +47,51 @@ class Source(Protocol):
         ...
 
 
+class Daemon(Source, Protocol):
+    """A Client, or what stands for several (cli/hosts.py)."""
+
+    def post(self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
+        """See Client."""
+        ...
+
+    def events(self, run: str) -> Generator[Event, None, None]:
+        """See Client."""
+        ...
+
+    def all_events(self) -> Generator[Event, None, None]:
+        """See Client."""
+        ...
+
+    def followed(
+        self, route: Route[A], body: Mapping[str, object] | None = None, **arguments: object
+    ) -> Generator[str, None, A]:
+        """See Client."""
+        ...
+
+
+_chosen: list[Daemon] = []
+"""The daemons of other hosts that this command asks; without any it asks this host's."""
+
+
+def choose(daemon: Daemon | None) -> None:
+    """Ask this from now on, in place of this host's daemon."""
+    _chosen[:] = [] if daemon is None else [daemon]
+
+
+def connect() -> Daemon:
+    """Whom this command asks."""
+    return _chosen[0] if _chosen else Client(socket_path())
+
+
 def read(route: Route[A], **arguments: object) -> A:
     """One document, for a verb that only reads: from the daemon or, where none runs, from the pools themselves.
 
     Arguments that are None are left out of the query.
     """
     try:
-        return Client(socket_path()).get(route, arguments)
+        return connect().get(route, arguments)
     except NotRunning as error:
-        if "ZVAULT_SOCKET" in os.environ:
+        if _chosen or "ZVAULT_SOCKET" in os.environ:
             raise  # the user asked that daemon, not this host's pools
         from zvault.cli.offline import OfflineSource
 
@@ -65,7 +101,7 @@ def read(route: Route[A], **arguments: object) -> A:
 
 def act(route: Route[A], body: Mapping[str, object] | None = None, **arguments: object) -> A:
     """Have the daemon do one thing, and return its answer."""
-    return Client(socket_path()).post(route, body, **arguments)
+    return connect().post(route, body, **arguments)
 
 
 class Client:

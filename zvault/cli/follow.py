@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from zvault.api.events import Compared, Event, Healed, Restored, RunFinished
 from zvault.api.restore import DifferenceDocument
-from zvault.cli.client import Client, socket_path
+from zvault.cli.client import Daemon, connect
 from zvault.cli.event_text import difference, narrated, summary
 from zvault.cli.output import OK, RED, TROUBLE, YELLOW, clean, complain, document, say, tell
 from zvault.cli.progress import bar
@@ -21,7 +21,7 @@ NAMED = 20
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells expect it: 128 + SIGINT."""
 
-Start = Callable[[Client], str]
+Start = Callable[[Daemon], str]
 """Starts a run, or finds the one to follow."""
 
 
@@ -164,7 +164,7 @@ def follow(start: Start, follower: Follower, how_again: Callable[[str], str]) ->
 
 
 def _follow(start: Start, follower: Follower) -> None:
-    daemon = Client(socket_path())
+    daemon = connect()
     follower.run = run = start(daemon)
     with (
         bar(not follower.quiet, tell if follower.json else say) as shown,

@@ -20,6 +20,8 @@ from zvault.core.pattern_overlap import common_names
 from zvault.core.policy.timeouts import DEADMEN, deadman, fitted, longest
 from zvault.core.units import format_duration, format_size
 
+PERIODS = {"hourly": 3600, "daily": 86400, "weekly": 7 * 86400, "monthly": 30 * 86400, "yearly": 365 * 86400}
+"""Seconds of each rule of a past."""
 ENOUGH = 64
 """Names that two backups' patterns share that are looked at, whether they are excluded."""
 
@@ -146,6 +148,24 @@ def long_flushes(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
                 f" {format_duration(store.journal_size / pace)} with upload={store.setting('upload')}, and after"
                 f" {format_duration(device.timeout)} the device counts as dead: {smaller}mode=writeback, or a longer"
                 " timeout",
+            )
+
+
+def short_locks(vaults: Mapping[str, Vault]) -> Iterator[Finding]:
+    """Block stores whose past reaches back for longer than it is locked."""
+    for vault, table in vaults.items():
+        for index, device in enumerate(table.device):
+            store = device.nbd
+            if not isinstance(store, BlockstoreServer) or store.lock is None or store.history is None:
+                continue
+            reach = max((getattr(store.history, rule) * long for rule, long in PERIODS.items()), default=0)
+            if reach <= store.lock.seconds:
+                continue
+            locked, back = format_duration(store.lock.seconds), format_duration(reach)
+            yield Finding(
+                ("vault", vault, "device", index, "nbd"),
+                f"its past reaches back {back}, and is locked for {locked}: whoever gets the keys that write can remove"
+                f" all of it {locked} later, so an attack has to be seen sooner, or lock= be longer",
             )
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Annotated, Any, Self
@@ -21,7 +21,7 @@ from zvault.config.device_specs.nbd import NbdkitServer, NbdSpec, TcpServer, Uni
 from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.core import name_rules, names, units
-from zvault.core.address import Address, Source, parse_address, parse_source
+from zvault.core.address import Address, Source, parse_address, parse_source, parse_sources
 from zvault.core.policy import schedule
 from zvault.core.property_selection import check_user_property
 from zvault.core.snapshot_form import check_form
@@ -86,6 +86,28 @@ class Text:
         if not isinstance(value, str):
             raise ValueError(f'must be a string ({self.kind}, as in "{self.example}"), not {describe(value)}')
         return self.parse(value)
+
+
+@dataclass(frozen=True)
+class Texts(Text):
+    """The same, or several in an array, which ``parse_all`` makes one value of."""
+
+    parse_all: Callable[[Sequence[str]], Any] = list
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        one = super().__get_pydantic_json_schema__(schema, handler)
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+
+    def validate(self, value: object) -> Any:
+        """The parsed value. Raises ValueError."""
+        if not isinstance(value, list):
+            return super().validate(value)
+        for one in value:
+            if not isinstance(one, str):
+                raise ValueError(f'must have strings only (as in "{self.example}"), not {describe(one)}')
+        return self.parse_all(value)
 
 
 def describe(value: object) -> str:
@@ -255,12 +277,14 @@ FolderPath = Annotated[str, Text("path", "an absolute path", "/etc/zvault/tls", 
 PoolName = Annotated[str, Text("pool", "the name of a ZFS pool", "cold", _checked(_check_pool))]
 SourceName = Annotated[
     Source,
-    Text(
+    Texts(
         "source",
-        "the full name of a ZFS dataset, after `ssh://[user@]host[:port]/` if it is on another host",
+        "the full name of a ZFS dataset, after `ssh://[user@]host[:port]/` if it is on another host; or an array of "
+        "such, all of one pool",
         "tank/data",
         parse_source,
         ready=(Source,),
+        parse_all=parse_sources,
     ),
 ]
 HostAddress = Annotated[

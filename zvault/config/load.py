@@ -58,6 +58,7 @@ def doubts(paths: Paths, config: Config) -> list[str]:
     found = [finding for finding, certain in _late_timeouts(paths, config) if not certain]
     found += cross_checks.plain_endpoints(config.vault)
     found += cross_checks.plain_notifications(config.notify)
+    found += cross_checks.short_locks(config.vault)
     return [f"{show(finding.path)}: {finding.message}" for finding in found]
 
 

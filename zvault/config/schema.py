@@ -35,6 +35,15 @@ class Daemon(Table):
         description='Where `/metrics` is served for Prometheus; "off" serves none.',
         examples=["[::]:9712", "off"],
     )
+    metrics_datasets: int = Field(
+        default=1000,
+        ge=0,
+        le=1_000_000,
+        description="How many datasets of a backup have series of their own in `/metrics`. Those of one with more "
+        'are taken together in one, with `dataset="*"`: the largest lag, age and base age, and the sum of what is '
+        "pending.",
+        examples=[100],
+    )
     timezone: TimeZone | None = Field(
         default=None,
         description="The time zone of schedules and of the hours and days in `keep`; the host's if left out.",
@@ -88,11 +97,14 @@ class Config(Table):
 
     @model_validator(mode="after")
     def _name_the_tables(self) -> Self:
-        """Tell each table its name."""
+        """Tell each table its name, and a backup how it is sent to an encrypted vault."""
         for name, vault in self.vault.items():
             vault.named(name)
         for name, backup in self.backup.items():
-            backup.named(name)
+            into = self.vault.get(backup.vault or "")
+            if into is not None and into.encryption is not None:
+                self.backup[name] = backup.model_copy(update={"send": backup.send.to_encrypted()})
+            self.backup[name].named(name)
         for name, notify in self.notify.items():
             notify.named(name)
         return self

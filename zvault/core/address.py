@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zvault.core.name_rules import check_dataset_name
@@ -31,14 +32,25 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A dataset to back up, with all below it; ``host`` is None where it is on this host."""
+    """A dataset to back up, with all below it; ``host`` is None where it is on this host.
+
+    Where several are to be backed up as one, they are the ``parts``, and the dataset is the nearest that has all of
+    them below it.
+    """
 
     dataset: DatasetName
     host: Address | None = None
+    parts: tuple[DatasetName, ...] = ()
 
     def __str__(self) -> str:
-        """As the configuration writes it."""
-        return f"{self.host}/{self.dataset}" if self.host else self.dataset
+        """As the configuration writes it; several with a comma between, which no name has."""
+        names = self.parts or (self.dataset,)
+        return ", ".join(f"{self.host}/{name}" if self.host else name for name in names)
+
+    @property
+    def whole(self) -> Source:
+        """The dataset that has all of it, also what is not to be backed up."""
+        return Source(self.dataset, self.host)
 
     @property
     def pool(self) -> DatasetName:
@@ -75,3 +87,33 @@ def parse_source(text: str) -> Source:
         raise ValueError(f'names no dataset, as in "{text}/tank"')
     check_dataset_name(dataset)
     return Source(DatasetName(dataset), parse_address(SCHEME + host))
+
+
+def parse_sources(texts: Sequence[str]) -> Source:
+    """Several datasets as one source. Raises ValueError where one backup cannot take them in one snapshot."""
+    found = [parse_source(text) for text in texts]
+    if not found:
+        raise ValueError("names no dataset")
+    first, *others = found
+    for other in others:
+        if (other.host, other.pool) != (first.host, first.pool):
+            raise ValueError(
+                f'"{first}" and "{other}" are not in one pool, and ZFS makes no snapshot of one moment over two:'
+                " write a [backup] for each"
+            )
+    names = [one.dataset for one in found]
+    for index, name in enumerate(names):
+        for other_name in names[:index] + names[index + 1 :]:
+            if name.is_within(other_name):
+                raise ValueError(f'"{name}" is taken with "{other_name}": leave it out')
+    return first if not others else Source(_above(names), first.host, tuple(names))
+
+
+def _above(names: Sequence[DatasetName]) -> DatasetName:
+    """The nearest dataset that all are below."""
+    shared = []
+    for parts in zip(*(name.parts for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return DatasetName("/".join(shared))

@@ -5,7 +5,7 @@ Identity is the GUID (zfsprops(7), ``guid``), never the name: names change, GUID
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -66,7 +66,7 @@ Base = Snapshot | Bookmark
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """One filesystem or volume with its snapshots (oldest first) and bookmarks.
+    """One filesystem or volume with its snapshots (oldest first, see core/snapshot_list.py) and bookmarks.
 
     ``written`` is the number of bytes written since the newest snapshot, ``resume_token`` is set while an
     interrupted ``zfs receive -s`` waits to be resumed. ``origin`` names the snapshot of which it is a clone; a
@@ -83,7 +83,7 @@ class Dataset:
     written: int = 0
     resume_token: str | None = None
     encrypted: bool = False
-    snapshots: tuple[Snapshot, ...] = ()
+    snapshots: Sequence[Snapshot] = ()
     bookmarks: tuple[Bookmark, ...] = ()
     origin: SnapshotName | None = None
     placeholder: bool = False

@@ -170,9 +170,11 @@ class Choice:
     reason: str
 
 
-def choice(dataset: str, include: Sequence[str], exclude: Iterable[str]) -> Choice:
+def choice(
+    dataset: str, include: Sequence[str], exclude: Iterable[str], included_by: str = "include"
+) -> Choice:
     """Whether a backup with these patterns takes a dataset of its source. Without ``include`` it takes all but those
-    that match ``exclude``, which always wins.
+    that match ``exclude``, which always wins. ``included_by`` is the key that has what is included.
     """
     if (pattern := excluded(dataset, exclude)) is not None:
         return Choice(False, f"'{pattern}' in exclude matches it")
@@ -180,8 +182,8 @@ def choice(dataset: str, include: Sequence[str], exclude: Iterable[str]) -> Choi
         return Choice(True, "it lies in the source, and nothing in exclude matches it")
     pattern = excluded(dataset, include)
     if pattern is None:
-        return Choice(False, "nothing in include matches it")
-    return Choice(True, f"'{pattern}' in include matches it, and nothing in exclude")
+        return Choice(False, f"nothing in {included_by} matches it")
+    return Choice(True, f"'{pattern}' in {included_by} matches it, and nothing in exclude")
 
 
 def reaches(pattern: str, source: DatasetName) -> bool:

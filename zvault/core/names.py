@@ -133,6 +133,15 @@ def split_snapshot(text: str) -> tuple[DatasetName, str | None]:
     return DatasetName(dataset), snapname if at else None
 
 
+def split_point(text: str) -> tuple[str, str, str]:
+    """The dataset, the sign and what follows it in the name of a snapshot or bookmark; nothing after a dataset's.
+
+    As plain text: a listing has millions of them.
+    """
+    parts = text.partition("@")
+    return parts if parts[1] else text.partition("#")
+
+
 def make_snapname(prefix: str, when: datetime) -> str:
     """A snapshot's part after ``@``, with ``when`` (aware) in UTC: ``zvault_2026-11-21T09:00:00Z``."""
     if when.utcoffset() is None:

@@ -121,6 +121,8 @@ class Daemon:
                 Topic.OVERVIEW: self.page.overview,
                 Topic.BACKUP: self.page.backup,
                 Topic.RUN: self.page.run,
+                Topic.DATASET: self.page.dataset,
+                Topic.FILES: self.page.files,
             },
         )
         self.scrub_scheduler = ScrubScheduler(self.context, self.vaults, self.runs, self.scheduler)
@@ -250,8 +252,11 @@ class Daemon:
             await asyncio.sleep(interval)
 
     async def _tell_status(self) -> None:
+        told = ""
         while True:
-            sd_notify.status(self.status.line())
+            if (line := self.status.line()) != told:
+                sd_notify.status(line)
+                told = line
             await asyncio.sleep(STATUS_EVERY)
 
     async def _look_at_lags(self) -> None:

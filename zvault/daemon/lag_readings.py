@@ -10,6 +10,7 @@ from zvault.config.schema import Backup
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.known_proofs import KnownProofs
 from zvault.daemon.learned import Learned
+from zvault.daemon.listings import Listings
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.sides_and_plan import look
@@ -42,6 +43,7 @@ class LagReadings:
         self.lags: Learned[dict[str, DatasetLag]] = Learned(context.env)
         self.proofs = KnownProofs(context.env)
         self.made: Learned[Mapping[str, int | None]] = Learned(context.env)
+        self.listings = Listings(context.env)
         self._read: Learned[Reading] = Learned(context.env)
 
     async def refresh(self, backup: Backup, at_work: Callable[[], bool]) -> None:
@@ -60,6 +62,7 @@ class LagReadings:
         last, way = self._read.get(name), self.lags.way(name)
         if not up and last is not None and time.monotonic() - last.at < DOWN_EVERY:
             return
+        began = self.context.env.clock.time()
         sides = await look(self.context, backup, clients.vault_of(backup) if up else None, sizes="vault")
         if up and not await clients.pool_is_up(vault):
             # Exported while it was listed: ZFS then says the same as of a pool that is empty. The next look knows more.
@@ -68,6 +71,7 @@ class LagReadings:
             before = self.lags.get(name) if last is not None and last.seen else None
             found = lags(self.context, backup, sides, before=before)
             self.keep(name, found, way, seen=up or before is not None, looked=up)
+            self.listings.keep(name, sides, way, began)
         if up and name not in self.proofs:
             self.proofs.put(name, await read_proofs(clients.vault_of(backup), sides), way)
 
@@ -77,9 +81,11 @@ class LagReadings:
         last, way = self._read.get(name), self.made.way(name)
         if last is not None and time.monotonic() - last.at < DOWN_EVERY:
             return
+        began = self.context.env.clock.time()
         sides = await look(self.context, backup, None, sizes="none")
         if not at_work():
             self.keep_made(name, newest_made(backup, sides), way)
+            self.listings.keep(name, sides, way, began)
 
     def keep_made(self, backup: str, made: Mapping[str, int | None], way: str | None) -> None:
         """Keep when the newest snapshot of each dataset was made."""

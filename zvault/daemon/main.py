@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zvault
-from zvault.config.load import load
 from zvault.config.paths import Paths
-from zvault.config.schema import Config
 from zvault.core.errors import Busy, ZvaultError
-from zvault.daemon import journald
-from zvault.daemon.app import Daemon
-from zvault.daemon.journald import log
+
+if TYPE_CHECKING:
+    from zvault.config.schema import Config
+
+NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    """Keep imports short.
+
+    Nobody looks for garbage meanwhile, which is an eighth of them, nor later among what was imported. pydantic looks
+    for no plugins, for which it reads something of each package that is installed.
+    """
+    gc.disable()
+    os.environ[NO_PLUGINS] = "__all__"
+    try:
+        yield
+    finally:
+        os.environ.pop(NO_PLUGINS)
+        gc.freeze()
+        gc.enable()
 
 
 @contextlib.contextmanager
@@ -45,6 +63,8 @@ def only_one(paths: Paths) -> Iterator[None]:
 
 
 async def _serve(config: Config, paths: Paths) -> None:
+    from zvault.daemon.app import Daemon
+
     await Daemon(config, paths).serve()
 
 
@@ -61,6 +81,11 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Paths().state, help="history (default: %(default)s)")
     arguments = parser.parse_args()
     paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
+    with _importing():
+        import asyncio
+
+        from zvault.config.load import load
+        from zvault.daemon import app, journald  # noqa: F401 - the daemon itself, for _serve
     journald.set_up()
     try:
         if os.geteuid() != 0:
@@ -71,5 +96,5 @@ def main() -> None:
         with only_one(paths):
             asyncio.run(_serve(config, paths))
     except ZvaultError as error:
-        log.error("zvaultd cannot start: %s", error)
+        journald.log.error("zvaultd cannot start: %s", error)
         sys.exit(2)

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from zvault.api.emit import Emit
 from zvault.api.events import Event
@@ -23,12 +23,13 @@ from zvault.daemon.lag_readings import LagReadings
 from zvault.daemon.run_counters import RunCounters
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
-from zvault.ops.restore.datasets import restore
-from zvault.ops.restore.plan import RestoreRequest
-from zvault.ops.retention.holds import BaseProtection, reap
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults
+
+if TYPE_CHECKING:
+    from zvault.ops.restore.plan import RestoreRequest
+    from zvault.ops.retention.holds import BaseProtection
 
 SIDES = ("source", "vault")
 
@@ -103,6 +104,8 @@ class Runs:
 
     def restore(self, request: RestoreRequest) -> str:
         """Start a restore and return its id, to be followed like a run."""
+        from zvault.ops.restore.datasets import restore
+
         _ = self.context.env.backup(request.backup).its_vault
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
@@ -135,6 +138,8 @@ class Runs:
 
     async def reap(self, vault_guid: int | None) -> list[BaseProtection]:
         """Release orphaned holds and bookmarks. Raises Busy while anything runs: it may be about to need them."""
+        from zvault.ops.retention.holds import reap
+
         busy = {run.backup for run in self.current.values() if run.trigger != "scrub"}
         if busy or self._reaping.locked():
             names = ", ".join(sorted(busy)) or "another reaping"
@@ -203,15 +208,16 @@ class Runs:
             pass
         pause = partial(self._pause, run)
         emit, way = self.emitter(run, backup), self.lags.way(backup)
-        await Run(
-            self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot
-        ).execute()
+        it = Run(self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot)
+        await it.execute()
         if outcome.lags:
             self.readings.keep(backup, outcome.lags, way)
         if outcome.made:
             self.readings.keep_made(backup, outcome.made, way)
         if outcome.proofs:
             self.proofs.put(backup, outcome.proofs, way)
+        if it.listed is not None:
+            self.readings.listings.keep(backup, it.listed[0], way, it.listed[1])
 
     async def _conduct(self, run: str, backup: str, trigger: str, work: Work) -> None:
         """Run it from the first event to the last; whatever happens is written down and told."""
@@ -288,8 +294,9 @@ class Runs:
         return emit
 
     def _count(self, event: Event) -> None:
-        """Keep the live figures of its run, and the counters."""
+        """Keep the live figures of its run, the counters, and what it pruned."""
         self.counters.count(event)
+        self.readings.listings.hear(event)
         if (current := self.current.get(event["run"])) is not None:
             current.note(event)
 

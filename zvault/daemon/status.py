@@ -53,6 +53,7 @@ class Status:
     def __post_init__(self) -> None:
         """It remembers since when something is unknown."""
         self.judge = Judge(self.context)
+        self._newest: dict[tuple[Kind, str], Verdict] = {}
 
     async def document(self) -> StatusDocument:
         """Everything. Answers also while a pool hangs: what is asked of it has a deadline."""
@@ -83,7 +84,10 @@ class Status:
         return [judged(self.context, vault, self.vault_verdict(vault)) for vault in vaults]
 
     def verdicts(self, vaults: Sequence[VaultDocument]) -> dict[tuple[Kind, str], Verdict]:
-        """All verdicts, by kind and name; those on the vaults by documents that were made before."""
+        """All verdicts, by kind and name; those on the vaults by documents that were made before.
+
+        ``line`` goes by those that were made last.
+        """
         found: dict[tuple[Kind, str], Verdict] = {("daemon", DAEMON): self.daemon_verdict()}
         config = self.context.env.config
         for name, backup in config.backup.items():
@@ -91,6 +95,7 @@ class Status:
         for vault in vaults:
             if vault["name"] in config.vault:
                 found["vault", vault["name"]] = self.vault_verdict(vault)
+        self._newest = found
         return found
 
     def vault_verdict(self, vault: VaultDocument) -> Verdict:
@@ -148,6 +153,7 @@ class Status:
             "source": str(backup.source),
             "vault": backup.vault,
             "into": backup.into if backup.vault is not None else None,
+            "makes_snapshots": backup.snapshot.make,
             "snapshot_age_seconds": self.snapshot_age(name),
             "state": "idle" if run is None else "running" if run.waiting is None else "waiting",
             "lag_seconds": lag,
@@ -191,24 +197,22 @@ class Status:
         """Of a backup that makes snapshots only, how old the newest is where that is the oldest; None if unknown."""
         return worst_age(self.runs.made.get(name, {}), self.context.env.clock.time())
 
-    def snapshot_ages(self, name: str) -> dict[str, float | None]:
-        """The same of each of its datasets."""
-        now = self.context.env.clock.time()
-        made = self.runs.made.get(name, {})
-        return {dataset: now - at if at is not None else None for dataset, at in made.items()}
-
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
         """Each dataset's lag as last read, and its seconds now."""
         now = self.context.env.clock.time()
         return {dataset: (lag, age(lag, now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
 
     def line(self) -> str:
-        """One line for ``systemctl status``."""
+        """One line for ``systemctl status``. What is late, it knows from the newest look at all verdicts."""
         running = [run for run in self.runs.current.values() if run.trigger not in ASIDE]
         if running:
             return "; ".join(_running(run) for run in running)
         backups = self.context.env.config.backup
-        behind = [name for name, backup in backups.items() if late(self.backup_verdict(backup))]
+        behind = [
+            name
+            for name, backup in backups.items()
+            if late(self._newest.get(("backup", name)) or self.backup_verdict(backup))
+        ]
         return f"late: {', '.join(behind)}" if behind else f"idle; backups: {len(backups)}"
 
 

@@ -16,8 +16,7 @@ from zvault.devices.layer import Say, Slot, Step
 from zvault.devices.nbd import guarded_server
 from zvault.devices.rbd import holder as rbd_holder
 from zvault.devices.rbd.source import cluster_of
-from zvault.devices.s3_lease.guard import guard_command
-from zvault.devices.s3_lease.lease import Lease
+from zvault.devices.s3_lease.guard_command import guard_command
 from zvault.system.process.runner import Runner
 
 SHOW_DEADLINE = 60.0
@@ -70,6 +69,8 @@ async def _lease_holder(slot: Slot, device: Device, bound: float, runner: Runner
     said = await _ask_guard(_argv("show", slot, device, bound), device, runner, SHOW_DEADLINE)
     if said["lease"] is None:
         return Holder(state="nobody has the lease")
+    from zvault.devices.s3_lease.lease import Lease
+
     lease = Lease(**said["lease"])
     argv = _argv("take", slot, device, bound, of=lease.boot)
     take = Step("replace its lease, and wait until it has stopped", argv)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from zvault.core.errors import ZvaultError
+from zvault.core.policy.object_lock import LockMode
 
 Buffer = bytes | bytearray | memoryview
 
@@ -17,6 +18,9 @@ LARGEST = 64 << 20
 
 NEW = ""
 """As the condition of a put: there must be no object of that key yet."""
+
+
+_AT = "\0"
 
 
 class StoreError(ZvaultError):
@@ -61,10 +65,38 @@ class ListedObject:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class ListedVersion:
+    """A version of an object, or a delete marker that hides those before it.
+
+    ``modified``: when it was put, by the store's clock, in seconds since the epoch. A bucket without versions has one
+    of each object.
+    """
+
+    key: str
+    version: str
+    size: int
+    etag: str
+    modified: float
+    marker: bool = False
+
+
+def at_version(key: str, version: str) -> str:
+    """What to read instead of a key, to have that version of it."""
+    return f"{key}{_AT}{version}"
+
+
+def key_and_version(name: str) -> tuple[str, str]:
+    """A key, and the version of it that is meant; "": the newest."""
+    key, _, version = name.partition(_AT)
+    return key, version
+
+
 class ObjectStore(Protocol):
     """Objects of one bucket. Safe to call from several threads; each call waits until it is done.
 
-    Every call raises Unreachable or Denied. An answer that was lost may have been carried out.
+    Every call raises Unreachable or Denied. An answer that was lost may have been carried out. Where a key is read,
+    ``at_version`` may stand.
     """
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
@@ -87,3 +119,15 @@ class ObjectStore(Protocol):
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there count as removed."""
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """All versions and delete markers of keys as ``list`` has them: by key, the newest first.
+
+        Raises Damaged for a listing that is not that.
+        """
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """Have a version locked until then, in seconds since the epoch. Raises Missing; Denied where it is longer."""
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """Remove versions for good; those that the store refuses to. One that is not there counts as removed."""

@@ -12,10 +12,12 @@ from itertools import accumulate
 from typing import Literal, TypeVar
 
 from zvault.api.blockstore import RequestCount
+from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
     SMALL,
     Buffer,
     ListedObject,
+    ListedVersion,
     ObjectMissing,
     ObjectStore,
     PreconditionFailed,
@@ -115,7 +117,26 @@ class MeteredStore:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Each thousand objects are a request; the first of them is what takes its time."""
-        listing = iter(self._store.list(prefix, after))
+        return self._paged(self._store.list(prefix, after))
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore. Counts as list does."""
+        return self._paged(self._store.versions(prefix, after))
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore. Stores count it as a put."""
+        self._measure("put", lambda: self._store.retain(key, version, mode, until), lambda _: 0)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore. Each thousand are a request."""
+        left: Sequence[ListedVersion] = ()
+        for begin in range(0, len(versions), PAGE):
+            some = versions[begin : begin + PAGE]
+            left = [*left, *self._measure("delete", partial(self._store.delete_versions, some), lambda _: 0)]
+        return left
+
+    def _paged(self, listed: Iterator[T]) -> Iterator[T]:
+        listing = iter(listed)
         number = 0
         while True:
             began = self._clock()

@@ -12,7 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from zvault.object_store.interface import SMALL, Buffer, ListedObject, ObjectStore
+from zvault.core.policy.object_lock import LockMode
+from zvault.object_store.interface import (
+    SMALL,
+    Buffer,
+    ListedObject,
+    ListedVersion,
+    ObjectStore,
+)
 from zvault.object_store.metered import PAGE
 
 T = TypeVar("T")
@@ -110,11 +117,31 @@ class RateLimitedStore:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Each thousand objects are a request."""
+        return self._paged(self._store.list(prefix, after))
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore. Each thousand are a request."""
+        return self._paged(self._store.versions(prefix, after))
+
+    def _paged(self, listing: Iterator[T]) -> Iterator[T]:
         self._budget.take(requests=1)
-        for number, item in enumerate(self._store.list(prefix, after)):
+        for number, item in enumerate(listing):
             if number and number % PAGE == 0:
                 self._budget.take(requests=1)
             yield item
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore."""
+        self._budget.take(requests=1)
+        self._store.retain(key, version, mode, until)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore. Each thousand are a request."""
+        left: Sequence[ListedVersion] = ()
+        for begin in range(0, len(versions), PAGE):
+            self._budget.take(requests=1)
+            left = [*left, *self._store.delete_versions(versions[begin : begin + PAGE])]
+        return left
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore. Each thousand objects are a request."""

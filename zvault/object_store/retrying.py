@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from zvault.core.policy.backoff import FULL_JITTER, delays
+from zvault.core.policy.object_lock import LockMode
 from zvault.core.units import format_duration
 from zvault.object_store.interface import (
     SMALL,
     Buffer,
     Denied,
     ListedObject,
+    ListedVersion,
     ObjectMissing,
     ObjectStore,
     PreconditionFailed,
@@ -123,20 +125,45 @@ class RetryingStore:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Goes on behind what was had already."""
-        listing: Iterator[ListedObject] | None = None
+        again = self._again(lambda: self._store.list(prefix, after))
+        while (item := self._persist(again, self._bound)) is not None:
+            yield item
+            after = item.key
 
-        def following() -> ListedObject | None:
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore. Goes on with the key that the listing broke off at, and leaves out what was had of it."""
+        before, had = "", set[str]()
+        again = self._again(lambda: self._store.versions(prefix, after))
+        while (item := self._persist(again, self._bound)) is not None:
+            if item.key != before:
+                # Of the key before this one all was had.
+                after, before, had = before or after, item.key, set()
+            if item.version not in had:
+                had.add(item.version)
+                yield item
+
+    def _again(self, listed: Callable[[], Iterator[T]]) -> Callable[[], T | None]:
+        """What gives a listing's next; after an error it begins anew."""
+        listing: Iterator[T] | None = None
+
+        def following() -> T | None:
             nonlocal listing
             try:
-                listing = listing or iter(self._store.list(prefix, after))
+                listing = listing or iter(listed())
                 return next(listing, None)
             except StoreError:
                 listing = None
                 raise
 
-        while (item := self._persist(following, self._bound)) is not None:
-            yield item
-            after = item.key
+        return following
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore."""
+        self._persist(lambda: self._store.retain(key, version, mode, until))
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore."""
+        return self._persist(lambda: self._store.delete_versions(versions))
 
     def delete(self, keys: Sequence[str]) -> None:
         """See ObjectStore."""

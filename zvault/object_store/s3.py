@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from zvault.core.policy.object_lock import LockMode
+from zvault.object_store import s3_versions
 from zvault.object_store.interface import (
     LARGEST,
     NEW,
@@ -25,15 +28,19 @@ from zvault.object_store.interface import (
     Damaged,
     Denied,
     ListedObject,
+    ListedVersion,
     PreconditionFailed,
     TooLarge,
+    key_and_version,
 )
 from zvault.object_store.metered import PAGE
-from zvault.object_store.s3_client import S3Clients, S3Settings
+from zvault.object_store.s3_client import S3Clients, S3Settings, md5
 from zvault.object_store.s3_errors import Kind, RangeBeyondEnd, of_answer, told, unreachable
 
 EMPTY_PAGES = 100
 """So many pages of a listing in a row may have nothing in them."""
+LARGEST_SKEW = 900.0
+"""Seconds that a store's clock may differ from ours: what is signed with a greater difference it refuses."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
@@ -55,6 +62,9 @@ class S3Store:
         self.settings = settings
         self._clients = S3Clients(settings)
         self._bare: bool | None = None
+        self._md5 = settings.lock is not None
+        """Whether puts come with a Content-MD5: where a lock comes with them, S3 demands one."""
+        self._ahead = 0.0
 
     def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """See ObjectStore."""
@@ -89,8 +99,7 @@ class S3Store:
         """The same, and how long ago the object was put: in seconds, by the store's own clock. Raises Missing."""
         answer, data = self._ask(key, "", SMALL)
         try:
-            now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-            age = (now - answer["LastModified"]).total_seconds()
+            age = _date_of(answer) - answer["LastModified"].timestamp()
         except (KeyError, TypeError, ValueError) as error:
             why = f"the answer does not say when it was put: {error}"
             raise unreachable(f"{key} cannot be read", why) from error
@@ -155,6 +164,34 @@ class S3Store:
                     if error.get("Code") != "NoSuchKey":
                         raise of_answer(f"{error.get('Key')} cannot be removed", "delete", {"Error": error})
 
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore."""
+        yield from s3_versions.listed(self._asking, self.settings.bucket, prefix, after)
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore."""
+        s3_versions.retain(self._asking, self.settings.bucket, key, version, mode, until)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore."""
+        return s3_versions.delete(self._asking, self.settings.bucket, versions)
+
+    def bucket_lock(self) -> s3_versions.BucketLock:
+        """What the bucket says of locks. Raises StoreError."""
+        return s3_versions.bucket_lock(self._asking, self.settings.bucket)
+
+    def lock_of(self, key: str, version: str) -> s3_versions.VersionLock | None:
+        """How a version is locked; None: it is not, or the store does not say. Raises Missing, StoreError."""
+        return s3_versions.lock_of(self._asking, self.settings.bucket, key, version)
+
+    def bypass(self, key: str, version: str) -> None:
+        """Remove a version as one who may bypass its lock. Raises Denied, StoreError."""
+        s3_versions.bypass(self._asking, self.settings.bucket, key, version)
+
+    def now(self) -> float:
+        """The time by the store's clock, as it was last seen; in seconds since the epoch."""
+        return time.time() + self._ahead
+
     def _fetch(self, key: str, span: str, most: int) -> _Part:
         """An object, or the part of a Range header (RFC 9110), of ``most`` bytes. Raises Missing, Beyond, TooLarge."""
         answer, data = self._ask(key, span, most)
@@ -168,8 +205,11 @@ class S3Store:
 
     def _ask(self, key: str, span: str, most: int) -> tuple[dict[str, Any], bytes]:
         with self._asking(f"{key} cannot be read", "read") as client:
-            wanted = {"Range": span} if span else {}
-            answer = client.get_object(Bucket=self.settings.bucket, Key=key, **wanted)
+            name, version = key_and_version(key)
+            wanted = {"Range": span, "VersionId": version}
+            wanted = {what: value for what, value in wanted.items() if value}
+            answer = client.get_object(Bucket=self.settings.bucket, Key=name, **wanted)
+            self._see_clock(answer)
             with contextlib.closing(answer["Body"]) as body:
                 if span and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
                     most = max(most, LARGEST)  # it knows no ranges
@@ -183,10 +223,28 @@ class S3Store:
         return part.data[start - part.first : max(start, end) - part.first]
 
     def _put(self, key: str, body: bytes, kind: Kind, **condition: str) -> str:
-        said = self.settings.for_new_objects() | condition
-        with self._asking(f"{key} was not put", kind) as client:
-            answer = client.put_object(Bucket=self.settings.bucket, Key=key, Body=body, **said)
+        said: dict[str, Any] = {**self.settings.for_new_objects(), **condition}
+        if self.settings.lock is not None:
+            said |= s3_versions.lock_words(self.settings.lock, self.now())
+        if self._md5:
+            said["ContentMD5"] = md5(body)
+        try:
+            with self._asking(f"{key} was not put", kind) as client:
+                answer = client.put_object(Bucket=self.settings.bucket, Key=key, Body=body, **said)
+        except Denied as error:
+            if self._md5 or "content-md5" not in error.why.lower():
+                if self.settings.lock is None:
+                    raise
+                raise s3_versions.as_unlockable(error) from error.__cause__
+            self._md5 = True  # of a bucket that locks what comes without a lock of its own
+            return self._put(key, body, kind, **condition)
+        self._see_clock(answer)
         return _bare(answer["ETag"])
+
+    def _see_clock(self, answer: dict[str, Any]) -> None:
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            ahead = _date_of(answer) - time.time()
+            self._ahead = min(max(ahead, -LARGEST_SKEW), LARGEST_SKEW)
 
     @contextlib.contextmanager
     def _asking(self, what: str, kind: Kind) -> Iterator[Any]:
@@ -199,6 +257,11 @@ class S3Store:
         except Denied:
             self._clients.forget(client)
             raise
+
+
+def _date_of(answer: dict[str, Any]) -> float:
+    """When it was given, by the store's clock. Raises KeyError, TypeError, ValueError."""
+    return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
 
 
 def _listed_wrongly(prefix: str, why: str) -> Damaged:

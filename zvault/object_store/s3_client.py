@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from zvault import __version__
 from zvault.core.errors import ToolMissing
+from zvault.core.policy.object_lock import Lock
 from zvault.object_store.interface import Denied, TooLarge
 
 Style = Literal["auto", "path", "virtual"]
@@ -50,7 +51,7 @@ class S3Settings:
 
     ``style`` says where the bucket's name stands in a URL: in its path or in the host's name; "auto" leaves it to
     boto3. ``access_key``, ``secret_key`` and ``session_token`` may be "+FILE", as nbdkit_read_password(3) has it: then
-    the file's first line counts. ``storage_class``, ``sse`` and ``sse_kms_key_id`` are those of new objects.
+    the file's first line counts. ``storage_class``, ``sse``, ``sse_kms_key_id`` and ``lock`` are those of new objects.
     ``connect_seconds`` and ``read_seconds`` bound how long a request may take to connect, and between two bytes of
     its answer. ``connections`` is how many requests may be under way at once; more of them wait for each other.
     ``open_file`` opens the files named here, where this process itself may not.
@@ -68,6 +69,7 @@ class S3Settings:
     storage_class: str | None = None
     sse: Literal["AES256", "aws:kms"] | None = None
     sse_kms_key_id: str | None = None
+    lock: Lock | None = None
     connect_seconds: float = 5.0
     read_seconds: float = 30.0
     connections: int = 32

@@ -1,12 +1,13 @@
-"""What use cases have in common, in four parts. Nothing below reads a global."""
+"""What use cases have in common, in five parts. Nothing below reads a global."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zvault.ops.state.activity import Activity
 from zvault.ops.state.clients import Clients
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.known_backups import KnownBackups
 from zvault.ops.state.records import Records
 from zvault.zfs.change_feed import ChangeFeed
 
@@ -16,13 +17,14 @@ class Context:
     """The world of one daemon, or of one command without a daemon. What needs one part is given that part alone.
 
     ``env`` is given: configuration, paths, host, clock. ``records`` are on disk. ``clients`` ask ZFS, here and on other
-    hosts. ``activity`` is what goes on at this moment.
+    hosts. ``activity`` is what goes on at this moment. ``known`` is what was worked out before, and need not be again.
     """
 
     env: Environment
     records: Records
     clients: Clients
     activity: Activity
+    known: KnownBackups = field(default_factory=KnownBackups)
 
     @classmethod
     def of(cls, env: Environment, feed: ChangeFeed | None = None) -> Context:

@@ -101,16 +101,7 @@ class _Imagined:
             return cls(seen)
         snapname = backup.snapshot.names.make(now)
         source = with_snapshot(seen.source, names, snapname, int(now.timestamp()))
-        return cls(_with(seen, source, seen.vault), snapname, names)
-
-
-def _with(seen: Sides, source: Tree, vault: Tree) -> Sides:
-    """The same look, had it seen something else."""
-    pairs, left_out = (
-        tuple((source.datasets[dataset.name], target) for dataset, target in some)
-        for some in (seen.pairs, seen.left_out)
-    )
-    return replace(seen, source=source, vault=vault, pairs=pairs, left_out=left_out)
+        return cls(seen.with_trees(source, seen.vault), snapname, names)
 
 
 async def _pruned(
@@ -118,7 +109,7 @@ async def _pruned(
 ) -> PruneDocument:
     """What is pruned once the plans were carried out, but of what is not foreseen."""
     sent = [(plan, before.counterparts.get(plan.dataset)) for plan in plans]
-    after = _with(before, before.source, with_sent(before.vault, before.source, sent))
+    after = before.with_trees(before.source, with_sent(before.vault, before.source, sent))
     unforeseen = {plan.dataset for plan in plans if not foreseen(plan)}
     after = replace(after, pairs=tuple(pair for pair in after.pairs if pair[0].name not in unforeseen))
     vault = context.env.vault(backup.its_vault)

@@ -8,6 +8,7 @@ from zvault.core.health.vault import VaultFacts
 from zvault.core.health.verdict import Verdict
 from zvault.core.policy.scrub import Policy
 from zvault.ops.context import Context
+from zvault.ops.state.costs import uncounted
 from zvault.ops.state.pool_health import Condition
 
 
@@ -85,5 +86,9 @@ def health_document(verdict: Verdict) -> HealthDocument:
 
 def judged(context: Context, vault: VaultDocument, verdict: Verdict) -> JudgedVault:
     """A vault's document with its verdict, and what it costs."""
-    cost = context.records.costs.document(context.env, vault["name"])
-    return {**vault, "verdict": health_document(verdict), "cost": cost}
+    return {
+        **vault,
+        "verdict": health_document(verdict),
+        "cost": context.records.costs.document(context.env, vault["name"]),
+        "uncounted": uncounted(context.env, vault),
+    }

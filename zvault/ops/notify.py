@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from email import policy
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +71,8 @@ async def _message(runner: Runner, host: str, table: Notify, message: Message, u
 
 
 async def _mail(runner: Runner, host: str, table: Notify, message: Message, used: list[str]) -> str:
+    from email import policy
+
     made = formats.mail(message, table.sender or f"zvault@{formats.one_line(host)}", table.mail)
     who = str(made["From"])
     if table.smtp is None:

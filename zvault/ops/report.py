@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from zvault.api.backups import (
@@ -18,6 +20,7 @@ from zvault.api.vaults import DeviceDocument, UseDocument, VaultDocument, VaultS
 from zvault.config.schema import Backup
 from zvault.core.errors import HostUnreachable, NotFound, PoolSuspended, ZvaultError
 from zvault.core.model import Dataset
+from zvault.core.names import DatasetName
 from zvault.core.replication.lag import DatasetLag
 from zvault.core.replication.lineage import find_base
 from zvault.core.replication.plan_model import TransferPlan
@@ -25,11 +28,14 @@ from zvault.devices.nbd.blockstore_server import document as store_document
 from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.replication.lag import lags
-from zvault.ops.replication.sides_and_plan import Sides, look, plan_all
+from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, plan_all
 from zvault.ops.retention.prune_report import prune_part, vault_is_down
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.zfs.pool.pool import Exporting
 from zvault.zfs.stream import Flags
+
+Placed = tuple[Dataset, DatasetName]
+"""A dataset of a source, and the name that its counterpart on the vault should have."""
 
 REMOTE_PATIENCE = 10.0
 """Seconds to wait for the host that a vault is on, when it is only looked at."""
@@ -112,12 +118,31 @@ def _overall(devices: Sequence[str], imported: bool) -> VaultState:
     return "partial" if imported or any(state != "down" for state in devices) else "down"
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of the datasets of one backup: so many, those that follow one by name; from the first if that is empty."""
+
+    limit: int
+    after: str = ""
+
+    def of(self, pairs: Sequence[Placed]) -> tuple[Sequence[Placed], str | None]:
+        """The pairs on it, and after which the next one begins; None where it is the last.
+
+        Where the dataset that it follows is gone, it begins with what would come after that.
+        """
+        parts = DatasetName(self.after).parts
+        start = bisect_right(pairs, parts, key=lambda pair: pair[0].name.parts) if self.after else 0
+        end = start + self.limit
+        return pairs[start:end], pairs[end - 1][0].name if end < len(pairs) else None
+
+
 async def list_document(
-    context: Context, vaults: Vaults, only: str | None, *, snapshots: bool = False
+    context: Context, vaults: Vaults, only: str | None, *, snapshots: bool = False, page: Page | None = None
 ) -> ListAnswer:
     """Every dataset of every backup (or of one), and their snapshots where asked for.
 
-    A vault that is down is not brought up for this: its columns are null then.
+    A vault that is down is not brought up for this: its columns are null then. With a ``page``, some of those of one
+    backup; on all but the first, ``used`` may be of when the first was asked for, and what is gone is not told again.
     """
     backups = [context.env.backup(only)] if only else list(context.env.config.backup.values())
     document: ListAnswer = {"datasets": [], "gone": []}
@@ -125,14 +150,19 @@ async def list_document(
     for backup in backups:
         up = backup.vault is not None and await context.clients.pool_is_up(context.env.vault(backup.vault))
         try:
-            sides = await look(context, backup, context.clients.vault_of(backup) if up else None)
+            sizes: Sizes = "none" if page is not None and page.after else "both"
+            sides = await look(context, backup, context.clients.vault_of(backup) if up else None, sizes=sizes)
         except (NotFound, HostUnreachable):
             if only:
                 raise
             continue
         found, none = lags(context, backup, sides), DatasetLag("", None, None, None)
-        document["gone"] += gone_rows(backup.name, sides)
-        for dataset, target in sides.pairs:
+        pairs: Sequence[Placed] = sides.pairs
+        if page is None or not page.after:
+            document["gone"] += gone_rows(backup.name, sides)
+        if page is not None:
+            pairs, document["next"] = page.of(pairs)
+        for dataset, target in pairs:
             there = sides.counterparts.get(dataset.name)
             document["datasets"].append(
                 dataset_document(

@@ -88,6 +88,8 @@ class Run:
         self.meter = RunMeter()
         self.results = Results()
         self.last_try = True
+        # What both sides had before anything was pruned, and since when (seconds since the epoch).
+        self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
         self._source = RecentSource(self.context.clients)
         self._first: Sides | None = None  # both sides as they were before anything was sent
@@ -179,6 +181,7 @@ class Run:
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
+                self._listed(after, looked.began)
                 self.outcome.lags = lags(self.context, self.backup, after)
                 await update_vault(vault.zfs, after, plan.source_records, self.emit)
                 await update_properties(vault.zfs, opened.backup, after, self.emit)
@@ -193,14 +196,16 @@ class Run:
                 task.uncancel()
 
     async def _only_snapshot(self) -> None:
-        """A try of a backup without a vault: a snapshot, and the source pruned."""
+        """A try of a backup without a vault: a snapshot, unless it only prunes, and the source pruned."""
         made, _ = await self._snapshot(None)
-        sides = (await self._look(None, made)).sides
+        looked = await self._look(None, made)
+        sides = looked.sides
+        self._listed(sides, looked.began)
         self.outcome.made = newest_made(self.backup, sides)
         plans = plan_prune(self.context, self.backup, sides)
-        self.outcome.pruned += await prune(
-            self.context.clients.source_of(self.backup), None, plans, self.emit
-        )
+        source = self.context.clients.source_of(self.backup)
+        await move_holds(self.context, self.backup, {"source": source}, plans, self.emit)
+        self.outcome.pruned += await prune(source, None, plans, self.emit)
 
     def _tell_up(self, vault: OpenVault) -> None:
         self.emit("vault-up", vault=vault.name, message=f"pool {vault.pool} is up")
@@ -327,9 +332,13 @@ class Run:
         source = looked.sides.source if time.monotonic() - looked.began < RECENT else None
         return await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
 
+    def _listed(self, sides: Sides, began: float) -> None:
+        """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""
+        self.listed = sides, self.context.env.clock.time() - (time.monotonic() - began)
+
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""
         arrived = arrivals(self._first, sides) if self._first is not None else NOTHING_ARRIVED
         plans = plan_prune(self.context, self.backup, sides, arrived=arrived)
-        await move_holds(self.context, self.backup, opened.vault.zfs, plans, self.emit)
+        await move_holds(self.context, self.backup, {"vault": opened.vault.zfs}, plans, self.emit)
         return await prune(opened.source, opened.vault.zfs, plans, self.emit)

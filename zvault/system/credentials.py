@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,17 @@ from zvault.core.errors import NotFound
 
 STORES = tuple(Path(folder, "credstore") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
 """Where systemd finds those that are not encrypted; in its order."""
+
+FOR_UNITS = (
+    *(folder.with_name("credstore.encrypted") for folder in STORES),
+    *(Path("/run/credentials", name) for name in ("@system", "@encrypted")),
+)
+"""Where it has those that only a unit gets."""
+
+DROP_INS = tuple(Path(folder, "systemd/system") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib"))
+"""Where the drop-ins of units are, which may load more."""
+
+_GIVEN_BY = r"^(?:Load|Set)Credential(?:Encrypted)?={}(?::|$)"
 
 
 def keys_file(words: Mapping[str, str]) -> str | None:
@@ -37,4 +49,16 @@ def credential_file(name: str, stores: tuple[Path, ...] = STORES) -> Path:
         f"it is in none of {', '.join(map(str, folders))}",
         f"put it into /etc/credstore/{name}; a name that does not begin with 'zvault.' needs a drop-in with"
         f" ImportCredential={name} for zvaultd.service and zvault-blockstore@.service",
+    )
+
+
+def kept_for_units(
+    name: str, folders: tuple[Path, ...] = FOR_UNITS, drop_ins: tuple[Path, ...] = DROP_INS
+) -> bool:
+    """Whether a credential that credential_file does not find is one that systemd has for zvault's units. For root."""
+    given = re.compile(_GIVEN_BY.format(re.escape(name)), re.MULTILINE)
+    return any((folder / name).is_file() for folder in folders) or any(
+        given.search(file.read_text(errors="replace"))
+        for folder in drop_ins
+        for file in folder.glob("zvault*.service.d/*.conf")
     )

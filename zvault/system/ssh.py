@@ -53,6 +53,17 @@ def argv(address: Address, control: Path | None, command: str) -> list[str]:
     return ["ssh", "-T", "-x", "-a", *options, *_where(address), command]
 
 
+def forward_argv(address: Address, local: Path, remote: Path) -> list[str]:
+    """``ssh`` that leads connections to the socket ``local`` on to the socket ``remote`` over there, until it ends.
+
+    It has a connection of its own: what is set up on a shared one stays for whoever uses that next.
+    """
+    wanted = [word for word in _OPTIONS if word != "ClearAllForwardings=yes"]
+    wanted += ["ControlPath=none", "ExitOnForwardFailure=yes", "StreamLocalBindMask=0177"]
+    options = [word for option in wanted for word in ("-o", option)]
+    return ["ssh", "-N", "-T", "-x", "-a", *options, "-L", f"{local}:{remote}", *_where(address)]
+
+
 def stop_argv(address: Address, control: Path) -> list[str]:
     """``ssh`` that ends a shared connection once the commands on it have; the next command makes another."""
     return ["ssh", "-O", "stop", "-o", f"ControlPath={control}", *_where(address)]

@@ -101,10 +101,11 @@ class LeaseStore:
 
     def names(self, prefix: str = "") -> list[str]:
         """The names of all leases that start with ``prefix``, sorted."""
+        below = f"{self.directory}/"
         # Folders may go meanwhile, which this takes for empty.
         found = (
-            (Path(folder) / name).relative_to(self.directory).as_posix()
-            for folder, _, files in os.walk(self.directory)
+            f"{folder}/{name}".removeprefix(below)
+            for folder, _, files in os.walk((below + prefix.rpartition("/")[0]).rstrip("/"))
             for name in files
         )
         return sorted(name for name in found if _NAME.fullmatch(name) and name.startswith(prefix))

@@ -29,14 +29,21 @@ from zvault.zfs.tree_listing import TreeListing
 class Zfs:
     """ZFS on one host. ``lzc`` makes what is atomic or batched, the ``zfs`` command the rest.
 
-    With a ``feed`` of this host's events, what did not change since it was listed is not listed again.
+    With a ``feed`` of this host's events, what did not change since it was listed is not listed again. ``key_root``:
+    see parse.tree.
     """
 
-    def __init__(self, runner: Runner, host: SshHost | None = None, feed: ChangeFeed | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        host: SshHost | None = None,
+        feed: ChangeFeed | None = None,
+        key_root: str = "",
+    ) -> None:
         self.host: Host = LocalHost(runner) if host is None else host
         self.lzc: Changes = Lzc() if host is None else Remote(host)
         self._lister = ListCommand(self.host)
-        self._trees = TreeListing(self._lister, feed)
+        self._trees = TreeListing(self._lister, feed, key_root)
 
     async def close(self) -> None:
         """End the helper process, or let the connection go."""
@@ -78,6 +85,14 @@ class Zfs:
                 name, tag, *_ = [*line.split("\t"), ""]
                 held[name].add(tag)
         return dict(held)
+
+    @property
+    def lapses(self) -> int | None:
+        """How often it was lost what changed on this host since it was first listed; None where no event tells.
+
+        While this is the same, whatever is listed as the same object was not changed: by no hold or property either.
+        """
+        return self._trees.lapses
 
     async def tagged(self, snapshots: Sequence[str], tag: str) -> set[str]:
         """Which of the snapshots named a tag holds. Raises ToolFailed where that cannot be told.

@@ -6,32 +6,21 @@ a receive that is under way or waits to be resumed; such a dataset is stale at e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from zvault.core.names import DatasetName
 from zvault.zfs import parse
-from zvault.zfs.listing_cache import NONE, DatasetPoints
+from zvault.zfs.parse import ListedDataset
 from zvault.zfs.pool.change_reader import MOST, Changed
 
 
 @dataclass(frozen=True, slots=True)
-class KnownDataset:
-    """One dataset: its line of a listing, what it has, and zvault's own properties that are set on it."""
-
-    line: str
-    points: DatasetPoints
-    own: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing begun at ``moment`` saw: a line a dataset, what each has, zvault's own properties of each."""
+    """What a listing begun at ``moment`` saw, by name."""
 
     moment: int
-    lines: Sequence[str]
-    points: Mapping[str, DatasetPoints]
-    own: Mapping[str, Mapping[str, str]]
+    datasets: Mapping[str, ListedDataset]
 
 
 class KnownDatasets:
@@ -43,7 +32,7 @@ class KnownDatasets:
 
     def __init__(self) -> None:
         self.moment = 0
-        self._datasets: dict[str, KnownDataset] = {}
+        self._datasets: dict[str, ListedDataset] = {}
         self._roots: set[DatasetName] = set()
         self._unfinished: set[str] = set()
         self._changed: dict[str, int] = {}
@@ -89,7 +78,7 @@ class KnownDatasets:
         top = DatasetName(root)
         if listed.moment < max(self._lost, self._pools.get(top.pool, 0)):
             return
-        self._drop(name for name in list(self._datasets) if DatasetName(name).is_within(top))
+        self._drop([name for name in self.below(root) if name not in listed.datasets])
         self._roots = {known for known in self._roots if not known.is_within(top)}
         if not self._knows(top):
             self._roots.add(top)
@@ -103,38 +92,34 @@ class KnownDatasets:
         self._settle(known, listed)
 
     def _settle(self, names: Iterable[str], listed: Listed) -> None:
-        for line in listed.lines:
-            name = line.partition("\t")[0]
-            if self._knows(DatasetName(name)):
-                self._datasets[name] = KnownDataset(
-                    line, listed.points.get(name, NONE), listed.own.get(name, {})
-                )
-                if parse.of_line(line)["receive_resume_token"] not in {"-", ""}:
+        for name, one in listed.datasets.items():
+            if self._datasets.get(name) is not one and self._knows(one.dataset.name):
+                self._datasets[name] = one
+                self._unfinished.discard(name)
+                if one.dataset.resume_token is not None:
                     self._unfinished.add(name)
         for name in names:
             if self._changed.get(name, 0) <= listed.moment:
                 self._changed.pop(name, None)
 
-    def below(self, root: str) -> Listed:
+    def below(self, root: str) -> dict[str, ListedDataset]:
         """What is known of a root and of all below it."""
-        top = DatasetName(root)
-        found = {name: one for name, one in self._datasets.items() if DatasetName(name).is_within(top)}
-        return Listed(
-            self.moment,
-            [one.line for one in found.values()],
-            {name: one.points for name, one in found.items()},
-            {name: one.own for name, one in found.items()},
-        )
+        inside = f"{root}/"
+        return {name: one for name, one in self._datasets.items() if name == root or name.startswith(inside)}
 
-    def unchanged(self, stamps: Mapping[str, tuple[str, str]]) -> dict[str, KnownDataset]:
-        """Of datasets with stamps as they were listed just now, those that are known and did not change since.
+    def same(self, lines: Mapping[str, str]) -> dict[str, ListedDataset]:
+        """Of datasets with their lines of just now, those that are known and did not change since they were listed.
 
-        The stamps are younger than the last event that was read, and may tell of one that was not.
+        The lines are younger than the last event that was read, and may tell of one that was not. What no event tells
+        of may be another.
         """
-        return {
-            name: known
-            for name, stamp in stamps.items()
-            if (known := self._datasets.get(name)) is not None
-            and name not in self._changed
-            and parse.stamps([known.line])[name] == stamp
-        }
+        found: dict[str, ListedDataset] = {}
+        for name, line in lines.items():
+            known = self._datasets.get(name)
+            if known is None or name in self._changed:
+                continue
+            if known.line == line:
+                found[name] = known
+            elif parse.stamps([known.line]) == parse.stamps([line]):
+                found[name] = known.again(line)
+        return found

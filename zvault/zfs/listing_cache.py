@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from zvault.core.model import Bookmark, Snapshot
 
@@ -31,7 +31,7 @@ FEW = 200
 class DatasetPoints:
     """One dataset's snapshots and bookmarks, each oldest first."""
 
-    snapshots: tuple[Snapshot, ...] = ()
+    snapshots: Sequence[Snapshot] = ()
     bookmarks: tuple[Bookmark, ...] = ()
 
 
@@ -45,7 +45,7 @@ class CachedDataset:
     guid: str
     changed: str
     points: DatasetPoints
-    holds: dict[str, set[str]] = field(default_factory=dict)
+    holds: dict[str, set[str]] | None = None
 
 
 class Cache:
@@ -108,15 +108,14 @@ class Cache:
             else:
                 self._seen.pop(name, None)
 
-    def holds(self, dataset: str, snapshots: tuple[Snapshot, ...]) -> Mapping[str, set[str]]:
+    def holds(self, dataset: str, snapshots: Sequence[Snapshot]) -> Mapping[str, set[str]]:
         """The holds of those of a dataset's snapshots, as it was listed, of which they were asked since."""
         seen = self._seen.get(dataset)
-        return seen.holds if seen is not None and seen.points.snapshots is snapshots else {}
+        known = seen.holds if seen is not None and seen.points.snapshots is snapshots else None
+        return known or {}
 
-    def keep_holds(
-        self, dataset: str, snapshots: tuple[Snapshot, ...], holds: Mapping[str, set[str]]
-    ) -> None:
+    def keep_holds(self, dataset: str, snapshots: Sequence[Snapshot], holds: Mapping[str, set[str]]) -> None:
         """Keep what was asked of some of a dataset's snapshots, as long as they are those that are kept of it."""
         seen = self._seen.get(dataset)
         if seen is not None and seen.points.snapshots is snapshots:
-            seen.holds |= holds
+            seen.holds = {**(seen.holds or {}), **holds}

@@ -67,7 +67,7 @@ def step_order(step: Step, source: Dataset, flags: Flags) -> Order:
     )
 
 
-def restore_order(one: Stream, source: Dataset) -> Order:
+def restore_order(one: Stream, source: Dataset, *, properties: bool = True) -> Order:
     """The stream of a restore, as ``restore_send_argv`` asks for it; ``source`` is the vault's dataset."""
     raw = source.encrypted
     must, may = features(SentFlags(True, True, not raw, raw), encrypted=raw)
@@ -76,8 +76,8 @@ def restore_order(one: Stream, source: Dataset) -> Order:
         _KINDS[source.type],
         0 if one.base is None else one.base.guid,
         _ordered([one.snapshot]),
-        package=True,
-        properties=True,
+        package=raw or properties,
+        properties=raw or properties,
         raw=raw,
         must=must,
         may=may,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
-from zvault.core.model import Bookmark, Dataset, DatasetType, Snapshot, Tree
+from zvault.core.model import Bookmark, Dataset, DatasetType, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
-from zvault.core.names import BookmarkName, DatasetName, SnapshotName, parse_name, time_in_snapname
+from zvault.core.names import DatasetName, SnapshotName, split_point, time_in_snapname
 from zvault.core.replication.receive_properties import PROPERTY as RECEIVE_PROPERTIES
 from zvault.core.replication.source_properties import PROPERTY as SOURCE_RECORD
+from zvault.core.snapshot_list import SnapshotList
 from zvault.core.units import is_number
 from zvault.zfs.listing_cache import NONE, DatasetPoints
 from zvault.zfs.trial_dataset import MARK, SCRATCH_NAMES
@@ -30,7 +32,7 @@ DATASET_COLUMNS = (
     "used",
     "written",
     "receive_resume_token",
-    "encryption",
+    "encryptionroot",
     "origin",
     "snapshots_changed",
 )
@@ -110,21 +112,21 @@ def dated(lines: Iterable[str]) -> tuple[dict[str, int], list[str]]:
     known: dict[str, int] = {}
     by_guid: dict[tuple[str, str], int] = {}
     unknown: list[str] = []
-    marks: list[tuple[BookmarkName, str]] = []
+    marks: list[tuple[str, str, str]] = []
     for line in lines:
-        text, guid, _ = line.split("\t")
-        name = parse_name(text)
-        if isinstance(name, BookmarkName):
-            marks.append((name, guid))
-        elif isinstance(name, SnapshotName) and (when := time_in_snapname(name.snapname)) is not None:
-            known[name] = by_guid[name.dataset, guid] = when
+        name, guid, _ = line.split("\t")
+        dataset, sign, snapname = split_point(name)
+        if sign != "@":
+            marks.append((dataset, name, guid))
+        elif (when := time_in_snapname(snapname)) is not None:
+            known[name] = by_guid[dataset, guid] = when
         else:
             unknown.append(name)
-    for mark, guid in marks:
-        if (made := by_guid.get((mark.dataset, guid))) is not None:
-            known[mark] = made
+    for dataset, name, guid in marks:
+        if (made := by_guid.get((dataset, guid))) is not None:
+            known[name] = made
         else:
-            unknown.append(mark)
+            unknown.append(name)
     return known, unknown
 
 
@@ -133,28 +135,26 @@ def points(lines: Iterable[str], made: Mapping[str, int]) -> dict[str, DatasetPo
 
     ``made`` is when each was made, by name. What is not in it was gone by the time that this was asked.
     """
-    snapshots: dict[str, list[Snapshot]] = defaultdict(list)
+    snapshots: dict[str, list[tuple[str, int, int, int]]] = defaultdict(list)
     bookmarks: dict[str, list[Bookmark]] = defaultdict(list)
     for line in lines:
-        text, guid, createtxg = line.split("\t")
-        if text not in made:
+        name, guid, createtxg = line.split("\t")
+        creation = made.get(name)
+        if creation is None:
             continue
-        name, rest = parse_name(text), (whole(guid), whole(createtxg), made[text])
-        if isinstance(name, SnapshotName):
-            snapshots[name.dataset].append(Snapshot(name.dataset, name.snapname, *rest))
-        elif isinstance(name, BookmarkName):
-            bookmarks[name.dataset].append(Bookmark(name.dataset, name.markname, *rest))
+        dataset, sign, rest = split_point(name)
+        if sign == "@":
+            snapshots[dataset].append((rest, whole(guid), whole(createtxg), creation))
+        elif sign:
+            point = Bookmark(DatasetName(dataset), rest, whole(guid), whole(createtxg), creation)
+            bookmarks[dataset].append(point)
     return {
-        name: DatasetPoints(_oldest_first(snapshots[name]), _oldest_first(bookmarks[name]))
+        name: DatasetPoints(
+            SnapshotList.of(DatasetName(name), snapshots[name]) if name in snapshots else (),
+            tuple(sorted(bookmarks.get(name, ()), key=lambda mark: mark.createtxg)),
+        )
         for name in {**snapshots, **bookmarks}
     }
-
-
-Point = TypeVar("Point", Snapshot, Bookmark)
-
-
-def _oldest_first(found: list[Point]) -> tuple[Point, ...]:
-    return tuple(sorted(found, key=lambda point: point.createtxg))
 
 
 def own_properties(lines: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -172,38 +172,107 @@ def own_properties(lines: Iterable[str]) -> dict[str, dict[str, str]]:
     return dict(found)
 
 
+@dataclass(frozen=True, slots=True)
+class ListedDataset:
+    """A dataset with its line of a listing; ``scratch``: one that zvault made for a while, as is all below it.
+
+    ``key_root``: as of ``listed``.
+    """
+
+    line: str
+    dataset: Dataset
+    scratch: bool = False
+    key_root: str = ""
+
+    def again(self, line: str) -> ListedDataset:
+        """The same with a line of now: another ``used``, ``written`` or resume token. Nothing else of it may differ."""
+        fields = _of_line(line, self.key_root)
+        return replace(self, line=line, dataset=replace(self.dataset, **fields))
+
+
+def listed(
+    dataset_lines: Iterable[str],
+    of_each: Mapping[str, DatasetPoints],
+    own: Mapping[str, Mapping[str, str]],
+    key_root: str = "",
+) -> dict[str, ListedDataset]:
+    """Put a listing of datasets, what each has, and zvault's own properties of each together, by name.
+
+    What is encrypted by the key of ``key_root`` counts as not encrypted: as it was sent, and as it is sent back.
+    """
+    return {line.partition("\t")[0]: _listed(line, of_each, own, key_root) for line in dataset_lines}
+
+
+def _listed(
+    line: str, of_each: Mapping[str, DatasetPoints], own: Mapping[str, Mapping[str, str]], key_root: str
+) -> ListedDataset:
+    fields = _of_line(line, key_root)
+    name = fields["name"]
+    has, marks = of_each.get(name, NONE), own.get(name, _NOTHING)
+    dataset = Dataset(
+        **fields,
+        snapshots=has.snapshots,
+        bookmarks=has.bookmarks,
+        placeholder=marks.get(PLACEHOLDER) == name and not has.snapshots,
+        sent=marks.get(SENT, ""),
+        source_record=marks.get(SOURCE_RECORD, ""),
+        receive_properties=marks.get(RECEIVE_PROPERTIES, ""),
+    )
+    return ListedDataset(line, dataset, _is_scratch(name, marks.get(MARK, "")), key_root)
+
+
+_NOTHING: Mapping[str, str] = {}
+
+
+def _of_line(line: str, key_root: str) -> dict[str, Any]:
+    """What a line of a listing of datasets says, by the fields of a Dataset. Raises ValueError."""
+    name, kind, guid, used, written, token, root, origin, _ = line.split("\t")
+    return {
+        "name": DatasetName(name),
+        "guid": whole(guid),
+        "type": cast(DatasetType, kind),
+        "used": number(used),
+        "written": number(written),
+        "resume_token": None if token in {"-", ""} else token,
+        "encrypted": root not in {"off", "-", "", key_root},
+        "origin": None if origin in {"-", ""} else SnapshotName(origin),
+    }
+
+
 def tree(
     dataset_lines: Iterable[str],
     of_each: Mapping[str, DatasetPoints],
     own: Mapping[str, Mapping[str, str]] | None = None,
+    key_root: str = "",
 ) -> Tree:
-    """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch."""
-    datasets: dict[str, Dataset] = {}
-    own = own or {}
-    scratch = [DatasetName(name) for name, of_it in own.items() if _is_scratch(name, of_it.get(MARK, ""))]
-    for line in dataset_lines:
-        name, kind, guid, used, written, token, encryption, origin, _ = line.split("\t")
-        dataset = DatasetName(name)
-        if any(dataset.is_within(one) for one in scratch):
-            continue
-        has, marks = of_each.get(name, NONE), own.get(name, {})
-        datasets[name] = Dataset(
-            name=dataset,
-            guid=whole(guid),
-            type=cast(DatasetType, kind),
-            used=number(used),
-            written=number(written),
-            resume_token=None if token in {"-", ""} else token,
-            encrypted=encryption not in {"off", "-", ""},
-            snapshots=has.snapshots,
-            bookmarks=has.bookmarks,
-            origin=None if origin in {"-", ""} else SnapshotName(origin),
-            placeholder=marks.get(PLACEHOLDER) == name and not has.snapshots,
-            sent=marks.get(SENT, ""),
-            source_record=marks.get(SOURCE_RECORD, ""),
-            receive_properties=marks.get(RECEIVE_PROPERTIES, ""),
-        )
-    return Tree(dict(sorted(datasets.items(), key=lambda item: item[1].name.parts)))
+    """Put a listing of datasets and what each has together, parents before children, without zvault's own scratch.
+
+    ``key_root``: as of ``listed``.
+    """
+    return tree_of(listed(dataset_lines, of_each, own or {}, key_root))
+
+
+def tree_of(found: Mapping[str, ListedDataset], before: Tree | None = None, *, anew: bool = False) -> Tree:
+    """The tree of what was listed. What one made ``before`` has just so is taken from there, as the same object.
+
+    Its snapshots have to be the same object too, by which others know them, unless they are listed ``anew`` each time.
+    """
+    known: Mapping[str, Dataset] = before.datasets if before is not None else {}
+
+    def kept(name: str, new: Dataset) -> Dataset:
+        old = known.get(name)
+        same = old is not None and (old is new or ((anew or old.snapshots is new.snapshots) and old == new))
+        return old if same and old is not None else new
+
+    scratch = [one.dataset.name for one in found.values() if one.scratch]
+    if not scratch and known.keys() == found.keys():
+        return Tree({name: kept(name, found[name].dataset) for name in known})
+    there = {
+        name: kept(name, one.dataset)
+        for name, one in found.items()
+        if not any(one.dataset.name.is_within(top) for top in scratch)
+    }
+    return Tree(dict(sorted(there.items(), key=lambda item: item[1].name.parts)))
 
 
 def _is_scratch(name: str, mark: str) -> bool:

@@ -97,7 +97,7 @@ def send_argv(step: Step, flags: Flags) -> list[str]:
     return [*argv, step.to.name]
 
 
-def receive_argv(
+def receive_argv(  # noqa: PLR0913 - what a vault's dataset is received with
     target: str,
     kind: str,
     step: Step | None = None,
@@ -106,11 +106,15 @@ def receive_argv(
     record: str = "",
     own: ReceiveProperties = NO_RECEIVE_PROPERTIES,
     noted: str = "",
+    inherit_key: bool = False,
 ) -> list[str]:
     """``zfs receive`` into a vault: unmounted, readonly, resumable (invariant 3).
 
     ``sent``, the flags, and ``record``, the source's properties that it cannot have, are put on record there. So are
     the names of the properties that the backup sets or leaves out, ``own``, beside those ``noted`` there.
+
+    With ``inherit_key`` what comes without encryption is encrypted as what it is received below: else a stream with
+    properties says that it is not (zfs_receive_one in OpenZFS's libzfs_sendrecv.c).
 
     A ``step`` may begin a clone of a snapshot there, or go over a placeholder: ``-F`` then replaces nothing but an
     empty filesystem, and is refused once that has a snapshot (seen with 2.3.9).
@@ -123,6 +127,8 @@ def receive_argv(
     for key in kept_out(kind, own):
         if key not in chosen:
             argv += ["-x", key]
+    if inherit_key:
+        argv += ["-x", "encryption"]
     if step is not None and step.origin is not None:
         argv += ["-o", f"origin={step.origin}"]
     if step is not None and step.over:
@@ -148,13 +154,17 @@ def _records(sent: str, record: str) -> dict[str, str]:
     return {key: value for key, value in {SENT: sent, SOURCE_PROPERTIES: record}.items() if value}
 
 
-def restore_send_argv(snapshot: str, *, raw: bool, base: str | None = None) -> list[str]:
+def restore_send_argv(
+    snapshot: str, *, raw: bool, base: str | None = None, properties: bool = True
+) -> list[str]:
     """``zfs send`` back from a vault; ``-b`` gives the properties as they came, not as the vault set them.
 
-    Not of a raw stream: zfs receive 2.3.9 aborts on ``-w -b`` (seen in the lab), so that goes with ``-p``.
+    Not of a raw stream: zfs receive 2.3.9 aborts on ``-w -b`` (seen in the lab), so that goes with ``-p``. Without
+    ``properties``, where the vault's pool encrypts what came without: ZFS sends those of encrypted datasets raw only.
     """
     start = ["-i", base] if base is not None else []
-    return ["zfs", "send", "-vP", "-L", "-c", *(["-w", "-p"] if raw else ["-e", "-b"]), *start, snapshot]
+    words = ["-w", "-p"] if raw else ["-e", *(["-b"] if properties else [])]
+    return ["zfs", "send", "-vP", "-L", "-c", *words, *start, snapshot]
 
 
 def restore_resume_argv(token: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.model import Tree
@@ -14,31 +14,51 @@ from zvault.zfs.change_feed import ChangeFeed
 from zvault.zfs.known_datasets import KnownDatasets, Listed
 from zvault.zfs.list_command import ListCommand
 from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
+from zvault.zfs.parse import ListedDataset
 from zvault.zfs.pool.change_reader import Changed
 
 LISTINGS = 3
 """How often a tree is listed that is renamed or destroyed in part while that is done."""
 
+MOST_ROOTS = 32
+"""Roots whose last listing is remembered."""
+
+MOST_AT_ONCE = 2000
+"""Datasets of which one ``zfs list`` tells all snapshots."""
+
+AT_ONCE = 500
+"""Datasets, of more than that, of which one tells them: what it prints, and what becomes of that, has to fit in memory.
+The longest names fit the kernel's limit of 2 MiB for what a program is given."""
+
 
 class TreeListing:
     """Trees of one host. With a ``feed`` of its events, what did not change since it was listed is not listed again."""
 
-    def __init__(self, lister: ListCommand, feed: ChangeFeed | None = None) -> None:
+    def __init__(self, lister: ListCommand, feed: ChangeFeed | None = None, key_root: str = "") -> None:
+        self.key_root = key_root
         self.cache = Cache()
         self._lister = lister
         self._known = KnownDatasets()
+        self._made: dict[str, Tree] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._feed = feed
+        self._lapses = 0
         if feed is not None:
             feed.follow(self)
 
     def note(self, changed: Changed) -> None:
         """Take in what the feed tells."""
+        self._lapses += changed.lost or bool(changed.pools)
         self._known.note(changed)
         if changed.missed:
             self.cache.clear()
         for name in changed.datasets:
             self.cache.forget(name)
+
+    @property
+    def lapses(self) -> int | None:
+        """See Zfs.lapses."""
+        return self._lapses if self._feed is not None else None
 
     async def tree(self, root: str, *, sizes: bool = True) -> Tree:
         """See Zfs.tree.
@@ -73,9 +93,18 @@ class TreeListing:
             await self._collect()
             stale = self._known.changed(root)
         known = self._known.below(root)
-        if stale is None or root not in known.points:
-            return None
-        return parse.tree(known.lines, known.points, known.own)
+        return None if stale is None or root not in known else self._tree_of(root, known)
+
+    def _tree_of(self, root: str, found: Mapping[str, ListedDataset]) -> Tree:
+        """The tree of what was found of a root. What is as it was when this was last listed is the same object: by
+        that whoever works something out knows that it need not do so again.
+        """
+        anew = self._lister.host.address is not None
+        made = parse.tree_of(found, self._made.pop(root, None), anew=anew)
+        self._made[root] = made
+        if len(self._made) > MOST_ROOTS:
+            del self._made[next(iter(self._made))]
+        return made
 
     async def _list_again(self, names: Sequence[str]) -> None:
         """List some datasets by name: they changed, came, or went."""
@@ -87,9 +116,9 @@ class TreeListing:
             lines = [line for line in lines if line.partition("\t")[0] not in gone]
             stamps = parse.stamps(lines)
             self.cache.keep(list(stamps), stamps, points, began)
-            self._known.keep_some(names, Listed(moment, lines, points, own))
+            self._known.keep_some(names, Listed(moment, parse.listed(lines, points, own)))
         else:
-            self._known.keep_some(names, Listed(moment, (), {}, {}))
+            self._known.keep_some(names, Listed(moment, {}))
 
     async def _tree(self, root: str) -> Tree:
         """As ``tree``. Two listings make one: what is renamed or destroyed between them has both made again, for a
@@ -97,47 +126,63 @@ class TreeListing:
         """
         for _ in range(LISTINGS):
             moment = self._known.moment
-            datasets, points, moved = await self._listed(root)
+            lines, same, points, moved = await self._listed(root)
             if not moved:
                 break
             await self._collect()
         if root in moved:
             raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
-        left = [line for line in datasets if line.partition("\t")[0] not in moved]
-        own = self._known_own(left)
-        listed = Listed(moment, left, points, await self._lister.own([root]) if own is None else own)
+        other = [line for name, line in lines.items() if name not in same and name not in moved]
+        own = await self._own(root, other, some=bool(same))
+        found = parse.listed(other, points, own, self.key_root)
+        if same:
+            found = {name: same.get(name) or found[name] for name in lines if name not in moved}
         if self._feed is not None and not moved:
-            self._known.keep(root, listed)
-        return parse.tree(left, points, listed.own)
+            self._known.keep(root, Listed(moment, found))
+        return self._tree_of(root, found)
 
-    def _known_own(self, lines: Sequence[str]) -> dict[str, Mapping[str, str]] | None:
-        """zvault's own properties of these datasets, where no event tells of a change of any; else None."""
-        known = self._known.unchanged(parse.stamps(lines))
-        return {name: one.own for name, one in known.items()} if len(known) == len(lines) else None
+    async def _own(self, root: str, lines: Sequence[str], *, some: bool) -> dict[str, dict[str, str]]:
+        """zvault's own properties of the datasets of these lines, which are ``some`` of those below a root, or all."""
+        if not some or len(lines) > FEW:
+            return await self._lister.own([root]) if lines else {}
+        names = [line.partition("\t")[0] for line in lines]
+        return await self._lister.own(names, "-d0", set()) if names else {}
 
-    async def _listed(self, root: str) -> tuple[list[str], dict[str, DatasetPoints], set[str]]:
-        """The lines of the datasets, what each has, and the names under which datasets came or went meanwhile."""
+    async def _listed(
+        self, root: str
+    ) -> tuple[dict[str, str], dict[str, ListedDataset], dict[str, DatasetPoints], set[str]]:
+        """By name the lines of the datasets, those that are known to be the same, what each of the others has; and the
+        names under which datasets came or went meanwhile.
+        """
         began = self.cache.now()
-        datasets = await self._lister.lines([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
-        stamps = parse.stamps(datasets)
-        known = self._known.unchanged(stamps)
-        stale = [name for name in self.cache.stale(stamps) if name not in known]
-        fresh = stamps.keys() - set(stale)
-        kept = {name: one.points for name, one in known.items()}
-        kept |= self.cache.points(fresh - known.keys())
+        listing = await self._lister.lines([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
+        lines = {line.partition("\t")[0]: line for line in listing}
+        same = self._known.same(lines)
+        stamps = parse.stamps(line for name, line in lines.items() if name not in same)
+        stale = self.cache.stale(stamps)
+        kept = self.cache.points(stamps.keys() - set(stale))
         if not stale:
-            return datasets, kept, set()
+            return lines, same, kept, set()
         moved: set[str] = set()
-        whole = len(stale) > FEW or not fresh
-        where, depth = ([root], "-r") if whole else (stale, "-d1")
-        listed = await self._lister.points(where, depth, None if whole else moved)
-        if whole:
-            stale, kept = list(stamps), {}
+        whole = len(stale) > FEW or len(stale) == len(lines)
+        if whole and len(lines) <= MOST_AT_ONCE:
+            listed = await self._lister.points([root], "-r", None)
+            stamps = parse.stamps(listing)
+            stale, kept, same = list(stamps), {}, {}
             moved |= listed.keys() - stamps.keys()
             moved |= await self._lister.gone(
                 [name for name in stale if name not in listed and stamps[name][1] != "-"]
             )
+        else:
+            listed = {}
+            for some in batched(stale, AT_ONCE):
+                listed |= await self._lister.points(some, "-d1", moved)
         # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
         if self._lister.host.address is None:
             self.cache.keep([name for name in stale if name not in moved], stamps, listed, began)
-        return datasets, kept | listed, moved
+        return lines, same, kept | listed, moved
+
+
+def batched(names: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """The names in lists of so many."""
+    return (names[start : start + most] for start in range(0, len(names), most))

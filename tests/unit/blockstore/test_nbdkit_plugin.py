@@ -25,6 +25,7 @@ from zvault.blockstore.engine import Engine
 from zvault.blockstore.options import Options
 from zvault.blockstore.position import WentBack
 from zvault.blockstore.readonly import Superseded
+from zvault.blockstore.recovery import create
 from zvault.blockstore.server import ReachedStore, ServedDevice, ServeOptions, file_system, options_of
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
@@ -59,6 +60,7 @@ class Device:
         self.store = Outage()
         self.said: list[str] = []
         self.errors: list[int] = []
+        self.encrypted = False
         stub = SimpleNamespace(set_error=self.errors.append, **NBDKIT)
         monkeypatch.setitem(sys.modules, "nbdkit", stub)
         self.plugin: Any = None
@@ -83,6 +85,9 @@ class Device:
         counted = MeteredStore(self.store)
         patient = RetryingStore(counted, stopping=serving._stopping, say=self.said.append)
         serving._reached, serving._say = ReachedStore(patient, counted, counted), self.said.append
+        if key := server.encryption_key(serving.words.spec) if self.encrypted else None:
+            objects = server.encrypted_store(patient, "cold", key, self.said.append)
+            serving._reached = ReachedStore(patient, counted, objects.over(counted), objects)
         return serving  # type: ignore[no-any-return]
 
     def serve(self, *more: str, size: int | None = SIZE) -> ServedDevice:
@@ -293,6 +298,38 @@ def test_there_is_none_and_nobody_said_that_one_is_to_be_made(device: Device):
     assert not told["ready"]
     assert told["error"]["kind"] == "NotFound"
     assert told["error"]["next"] == caught.value.next
+
+
+def test_an_encrypted_one_is_used_and_never_made(device: Device, tmp_path: Path):
+    file = tmp_path / "key"
+    word = f"encryption-key={file}"
+    serving = device.load("create=yes", word)
+    with pytest.raises(NotFound, match="cannot be read"):
+        serving.take_key()
+    assert device.status()["error"]["kind"] == "NotFound"
+    file.write_text("ab" * 32)
+    device.encrypted = True
+    serving = device.load("create=yes", word)
+    with pytest.raises(Refused, match="no encrypted block store is made") as caught:
+        serving.begin()
+    assert "zvaultctl blockstore create" in caught.value.next
+    assert device.store.objects == {}
+    key = server.encryption_key(serving.words.spec)
+    assert key is not None
+    create(server.encrypted_store(device.store, "cold", key, device.said.append), "cold", SIZE)
+    handle = device.serve(word)
+    device.plugin.pwrite(handle, b"what nobody reads" * 4096, 0, 0)
+    device.plugin.flush(handle, 0)
+    assert b"what nobody reads" not in b"".join(device.store.objects.values())
+    assert device.read(handle, 0, 34) == b"what nobody reads" * 2
+    assert "ab" * 32 not in json.dumps(device.status())
+    device.plugin.cleanup()
+    file.write_text("cd" * 32)
+    with pytest.raises(Refused, match="cannot be opened with key"):
+        device.serve(word)
+    device.encrypted = False
+    with pytest.raises(Refused, match="the block store is encrypted"):
+        device.serve()
 
 
 def test_one_that_is_there_is_used(device: Device):

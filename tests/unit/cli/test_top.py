@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -161,6 +162,20 @@ def test_requests_of_a_store_are_counted_between_two_looks():
     state.look(status(backup(), vaults=[vault(state="down")]), NOW + 9)
     assert state.stores == {}
     assert FIGURES["mode"] == "writeback"
+
+
+def test_a_vault_has_its_cost_and_whether_that_is_all():
+    cost = {"cost": 7.351, "forecast": None, "currency": "$"}
+    for more, shown in (
+        ({"cost": cost}, "$7.35"),
+        ({"cost": cost, "uncounted": ["cold-1 (s3backer)"]}, "$7.35+"),
+        ({"uncounted": ["cold-1 (s3backer)"]}, "not counted"),
+        ({}, "-"),
+    ):
+        state = TopState()
+        state.look(status(backup(), vaults=[vault() | more]), NOW)
+        head, line = next(pair for pair in pairwise(told(state)) if pair[0].startswith("VAULT"))
+        assert line[: head.index("COST") + 4].split("  ")[-1].strip() == shown, line
 
 
 def test_what_is_old_says_so():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from zvault.config.cross_checks import short_locks
 from zvault.config.schema import Config
 
 Good = Callable[..., Config]
@@ -160,3 +161,15 @@ def test_checks_go_as_far_as_they_can_beside_other_errors(problems: Problems) ->
         HEAD + backup("a", "tank", "x = 1") + backup("b", "rpool", vault="colt") + backup("c", "cold")
     )
     assert [line.split(": ")[1] for line in found] == ["backup.a.x", "backup.b.vault", "backup.c.into"]
+
+
+def test_a_past_that_reaches_back_for_longer_than_it_is_locked() -> None:
+    def doubts(history: str, lock: str) -> list[str]:
+        nbd = f"zvault:b/k size=1G history={history} lock=compliance:{lock} lease-bucket=l"
+        config = Config.model_validate({"vault": {"cold": {"pool": "cold", "device": [{"nbd": nbd}]}}})
+        return [found.message for found in short_locks(config.vault)]
+
+    assert doubts("hourly:24,daily:30", "30d") == []
+    (told,) = doubts("hourly:24,daily:30,monthly:6", "30d")
+    assert told.startswith("its past reaches back ")
+    assert "and is locked for " in told

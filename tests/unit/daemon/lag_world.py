@@ -136,7 +136,7 @@ class World:
         self.context = Context.of(env)
         self.context.clients._sources[None] = Source(self)  # type: ignore[assignment]
         for name in self.pools:
-            self.context.clients._vaults[name, None] = VaultSide(self, name)  # type: ignore[assignment]
+            self.context.clients._vaults[name, None, ""] = VaultSide(self, name)  # type: ignore[assignment]
         self.context.clients.pool_is_up = self.pool_is_up  # type: ignore[method-assign]
         self.history = History(self.folder / "history.sqlite")
         self.runs = Runs(self.context, Vaults(self.context), self.history, Events())
@@ -292,6 +292,7 @@ class Body:
     """Stands for ops/run.py: snapshot, look, plan, transfer, look again, lag."""
 
     world: World
+    listed = None
 
     def __init__(self, world: World, name: str, outcome: Outcome) -> None:
         self.world, self.name, self.outcome = world, name, outcome

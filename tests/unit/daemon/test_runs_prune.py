@@ -15,6 +15,7 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
+from zvault.ops.retention import holds
 from zvault.ops.state.environment import Environment
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
@@ -56,13 +57,15 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     stage = Stage()
 
     class Run:
+        listed = None
+
         def __init__(self, *_: Any, **__: Any) -> None: ...
 
         async def execute(self) -> None:
             await stage.play("backup")
 
     monkeypatch.setattr(module, "prune_backup", stage.prune)
-    monkeypatch.setattr(module, "reap", stage.reap)
+    monkeypatch.setattr(holds, "reap", stage.reap)
     monkeypatch.setattr(module, "Run", Run)
     return stage
 

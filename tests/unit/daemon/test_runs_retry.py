@@ -40,6 +40,8 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     script = Script()
 
     class Run:
+        listed = None
+
         def __init__(self, *arguments: Any, id: str, pause: Any, snapshot: bool) -> None:
             self.outcome: Outcome = arguments[-1]
             self.pause = pause

@@ -137,3 +137,16 @@ def test_a_backup_whose_vault_was_changed_has_no_backup_there_yet(status: Status
     clock: Any = status.context.env.clock
     clock.at += 3 * HOUR
     assert told(status)["late"], "unknown for as long as max_lag"
+
+
+def test_the_line_for_systemctl_goes_by_the_newest_look_at_all_verdicts(status: Status) -> None:
+    scheduled(status, schedule="hourly")
+    ran(status)
+    clock: Any = status.context.env.clock
+    clock.at = START + 2 * HOUR
+    assert status.line() == "idle; backups: 1", "nobody has looked at all of them yet"
+    status.verdicts([])
+    clock.at += 5 * HOUR
+    assert status.line() == "idle; backups: 1"
+    status.verdicts([])
+    assert status.line() == "late: b"

@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from zvault.object_store.interface import SMALL, Buffer, ListedObject, ObjectStore, StoreError, Unreachable
+from zvault.core.policy.object_lock import LockMode
+from zvault.object_store.interface import (
+    SMALL,
+    Buffer,
+    ListedObject,
+    ListedVersion,
+    ObjectStore,
+    StoreError,
+    Unreachable,
+)
 
 T = TypeVar("T")
 
@@ -91,6 +100,23 @@ class FaultyStore:
     def delete(self, keys: Sequence[str]) -> None:
         gone = tuple(keys)
         self._do("delete", " ".join(gone), lambda: self.store.delete(gone))
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        found: list[ListedVersion] = []
+        self._do(
+            "versions",
+            prefix,
+            lambda: found.__setitem__(slice(None), list(self.store.versions(prefix, after))),
+        )
+        yield from found
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        self._do("retain", key, lambda: self.store.retain(key, version, mode, until))
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        gone = tuple(versions)
+        names = " ".join(one.key for one in gone)
+        return self._do("delete_versions", names, lambda: self.store.delete_versions(gone))
 
     def settle(self) -> None:
         """Carry out all that is still on its way."""

@@ -6,14 +6,18 @@ import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 
+from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
     NEW,
     SMALL,
     Buffer,
+    Denied,
     ListedObject,
+    ListedVersion,
     ObjectMissing,
     PreconditionFailed,
     TooLarge,
+    key_and_version,
 )
 
 
@@ -67,11 +71,23 @@ class MemoryStore:
             for key in keys:
                 self.objects.pop(key, None)
 
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        for one in self.list(prefix, after):
+            yield ListedVersion(one.key, "null", one.size, etag(self.objects[one.key]), 0.0)
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        raise Denied(f"{key} cannot be locked for longer", "the bucket has no object lock", "")
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        self.delete([one.key for one in versions])
+        return []
+
     def _find(self, key: str) -> bytes:
+        name, version = key_and_version(key)
         with self._lock:
-            if key not in self.objects:
-                raise ObjectMissing(f"{key} cannot be read", "there is no such object", "")
-            return self.objects[key]
+            if name not in self.objects or version not in ("", "null"):
+                raise ObjectMissing(f"{name} cannot be read", "there is no such object", "")
+            return self.objects[name]
 
 
 def etag(data: bytes) -> str:

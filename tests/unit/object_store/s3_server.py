@@ -51,6 +51,8 @@ class S3Server(ThreadingHTTPServer):
         self.ranges = True
         self.ahead = 0.0  # seconds by which its clock differs from the one by which its objects were put
         self.page = 1000
+        self.locks = True
+        self.demands_md5 = False  # as S3 does where the bucket locks what is put
         self.seen: list[tuple[str, str, dict[str, str]]] = []
         self.connections = 0
 
@@ -128,6 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
     def put(self, body: bytes) -> None:
         if not self.intact(body):
             return self.refuse(400, "XAmzContentSHA256Mismatch")
+        if not self.server.locks and "x-amz-object-lock-mode" in self.headers:
+            return self.refuse(400, "InvalidRequest")
+        if self.server.demands_md5 and "Content-MD5" not in self.headers:
+            return self.refuse(
+                400, "InvalidRequest", "Content-MD5 OR x-amz-checksum- HTTP header is required"
+            )
         condition = NEW if self.headers.get("If-None-Match") == "*" else self.headers.get("If-Match")
         if condition:
             quoted = condition.startswith('"')
@@ -176,8 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = f"<ListBucketResult>{cut}{more}{items}</ListBucketResult>".encode()
         return self.answer(200, body, type="application/xml")
 
-    def refuse(self, status: int, code: str) -> None:
-        body = f"<Error><Code>{code}</Code><Message>so it is</Message></Error>".encode()
+    def refuse(self, status: int, code: str, message: str = "so it is") -> None:
+        body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
         return self.answer(status, body, type="application/xml")
 
     def answer(self, status: int, body: bytes, type: str = "binary/octet-stream", **headers: str) -> None:

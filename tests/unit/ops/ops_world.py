@@ -64,7 +64,7 @@ def with_source(where: Context, source: Any) -> Context:
 
 def with_vault(where: Context, vault: Any) -> Context:
     """The same, where ``vault`` is asked for what the vault ``cold`` has."""
-    where.clients._vaults["cold", None] = vault
+    where.clients._vaults["cold", None, ""] = vault
     return where
 
 

@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.unit.ops.ops_world import HOUR, START, context, dataset, snap, snapname, tree, with_source
+from tests.unit.ops.ops_world import (
+    HOUR,
+    START,
+    context,
+    dataset,
+    sides,
+    snap,
+    snapname,
+    tree,
+    with_source,
+)
 from zvault.core.model import Snapshot, Tree
 from zvault.ops.context import Context
 from zvault.ops.forecast import forecast_document
@@ -31,6 +41,8 @@ class Source:
         self.host: Any = SimpleNamespace(address=None)
         self.lzc = self
         self.gone: list[str] = []
+        self.kept: list[str] = []
+        self.lapses: int | None = None
 
     async def tree(self, _: str, *, sizes: bool = True) -> Tree:
         return self.there
@@ -44,6 +56,12 @@ class Source:
 
     async def destroy(self, names: Sequence[str]) -> None:
         self.gone += names
+
+    async def hold(self, names: Sequence[str], _: str) -> None:
+        self.kept += names
+
+    async def tagged(self, names: Sequence[str], _: str) -> set[str]:
+        return set(names) & set(self.kept)
 
     async def holds(self, _: Sequence[str]) -> dict[str, set[str]]:
         return {}
@@ -108,3 +126,26 @@ async def test_plan_and_forecast_say_that_nothing_is_sent(tmp_path: Path) -> Non
         ("tank", None, None),
         ("tank/new", None, None),
     ]
+
+
+async def test_one_that_only_prunes_makes_nothing_holds_the_newest_and_keeps_what_is_too_young(
+    tmp_path: Path,
+) -> None:
+    where, source = world(tmp_path, snapshot={"make": False}, prune_limit="100%")
+    source.there = tree(dataset("tank", *(snap(number) for number in range(1, 7))))
+    await Run(where, Vaults(where), "b", lambda *_, **__: None, Outcome())._try()
+    assert source.kept == [f"tank@{snapname(6)}"]
+    assert source.gone == [f"tank@{snapname(number)}" for number in (1, 2, 3, 4)]
+    source.gone.clear()
+    young = where.env.config.vault["cold"].model_copy(update={"pool": "tank", "min_age": 6.5 * HOUR})
+    where.env.reconfigure(where.env.config.model_copy(update={"vault": {"cold": young}}))
+    await Run(where, Vaults(where), "b", lambda *_, **__: None, Outcome())._try()
+    assert source.gone == [f"tank@{snapname(number)}" for number in (1, 2)], "the others are below min_age"
+
+
+async def test_where_the_vaults_host_prunes_nothing_there_is_judged_held_or_released() -> None:
+    where = context(START + 9 * HOUR, prune={"vault": "elsewhere"}, keep={"source": {"last": 1}})
+    there = dataset("cold/host/tank", *(snap(number, "cold/host/tank") for number in (1, 2, 3)))
+    plans = plan_prune(where, where.env.backup("b"), sides(dataset("tank", snap(2), snap(3)), there))
+    assert [(plan.side, plan.replica) for plan in plans] == [("source", False)]
+    assert [one.name for one in plans[0].selected] == [f"tank@{snapname(2)}"]

@@ -65,6 +65,9 @@ def test_names_are_listed_by_prefix_and_folders_go_when_empty(store: LeaseStore)
         store.put(name, {})
     assert store.names() == ["device/cold/0", "device/cold/1", "device/colder/0", "inhibitor"]
     assert store.names("device/cold/") == ["device/cold/0", "device/cold/1"]
+    assert store.names("device/cold") == ["device/cold/0", "device/cold/1", "device/colder/0"]
+    assert store.names("in") == ["inhibitor"]
+    assert store.names("device/warm/") == []
     for name in store.names("device/"):
         store.drop(name)
     assert [path.name for path in store.directory.iterdir()] == ["inhibitor"]

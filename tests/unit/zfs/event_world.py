@@ -230,7 +230,7 @@ class FakePool:
             "used": one.written,
             "written": one.written,
             "receive_resume_token": one.token,
-            "encryption": "off",
+            "encryptionroot": "-",
             "origin": one.origin,
             "snapshots_changed": one.changed or "-",
         }

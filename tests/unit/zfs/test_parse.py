@@ -179,6 +179,17 @@ def line(name: str, **values: str) -> str:
     return "\t".join(known.get(column, "-") for column in DATASET_COLUMNS)
 
 
+def test_what_the_pool_encrypts_counts_as_it_was_sent() -> None:
+    roots = {"cold": "cold", "cold/a": "cold", "cold/raw": "cold/raw", "cold/raw/b": "cold/raw"}
+    lines = [line(name, encryptionroot=root) for name, root in roots.items()]
+    assert {one.name for one in tree(lines, {}) if one.encrypted} == set(roots)
+    assert {one.name for one in tree(lines, {}, key_root="cold") if one.encrypted} == {
+        "cold/raw",
+        "cold/raw/b",
+    }
+    assert not any(one.encrypted for one in tree([line("cold")], {}, key_root=""))
+
+
 def test_a_placeholder_is_only_what_bears_its_own_name_and_holds_nothing() -> None:
     lines = [line("cold/h"), line("cold/h/other"), line("cold/h/real")]
     own = {"cold/h": "cold/h", "cold/h/other": "cold/h", "cold/h/real": "cold/h/real"}

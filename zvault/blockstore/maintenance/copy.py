@@ -21,11 +21,13 @@ from zvault.blockstore.options import Options
 from zvault.blockstore.recovery import create
 from zvault.blockstore.view import View
 from zvault.core.errors import Busy
+from zvault.core.policy.object_lock import LockMode
 from zvault.object_store.interface import (
     NEW,
     SMALL,
     Buffer,
     ListedObject,
+    ListedVersion,
     ObjectMissing,
     ObjectStore,
     StoreError,
@@ -89,8 +91,20 @@ class Unfinished:
         """See ObjectStore."""
         self._store.delete(keys)
 
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore."""
+        return self._store.versions(prefix, after)
 
-def copy(
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore."""
+        self._store.retain(key, version, mode, until)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore."""
+        return self._store.delete_versions(versions)
+
+
+def copy(  # noqa: PLR0913, PLR0917 - what it does it with
     source: View,
     store: ObjectStore,
     prefix: str,
@@ -98,15 +112,17 @@ def copy(
     owner: str,
     pool: Executor,
     progress: Progress = lambda *_: None,
+    encrypted: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Copied:
     """Copy what ``source`` sees. Raises Refused where there is something already, Busy where the source was cleared.
 
-    What an interrupted copy leaves is removed, or else no store.
+    What an interrupted copy leaves is removed, or else no store. ``encrypted``: ``store`` as the copy is kept there.
     """
     unfinished = Unfinished(store, prefix)
-    create(unfinished, prefix, source.size)
+    target = encrypted(unfinished)
+    create(target, prefix, source.size)
     try:
-        engine = attach(unfinished, prefix, quiet(options), owner)
+        engine = attach(target, prefix, quiet(options), owner)
         try:
             written = _write(engine, source, pool, progress)
             engine.flush()

@@ -23,7 +23,8 @@ from zvault.object_store.metered import KINDS
 class Info:
     """Sizes in bytes, times in seconds since the epoch. ``requests`` are those of all its writers, by kind.
 
-    ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage.
+    ``past_bytes`` are stored for the ``moments`` that are kept alone, and are no garbage. All that is needed is locked
+    by ``lock_mode`` until ``locked_until``; "" and 0: nothing is, as far as its writer knows.
     """
 
     uuid: str
@@ -40,6 +41,8 @@ class Info:
     dead_bytes: int
     moments: int
     past_bytes: int
+    lock_mode: str
+    locked_until: float
     log_segments: int
     log_bytes: int
     map_objects: int
@@ -77,6 +80,8 @@ def info(store: ObjectStore, prefix: str, pool: Executor, prices: Prices | None 
         dead_bytes=max(0, stored - live * SLOT - past),
         moments=len(root.past),
         past_bytes=past,
+        lock_mode=root.lock.mode,
+        locked_until=root.lock.until,
         log_segments=len(log),
         log_bytes=sum(log),
         map_objects=len(root.maps),

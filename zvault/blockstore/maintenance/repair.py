@@ -71,7 +71,14 @@ class RepairJob:
 def quiet(options: Options) -> Options:
     """The options for an engine that takes checkpoints and collects garbage only when it is told to."""
     never = float(NEVER)
-    return replace(options, checkpoint_segments=NEVER, idle=never, collect_rate=1e12, linger=never)
+    return replace(
+        options,
+        checkpoint_segments=NEVER,
+        idle=never,
+        collect_rate=1e12,
+        linger=never,
+        keeps_locked=False,
+    )
 
 
 def repair(
@@ -104,11 +111,13 @@ def repair(
 
 def _superblock(store: ObjectStore, prefix: str, job: RepairJob) -> None:
     """Make the first object anew, from a checkpoint and the size that is given, where the two do not agree."""
-    key, condition, found = f"{prefix}/store", NEW, None
+    key, condition, found = f"{prefix}/store", None, None
     try:
         data, condition = store.read(key)
         found = sound(Superblock.of_bytes(data))
-    except (ObjectMissing, Damaged):
+    except ObjectMissing:
+        condition = NEW
+    except Damaged:
         pass
     root = _any_root(store, prefix)
     if root is None:
@@ -333,7 +342,7 @@ def _rescue(engine: Engine, checked: Check, job: RepairJob) -> None:
 def _remove(store: ObjectStore, report: Report, job: RepairJob) -> None:
     keys = [one.key for one in report.strays]
     keys += [one.key for one in report.of("checkpoint") if not one.key.endswith("/")]
-    if not keys:
+    if not keys or not job.options.removes_at_once:
         return
     for at in range(0, len(keys), BATCH):
         store.delete(keys[at : at + BATCH])

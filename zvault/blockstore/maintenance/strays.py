@@ -5,7 +5,15 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from zvault.blockstore.format import Superblock, checkpoint_key, map_key, numbers, segment_key
+from zvault.blockstore.format import (
+    Superblock,
+    checkpoint_key,
+    keys_key,
+    map_key,
+    numbers,
+    segment_key,
+    store_key,
+)
 from zvault.blockstore.log_tail import LogTail
 from zvault.blockstore.maintenance.check_map import Mapped
 from zvault.blockstore.maintenance.findings import Problem, Report
@@ -13,9 +21,12 @@ from zvault.blockstore.maintenance.past import known_of_past
 from zvault.blockstore.map.read_roots import previous_root
 from zvault.blockstore.map.root import Root
 from zvault.blockstore.map.usage import PAGE
+from zvault.blockstore.needed import DRILL
 from zvault.blockstore.recovery import Epoch, newest_root
+from zvault.core.policy.object_lock import LockState
 from zvault.object_store.interface import ListedObject, ObjectMissing, ObjectStore
 
+KINDS = ("segments", "maps", "checkpoints")
 KEPT = 2
 """Checkpoints before the newest that are left in peace: the last writer's last two."""
 
@@ -62,7 +73,9 @@ class _Strays:
             young = max(at[0] if kind == "checkpoints" else at[1], 0) >= self.of.epoch.number
             if kind == "segments" and at[0] > root.applied and at[1] == root.epoch:
                 beyond.append(found)
-            if not young or kind not in ("segments", "maps", "checkpoints") or _is_old(kind, at, root):
+            if root.lock != LockState() and (kind in KINDS or kind == DRILL.rstrip("/")):
+                continue  # its time has not come yet, and then it is removed
+            if not young or kind not in KINDS or _is_old(kind, at, root):
                 self.of.report.strays.append(found)
                 self.of.report.stray_bytes += found.size
         if self.of.broken is None and beyond:
@@ -79,7 +92,8 @@ class _Strays:
 
     def _known(self, root: Root) -> set[str]:
         keys = [
-            f"{self.of.prefix}/store",
+            store_key(self.of.prefix),
+            keys_key(self.of.prefix),
             Epoch.key(self.of.prefix),
             checkpoint_key(self.of.prefix, root.number, root.epoch),
         ]

@@ -15,6 +15,7 @@ from zvault.blockstore.format import MAX_BLOCKS, MAX_NUMBER, UNREADABLE, VERSION
 from zvault.blockstore.history import Moment
 from zvault.blockstore.map.map_part import LARGEST_PART, PART
 from zvault.blockstore.map.usage import LARGEST_PAGE, PAGE
+from zvault.core.policy.object_lock import LockState
 
 REF = np.dtype([("map", "<u4"), ("epoch", "<u4"), ("offset", "<u4"), ("length", "<u4"), ("digest", "<u8")])
 """Where a part or a page is: the object of the map by its numbers (0: nowhere, it is blank), and the bytes in it."""
@@ -42,6 +43,7 @@ class Root:
     reference points to, by its two numbers; ``counts`` what the store was asked for so far. ``taken`` is when, by its
     writer's clock, in seconds since the epoch; 0: not known. ``past`` has the moments that are kept, the oldest first.
     ``past_maps``: objects of the map that only they need, with their sizes, and the first root that did not need them.
+    ``lock``: how far all of that is locked in the store.
     """
 
     identity: bytes
@@ -58,6 +60,7 @@ class Root:
     taken: float = 0.0
     past: list[Moment] = field(default_factory=list)
     past_maps: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    lock: LockState = field(default_factory=LockState)
 
     @property
     def moment(self) -> Moment:
@@ -106,6 +109,7 @@ class Root:
             "taken": self.taken,
             "past": [[one.epoch, one.number, one.taken, one.applied, one.map_number] for one in self.past],
             "past_maps": [[*key, *told] for key, told in self.past_maps.items()],
+            "lock": [self.lock.mode, self.lock.until, self.lock.begun, self.lock.after, self.lock.seen],
         }
         words = json.dumps(head).encode()
         tables = zlib.compress(self.parts.tobytes() + self.pages.tobytes(), 1)
@@ -165,6 +169,7 @@ class Root:
                 (_number(number), _number(epoch)): (_number(size, 1 << 62), _number(died))
                 for number, epoch, size, died in head.get("past_maps", [])
             },
+            lock=_lock(head.get("lock")),
         )
         self._see_that_it_can_be()
         return self
@@ -193,6 +198,18 @@ def largest_root(blocks: int = MAX_BLOCKS) -> int:
 def _most_pages(applied: int) -> int:
     """How many pages of the usage there may be: it grows by more than is needed."""
     return 2 * (applied // PAGE + 2)
+
+
+def _lock(value: object) -> LockState:
+    """How far it is locked; not known where there is nothing of that. Raises ValueError."""
+    if value is None:
+        return LockState()
+    if not isinstance(value, list) or len(value) != 5 or not isinstance(value[3], str):
+        raise ValueError("how far its objects are locked cannot be read")
+    mode, until, begun, after, seen = value
+    if mode not in ("", "governance", "compliance"):
+        raise ValueError(f"{str(mode)[:40]} is no mode of a lock")
+    return LockState(mode, _time(until), _time(begun), after, _time(seen))
 
 
 def _time(value: object) -> float:

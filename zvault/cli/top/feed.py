@@ -13,7 +13,7 @@ from zvault.api import routes
 from zvault.api.diagnosis import DoctorDocument
 from zvault.api.events import Event
 from zvault.api.status import StatusDocument
-from zvault.cli.client import Client
+from zvault.cli.client import Daemon
 from zvault.cli.top.state import TopState
 from zvault.core.errors import ZvaultError
 
@@ -31,7 +31,7 @@ AGAIN = 2.0
 class Feed:
     """Asks the daemon in threads of its own, and hands on what they hear. They end with the process."""
 
-    client: Client
+    client: Daemon
     _news: queue.SimpleQueue[Callable[[TopState], None]] = field(default_factory=queue.SimpleQueue)
     _vaults: set[str] = field(default_factory=set)
     _up: set[str] = field(default_factory=set)

@@ -11,12 +11,14 @@ from zvault.api.diagnosis import DiskDocument, DoctorDocument
 from zvault.api.headlines import status_headlines
 from zvault.api.health import Level
 from zvault.api.status import BackupDocument
+from zvault.api.vaults import JudgedVault
 from zvault.cli.health_text import COLOURS, level_of, state_of
 from zvault.cli.output import YELLOW, clean
 from zvault.cli.plot import Ink, bar, pieces
 from zvault.cli.progress import filled, percent, remaining, shortened, speed
 from zvault.cli.tables import written
 from zvault.cli.top.state import StreamState, TopState
+from zvault.core.cost.prices import money
 from zvault.core.health.verdict import LEVELS
 from zvault.core.units import format_duration, format_rate, format_size
 
@@ -184,6 +186,7 @@ def _vaults(state: TopState, columns: int) -> Iterator[Line]:
             Figure("REQUESTS", [f"{one.requests:.1f}/s" if one else "-" for one in stores], 5),
             Figure("ERRORS", [f"{one.errors:.1f}/s" if one else "-" for one in stores], 10),
             Figure("REQ WAIT", [_milliseconds(one.wait if one else None) for one in stores], 10),
+            Figure("COST", [_cost(one) for one in found], 11),
             Figure("FREE", [written(one["free"], "size", False) for one in found], 11),
         ],
         [one["verdict"]["level"] for one in found],
@@ -209,6 +212,14 @@ def _wait(doctor: DoctorDocument | None) -> str:
     """How long a request took at the slowest device."""
     known = [disk["latency"] for disk in _disks(doctor) if disk["latency"] is not None]
     return _milliseconds(max(known, default=None))
+
+
+def _cost(vault: JudgedVault) -> str:
+    """What it has cost this month; with a plus where not all of it is counted."""
+    cost = vault["cost"]
+    if cost is None or cost["cost"] is None:
+        return "not counted" if vault["uncounted"] else "-"
+    return money(cost["cost"], cost["currency"]) + ("+" if vault["uncounted"] else "")
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.vaults import BeginAnewBody, PoolHistoryDocument
-from zvault.cli.client import Client, act, socket_path
+from zvault.cli.client import act, connect
 from zvault.cli.options import AsJson, VaultName, Yes
 from zvault.cli.output import USAGE, document, say, say_all, tell
 
@@ -33,7 +33,7 @@ def begin_anew(
     Exit status: 0 forgotten, shown with -n, or there is nothing to forget; 1 the vault is up; 2 refused or failed, or
     --yes is missing.
     """
-    history = Client(socket_path()).get(routes.POOL_HISTORY, {"vault": vault})["history"]
+    history = connect().get(routes.POOL_HISTORY, {"vault": vault})["history"]
     if not json:
         say_all(_shown(history))
     if dry_run or not history["pools"]:

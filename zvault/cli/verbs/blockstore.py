@@ -15,12 +15,15 @@ from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tel
 from zvault.cli.progress import Steps
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import moment
-from zvault.cli.verbs import blockstore_place
+from zvault.cli.verbs import blockstore_keys, blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_drill import drill
 from zvault.cli.verbs.blockstore_history import history
+from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
 from zvault.cli.verbs.blockstore_serve import serve_store
+from zvault.cli.verbs.blockstore_versions import remove_garbage
 from zvault.core.errors import ConfigError, NotFound, Refused
 from zvault.core.units import format_size, parse_size
 
@@ -44,6 +47,7 @@ COLUMNS = [
     Column("dead", "size", "dead_bytes"),
     Column("moments", "count"),
     Column("past", "size", "past_bytes"),
+    Column("locked_until", "time"),
     Column("segments", "count"),
     Column("log", "count", "log_segments"),
     Column("log_bytes", "size"),
@@ -72,12 +76,16 @@ def create(
 ) -> None:
     """Make a block store where there is nothing yet.
 
-    'zvaultctl vault create' does so by itself for a vault's devices.
+    'zvaultctl vault create' does so by itself for a vault's devices, unless they are to be encrypted: then this shows
+    the store's recovery key, once.
     """
     from zvault.blockstore import recovery
+    from zvault.blockstore.locked_bucket import see_that_it_locks
+    from zvault.blockstore.server import settings_of
 
     found = blockstore_place.find(place)
     wanted = _size(size, found.spec.size)
+    see_that_it_locks(settings_of(found.spec))
     store = blockstore_place.reach(found)
     if dry_run:
         left = next(iter(store.list(f"{found.spec.key}/")), None)
@@ -87,10 +95,13 @@ def create(
             say(f"would make a block store of {format_size(wanted)} in {found}")
         return
     made = recovery.create(store, found.spec.key, wanted)
+    recovery_key = blockstore_keys.recovery_key(store)
     if json:
-        document("blockstore create", {"place": str(found), "size": made.size, "uuid": made.uuid})
+        body = {"place": str(found), "size": made.size, "uuid": made.uuid, "recovery_key": recovery_key}
+        document("blockstore create", body)
     elif not quiet:
         say(f"a block store of {format_size(made.size)} is made in {found}")
+    blockstore_keys.show(recovery_key, json=json)
 
 
 def _size(text: str | None, said: int | None) -> int:
@@ -145,6 +156,9 @@ def _told(row: dict[str, Any], exact: bool) -> Iterator[tuple[str, str]]:
     yield "stored", f"{size('stored_bytes')} in {plural(row['segments'], 'segment')}{share}"
     if row["moments"]:
         yield "past", f"{size('past_bytes')} of that, for {plural(row['moments'], 'moment')} that are kept"
+    if row["locked_until"]:
+        until = written(row["locked_until"], "time", exact=False)
+        yield "locked", f"all that is needed until {until} at least ({row['lock_mode']})"
     yield "garbage", f"{size('dead_bytes')}, at the last checkpoint"
     when = "-" if not row["checkpoint"] else f"number {row['checkpoint']} of epoch {row['checkpoint_epoch']}"
     yield "checkpoint", when
@@ -276,11 +290,18 @@ def gc(
     """Take a store that nobody uses, and remove all of its garbage, until 1.1 bytes are stored for each live one.
 
     A server does so by itself, to 1.25 bytes and at its leisure. Exit status: 0 done; 1 a segment could not be cleared.
+
+    Where the place has lock= or gc=elsewhere the store is not taken, and may be in use: versions of objects are removed
+    that nobody needs any more, and whose lock has ended, with keys that may do so. It is refused where somebody has
+    been at what is needed.
     """
     from zvault.blockstore.maintenance.info import info
     from zvault.blockstore.maintenance.offline_gc import sweep
 
     found = blockstore_place.find(place)
+    if found.spec.lock is not None or found.spec.gc_elsewhere:
+        remove_garbage(found, do=not dry_run, yes=yes, quiet=quiet, json=json)
+        return
     store, key = blockstore_place.reach(found), found.spec.key
     with blockstore_place.workers(WORKERS) as pool:
         before = info(store, key, pool)
@@ -315,8 +336,9 @@ def copy_(
 ) -> None:
     """Copy a store to another place: what the last checkpoint and the log say, and only what is live.
 
-    The copy has a uuid of its own. While the source is written to a copy may have to give up. What a copy that was
-    broken off leaves is no store; what it could not remove is told by 'create', and can be removed.
+    The copy has a uuid of its own, and is encrypted if its place names a key, whatever the source is: so a store that
+    is not encrypted becomes one that is. While the source is written to a copy may have to give up. What a copy that
+    was broken off leaves is no store; what it could not remove is told by 'create', and can be removed.
     """
     from zvault.blockstore.maintenance.copy import copy
     from zvault.blockstore.maintenance.info import info
@@ -325,7 +347,8 @@ def copy_(
     here, there = blockstore_place.find(source), blockstore_place.find(target)
     if here.spec.identity == there.spec.identity:
         raise Refused(f"{here} cannot be copied", "both places are the same", "give another bucket or key")
-    store, other = blockstore_place.reach(here), blockstore_place.reach(there)
+    store, other = blockstore_place.reach(here), blockstore_place.reach_bare(there)
+    kept = blockstore_keys.Target(there)
     if dry_run:
         with blockstore_place.workers(WORKERS) as pool:
             told = info(store, here.spec.key, pool)
@@ -335,10 +358,11 @@ def copy_(
     try:
         with (
             blockstore_place.workers(WORKERS) as pool,
-            blockstore_place.scratch() as options,
+            blockstore_place.scratch(there) as options,
             Steps(not quiet and not json, tell) as steps,
         ):
-            done = copy(view, other, there.spec.key, options, blockstore_place.me("copy"), pool, steps.see)
+            me = blockstore_place.me("copy")
+            done = copy(view, other, there.spec.key, options, me, pool, steps.see, kept.encrypted)
     finally:
         view.close()
     if json:
@@ -348,10 +372,12 @@ def copy_(
             "size": done.size,
             "data": done.data,
             "stored": done.stored,
+            "recovery_key": kept.recovery_key,
         }
         document("blockstore copy", body)
     elif not quiet:
         say(f"copied {format_size(done.data)} of a device of {format_size(done.size)} to {there}")
+    blockstore_keys.show(kept.recovery_key, json=json)
 
 
 @app.command("serve")
@@ -394,3 +420,6 @@ def serve(
 
 app.command("history")(history)
 app.command("rewind")(rewind)
+app.command("rotate-key")(blockstore_keys.rotate)
+app.command("recover")(recover)
+app.command("drill")(drill)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zvault.cli.output import tell
 from zvault.core.errors import ConfigError, NotFound, Refused
@@ -15,6 +15,7 @@ from zvault.core.errors import ConfigError, NotFound, Refused
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+    from zvault.blockstore.as_of import AsOf
     from zvault.blockstore.options import Options
     from zvault.config.device_specs.blockstore import BlockstoreServer
     from zvault.core.cost.prices import Prices
@@ -89,17 +90,35 @@ def _of_vault(text: str) -> StorePlace:
 
 
 def reach(place: StorePlace) -> ObjectStore:
-    """Its object store, which waits a while for answers. Raises ToolMissing, NotFound."""
+    """Its object store, which waits a while for answers; encrypted, where it is. Raises ToolMissing, NotFound."""
+    from zvault.blockstore.server import encrypted_store, encryption_key
+
+    key = encryption_key(place.spec)
+    bare = reach_bare(place)
+    return bare if key is None else encrypted_store(bare, place.spec.key, key, tell)
+
+
+def reach_as_of(place: StorePlace, before: float) -> tuple[AsOf, ObjectStore]:
+    """Its bucket as it was at a time, in seconds since the epoch; and the same decrypted, where it is encrypted."""
+    from zvault.blockstore.server import as_of, encrypted_store, encryption_key
+
+    key, bare = encryption_key(place.spec), reach_bare(place)
+    encrypted = None if key is None else encrypted_store(bare, place.spec.key, key, tell)
+    return as_of(bare, encrypted, place.spec.key, before)
+
+
+def reach_bare(place: StorePlace) -> ObjectStore:
+    """The same, with its objects as they are."""
     import threading
 
+    from zvault.blockstore.locked_bucket import bare_store
     from zvault.blockstore.server import settings_of
     from zvault.object_store.rate_limited import Budget, RateLimitedStore
     from zvault.object_store.retrying import RetryingStore
-    from zvault.object_store.s3 import S3Store
 
     spec, stopping = place.spec, threading.Event()
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
-    bare = RateLimitedStore(S3Store(settings_of(spec)), budget)
+    bare = RateLimitedStore(bare_store(settings_of(spec), spec), budget)
     return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
 
 
@@ -152,14 +171,16 @@ def options(place: StorePlace) -> Iterator[Options]:
     from zvault.blockstore.options import Options
     from zvault.blockstore.server import options_of
 
-    folder, seen = place.spec.journal or place.journal, positions()
+    spec = place.spec
+    folder, seen = spec.journal or place.journal, positions()
+    locked: dict[str, Any] = {"lock": spec.lock, "gc_elsewhere": spec.gc_elsewhere}
     if place.spec.journal is not None:
         yield replace(options_of(place.spec), seen=seen)
     elif folder is not None and Path(folder).is_dir():
-        size, uploads = place.spec.journal_size, place.spec.uploads
-        yield Options(Path(folder), journal_size=size, uploads=uploads, seen=seen)
+        size, uploads = spec.journal_size, spec.uploads
+        yield Options(Path(folder), journal_size=size, uploads=uploads, seen=seen, **locked)
     else:
-        with scratch() as it:
+        with scratch(place) as it:
             yield replace(it, seen=seen)
 
 
@@ -171,8 +192,8 @@ def positions() -> Path:
 
 
 @contextlib.contextmanager
-def scratch() -> Iterator[Options]:
-    """Options with a journal that nobody needs afterwards."""
+def scratch(place: StorePlace) -> Iterator[Options]:
+    """Options with a journal that nobody needs afterwards, for a store in this place."""
     import tempfile
 
     from zvault.blockstore.options import Options
@@ -180,4 +201,6 @@ def scratch() -> Iterator[Options]:
     memory = Path("/dev/shm")  # noqa: S108 - a folder of its own in it
     folder = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="zvault-journal-", dir=folder) as name:
-        yield Options(Path(name) / "journal", journal_size=JOURNAL, uploads=UPLOADS)
+        journal, lock = Path(name) / "journal", place.spec.lock
+        elsewhere = place.spec.gc_elsewhere
+        yield Options(journal, journal_size=JOURNAL, uploads=UPLOADS, lock=lock, gc_elsewhere=elsewhere)

@@ -15,9 +15,10 @@ from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
 
 if TYPE_CHECKING:
+    from zvault.blockstore.history import Moment
     from zvault.config.device_specs.blockstore import BlockstoreServer
 
-WRITERS = frozenset({"journal", "journal-size", "mode", "cache", "cache-size", "history"})
+WRITERS = frozenset({"journal", "journal-size", "mode", "cache", "cache-size", "history", "lock", "gc"})
 """Settings of a vault's device that are for its own server: it holds the folders that they name."""
 
 
@@ -28,23 +29,46 @@ def serve_store(
 
     Raises ZvaultError.
     """
-    import asyncio
-    import shlex
-
     from zvault.blockstore.history import up_to
     from zvault.blockstore.recovery import newest_root, root_at, superblock
-    from zvault.devices.nbd.blockstore_server import check, view_command
-    from zvault.system.process.runner import HostRunner
 
-    socket = socket.absolute()
-    asyncio.run(check(HostRunner()))
+    see_that_it_can()
     store, key = blockstore_place.reach(place), place.spec.key
     what = superblock(store, key)
     newest, moment = newest_root(store, key, what), None
     if at is not None:
         moment = up_to(newest.past, at, str(place))
         root_at(store, key, what, moment)
-    argv = view_command(socket, read_only(place), "" if moment is None else f"{moment.epoch}-{moment.number}")
+    become_server(place, socket, moment, None, dry_run=dry_run, quiet=quiet)
+
+
+def see_that_it_can() -> None:
+    """Raises ToolMissing."""
+    import asyncio
+
+    from zvault.devices.nbd.blockstore_server import check
+    from zvault.system.process.runner import HostRunner
+
+    asyncio.run(check(HostRunner()))
+
+
+def become_server(
+    place: blockstore_place.StorePlace,
+    socket: Path,
+    moment: Moment | None,
+    before: float | None,
+    *,
+    dry_run: bool,
+    quiet: bool,
+) -> None:
+    """Become a server of it as it is or was; ``before``: see view_command. Raises Refused."""
+    import shlex
+
+    from zvault.devices.nbd.blockstore_server import view_command
+
+    socket = socket.absolute()
+    at = "" if moment is None else f"{moment.epoch}-{moment.number}"
+    argv = view_command(socket, read_only(place), at, before)
     _see_free(socket)
     if dry_run:
         say(f"would run {shlex.join(argv)}")

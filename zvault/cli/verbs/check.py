@@ -33,8 +33,9 @@ def check_config(
     """Check the configuration; names every problem, and warns of what may be one on this host.
 
     It also asks whether the sources exist, here and over ssh, whether the names of their datasets are short enough, and
-    whether the vaults' devices are there; what is not, or cannot be asked, is a warning. Buckets are not asked. A
-    configuration that others than root may write is refused: its hooks run as root. Needs no daemon.
+    whether the vaults' devices, and files and credentials with secrets, are there; what is not, or cannot be asked, is
+    a warning. Buckets are not asked. A configuration that others than root may write is refused: its hooks run as root.
+    Needs no daemon.
 
     Exit status: 0 zvaultd would take it, whatever it was warned of; 2 it would not.
     """

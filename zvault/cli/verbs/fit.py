@@ -96,4 +96,11 @@ def _metadata(found: FitDocument) -> str:
 
 def _device(one: FitDevice) -> str:
     unit = f", {one['kind']}s of {format_size(one['unit'])}" if one["unit"] is not None else ""
-    return f"{one['name']} ({one['vdev']}{unit}, requests up to {format_size(one['largest'])})"
+    return f"{one['name']} ({one['vdev']}{unit}, requests up to {format_size(one['largest'])}{_locks(one)})"
+
+
+def _locks(one: FitDevice) -> str:
+    if one["locks"] is None:
+        return ""
+    cost = f", {one['locks_cost']:.2f}" if one["locks_cost"] is not None else ""
+    return f"; kept locked by {one['locks']:,.0f} puts a month for each TiB that is needed{cost}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,13 @@ def install_units(
             f"its programs are in {PROGRAMS}, and whatever put them there brings the units",
             "'systemctl cat zvaultd' shows them; see docs/how-to/install.md",
         )
+    if not remove and (folder := closed(Path(sys.prefix), Path(sys.base_prefix))) is not None:
+        raise Refused(
+            f"this zvault lies where only root can read: {folder}",
+            "what zvaultd starts without root's rights, as its page and the servers of block stores, could not load it",
+            "put it where all can read, as by 'python3 -m venv --system-site-packages /opt/zvault', or by pipx with"
+            " PIPX_HOME=/opt/pipx",
+        )
     # No other verb needs what they import.
     import asyncio
 
@@ -58,6 +66,12 @@ def install_units(
     say_all(sorted(map(str, files)))
     if not dry_run:
         say("next: systemctl daemon-reload" if remove else f"next: {NEXT}")
+
+
+def closed(*places: Path) -> Path | None:
+    """The first folder on the way to one of these places that others than its owner may not enter."""
+    ways = (folder for place in places for folder in reversed((place, *place.parents)))
+    return next((folder for folder in ways if not folder.stat().st_mode & stat.S_IXOTH), None)
 
 
 def _shipped() -> dict[str, str]:

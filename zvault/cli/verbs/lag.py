@@ -97,7 +97,7 @@ def _only(found: list[BackupDocument], names: Sequence[str]) -> list[BackupDocum
         if one["vault"] is None and one["name"] in names:
             raise NotFound(
                 f"backup '{one['name']}' has no lag",
-                "it makes snapshots only, and sends nothing anywhere",
+                "it has no vault, and sends nothing anywhere",
                 f"'zvaultctl status {one['name']}' tells of its snapshots",
             )
     return [one for one in found if one["vault"] is not None and (not names or one["name"] in names)]

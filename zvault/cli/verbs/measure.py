@@ -11,7 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.tuning import MeasuredDocument
 from zvault.cli import completion
-from zvault.cli.client import Client, socket_path
+from zvault.cli.client import connect
 from zvault.cli.options import AsJson, TableForm
 from zvault.cli.output import clean, document, labelled, say_all, tell, width, wrapped
 from zvault.cli.tables import Column, table
@@ -62,7 +62,7 @@ def measure(
     stream of some seconds into a scratch dataset of the pool and destroys it afterwards. Ctrl-C ends the measurement;
     an earlier result stays.
     """
-    answer = follow(Client(socket_path()).followed(routes.MEASURE, vault=vault))
+    answer = follow(connect().followed(routes.MEASURE, vault=vault))
     if json:
         document("tune measure", answer)
     else:

@@ -11,7 +11,7 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import MountBody
 from zvault.cli import completion
-from zvault.cli.client import Client, socket_path
+from zvault.cli.client import connect
 from zvault.cli.options import AsJson, BackupName, Quiet
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, tell
 from zvault.cli.times import moment
@@ -66,7 +66,7 @@ def mount(
         "at": moment(at) if at else None,
         "seconds": _seconds(timeout) if timeout else None,
     }
-    telling = Client(socket_path()).followed(routes.MOUNT, request)
+    telling = connect().followed(routes.MOUNT, request)
     try:
         while True:
             text = clean(next(telling))

@@ -68,7 +68,7 @@ def plan(
     elif tabs:
         say_all(_for_scripts(found, prunes, TableForm(tabs=True, exact=exact)))
     else:
-        say(f"backup {found['backup']} {into(found['vault'])}")
+        say(f"backup {found['backup']} {_into(found)}")
         say()
         say_all(to_send(found["datasets"], TableForm(exact=exact)) if found["vault"] is not None else ())
         if found["vault"] is None:
@@ -85,9 +85,11 @@ def plan(
     raise typer.Exit(TROUBLE if conflict else OK)
 
 
-def into(vault: str | None) -> str:
+def _into(found: PlanDocument) -> str:
     """Where a backup goes, in words."""
-    return f"into vault {vault}" if vault is not None else "makes snapshots only"
+    if found["vault"] is not None:
+        return f"into vault {found['vault']}"
+    return "makes snapshots only" if found["makes_snapshot"] else "only prunes"
 
 
 def _bytes(dataset: PlannedDocument) -> int | None:

@@ -9,7 +9,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.backups import PruneDocument, VerdictDocument
-from zvault.cli.client import Client, read
+from zvault.cli.client import Daemon, read
 from zvault.cli.event_text import plural
 from zvault.cli.follow import Follower, follow
 from zvault.cli.options import AsJson, BackupName, Exact, TableForm, Tabs, Yes
@@ -65,7 +65,7 @@ def prune(  # noqa: PLR0913, PLR0917 - its options
             raise typer.Exit(USAGE)
         raise typer.Exit(held_back)
 
-    def start(daemon: Client) -> str:
+    def start(daemon: Daemon) -> str:
         return daemon.post(routes.PRUNE, {"over_limit": over_limit}, backup=backup)["run"]
 
     status = follow(start, Follower("prune", json=json), lambda run: f"zvaultctl follow {run}")

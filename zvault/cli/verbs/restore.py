@@ -10,7 +10,7 @@ import typer
 from zvault.api import routes
 from zvault.api.restore import FilesPlanDocument, RestoreBody, RestorePlanDocument
 from zvault.cli import completion
-from zvault.cli.client import Client, act
+from zvault.cli.client import Daemon, act
 from zvault.cli.event_text import plural
 from zvault.cli.follow import Follower, follow
 from zvault.cli.options import AsJson, BackupName, NoWait, Quiet, TableForm, Yes
@@ -112,7 +112,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
             say(f"run {started} restores {dataset} to {to}; follow it with 'zvaultctl follow {started}'")
         return
 
-    def start(daemon: Client) -> str:
+    def start(daemon: Daemon) -> str:
         return daemon.post(routes.RESTORE, request)["run"]
 
     raise typer.Exit(follow(start, Follower("restore", quiet, json), lambda run: f"zvaultctl follow {run}"))

@@ -9,7 +9,7 @@ import typer
 from zvault.api import routes
 from zvault.api.runs import RunBody
 from zvault.cli import completion
-from zvault.cli.client import Client, act
+from zvault.cli.client import Daemon, act
 from zvault.cli.follow import Follower, follow
 from zvault.cli.options import AsJson, BackupName, DryRun, NoWait, Quiet
 from zvault.cli.output import document, say
@@ -48,7 +48,7 @@ def run(
             say(f"run {started} of {backup} has started; follow it with '{again}'")
         return
 
-    def start(daemon: Client) -> str:
+    def start(daemon: Daemon) -> str:
         try:
             return daemon.post(routes.RUN, body, backup=backup)["run"]
         except Busy as busy:
@@ -73,7 +73,7 @@ def follow_(
     Ctrl-C stops following; the run continues in the daemon. Exit status: 0 ok; 1 partial or failed.
     """
 
-    def find(daemon: Client) -> str:
+    def find(daemon: Daemon) -> str:
         status = daemon.get(routes.STATUS, {})
         backup = next((b for b in status["backups"] if b["name"] == name), None)
         if backup is None:

@@ -9,7 +9,7 @@ import typer
 from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.vaults import ScrubAnswer, ScrubBody
-from zvault.cli.client import Client, act, socket_path
+from zvault.cli.client import Daemon, act, connect
 from zvault.cli.follow import Follower, Start, follow
 from zvault.cli.options import AsJson, NoWait, Quiet, VaultName
 from zvault.cli.output import document, say
@@ -39,7 +39,7 @@ def scrub(
         _hold(vault, "stop" if stop else "pause", quiet, json)
         return
 
-    def start(daemon: Client) -> str:
+    def start(daemon: Daemon) -> str:
         return cast(StartedAnswer, daemon.post(routes.SCRUB, vault=vault))["run"]
 
     _follow(vault, "scrub", start, no_wait, quiet, json)
@@ -65,7 +65,7 @@ def heal(vault: VaultName, no_wait: NoWait = False, quiet: Quiet = False, json: 
     Exit status: 0 all is healed, or there was nothing to heal; 1 damage remains.
     """
 
-    def start(daemon: Client) -> str:
+    def start(daemon: Daemon) -> str:
         return daemon.post(routes.HEAL, vault=vault)["run"]
 
     _follow(vault, "heal", start, no_wait, quiet, json)
@@ -73,7 +73,7 @@ def heal(vault: VaultName, no_wait: NoWait = False, quiet: Quiet = False, json: 
 
 def _follow(vault: str, verb: str, start: Start, no_wait: bool, quiet: bool, json: bool) -> None:
     if no_wait:
-        started = start(Client(socket_path()))
+        started = start(connect())
         if json:
             document(verb, {"run": {"id": started, "vault": vault}})
         elif not quiet:

@@ -87,6 +87,7 @@ def _only(found: StatusDocument, names: list[str]) -> StatusDocument:
             "if it was added to the configuration just now, 'systemctl reload zvaultd'",
         )
     return {
+        **found,
         "daemon": {**found["daemon"], "warnings": [], "verdict": WELL},
         "backups": [b for b in found["backups"] if b["name"] in names],
         "vaults": [v for v in found["vaults"] if v["name"] in names],
@@ -180,13 +181,14 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
     for sentence in status_headlines(found):
         for line in wrapped(sentence, "", width(sys.stdout), "  "):
             yield paint(line, colour, sys.stdout)
-    yield from _daemon(found["daemon"])
+    yield from _daemons(found)
     if found["backups"]:
         yield ""
         yield from table(BACKUPS, found["backups"], form)
         for backup in found["backups"]:
             if backup["vault"] is None:
-                yield f"{backup['name']} makes snapshots only, and backs nothing up: {_newest_told(backup)}"
+                only = "makes snapshots only, and" if backup["makes_snapshots"] else "only prunes, and"
+                yield f"{backup['name']} {only} backs nothing up: {_newest_told(backup)}"
     if found["vaults"]:
         yield ""
         yield from table(VAULTS, found["vaults"], form)
@@ -200,11 +202,20 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
             yield from _troubled_vault(vault)
 
 
-def _daemon(daemon: DaemonDocument) -> Iterator[str]:
-    yield f"zvaultd {daemon['version']}, pid {daemon['pid']}, started {ago(daemon['started'])}"
+def _daemons(found: StatusDocument) -> Iterator[str]:
+    daemon = found["daemon"]
+    if "hosts" not in found:
+        yield _daemon(daemon)
+    for host in found.get("hosts", ()):
+        if host["daemon"] is not None:
+            yield f"{host['name']}: {_daemon(host['daemon'])}"
     for one in daemon["verdict"]["findings"]:
         for line in wrapped(clean(one["why"]), f"{one['level']}: ", width(sys.stdout)):
             yield paint(line, COLOURS[one["level"]], sys.stdout)
+
+
+def _daemon(daemon: DaemonDocument) -> str:
+    return f"zvaultd {daemon['version']}, pid {daemon['pid']}, started {ago(daemon['started'])}"
 
 
 def _troubled_backup(backup: BackupDocument) -> Iterator[str]:

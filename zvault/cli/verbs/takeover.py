@@ -10,7 +10,7 @@ import typer
 
 from zvault.api import routes
 from zvault.api.vaults import TakeBody, TakeoverDocument
-from zvault.cli.client import Client, act, socket_path
+from zvault.cli.client import act, connect
 from zvault.cli.health_text import storage_well
 from zvault.cli.options import AsJson, VaultName, Yes
 from zvault.cli.output import OK, TROUBLE, USAGE, complain, document, say, say_all, tell
@@ -37,7 +37,7 @@ def take(
 
     Exit status: 0 taken over, or shown with -n; 1 it is up with trouble; 2 refused or failed, or --yes is missing.
     """
-    plan = Client(socket_path()).get(routes.TAKEOVER, {"vault": vault})["takeover"]
+    plan = connect().get(routes.TAKEOVER, {"vault": vault})["takeover"]
     if dry_run and json:
         document("vault take", {"takeover": plan})
     elif not json:

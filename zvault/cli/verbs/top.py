@@ -8,7 +8,7 @@ import time
 import typer
 
 from zvault.api import routes
-from zvault.cli.client import Client, socket_path
+from zvault.cli.client import connect
 from zvault.cli.health_text import EXITS, level_of
 from zvault.cli.output import USAGE, paint, say_all, tell, width
 from zvault.cli.top.feed import Feed
@@ -26,14 +26,15 @@ def top() -> None:
     Keys: q quits, s sorts by name, health, lag or rate. RATE is what the vault takes; BUFFER the least and the most
     that mbuffer's memory was filled (full: the vault is slower; empty: the source is); WAIT how long a request took at
     the slowest device of a vault, QUEUE the writes that wait in OpenZFS and those at the devices, BOUND BY what
-    'zvaultctl doctor' found; REQUESTS are those to the object store. What a narrow terminal has no room for is left
+    'zvaultctl doctor' found; REQUESTS are those to the object store, COST this month's by its
+    prices (with a plus, if not all of it is counted). What a narrow terminal has no room for is left
     out, names and states last.
 
     Without a terminal it prints one frame.
 
     Exit status: as that of 'zvaultctl status', by what was seen last; 2 where zvaultd could not be asked.
     """
-    client, state = Client(socket_path()), TopState()
+    client, state = connect(), TopState()
     first = client.get(routes.STATUS, {})
     feed = Feed(client)
     feed.start(first)

@@ -14,7 +14,7 @@ from zvault.api.cost import CostDocument, asked, spent
 from zvault.api.routes import Route
 from zvault.api.vaults import CreationDocument, DeviceDocument, JudgedVault, VaultAnswer, VaultDocument
 from zvault.cli import completion
-from zvault.cli.client import Client, act, read, socket_path
+from zvault.cli.client import act, connect, read
 from zvault.cli.event_text import plural
 from zvault.cli.health_text import COLOURS, EXITS, findings_told, storage_well, store_trouble, well
 from zvault.cli.options import AsJson, Chosen, Exact, Quiet, TableForm, Tabs, VaultName, Yes
@@ -117,7 +117,7 @@ def create(
 
     Exit status: 0 made, or shown with -n; 1 it was refused or failed; 2 --yes is missing, where nobody can be asked.
     """
-    plan = Client(socket_path()).get(routes.CREATION, {"vault": vault})["creation"]
+    plan = connect().get(routes.CREATION, {"vault": vault})["creation"]
     if dry_run and json:
         document("vault create", {"creation": plan})
     elif not json:
@@ -127,7 +127,7 @@ def create(
     if not yes and not (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
         tell(f"nothing was made: 'zvaultctl vault create {vault} --yes' does it")
         raise typer.Exit(USAGE)
-    made = follow(Client(socket_path()).followed(routes.VAULT_CREATE, vault=vault, follow=1))["vault"]
+    made = follow(connect().followed(routes.VAULT_CREATE, vault=vault, follow=1))["vault"]
     if json:
         document("vault create", {"creation": plan, "vault": made})
     else:
@@ -221,6 +221,7 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         ("scrub", scrub_told(vault["scrub"])),
         ("damaged", damage_told(vault["scrub"])),
         ("cost", _cost(vault["cost"])),
+        ("not counted", ", ".join(vault["uncounted"])),
         ("inhibitor", _awake(vault["inhibitor_since"])),
         *findings_told(vault["verdict"], error),
         ("error", error["what"] if error else ""),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zvault.api import routes
-from zvault.cli.client import Client, act
+from zvault.cli.client import Daemon, act
 from zvault.cli.follow import Follower, follow
 from zvault.cli.options import AsJson, BackupName, NoWait, Quiet
 from zvault.cli.output import document, say
@@ -40,7 +40,7 @@ def verify(
             say(f"run {started} verifies {backup}; follow it with 'zvaultctl follow {started}'")
         return
 
-    def start(daemon: Client) -> str:
+    def start(daemon: Daemon) -> str:
         return daemon.post(routes.VERIFY, request, backup=backup)["run"]
 
     raise typer.Exit(follow(start, Follower("verify", quiet, json), lambda run: f"zvaultctl follow {run}"))

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from zvault.config.device_specs.secrets import is_secret
+from zvault.core.policy.object_lock import Lock
 from zvault.core.policy.retention import KeepRules
-from zvault.core.units import parse_size
+from zvault.core.units import parse_duration, parse_size
 
 BLOCK = 4096
 """Bytes; the size of a device is a multiple."""
@@ -33,6 +34,12 @@ MAX_UPLOADS = 64
 
 HISTORY_RULES = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
 MAX_MOMENTS = 1000
+
+KEY_SOURCES = ("encryption-key", "encryption-credential", "encryption-command")
+"""What names the key that objects are encrypted with: a file, a systemd credential, a program that prints it."""
+
+MIN_LOCK, MAX_LOCK = 86400.0, 10 * 365 * 86400.0
+"""Seconds. Of a lock that is set by mistake for ever nobody is rid."""
 
 ACCESS_KEYS = frozenset(["access-key", "access-key-id"])
 """What is not written here either: it belongs to the secret, in one file."""
@@ -121,6 +128,27 @@ class BlockstoreServer:
         text = self.setting("history")
         return parse_history(text) if text else None
 
+    @property
+    def encryption(self) -> dict[str, str]:
+        """Where the key comes from that its objects are encrypted with, by setting; nothing where they are not."""
+        return {name: self.setting(name) for name in KEY_SOURCES if self.setting(name)}
+
+    @property
+    def lock(self) -> Lock | None:
+        """How its objects are locked."""
+        text = self.setting("lock")
+        return parse_lock(text) if text else None
+
+    @property
+    def gc_elsewhere(self) -> bool:
+        """Whether its server leaves removing to 'zvaultctl blockstore gc'."""
+        return self.setting("gc") == "elsewhere"
+
+    @property
+    def lease_bucket(self) -> str:
+        """Where the objects are that say who writes."""
+        return self.setting("lease-bucket") or self.bucket
+
     def bandwidth(self, way: Literal["upload", "download"]) -> int | None:
         """Bytes a second, at most."""
         return parse_size(self.setting(way).removesuffix("/s")) if self.setting(way) else None
@@ -161,6 +189,20 @@ def parse_history(text: str) -> KeepRules:
     return KeepRules(**rules)
 
 
+def parse_lock(text: str) -> Lock:
+    """A lock as ``compliance:30d``. Raises ValueError."""
+    mode, _, long = text.partition(":")
+    if mode not in ("governance", "compliance"):
+        raise ValueError(f'"{mode}" is no mode of a lock: there are compliance and governance')
+    try:
+        seconds = parse_duration(long)
+    except ValueError:
+        raise ValueError(f'"{long}" is no time') from None
+    if not MIN_LOCK <= seconds <= MAX_LOCK:
+        raise ValueError("it must be for a day at least, and for ten years at most")
+    return Lock("governance" if mode == "governance" else "compliance", seconds)
+
+
 def parse_blockstore(rest: str) -> BlockstoreServer:
     """What stands after ``zvault:``. Raises ValueError: what is wrong and what is right."""
     try:
@@ -188,6 +230,8 @@ def _server(bucket: str, key: str, words: Sequence[str]) -> BlockstoreServer:
             raise ValueError(f"{name}= stands there twice: remove one")
         seen[name] = value
     _check_together(seen)
+    if "lock" in seen and seen["lease-bucket"] == bucket:
+        raise ValueError(f"lease-bucket={bucket} is the bucket that locks its objects: name another one")
     return BlockstoreServer(bucket, key, tuple(f"{name}={value}" for name, value in seen.items()))
 
 
@@ -220,8 +264,15 @@ def _check_together(seen: dict[str, str]) -> None:
         raise ValueError(f"cache= and cache-size= belong together: add {lacks}")
     if "credential" in seen and "keys" in seen:
         raise ValueError("credential= and keys= both name the keys to the store: remove one")
+    if len(named := [name for name in KEY_SOURCES if name in seen]) > 1:
+        raise ValueError(f"{'= and '.join(named)}= each name the key that encrypts: leave one")
     if "sse-kms-key-id" in seen and seen.get("sse") != "aws:kms":
         raise ValueError("sse-kms-key-id= needs sse=aws:kms beside it")
+    if "lock" in seen and "lease-bucket" not in seen:
+        raise ValueError(
+            "lock= needs lease-bucket=NAME, a bucket without versions: in one that locks objects each renewal of the"
+            " lease would stay, and not all stores keep to conditions there"
+        )
     folders = {name: posixpath.normpath(seen[name]) for name in ("journal", "cache") if name in seen}
     if len(folders) == 2 and nested(*folders.values()):
         raise ValueError("journal= and cache= must be folders apart: each is emptied by its own rules")
@@ -273,6 +324,13 @@ def _history(name: str, value: str) -> None:
         raise ValueError(f"{name} is not right: {error}, as in {name}={_EXAMPLES[name]}") from None
 
 
+def _lock(name: str, value: str) -> None:
+    try:
+        parse_lock(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is not right: {error}, as in {name}={_EXAMPLES[name]}") from None
+
+
 def _one_of(*known: str) -> Callable[[str, str], None]:
     def check(name: str, value: str) -> None:
         if value not in known:
@@ -320,7 +378,11 @@ _EXAMPLES = {
     "memory": "256M",
     "endpoint": "https://s3.example.org",
     "keys": "/etc/zvault/s3.keys",
+    "encryption-key": "/etc/zvault/cold.key",
+    "encryption-command": "/usr/local/sbin/cold-key",
     "history": "hourly:24,daily:30,monthly:6",
+    "lock": "compliance:30d",
+    "gc": "elsewhere",
     "requests": "100/s",
     "upload": "20M/s",
     "download": "100M/s",
@@ -343,8 +405,14 @@ SETTINGS: dict[str, Callable[[str, str], None]] = {
     "storage-class": _word,
     "sse": _one_of("AES256", "aws:kms"),
     "sse-kms-key-id": _kms_key,
+    "encryption-key": _folder,
+    "encryption-credential": _word,
+    "encryption-command": _folder,
     "uploads": _count,
     "history": _history,
+    "lock": _lock,
+    "gc": _one_of("here", "elsewhere"),
+    "lease-bucket": _word,
     "requests": _requests,
     "upload": _rate,
     "download": _rate,

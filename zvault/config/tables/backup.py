@@ -27,7 +27,7 @@ from zvault.config.fields import (
 )
 from zvault.config.tables.bandwidth import Limited
 from zvault.config.tables.hooks import Hooks, refuse_holding
-from zvault.config.tables.retention import Keep
+from zvault.config.tables.retention import Keep, Prune
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
 from zvault.core.errors import NotFound
@@ -139,6 +139,14 @@ class Send(Table):
         default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
     )
 
+    def to_encrypted(self) -> Send:
+        """The same where the vault encrypts what is sent without: ZFS receives no embedded blocks there.
+
+        ``raw`` of what is not encrypted is all three others; what is encrypted always goes raw.
+        """
+        all_of_raw = {"large_blocks": True, "compressed": True} if self.raw else {}
+        return self.model_copy(update={**all_of_raw, "embedded": False, "raw": False})
+
 
 def _property_value(value: object) -> object:
     if isinstance(value, bool):
@@ -191,7 +199,7 @@ class Receive(Table):
 
 
 _NEEDS_VAULT = (
-    "into", "also", "backlog", "on_conflict", "limit", "send", "receive", "verify", "max_lag"
+    "into", "also", "backlog", "on_conflict", "limit", "prune", "send", "receive", "verify", "max_lag"
 )  # fmt: skip
 """Keys of a backup that are about what is sent."""
 
@@ -201,8 +209,9 @@ class Backup(NamedTable):
 
     source: SourceName = Field(
         description="The dataset to back up, with all below it. On another host it is reached by ssh, as root's "
-        "ssh_config(5) says.",
-        examples=["tank/data", "ssh://root@filer1/tank"],
+        "ssh_config(5) says. Several datasets of one pool are taken in one snapshot, and all of them have to exist; "
+        "`{path}` in `into` is then the way from the nearest dataset that has all of them below it.",
+        examples=["tank/data", "ssh://root@filer1/tank", ["tank/home", "tank/mail"]],
     )
     exclude: list[Pattern] = Field(
         default_factory=list,
@@ -229,7 +238,8 @@ class Backup(NamedTable):
         default=False,
         description="Make snapshots and prune them by `keep.source`, and send nothing: then there is no `vault`, and "
         "no backup. Status and metrics tell the age of the newest snapshot in place of the lag. See "
-        "[snapshots only](../how-to/snapshots-only.md).",
+        "[snapshots only](../how-to/snapshots-only.md). With `snapshot.make = false` it only prunes, what another host "
+        "sends into the source: see [against ransomware](../how-to/against-ransomware.md#push-without-destroy).",
         examples=[True],
     )
     vault: Word | None = Field(
@@ -300,6 +310,7 @@ class Backup(NamedTable):
         description="Programs to run before a run begins, when its vault may be down yet, and after it has ended.",
     )
     keep: Keep = Field(default_factory=Keep, description="What is kept on either side.")
+    prune: Prune = Field(default_factory=Prune, description="Which host prunes the vault.")
     prune_limit: Share = Field(
         default=written("50%"),
         description="The most of zvault's snapshots of one dataset that one run may prune on one side, of those that "
@@ -334,6 +345,16 @@ class Backup(NamedTable):
             )
         return self.vault
 
+    @property
+    def prunes_vault(self) -> bool:
+        """Whether this host prunes its vault, and may destroy anything there."""
+        return self.vault is not None and self.prune.vault == "here"
+
+    @property
+    def prunes_only(self) -> bool:
+        """Whether it makes no snapshots and sends none: it prunes what another host sends into its source."""
+        return self.vault is None and not self.snapshot.make
+
     def interval(self, level: Level) -> float | None:
         """How often a level is to be verified, in seconds; None by hand only, or where there is nothing to verify."""
         return self.verify.interval(level) if self.vault is not None else None
@@ -344,7 +365,7 @@ class Backup(NamedTable):
 
     def choice(self, dataset: str) -> Choice:
         """The same, and why."""
-        return choice(dataset, self.include, self.exclude)
+        return choice(dataset, self.include, self.exclude, "source" if self.source.parts else "include")
 
     @field_validator("vault")
     @classmethod
@@ -364,9 +385,20 @@ class Backup(NamedTable):
             given = [key for key in _NEEDS_VAULT if key in self.model_fields_set]
             given += [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
             given += ["snapshot.skip_unchanged"] if self.snapshot.skip_unchanged else []
-            given += ["snapshot.make"] if not self.snapshot.make else []
             if given:
                 raise ValueError(f"snapshots_only sends nothing, so these mean nothing: {', '.join(given)}")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_that_prunes_the_vault(self) -> Self:
+        if self.prune.vault == "elsewhere":
+            given = [f"keep.{key}" for key in ("vault", "gone") if key in self.keep.model_fields_set]
+            given += [f'on_conflict = "{self.on_conflict}"'] if self.on_conflict != "stop" else []
+            if given:
+                raise ValueError(
+                    f'prune.vault = "elsewhere" leaves the vault to its own host, so these mean nothing here: '
+                    f"{', '.join(given)}"
+                )
         return self
 
     @field_validator("exclude", "include")
@@ -380,6 +412,20 @@ class Backup(NamedTable):
                     f"patterns are full names, as in {quote(source.dataset + '/scratch/**')}"
                 )
         return patterns
+
+    @field_validator("include")
+    @classmethod
+    def _several_sources(cls, patterns: list[str], info: ValidationInfo) -> list[str]:
+        """Several sources are what lies above them, of which these are included."""
+        source: Source | None = info.data.get("source")
+        if source is None or not source.parts:
+            return patterns
+        if patterns:
+            raise ValueError(
+                f"stands beside several sources: give {quote(source.dataset)} as the source and include what of it is"
+                " to be taken, or leave include out"
+            )
+        return [pattern for part in source.parts for pattern in (part, f"{part}/**")]
 
     @field_validator("hooks")
     @classmethod

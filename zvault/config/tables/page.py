@@ -93,6 +93,13 @@ class Page(Table):
         examples=[["10.0.0.2"]],
     )
 
+    files: bool = Field(
+        default=False,
+        description="Whether the page lists the files of a snapshot while `zvaultctl mount` has it mounted. It tells "
+        "names that only root may read, so it takes `user` and `password`, or `header` and `proxies`.",
+        examples=[True],
+    )
+
     @model_validator(mode="after")
     def _guarded(self) -> Self:
         if (self.user is None) != (self.password is None):
@@ -101,6 +108,11 @@ class Page(Table):
             raise ValueError('user cannot have a ":" in it')
         if (self.header is None) != (not self.proxies):
             raise ValueError("header and proxies need each other")
+        if self.files and not self.guarded:
+            raise ValueError(
+                "files lists the names of all files to whoever may see the page: set user and password, or header and"
+                " proxies"
+            )
         if self.address is not None and not self.guarded and not is_loopback(self.address[0]):
             raise ValueError(
                 "listen is an address that other hosts can reach: set user and password, or header and proxies"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -56,6 +56,18 @@ class FromKeepTable:
             return table.rules()
 
         return core_schema.no_info_wrap_validator_function(rules, handler.generate_schema(KeepTable))
+
+
+class Prune(Table):
+    """Which host prunes the vault."""
+
+    vault: Literal["here", "elsewhere"] = Field(
+        default="here",
+        description='"elsewhere" leaves the vault to the host that has it, with rules of its own. Then this host '
+        "needs no right there to destroy, roll back, hold or release, and asks for none: whoever takes it over cannot "
+        "remove what the vault has. See [against ransomware](../how-to/against-ransomware.md#push-without-destroy).",
+        examples=["elsewhere"],
+    )
 
 
 class Keep(Table):

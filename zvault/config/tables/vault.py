@@ -18,6 +18,7 @@ from zvault.config.fields import (
     written,
 )
 from zvault.config.tables.device import Device
+from zvault.config.tables.encryption import PoolEncryption
 from zvault.config.tables.scrub import Scrub
 from zvault.core.policy.scrub import Policy
 
@@ -85,6 +86,15 @@ class Vault(NamedTable):
         examples=["export"],
     )
 
+    encryption: PoolEncryption | None = Field(
+        default=None,
+        description="The pool's root dataset is encrypted with this key when the pool is made. The key is loaded when "
+        "the vault comes up, and gone from the host when it goes down. What is sent without encryption is encrypted by "
+        "it on the vault, and restored without; raw streams keep their own keys (docs/how-to/encrypt-a-vault.md). What "
+        "`send.embedded` says does not count then. A pool that is not encrypted is refused: it cannot be encrypted "
+        "afterwards.",
+    )
+
     min_age: Duration = Field(
         default=written("0s"),
         description="No snapshot on the vault that is younger is pruned, whatever `keep` says, or rolled back, whoever "
@@ -122,6 +132,16 @@ class Vault(NamedTable):
         if device and info.data.get("host") is not None:
             raise ValueError("are this host's, and the vault's pool is on another: remove them, or host")
         return device
+
+    @field_validator("encryption")
+    @classmethod
+    def _its_own_pool(cls, encryption: PoolEncryption | None, info: ValidationInfo) -> PoolEncryption | None:
+        if encryption is not None and not info.data.get("device", True):
+            raise ValueError(
+                "is of pools that zvault brings up, and this vault has no [[vault.NAME.device]]: load its key where its"
+                " pool is imported"
+            )
+        return encryption
 
     @field_validator("device")
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from zvault.core.model import Base, Bookmark, Dataset, Snapshot
 from zvault.core.name_rules import MAX_DATASET_NAME
@@ -24,6 +25,7 @@ from zvault.core.replication.plan_model import (
 )
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import Abort, Branch, Change, Rename, Rollback
+from zvault.core.snapshot_list import after
 
 PLACEHOLDER_BYTES = 1 << 20
 """More than an empty filesystem ever takes: a placeholder with so much in it was written to by somebody."""
@@ -49,7 +51,7 @@ class DatasetCase:
     ``clones`` gives, by snapname, the clones of the vault dataset's snapshots. ``held`` are the names of those that are
     held, ``kept`` of those that retention keeps, with the reason: neither is rolled away. ``branched`` is the vault's
     snapshot of which it is a clone. ``kin`` are the relatives it could start from, best first. ``misfit`` says why no
-    stream with the flags that are wanted now may follow on what it has.
+    stream with the flags that are wanted now may follow on what it has. ``found`` is its base, where that is known.
     """
 
     source: Dataset
@@ -64,20 +66,35 @@ class DatasetCase:
     branched: Snapshot | None = None
     kin: tuple[Relative, ...] = ()
     misfit: FlagConflict | None = None
+    found: tuple[Base, Snapshot] | None = None
+
+    def base(self) -> tuple[Base, Snapshot] | None:
+        """The base, as (source side, vault side)."""
+        if self.found is not None or self.vault is None:
+            return self.found
+        return find_base(self.source, self.vault, self.ancestry)
 
 
 def plan_transfer(case: DatasetCase, wanted: Ours, policy: Policy | None = None) -> TransferPlan:
     """Plan one dataset, with the reason in words. ``wanted`` tells which of its snapshots are to be sent."""
-    decision = _Decision(case, policy or Policy(), [snap for snap in case.source.snapshots if wanted(snap)])
-    return decision.plan()
+    return _Decision(case, policy or Policy(), wanted).plan()
 
 
 @dataclass
 class _Decision:
     case: DatasetCase
     policy: Policy
-    wanted: list[Snapshot]
+    is_wanted: Ours
     changes: tuple[Change, ...] = ()
+
+    @cached_property
+    def wanted(self) -> list[Snapshot]:
+        """The source's snapshots that are to be sent."""
+        return [snap for snap in self.case.source.snapshots if self.is_wanted(snap)]
+
+    def _wanted_after(self, point: Base) -> list[Snapshot]:
+        """Those that are newer than a point of the same history."""
+        return [snap for snap in after(self.case.source.snapshots, point.createtxg) if self.is_wanted(snap)]
 
     def plan(self) -> TransferPlan:
         case = self.case
@@ -86,13 +103,13 @@ class _Decision:
             return self._unlike(case.misfit.problem, case.misfit.advice)
         if case.interrupted is not None:
             useless = self._useless(case.interrupted)
-            if not useless:
-                return self._resume(case.interrupted)
+            if not useless or not self.policy.destroys:
+                return self._stuck(useless) if useless else self._resume(case.interrupted)
             self.changes = (Abort(case.target, useless),)
         if vault is None or (self.changes and not vault.snapshots and not vault.placeholder):
             return self._start()
         if vault.snapshots:
-            found = find_base(case.source, vault, case.ancestry)
+            found = case.base()
             if found is not None:
                 return self._follow(vault, *found)
             return self._unlike(
@@ -113,8 +130,8 @@ class _Decision:
         if strays := interrupted.strays(self.case.source.name.pool, self._bases(vault)):
             return strays
         if vault is not None and vault.snapshots:
-            found = find_base(self.case.source, vault, self.case.ancestry)
-            if found is None or found[1] is not vault.snapshots[-1] or vault.written:
+            found = self.case.base()
+            if found is None or found[1].guid != vault.snapshots[-1].guid or vault.written:
                 return f"{self.case.target} was changed since it began"
         return ""
 
@@ -127,15 +144,23 @@ class _Decision:
     def _resume(self, interrupted: Interrupted) -> TransferPlan:
         case, vault = self.case, self.case.vault
         to = next(snap for snap in case.source.snapshots if snap.guid == interrupted.to_guid)
-        later = self._chosen(snap for snap in self.wanted if snap.createtxg > to.createtxg)
+        later = self._chosen(self._wanted_after(to))
         reason = f"an interrupted receive of {to.snapname} waits on the vault"
         reason += f", {interrupted.progress}" if interrupted.progress else ""
         over = vault is not None and vault.placeholder
         first = Step(Action.RESUME, to, token=interrupted.token, reason=reason, over=over)
-        found = find_base(case.source, vault, case.ancestry) if vault is not None else None
+        found = case.base()
         steps = (first, *incremental_steps(case.source.snapshots, to, later))
         made = self._made(Action.RESUME, reason, steps, found[0] if found else None)
         return made if vault is None else self._unless_taken(made, vault.snapshots)
+
+    def _stuck(self, useless: str) -> TransferPlan:
+        """A token must be given up, and may not be from here."""
+        target = self.case.target
+        problem = f"an interrupted receive of {target} cannot go on: {useless}; this host may not give it up"
+        return self._conflict(
+            problem, f"run 'zfs receive -A {target}' on the vault's host", pending=len(self.wanted)
+        )
 
     # Beginning
 
@@ -145,7 +170,7 @@ class _Decision:
         if not self.wanted:
             return self._made(Action.NOTHING, "the source has no snapshot made by zvault yet")
         for kin in () if over else self.case.kin:
-            missing = self._chosen(snap for snap in self.wanted if snap.createtxg > kin.base.createtxg)
+            missing = self._chosen(self._wanted_after(kin.base))
             if missing:
                 return self._begin_from(kin, missing)
         chosen = self._chosen(self.wanted)
@@ -167,7 +192,7 @@ class _Decision:
         else:
             steps = (replace(steps[0], origin=kin.on_vault), *steps[1:])
             reason = f"{source.name} is a clone of {base.name}, which the vault has as {kin.on_vault}"
-        return self._made(Action.INCREMENTAL, reason, steps, base, after=(kin.owner,) if kin.owner else ())
+        return self._made(Action.INCREMENTAL, reason, steps, base, needed=(kin.owner,) if kin.owner else ())
 
     def _now(self, name: SnapshotName) -> SnapshotName:
         """What a name on the vault will be once what is in the way was set aside, with all below it."""
@@ -201,11 +226,11 @@ class _Decision:
     def _follow(self, vault: Dataset, base: Base, on_vault: Snapshot) -> TransferPlan:
         """The usual case: both sides share a base."""
         case, target = self.case, self.case.target
-        missing = self._chosen(snap for snap in self.wanted if snap.createtxg > base.createtxg)
+        missing = self._chosen(self._wanted_after(base))
         newest = vault.snapshots[-1]
         tolerated = case.unchanged and not case.source.encrypted
         problem = ""
-        if newest is not on_vault and not tolerated:
+        if newest.guid != on_vault.guid and not tolerated:
             newer = f"{newest.snapname}, newer than the base {on_vault.snapname}"
             problem = f"{target} has {newer} and unknown to the source"
         elif vault.written and missing:
@@ -305,7 +330,7 @@ class _Decision:
         reason: str,
         steps: tuple[Step, ...] = (),
         base: Base | None = None,
-        after: tuple[DatasetName, ...] = (),
+        needed: tuple[DatasetName, ...] = (),
     ) -> TransferPlan:
         source = self.case.source
         pending = sum(len(sent_by(step, source.snapshots)) for step in steps)
@@ -318,7 +343,7 @@ class _Decision:
             base,
             pending,
             changes=self.changes,
-            after=after,
+            after=needed,
         )
 
     def _conflict(

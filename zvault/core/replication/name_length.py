@@ -11,6 +11,9 @@ from zvault.core.replication.base_names import LARGEST_GUID, mark_name
 RECEIVING = len("/%recv")
 """Characters that ZFS adds to the name of a dataset into which it receives (dmu_recv.c, recv_clone_name)."""
 
+_BOOKMARK = 1 + len(mark_name(LARGEST_GUID, LARGEST_GUID))
+"""Characters of the longest name that zvault gives a bookmark, with its ``#``."""
+
 
 @dataclass(frozen=True, slots=True)
 class NameConflict:
@@ -27,8 +30,7 @@ def name_conflict(dataset: DatasetName, target: DatasetName, snapname: int) -> N
     is how many those of the backup's snapshots have behind the ``@``.
     """
     snapshot = 1 + snapname
-    bookmark = 1 + len(mark_name(LARGEST_GUID, LARGEST_GUID))
-    room = MAX_DATASET_NAME - max(snapshot, bookmark)
+    room = MAX_DATASET_NAME - max(snapshot, _BOOKMARK)
     if len(dataset) > room:
         return NameConflict(
             f"the name of {dataset} is too long to be backed up: it has {len(dataset)} characters, and with the"

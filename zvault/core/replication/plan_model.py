@@ -28,11 +28,15 @@ MOST_IN_A_STREAM = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a backup wants. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside."""
+    """What a backup wants. ``newest_only`` skips the backlog; ``stamp`` (20261121T090000Z) names what is set aside.
+
+    ``destroys`` is False where this host may destroy nothing on the vault, an interrupted receive included.
+    """
 
     newest_only: bool = False
     on_conflict: OnConflict = "stop"
     stamp: str = ""
+    destroys: bool = True
 
 
 class Action(StrEnum):

@@ -6,8 +6,9 @@ dataset is known to those planned after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName
@@ -17,6 +18,7 @@ from zvault.core.replication.name_length import NameConflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan, sent_by
 from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.vault_changes import Branch, Change, Rename
+from zvault.core.snapshot_list import guids_of
 
 MOVING = "_zvault-moving"
 """Ends the name of a dataset of the vault that is on its way to another name."""
@@ -46,16 +48,39 @@ def plan_tree(
     policy: Policy | None = None,
     answers: PoolAnswers | None = None,
     conflicts: Mapping[str, NameConflict] | None = None,
+    known: KnownPlans | None = None,
 ) -> list[TransferPlan]:
-    """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name."""
-    planner = _Planner(pairing, vault, wanted, policy or Policy(), answers or PoolAnswers(), conflicts or {})
+    """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name.
+
+    ``known`` has the plans of an earlier look, made with the same ``wanted`` and ``policy`` (but for its stamp), and
+    has those of this one afterwards. Where a pair is the same object as then, and nothing that is asked or planned for
+    another touches it, its plan is looked up.
+    """
+    known = {} if known is None else known
+    planner = _Planner(
+        pairing, vault, wanted, policy or Policy(), answers or PoolAnswers(), conflicts or {}, known
+    )
     for pair in _origins_first(pairing.pairs):
         planner.plan(pair)
+    known.clear()
+    known.update(planner.kept)
     return planner.plans
+
+
+KnownPlans = dict[str, tuple[DatasetPair, TransferPlan]]
+"""By the source's name, plans that depend on nothing but their pair, what is wanted, and the policy.
+
+That is so of an incremental or of nothing to do, without a change on the vault, where neither side is a clone, nothing
+waits to be resumed, and the base is the newest that the vault has: for that no other dataset, hold or rule of retention
+is looked at.
+"""
 
 
 def _origins_first(pairs: tuple[DatasetPair, ...]) -> Iterator[DatasetPair]:
     """Parents before children; and where that allows it, what others branched off from before those."""
+    if not any(pair.ancestry for pair in pairs) and _parents_first(pairs):
+        yield from pairs
+        return
     by_name = {pair.source.name: pair for pair in pairs}
     done: set[DatasetName] = set()
 
@@ -75,6 +100,21 @@ def _origins_first(pairs: tuple[DatasetPair, ...]) -> Iterator[DatasetPair]:
             yield from visit(name, ())
 
 
+def _parents_first(pairs: tuple[DatasetPair, ...]) -> bool:
+    """Whether they come so already."""
+    names = {pair.source.name for pair in pairs}
+    seen: set[DatasetName] = set()
+    above: set[DatasetName] = set()
+    for pair in pairs:
+        parent = pair.source.name.parent
+        if parent is not None and parent not in above:
+            if any(name in names and name not in seen for name in pair.source.name.ancestors):
+                return False
+            above.add(parent)
+        seen.add(pair.source.name)
+    return True
+
+
 @dataclass
 class _Planner:
     pairing: Pairing
@@ -83,47 +123,118 @@ class _Planner:
     policy: Policy
     answers: PoolAnswers
     conflicts: Mapping[str, NameConflict]
+    known: KnownPlans
     plans: list[TransferPlan] = field(default_factory=list)
+    kept: KnownPlans = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Where each dataset of the vault lies, by the name it was listed with, and who claims it."""
+        """Where each dataset of the vault lies, by the name it was listed with."""
         self.at = {dataset.name: dataset.name for dataset in self.vault}
         self.made: set[DatasetName] = set()
-        everyone = (*self.pairing.pairs, *self.pairing.unselected)
-        self.heirs = {pair.vault.name: pair for pair in everyone if pair.vault is not None}
+        self.by_dataset: dict[DatasetName, TransferPlan] = {}
         self.clones = self.vault.clones()
-        # The plans that others may have to come after, with the names on the vault that each touches.
-        self.rearranging: list[tuple[TransferPlan, tuple[DatasetName, ...]]] = []
+        # The datasets whose plans others may have to come after; by name on the vault, which of them touch it, which
+        # touch what lies below it, and which are yet to be received there.
+        self.rearranging: list[DatasetName] = []
+        self.touched: dict[DatasetName, list[int]] = {}
+        self.touched_below: dict[DatasetName, list[int]] = {}
+        self.unborn: dict[DatasetName, list[int]] = {}
         # Clones that will be received, each with the dataset on the vault that its origin lies in.
         self.cloning: list[tuple[TransferPlan, DatasetName]] = []
         # Snapshots that the vault has or will have: by GUID, in which dataset (as listed, or a target), as what.
         self.held: dict[int, Relative] = {}
-        self.listed: dict[int, tuple[Dataset, Snapshot]] = {
+
+    @cached_property
+    def heirs(self) -> dict[DatasetName, DatasetPair]:
+        """Who claims each dataset of the vault."""
+        everyone = (*self.pairing.pairs, *self.pairing.unselected)
+        return {pair.vault.name: pair for pair in everyone if pair.vault is not None}
+
+    @cached_property
+    def listed(self) -> dict[int, tuple[Dataset, Snapshot]]:
+        """By GUID, the snapshots that the vault has of those that a source dataset may begin or branch off with.
+
+        What goes on from its base has no use for them, and is nearly everything; so they are sought among the rest.
+        """
+        sought: set[int] = set()
+        for pair in self.pairing.pairs:
+            if not self._plain(pair):
+                sought.update(guids_of(pair.source.snapshots))
+                sought.update(snap.guid for snap in pair.ancestry)
+        return {
             snap.guid: (dataset, snap)
             for dataset in sorted(self.vault, key=lambda one: one.name in self.heirs)
+            if not sought.isdisjoint(guids_of(dataset.snapshots))
             for snap in dataset.snapshots
         }
+
+    def _plain(self, pair: DatasetPair) -> bool:
+        """Whether a pair simply goes on: see KnownPlans."""
+        there = pair.vault
+        return (
+            pair.goes_on
+            and there is not None
+            and there.resume_token is None
+            and pair.source.origin is None
+            and there.origin is None
+            and there.name not in self.answers.misfits
+            and there.name not in self.answers.interrupted
+            and self.policy.on_conflict != "new-dataset"
+        )
+
+    def _look_up(self, pair: DatasetPair) -> tuple[DatasetPair, TransferPlan] | None:
+        """The plan of a pair that was planned before, if it still is as it was."""
+        before, there = self.known.get(pair.source.name), pair.vault
+        if before is None or before[0] is not pair or there is None:
+            return None
+        asked = there.name in self.answers.misfits or there.name in self.answers.interrupted
+        return None if asked or self.at[there.name] != pair.target else before
+
+    def _keep(self, pair: DatasetPair, made: TransferPlan) -> None:
+        """Note a plan that depends on nothing but its pair."""
+        simple = made.action in {Action.NOTHING, Action.INCREMENTAL} and not made.changes and not made.after
+        if simple and pair.vault is not None and pair.vault.name == pair.target and self._plain(pair):
+            self.kept[pair.source.name] = pair, made
 
     def plan(self, pair: DatasetPair) -> None:
         if (conflict := self.conflicts.get(pair.source.name)) is not None:
             # Nothing of it is touched on the vault: no name there would follow its own.
             self.plans.append(_unnameable(pair, conflict))
             return
-        renames, obstacle = self._arrange(pair)
-        if obstacle:
-            made = self._conflict(pair, obstacle)
+        if (known := self._look_up(pair)) is not None:
+            self.kept[pair.source.name] = known
+            made = known[1]
+            if not made.steps and not self.rearranging:
+                self.plans.append(made)
+                return
         else:
-            made = plan_transfer(self._case(pair), self.wanted, self.policy)
-            made = replace(made, changes=(*renames, *made.changes))
-            self._follow(made.changes[len(renames) :])
-        made = replace(made, after=self._after(pair, made))
+            made = self._planned_anew(pair)
+            self._keep(pair, made)
+        if after := self._after(pair, made):
+            made = replace(made, after=after)
         self._note_arrivals(pair, made)
         self.plans.append(made)
         if (origin := _origin(made)) is not None:
             self.cloning.append((made, origin))
         touched = _touched(made)
-        if touched or made.begins or made.action is Action.RESUME:
-            self.rearranging.append((made, touched))
+        unborn = made.begins or (made.action is Action.RESUME and made.base is None)
+        if touched or unborn:
+            place = len(self.rearranging)
+            self.rearranging.append(made.dataset)
+            for name in touched:
+                self.touched.setdefault(name, []).append(place)
+                for above in name.ancestors:
+                    self.touched_below.setdefault(above, []).append(place)
+            if unborn:
+                self.unborn.setdefault(made.target, []).append(place)
+
+    def _planned_anew(self, pair: DatasetPair) -> TransferPlan:
+        renames, obstacle = self._arrange(pair)
+        if obstacle:
+            return self._conflict(pair, obstacle)
+        made = plan_transfer(self._case(pair), self.wanted, self.policy)
+        self._follow(made.changes)
+        return replace(made, changes=(*renames, *made.changes)) if renames else made
 
     # Names
 
@@ -196,6 +307,8 @@ class _Planner:
         there = pair.vault
         if there is None:
             return DatasetCase(pair.source, pair.target, None, pair.ancestry, kin=tuple(self._kin(pair)))
+        if self._plain(pair):
+            return DatasetCase(pair.source, pair.target, there, found=pair.base)
         clones = {
             snap.snapname: self.clones[snap.name] for snap in there.snapshots if snap.name in self.clones
         }
@@ -217,6 +330,7 @@ class _Planner:
             kept=self.answers.kept,
             branched=branched,
             kin=tuple(self._kin(pair)),
+            found=pair.base,
             misfit=self.answers.misfits.get(there.name),
         )
 
@@ -237,7 +351,9 @@ class _Planner:
                 yield Relative(snap, self.at[holder.name].snapshot(there.snapname))
 
     def _planned(self, pair: DatasetPair) -> TransferPlan | None:
-        return next((plan for plan in self.plans if plan.dataset == pair.source.name), None)
+        for made in self.plans[len(self.by_dataset) :]:
+            self.by_dataset[made.dataset] = made
+        return self.by_dataset.get(pair.source.name)
 
     def _may_branch(self, pair: DatasetPair, holder: Dataset, base: Snapshot) -> bool:
         """Whether a dataset may take over another's history up to ``base``: its heir must be left with its own base.
@@ -260,19 +376,21 @@ class _Planner:
     def _after(self, pair: DatasetPair, made: TransferPlan) -> tuple[DatasetName, ...]:
         """Which of the plans so far this one needs."""
         moved = _touched(made)
+        if not self.rearranging and not moved and _origin(made) is None:
+            return made.after
         paths = [pair.target, *([pair.vault.name] if pair.vault is not None else []), *moved]
         if (origin := _origin(made)) is not None:
             # It is named as it will be once what was planned so far is carried out.
             paths.append(origin)
         needed = dict.fromkeys(made.after)
-        for plan, touched in self.rearranging:
-            unborn = plan.begins or (plan.action is Action.RESUME and plan.base is None)
-            # What a rename brings below a dataset that is yet to be received would find, or make, another in its place.
-            if (unborn and any(path.is_within(plan.target) for path in (pair.target, *moved))) or any(
-                path.is_within(top) for top in touched for path in paths
-            ):
-                needed[plan.dataset] = None
+        # What a rename brings below a dataset that is yet to be received would find, or make, another in its place.
+        found = _at_or_above((pair.target, *moved), self.unborn) | _at_or_above(paths, self.touched)
+        needed.update(dict.fromkeys(self.rearranging[place] for place in sorted(found)))
         if moved:
+            # Changes below what is renamed name it as it was before, so they come first.
+            renamed = (change.old for change in made.changes if isinstance(change, Rename))
+            below = {place for old in renamed for place in self.touched_below.get(old, ())}
+            needed.update(dict.fromkeys(self.rearranging[place] for place in sorted(below)))
             within = (plan for plan in self.plans if any(plan.target.is_within(path) for path in moved))
             needed.update(dict.fromkeys(plan.dataset for plan in within))
             cloning = (plan for plan, origin in self.cloning if any(origin.is_within(path) for path in moved))
@@ -335,6 +453,16 @@ def _unnameable(pair: DatasetPair, conflict: NameConflict) -> TransferPlan:
     return TransferPlan(
         pair.source.name, pair.target, Action.CONFLICT, conflict.problem, next=conflict.advice
     )
+
+
+def _at_or_above(paths: Iterable[DatasetName], places: Mapping[DatasetName, list[int]]) -> set[int]:
+    """What there is at any of these names, or at what one of them lies in."""
+    found: set[int] = set()
+    if places:
+        for path in paths:
+            for name in (path, *path.ancestors):
+                found.update(places.get(name, ()))
+    return found
 
 
 def _origin(plan: TransferPlan) -> DatasetName | None:

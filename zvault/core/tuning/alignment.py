@@ -36,7 +36,8 @@ class StorageGeometry:
 
     ``unit``: the storage rewrites a whole unit when part of it changes: an object, or the stripe of an erasure-coded
     pool. None if it can write single sectors. ``kind`` is the word for a unit. ``largest``: maximum request size
-    (max_sectors_kb). ``gathers``: the storage collects writes and puts this many bytes as one object.
+    (max_sectors_kb). ``gathers``: the storage collects writes and puts this many bytes as one object. ``renewals``: how
+    often a month each object is locked again.
     """
 
     name: str
@@ -45,6 +46,12 @@ class StorageGeometry:
     kind: Literal["object", "stripe"] = "object"
     prices: Prices | None = None
     gathers: int | None = None
+    renewals: float = 0.0
+
+    @property
+    def locks(self) -> float | None:
+        """Requests a month that keep a TiB locked; None where nothing is."""
+        return self.renewals * (1 << 40) / self.gathers if self.gathers and self.renewals else None
 
 
 @dataclass(frozen=True, slots=True)

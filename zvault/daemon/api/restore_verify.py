@@ -1,8 +1,12 @@
-"""The API's part on proof and rescue: verify, find, restore."""
+"""The API's part on proof and rescue: verify, find, restore.
+
+What does it is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -14,11 +18,11 @@ from zvault.daemon.api.access import Malformed, json_object, needed_text, text_o
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
-from zvault.ops.restore.datasets import plan_document
-from zvault.ops.restore.files import FilesRequest, files_document
-from zvault.ops.restore.find import FileQuery, find_document
-from zvault.ops.restore.mount import MountRequest, mount
-from zvault.ops.restore.plan import RestoreRequest
+
+if TYPE_CHECKING:
+    from zvault.ops.restore.files import FilesRequest
+    from zvault.ops.restore.mount import MountRequest
+    from zvault.ops.restore.plan import RestoreRequest
 
 LATEST = 253_402_300_799.0
 """The last second of the year 9999: a later one is no date."""
@@ -48,6 +52,8 @@ class RestoreVerifyApi:
 
     async def post_find(self, request: web.Request) -> FoundDocument:
         """The versions of files that match a pattern."""
+        from zvault.ops.restore.find import FileQuery, find_document
+
         body = await json_object(request)
         wanted = FileQuery(
             needed_text(body, "backup"), needed_text(body, "pattern"), text_of(body, "dataset"), _moment(body)
@@ -64,6 +70,9 @@ class RestoreVerifyApi:
 
     async def post_restore_plan(self, request: web.Request) -> RestorePlanDocument | FilesPlanDocument:
         """What such a restore would do."""
+        from zvault.ops.restore.datasets import plan_document
+        from zvault.ops.restore.files import files_document
+
         body = await json_object(request)
         wanted, context, vaults = (
             restore_request(body),
@@ -76,6 +85,8 @@ class RestoreVerifyApi:
 
     async def post_mount(self, request: web.Request) -> web.StreamResponse:
         """Mount a snapshot for as long as its client waits for the end, or until its time is over."""
+        from zvault.ops.restore.mount import mount
+
         wanted = mount_request(await json_object(request))
         context, vaults = self.verify_scheduler.context, self.verify_scheduler.vaults
         name = context.env.backup(wanted.backup).its_vault
@@ -88,6 +99,8 @@ class RestoreVerifyApi:
 
 def mount_request(body: Mapping[str, object]) -> MountRequest:
     """A mount as the API is asked for it. Raises Refused."""
+    from zvault.ops.restore.mount import MountRequest
+
     seconds = body.get("seconds")
     if seconds is not None and (
         isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0
@@ -104,6 +117,8 @@ def mount_request(body: Mapping[str, object]) -> MountRequest:
 
 def restore_request(body: Mapping[str, object]) -> RestoreRequest:
     """A restore as the API is asked for it. Raises Refused."""
+    from zvault.ops.restore.plan import RestoreRequest
+
     return RestoreRequest(
         needed_text(body, "backup"),
         needed_text(body, "dataset"),
@@ -118,6 +133,8 @@ def restore_request(body: Mapping[str, object]) -> RestoreRequest:
 
 def files_request(body: Mapping[str, object]) -> FilesRequest:
     """The same for files. Raises Refused."""
+    from zvault.ops.restore.files import FilesRequest
+
     files = body.get("files") or []
     if not isinstance(files, list) or not all(isinstance(one, str) for one in files):
         raise Malformed("'files' must be an array of paths", "", 'as in "files": ["docs/thesis.pdf"]')

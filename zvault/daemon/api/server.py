@@ -1,4 +1,7 @@
-"""The daemon's API: HTTP and JSON on a unix socket. Group zvault may read, root may act."""
+"""The daemon's API: HTTP and JSON on a unix socket. Group zvault may read, root may act.
+
+What makes an answer that is seldom asked for is imported when it is: most daemons never need it.
+"""
 
 from __future__ import annotations
 
@@ -30,24 +33,18 @@ from zvault.daemon.connections import BACKLOG, REQUEST_BYTES, ConnectionLimits, 
 from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
-from zvault.daemon.knowledge import DaemonKnowledge
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
-from zvault.ops.diagnosis.fit import fit_document
-from zvault.ops.explain.document import explain_document
-from zvault.ops.forecast import forecast_document
-from zvault.ops.report import list_document, plan_document
-from zvault.ops.retention.holds import find_keepsakes
-from zvault.ops.retention.prune_report import prune_document
+from zvault.ops.report import Page, list_document, plan_document
 from zvault.ops.vaults.vault import Vaults
 
 GROUP = "zvault"
 
 MOST_DIGITS = 6
-"""Digits of the number of runs that are asked for."""
+"""Digits of the number of runs, or datasets, that are asked for."""
 
 GUID = re.compile(r"[0-9a-fA-F]{1,16}")
 
@@ -142,7 +139,8 @@ class Api:
         """Datasets, and with ``snapshots=1`` their snapshots."""
         only = request.query.get("backup")
         snapshots = request.query.get("snapshots", "0") == "1"
-        return await list_document(self.status.context, self.vaults, only, snapshots=snapshots)
+        page = _page(request.query.get("limit"), request.query.get("after"), only)
+        return await list_document(self.status.context, self.vaults, only, snapshots=snapshots, page=page)
 
     async def get_plan(self, request: web.Request) -> PlanDocument:
         """What a run would do now."""
@@ -152,6 +150,8 @@ class Api:
 
     async def get_forecast(self, request: web.Request) -> ForecastDocument:
         """What a run that began now would do; with ``snapshot=0`` one that makes none."""
+        from zvault.ops.forecast import forecast_document
+
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
         snapshot = request.query.get("snapshot") != "0"
@@ -160,6 +160,8 @@ class Api:
 
     async def get_prune(self, request: web.Request) -> PruneDocument:
         """What pruning would do now; with ``over_limit=1`` also what prune_limit holds back."""
+        from zvault.ops.retention.prune_report import prune_document
+
         context, over_limit = self.status.context, request.query.get("over_limit") == "1"
         backup = context.env.backup(request.match_info["backup"])
         return await prune_document(
@@ -168,6 +170,8 @@ class Api:
 
     async def get_holds(self, _: web.Request) -> HoldsAnswer:
         """zvault's holds and bookmarks on the sources."""
+        from zvault.ops.retention.holds import find_keepsakes
+
         found = await find_keepsakes(self.status.context, self.vaults)
         return {"holds": [one.document() for one in found]}
 
@@ -196,11 +200,16 @@ class Api:
 
     async def get_explain(self, request: web.Request) -> ExplainDocument:
         """Why a dataset or snapshot is as it is."""
+        from zvault.daemon.knowledge import DaemonKnowledge
+        from zvault.ops.explain.document import explain_document
+
         knowledge = DaemonKnowledge(self.status, await self.status.vault_monitor.documents())
         return await explain_document(self.status.context, knowledge, request.match_info["name"])
 
     async def get_fit(self, request: web.Request) -> FitDocument:
         """How a backup fits its vault's storage."""
+        from zvault.ops.diagnosis.fit import fit_document
+
         context = self.status.context
         backup = context.env.backup(request.match_info["backup"])
         return await fit_document(context, self.vaults, backup)
@@ -229,6 +238,19 @@ class Api:
         for one in reaped:
             log.info("reaped %s %s: %s", one.kind, one.name, one.reason)
         return {"holds": [one.document() for one in reaped]}
+
+
+def _page(limit: str | None, after: str | None, backup: str | None) -> Page | None:
+    """The page that is asked for, None for all. Raises Malformed."""
+    if limit is None and after is None:
+        return None
+    if backup is None:
+        raise Malformed("pages are of one backup", "there is no backup=NAME", "backup=NAME&limit=1000")
+    if limit is None or not (limit.isdecimal() and 0 < len(limit) <= MOST_DIGITS and int(limit)):
+        raise Malformed(
+            f"'{limit or ''}' is no number of datasets", "limit takes a whole number above 0", "limit=1000"
+        )
+    return Page(int(limit), after or "")
 
 
 def _make_room(path: Path) -> None:

@@ -1,4 +1,7 @@
-"""The part of the API that is about vaults: up, down, made, taken over, measured, examined."""
+"""The part of the API that is about vaults: up, down, made, taken over, measured, examined.
+
+What is done seldom is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,8 @@ from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.runs import Runs
 from zvault.daemon.status import Status
-from zvault.ops.diagnosis.doctor import doctor_document, watched_for
 from zvault.ops.health import judged
-from zvault.ops.provision.create import create
-from zvault.ops.provision.measure import measure, refuse_unless_auto
 from zvault.ops.report import vault_document
-from zvault.ops.tuning.report import measured_document, tuning_document
-from zvault.ops.vaults.earlier_pools import pool_history
-from zvault.ops.vaults.new_pool import creation_document
-from zvault.ops.vaults.takeover import take_over, takeover
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 
 
@@ -66,12 +62,16 @@ class VaultsApi:
 
     async def get_doctor(self, request: web.Request) -> DoctorDocument:
         """What bounds a vault now; it is watched for ``seconds``."""
+        from zvault.ops.diagnosis.doctor import doctor_document, watched_for
+
         name, seconds = request.match_info["vault"], watched_for(request.query.get("seconds"))
         context, last = self.status.context, self.runs.last_into(name)
         return await doctor_document(context, self.vaults, context.env.vault(name), seconds, last)
 
     async def get_tuning(self, _: web.Request) -> TuningDocument:
         """Module parameters: what is wanted, set, and why."""
+        from zvault.ops.tuning.report import tuning_document
+
         return await tuning_document(self.status.context)
 
     async def post_up(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
@@ -84,6 +84,8 @@ class VaultsApi:
 
     async def post_create(self, request: web.Request) -> VaultAnswer | web.StreamResponse:
         """Make a vault's pool."""
+        from zvault.ops.provision.create import create
+
         return await self._act(request, create)
 
     async def _act(
@@ -106,6 +108,9 @@ class VaultsApi:
 
     async def post_measure(self, request: web.Request) -> web.StreamResponse:
         """Measure a vault's device and try out what follows, told as it goes; it ends when its client goes away."""
+        from zvault.ops.provision.measure import measure, refuse_unless_auto
+        from zvault.ops.tuning.report import measured_document
+
         vault = self.vaults[request.match_info["vault"]]
         refuse_unless_auto(vault.config)
 
@@ -118,6 +123,8 @@ class VaultsApi:
 
     async def get_pool_history(self, request: web.Request) -> PoolHistoryAnswer:
         """The pools that a vault had."""
+        from zvault.ops.vaults.earlier_pools import pool_history
+
         vault = self.vaults[request.match_info["vault"]]
         return {"history": (await pool_history(vault.context, vault.config)).document(vault.config)}
 
@@ -128,11 +135,15 @@ class VaultsApi:
 
     async def get_takeover(self, request: web.Request) -> TakeoverAnswer:
         """Who has a vault, and what taking it over would do."""
+        from zvault.ops.vaults.takeover import takeover
+
         vault = self.vaults[request.match_info["vault"]]
         return {"takeover": await takeover(vault)}
 
     async def post_take(self, request: web.Request) -> VaultAnswer:
         """Take a vault over from the ``holders`` of get_takeover."""
+        from zvault.ops.vaults.takeover import take_over
+
         vault, body = self.vaults[request.match_info["vault"]], await json_object(request)
         by_hand = body.get("fenced_by_hand") is True
         await take_over(vault, body.get("holders"), journald.about(vault.name), by_hand=by_hand)
@@ -140,6 +151,8 @@ class VaultsApi:
 
     async def get_creation(self, request: web.Request) -> CreationAnswer:
         """What making a vault's pool would run."""
+        from zvault.ops.vaults.new_pool import creation_document
+
         vault = self.vaults[request.match_info["vault"]]
         await vault.refuse_unless_new()
         made = vault.assembly()

@@ -16,6 +16,7 @@ Gauge = Literal[
     "segments",
     "moments",
     "past_bytes",
+    "locked_until",
     "journal_used",
     "journal_capacity",
     "uploads_waiting",
@@ -33,6 +34,10 @@ GAUGES: dict[str, tuple[Gauge, str]] = {
     "segments": ("segments", "Segments in the bucket."),
     "moments": ("moments", "Moments of the past that are kept."),
     "past_bytes": ("past_bytes", "Of the stored bytes, those that are there for these moments alone."),
+    "locked_until_timestamp_seconds": (
+        "locked_until",
+        "Until when all that is needed is locked in the bucket; 0 where it is not, or that is not known.",
+    ),
     "journal_bytes": ("journal_used", "Bytes in the journal: what is not in the bucket yet."),
     "journal_capacity_bytes": ("journal_capacity", "Bytes that the journal may hold; writers wait for more."),
     "uploads_waiting": ("uploads_waiting", "Segments on their way to the bucket, or waiting for their turn."),

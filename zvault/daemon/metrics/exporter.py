@@ -16,6 +16,7 @@ from zvault.core.diagnosis.write_drift import Cause
 from zvault.core.replication.send_record import Fault
 from zvault.daemon.metrics.blockstore import blockstore_metrics
 from zvault.daemon.metrics.cost import cost_metrics
+from zvault.daemon.metrics.datasets import of_ages, of_lags
 from zvault.daemon.metrics.health import health_metrics
 from zvault.daemon.metrics.notify import notify_metrics
 from zvault.daemon.metrics.scrub import scrub_metrics
@@ -23,6 +24,7 @@ from zvault.daemon.metrics.stalls import stalls_metrics
 from zvault.daemon.metrics.verification import verify_metrics
 from zvault.daemon.notify.notifier import Notifier
 from zvault.daemon.status import Status
+from zvault.ops.state.costs import uncounted
 from zvault.ops.tuning.parameters import held_by
 
 HEALTH = ("ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "SUSPENDED")
@@ -92,39 +94,38 @@ class Metrics(Collector):
     def _backups(self) -> Iterator[Metric]:
         backups = self.status.context.env.config.backup
         documents = {name: self.status.backup(backup) for name, backup in backups.items()}
+        limit = self.status.context.env.config.daemon.metrics_datasets
+        now = self.status.context.env.clock.time()
         lags = [
-            ((name, dataset), lag, seconds)
-            for name in backups
-            for dataset, (lag, seconds) in self.status.dataset_lags(name).items()
+            one for name in backups for one in of_lags(name, self.status.runs.lags.get(name, {}), now, limit)
         ]
         yield _gauge(
             "zvault_backup_lag_seconds",
             "Now minus creation of the newest source snapshot that is on the vault. Missing where unknown.",
             ("backup", "dataset"),
-            [(labels, seconds) for labels, _, seconds in lags],
+            [(one.labels, one.lag) for one in lags],
         )
         yield _gauge(
             "zvault_backup_pending_snapshots",
             "Snapshots of the source that the vault lacks.",
             ("backup", "dataset"),
-            [(labels, lag.pending) for labels, lag, _ in lags],
+            [(one.labels, one.pending) for one in lags],
         )
         yield _gauge(
             "zvault_backup_snapshot_age_seconds",
             "Now minus creation of the newest snapshot, of a backup that makes snapshots only. Missing where unknown.",
             ("backup", "dataset"),
             [
-                ((name, dataset), seconds)
+                one
                 for name in backups
-                for dataset, seconds in self.status.snapshot_ages(name).items()
+                for one in of_ages(name, self.status.runs.made.get(name, {}), now, limit)
             ],
         )
-        now = self.status.context.env.clock.time()
         yield _gauge(
             "zvault_base_age_seconds",
             "Now minus creation of the newest snapshot or bookmark that source and vault share. Missing where unknown.",
             ("backup", "dataset"),
-            [(labels, now - lag.base if lag.base is not None else None) for labels, lag, _ in lags],
+            [(one.labels, one.base_age) for one in lags],
         )
         yield _gauge(
             "zvault_backup_max_lag_seconds",
@@ -227,6 +228,19 @@ class Metrics(Collector):
                 ("vault", "pool"),
                 [((v["name"], v["pool"]), v[key]) for v in self.vaults],
             )
+        yield _gauge(
+            "zvault_vault_full_seconds",
+            "Seconds until the vault is full, at the pace of the last days; missing where they tell of no time.",
+            ("vault",),
+            [((v["name"],), self.status.judge.full_in(v["name"])) for v in self.vaults],
+        )
+        env = self.status.context.env
+        yield _gauge(
+            "zvault_vault_uncounted_devices",
+            "Devices that cost by the request, whose requests nobody counts: not in what the vault has cost.",
+            ("vault",),
+            [((v["name"],), float(len(uncounted(env, v)))) for v in self.vaults],
+        )
         yield _gauge(
             "zvault_inhibitor_held",
             "Whether a logind inhibitor is held for the vault.",

@@ -17,7 +17,6 @@ from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.healing.damage import NAMED, name_damage
-from zvault.ops.healing.heal import Healing
 from zvault.ops.healing.scrub import Scrubbing, hold_scrubs
 from zvault.ops.outcome import Outcome
 from zvault.ops.state.pool_health import Condition
@@ -243,6 +242,8 @@ class ScrubScheduler:
 
     def heal(self, name: str) -> str:
         """Start to heal a vault; the run's id. Raises NotFound, Busy, Refused."""
+        from zvault.ops.healing.heal import Healing
+
         self._free(name, but="scrub")
         if self.context.env.vault(name).heal == "off":
             raise Refused(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from zvault.api.vaults import VaultDocument
+from zvault.config.schema import Vault
 from zvault.core.errors import DeviceGone, ZvaultError
 from zvault.core.policy.backoff import delays
 from zvault.daemon import journald
@@ -19,9 +20,13 @@ from zvault.daemon.journald import log
 from zvault.ops.report import own_document, unknown_document, vault_document
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.tasks import cancel
+from zvault.zfs.pool.module_parameters import imported_pools
 
 LOOK_EVERY = 5.0
 """Seconds between looks of its own accord, for the metrics, the journal, and to see that something can be repaired."""
+
+DOWN_EVERY = 30.0
+"""The same for a vault that is down, while nobody here moves it and no pool of its name is imported."""
 
 PATIENCE = 0.8
 """Seconds to wait for a look before what was seen last is told instead."""
@@ -38,11 +43,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 120.0
 
 @dataclass
 class VaultReading:
-    """One vault as it was seen last (``at``, monotonic seconds); a look that has not come back, and when it began."""
+    """One vault as it was seen last (``at``, monotonic seconds); a look that has not come back, and when it began.
+
+    ``config`` is what it was configured to be.
+    """
 
     document: VaultDocument
     at: float
     seen: bool = False
+    config: Vault | None = None
     late: asyncio.Task[VaultDocument] | None = None
     begun: float = 0.0
 
@@ -107,17 +116,24 @@ class VaultMonitor:
         return PATIENCE if sight.at > vault.changed else CHANGED_PATIENCE
 
     async def _look(self, vault: ManagedVault, sight: VaultReading) -> VaultDocument:
+        config = vault.config
         sight.document = await vault_document(vault)
-        sight.at, sight.seen = time.monotonic(), True
+        sight.at, sight.seen, sight.config = time.monotonic(), True, config
         return sight.document
 
     async def watch(self) -> list[VaultDocument]:
         """Look, and repair what can be repaired; the result is what was seen."""
-        vaults = self.vaults.all()
-        documents = await self._documents(vaults)
+        vaults, pools = self.vaults.all(), set(imported_pools())
+        documents = await asyncio.gather(*(self._watched(vault, pools) for vault in vaults))
         for vault in vaults:
             self._look_after(vault)
         return documents
+
+    async def _watched(self, vault: ManagedVault, pools: Collection[str]) -> VaultDocument:
+        sight = self._sights.get(vault.name)
+        if sight is None or vault.config.pool in pools or not _rests(vault, sight):
+            return await self._document(vault)
+        return {**sight.document, **own_document(vault)}
 
     def _look_after(self, vault: ManagedVault) -> None:
         repair = self._repairs.setdefault(vault.name, Repair())
@@ -143,3 +159,18 @@ class VaultMonitor:
         """End what is under way; what hangs in the kernel is left there."""
         tasks = [sight.late for sight in self._sights.values()] + [m.task for m in self._repairs.values()]
         await cancel(*(task for task in tasks if task is not None))
+
+
+def _rests(vault: ManagedVault, sight: VaultReading) -> bool:
+    """Whether a vault was down when it was seen not long ago, and nothing was done with it here since."""
+    error = vault.error.as_dict() if vault.error is not None else None
+    return (
+        sight.seen
+        and sight.late is None
+        and (sight.document["state"], sight.document["error"]) == ("down", error)
+        and time.monotonic() - sight.at < DOWN_EVERY
+        and sight.at > vault.changed
+        and sight.config is vault.config
+        and vault.config.host is None
+        and not (vault.moving or vault.users or vault.lease.exists)
+    )

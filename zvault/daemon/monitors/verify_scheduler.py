@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.integrity.verification import LEVELS, Level, Proof, due
@@ -11,9 +12,10 @@ from zvault.daemon.journald import log
 from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
-from zvault.ops.restore.files import FilesRequest, restore_files
 from zvault.ops.vaults.vault import Vaults
-from zvault.ops.verification.verify import Verification
+
+if TYPE_CHECKING:
+    from zvault.ops.restore.files import FilesRequest
 
 LOOK_EVERY = 30.0
 """Seconds between looks at what is due."""
@@ -37,6 +39,8 @@ class VerifyScheduler:
 
     def verify(self, backup: str, level: str) -> str:
         """Start a verification and return the run's id. Raises NotFound, Busy, Refused."""
+        from zvault.ops.verification.verify import Verification
+
         _ = self.context.env.backup(backup).its_vault
         chosen: Level | None = next((one for one in LEVELS if one == level), None)
         if chosen is None:
@@ -70,6 +74,8 @@ class VerifyScheduler:
 
     def restore_files(self, wanted: FilesRequest) -> str:
         """Start to copy files out of a snapshot, and return the run's id."""
+        from zvault.ops.restore.files import restore_files
+
         _ = self.context.env.backup(wanted.request.backup).its_vault
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from zvault.api.cost import spent
+from zvault.api.cost import told_cost
 from zvault.api.headlines import status_headlines
 from zvault.api.status import BackupDocument, DaemonDocument, StatusDocument
 from zvault.api.vaults import JudgedVault, VaultDocument
@@ -104,5 +104,5 @@ def _vault(status: Status, one: JudgedVault, sent: int) -> VaultReport:
         status.judge.full_in(one["name"]),
         scrub["last"] if scrub is not None else None,
         scrub["errors"] if scrub is not None else None,
-        one_line(spent(one["cost"])) if one["cost"] is not None else "",
+        one_line(told_cost(one["cost"], one["uncounted"])),
     )

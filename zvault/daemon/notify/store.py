@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,7 +17,11 @@ FOLDER = "notify"
 
 log = logging.getLogger(__name__)
 
-_TARGET: TypeAdapter[Target] = TypeAdapter(Target)
+
+@cache
+def _adapter() -> TypeAdapter[Target]:
+    """Made when it is first needed: that takes as long as importing a dozen modules."""
+    return TypeAdapter(Target)
 
 
 class TargetStore:
@@ -30,7 +35,7 @@ class TargetStore:
         """What is kept of a target; nothing where there is nothing to be read."""
         try:
             kept = self._store.get(name)
-            return _TARGET.validate_python(kept, strict=False) if kept is not None else Target()
+            return _adapter().validate_python(kept, strict=False) if kept is not None else Target()
         except (ZvaultError, ValidationError, OSError) as error:
             # Not the error's text: a value in it may be a message, over many lines.
             log.warning("what is kept of notifications to %s cannot be read, and begins anew", name)
@@ -39,7 +44,7 @@ class TargetStore:
 
     def write(self, name: str, target: Target) -> None:
         """Keep a target. Where that cannot be, it is told once, and what is in memory counts."""
-        data: dict[str, Any] = _TARGET.dump_python(target, mode="json")
+        data: dict[str, Any] = _adapter().dump_python(target, mode="json")
         try:
             # The state directory is for others to make.
             if self._store.directory.parent.is_dir():

@@ -19,6 +19,8 @@ from zvault.core.policy.schedule import describe
 from zvault.core.policy.week import week
 from zvault.daemon import journald
 from zvault.daemon.events import Events
+from zvault.daemon.page.dataset_source import DatasetSource
+from zvault.daemon.page.file_source import FileSource
 from zvault.daemon.page.live import LiveRuns
 from zvault.daemon.page.model import (
     BackupPage,
@@ -74,6 +76,8 @@ class PageSource:
         self.status = status
         self.live = LiveRuns()
         self._events, self._vaults, self._host = events, vaults, host
+        self._datasets = DatasetSource(status, host)
+        self._files = FileSource(status.context, host)
         self._kept = _Kept()
 
     def hear(self, event: Event) -> None:
@@ -93,6 +97,19 @@ class PageSource:
         if backup is None or not page.isascii() or not page.isdigit():
             return _json(None)
         return _json(self._backup_page(backup, int(page)))
+
+    def dataset(self, subject: str) -> bytes:
+        """A dataset's page; ``subject`` is the number of its page of snapshots, its backup's name, and its own, between
+        zero bytes.
+        """
+        page, backup, dataset = (*subject.split("\0"), "", "")[:3]
+        if not page.isascii() or not page.isdigit():
+            return _json(None)
+        return _json(self._datasets.page(backup, dataset, int(page)))
+
+    async def files(self, subject: str) -> bytes:
+        """The page of a folder in a mounted snapshot; ``subject`` as FileSource takes it."""
+        return _json(await self._files.page(subject))
 
     def run(self, id: str) -> bytes:
         """A run's page."""
@@ -170,7 +187,7 @@ class PageSource:
     def _backup_page(self, backup: Backup, page: int) -> BackupPage:
         env, name = self.status.context.env, backup.name
         kept = self._refreshed()
-        rows = self._rows(name) if name in self.status.runs.lags else None
+        rows = self._made_rows(name) if backup.vault is None else self._rows(name)
         total = len(rows) if rows is not None else 0
         pages = max(1, -(-total // ROWS))
         page = min(max(page, 1), pages)
@@ -186,10 +203,24 @@ class PageSource:
             "pages": pages,
             "runs": self.status.history.runs(name, RUNS),
             "days": [_day(one) for one in found],
+            "mounts": self._files.mounts(name),
+            "lists_files": self._files.wanted,
         }
 
-    def _rows(self, name: str) -> list[DatasetRow]:
-        """A backup's datasets, the worst first: those whose lag is not known, then by lag."""
+    def _made_rows(self, name: str) -> list[DatasetRow] | None:
+        """The datasets of a backup that makes snapshots only, and when the newest of each was made."""
+        made = self.status.runs.made.get(name)
+        if made is None:
+            return None
+        return [
+            {"dataset": str(dataset), "lag": None, "pending": None, "newest": newest, "base": None}
+            for dataset, newest in made.items()
+        ]
+
+    def _rows(self, name: str) -> list[DatasetRow] | None:
+        """A backup's datasets, the worst first: those whose lag is not known, then by lag. None: nobody has read it."""
+        if name not in self.status.runs.lags:
+            return None
         found = self.status.dataset_lags(name).items()
         ordered = sorted(found, key=lambda one: (one[1][1] is not None, -(one[1][1] or 0.0), str(one[0])))
         return [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from enum import IntFlag
 from typing import Literal, TypedDict
 
+from zvault.api.backups import Side
 from zvault.api.runs import RunDocument
 from zvault.api.status import BackupDocument, StatusDocument
 from zvault.core.errors import ErrorDocument
@@ -88,6 +90,99 @@ class DatasetRow(TypedDict):
     base: float | None
 
 
+class SideDocument(TypedDict):
+    """A snapshot on one side, and whether the next run keeps it there: None where that is not known, nor ``why``."""
+
+    keep: bool | None
+    why: str
+
+
+class PointDocument(TypedDict):
+    """A snapshot of a dataset, by the sides it is on; each is None where it is not. ``made``: when it was."""
+
+    name: str
+    made: float
+    source: SideDocument | None
+    vault: SideDocument | None
+    base: bool
+
+
+class Mark(IntFlag):
+    """What a drawing tells of a snapshot."""
+
+    SOURCE = 1
+    VAULT = 2
+    BASE = 4
+    GOES_ON_SOURCE = 8
+    GOES_ON_VAULT = 16
+    FOREIGN = 32
+    WAITING = 64
+
+
+class DatasetPage(TypedDict):
+    """A dataset's page: the ``page``-th hundred of its snapshots, the newest first, of ``total`` ones.
+
+    ``into`` is the dataset that has its backup, None where there is none; ``vault`` the vault, None where the backup
+    has none. ``…_listed``: when either side was, None where nobody has listed it since zvaultd started. ``drawn`` has
+    for each of the newest snapshots when it was made and its Mark; ``counts`` how many of all have each Mark, by name.
+    ``foreseen``: of which sides it is known what the next run prunes.
+    """
+
+    now: float
+    host: str
+    backup: str
+    dataset: str
+    vault: str | None
+    into: str | None
+    source_listed: float
+    vault_listed: float | None
+    foreseen: list[Side]
+    next_run: float | None
+    drawn: list[tuple[float, int]]
+    counts: dict[str, int]
+    points: list[PointDocument]
+    total: int
+    page: int
+    pages: int
+
+
+class MountDocument(TypedDict):
+    """A snapshot of a vault that is mounted: its number, where, and since when."""
+
+    id: str
+    snapshot: str
+    folder: str
+    since: float
+
+
+class EntryDocument(TypedDict):
+    """What lies in a folder; ``name`` and the target of a ``link`` in base64, for they hold any bytes."""
+
+    name: str
+    kind: str
+    size: int | None
+    mtime: float
+    link: str
+
+
+class FilesPage(TypedDict):
+    """A folder of a mounted snapshot: so many entries from the ``first`` on, of a ``total`` that was looked at.
+
+    ``path`` is in base64; ``more``: there are others still; ``error`` says why there is nothing.
+    """
+
+    now: float
+    host: str
+    backup: str
+    mount: MountDocument
+    path: str
+    first: int
+    entries: list[EntryDocument]
+    total: int
+    more: bool
+    error: str
+
+
 class LineDocument(TypedDict):
     """A line of a run's journal."""
 
@@ -99,7 +194,8 @@ class LineDocument(TypedDict):
 class BackupPage(TypedDict):
     """A backup's page: the ``page``-th hundred of its datasets, worst first, of ``total`` ones.
 
-    They are None where it is not known which there are.
+    They are None where it is not known which there are. ``mounts`` are the snapshots of it that are mounted, whose
+    files the page lists where it ``lists_files``.
     """
 
     now: float
@@ -112,6 +208,8 @@ class BackupPage(TypedDict):
     pages: int
     runs: list[RunDocument]
     days: list[DayDocument]
+    mounts: list[MountDocument]
+    lists_files: bool
 
 
 class RunPage(TypedDict):

@@ -10,9 +10,10 @@ import jinja2.debug  # imported only when a template fails, and then there is no
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from zvault import __version__
-from zvault.daemon.page import charts, views
-from zvault.daemon.page.model import BackupPage, Overview, RunPage
+from zvault.daemon.page import charts, dataset_view, files_view, views
+from zvault.daemon.page.model import BackupPage, DatasetPage, FilesPage, Overview, RunPage
 from zvault.daemon.page.runbooks import Runbooks
+from zvault.daemon.page.timeline import timeline
 from zvault.daemon.page.words import SIGNS, duration, moment
 from zvault.data import path
 
@@ -103,7 +104,28 @@ class Renderer:
             lag=charts.lag_chart(found["days"], limit),
             limit=duration(limit) if limit is not None else "",
             sent=charts.sent_chart(found["days"]),
+            mounts=[{**one, "at": moment(one["since"], now, self._zone)} for one in found["mounts"]],
+            lists_files=found["lists_files"],
         )
+
+    def dataset(self, found: DatasetPage) -> str:
+        """A dataset's page."""
+        now = found["now"]
+        return self._render(
+            "dataset.html",
+            every=EVERY,
+            host=found["host"],
+            at=moment(now, now, self._zone),
+            one=dataset_view.dataset(found, self._zone),
+            line=timeline([(made, bits) for made, bits in found["drawn"]], now),
+            points=dataset_view.points(found, self._zone),
+            page=found["page"],
+            pages=found["pages"],
+        )
+
+    def files(self, found: FilesPage) -> str:
+        """The page of a folder in a mounted snapshot."""
+        return self._render("files.html", host=found["host"], one=files_view.files(found, self._zone))
 
     def run(self, found: RunPage, id: str) -> str:
         """A run's page."""

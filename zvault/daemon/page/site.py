@@ -36,7 +36,12 @@ WRITE_SECONDS = 10.0
 
 LONGEST_NAME = 200
 
+LONGEST_DATASET = 255
+"""Bytes of a dataset's name (ZFS_MAX_DATASET_NAME_LEN, less its end)."""
+
 _PAGE = re.compile(r"[0-9]{1,6}")
+_MOUNT = re.compile(r"[0-9a-f]{1,32}")
+_PATH = re.compile(r"[A-Za-z0-9_-]{0,8192}={0,2}")
 _RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Ask = Callable[[Topic, str], Awaitable[bytes]]
@@ -97,7 +102,15 @@ class Asked:
 class Site:
     """Answers requests for pages; ``routes`` are all that there are."""
 
-    def __init__(self, zone: str, ask: Ask, connections: HoldsConnections, live_seconds: float) -> None:
+    def __init__(
+        self,
+        zone: str,
+        ask: Ask,
+        connections: HoldsConnections,
+        live_seconds: float,
+        *,
+        files: bool = False,
+    ) -> None:
         self._asked = Asked(ask)
         self._connections, self._live_seconds = connections, live_seconds
         self._runbooks = Runbooks.read()
@@ -108,12 +121,14 @@ class Site:
         self.routes: Mapping[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             "/": self._first,
             "/backup": self._backup,
+            "/dataset": self._dataset,
             "/run": self._run,
             "/runbook": self._runbook,
             "/live": self._changes,
             "/page.css": self._file("page.css", "text/css"),
             "/page.js": self._file("page.js", "text/javascript"),
             "/icon.svg": self._file("icon.svg", "image/svg+xml"),
+            **({"/files": self._files} if files else {}),
         }
 
     def _file(self, name: str, kind: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -148,6 +163,31 @@ class Site:
         if found is None:
             raise web.HTTPNotFound(text="there is no such backup\n")
         return _html(self._renderer.backup(found))
+
+    async def _dataset(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        name, dataset, page = query.get("backup", ""), query.get("name", ""), query.get("page", "1")
+        fits = all(0 < len(one.encode()) <= LONGEST_DATASET and "\0" not in one for one in (name, dataset))
+        if not fits or not _PAGE.fullmatch(page):
+            raise web.HTTPNotFound(text="there is no such page\n")
+        found = await self._asked.get(Topic.DATASET, f"{int(page)}\0{name}\0{dataset}")
+        if found is None:
+            raise web.HTTPNotFound(
+                text="there is no such dataset in a backup of that name, or nobody has listed it yet\n"
+            )
+        return _html(self._renderer.dataset(found))
+
+    async def _files(self, request: web.Request) -> web.StreamResponse:
+        query = request.query
+        number, first, path = query.get("mount", ""), query.get("first", "0"), query.get("path", "")
+        if not (_MOUNT.fullmatch(number) and _PAGE.fullmatch(first) and _PATH.fullmatch(path)):
+            raise web.HTTPNotFound(text="there is no such page\n")
+        # The same letters as in a link: no blank stands for a sign there.
+        plain = path.replace("-", "+").replace("_", "/")
+        found = await self._asked.get(Topic.FILES, f"{number}\0{int(first)}\0{plain}")
+        if found is None:
+            raise web.HTTPNotFound(text="no such snapshot is mounted, or not any more\n")
+        return _html(self._renderer.files(found))
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         id = request.query.get("id", "")

@@ -4,9 +4,11 @@ from enum import IntEnum
 
 
 class Topic(IntEnum):
-    """What can be asked for. ``BACKUP`` and ``RUN`` have a subject: a backup's name, a run's number."""
+    """What can be asked for. But for ``METRICS`` and ``OVERVIEW`` each has a subject, as the page's source takes it."""
 
     METRICS = 0
     OVERVIEW = 1
     BACKUP = 2
     RUN = 3
+    DATASET = 4
+    FILES = 5

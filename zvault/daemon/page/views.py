@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta, tzinfo
 from typing import Any
 
-from zvault.api.cost import spent
+from zvault.api.cost import told_cost
 from zvault.api.headlines import status_headlines
 from zvault.api.health import HealthDocument
 from zvault.api.status import BackupDocument
@@ -144,9 +144,10 @@ def _backup(one: BackupDocument, schedule: str, now: float, zone: tzinfo) -> dic
     return {
         "name": one["name"],
         "sends": one["vault"] is not None,
+        "makes": one["makes_snapshots"],
         "way": f"{one['source']} → {one['vault']}"
         if one["vault"] is not None
-        else f"{one['source']}, snapshots only",
+        else f"{one['source']}, {'snapshots only' if one['makes_snapshots'] else 'pruned only'}",
         "level": one["verdict"]["level"],
         "state": one["verdict"]["state"],
         "activity": _activity(one),
@@ -231,7 +232,7 @@ def _vault(one: JudgedVault, found: Overview, zone: tzinfo) -> dict[str, Any]:
         "fill": f"{used:.0f}% of {size(total)}" if used is not None else "not known while it is down",
         "free": size(free) if free is not None else "",
         "forecast": f"full in {short(full_in)}" if full_in is not None else "",
-        "cost": spent(one["cost"]) if one["cost"] is not None else "",
+        "cost": told_cost(one["cost"], one["uncounted"]),
         "fill_level": "ok" if used is None or used < 80 else "warning" if used < 95 else "critical",
         "users": ", ".join(one["users"]),
         "scrub": _scrub(one["scrub"], found["now"], zone),

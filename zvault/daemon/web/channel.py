@@ -20,12 +20,13 @@ from zvault.daemon.page.topics import Topic
 SOCKETS = 16
 """The most addresses that a name can stand for."""
 
-QUESTION = struct.Struct("!QBB")
+QUESTION = struct.Struct("!QBH")
 """A question's number, its topic, and bytes of the subject that follows."""
 
 ANSWER = struct.Struct("!QI")
 
-LONGEST_SUBJECT = 255
+LONGEST_SUBJECT = 16384
+"""Bytes: a path within a snapshot, and what it is in."""
 
 _LENGTH = struct.Struct("!I")
 

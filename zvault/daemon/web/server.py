@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from zvault.system.process.output import last_lines, last_words, read_lines
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 from zvault.system.tasks import cancel
 
-Told = Callable[[str], bytes]
-"""What is told of a subject, as it is now."""
+Told = Callable[[str], bytes | Awaitable[bytes]]
+"""What is told of a subject, as it is now; what takes a while keeps no other question waiting."""
 
 LISTENER = Path(__file__).with_name("listener.py")
 """The program. It is not imported here: zvaultd has no use for what it needs."""
@@ -96,16 +97,24 @@ class WebServer:
     ) -> None:
         said = last_lines()
         hearing = asyncio.ensure_future(read_lines(process.stderr, said.append))
+        later: set[asyncio.Task[None]] = set()
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while True:
                     number, topic, length = QUESTION.unpack(await reader.readexactly(QUESTION.size))
                     subject = (await reader.readexactly(length)).decode(errors="replace")
                     text = self._told(topic, subject)
-                    writer.write(ANSWER.pack(number, len(text)) + text)
-                    await writer.drain()
+                    if isinstance(text, bytes):
+                        writer.write(ANSWER.pack(number, len(text)) + text)
+                        await writer.drain()
+                    else:
+                        task = asyncio.create_task(_tell_later(writer, number, text))
+                        later.add(task)
+                        task.add_done_callback(later.discard)
             await asyncio.wait({hearing}, timeout=1.0)
         finally:
+            for task in later:
+                task.cancel()
             writer.close()
             await put_down(process)
             hearing.cancel()
@@ -113,12 +122,13 @@ class WebServer:
         why = last_words(said) or ("it hangs" if code is None else describe_exit(code))
         log.error("the process that answers web requests ended: %s; it is started again", why)
 
-    def _told(self, topic: int, subject: str) -> bytes:
+    def _told(self, topic: int, subject: str) -> bytes | Awaitable[bytes]:
         answer = next((one for key, one in self.answers.items() if key == topic), None)
         if answer is None:
             return b""
         try:
-            return bytes(answer(subject))
+            text = answer(subject)
+            return text if inspect.isawaitable(text) else bytes(text)
         except Exception:
             log.exception("what a web request asks for cannot be told")
             return b""
@@ -128,6 +138,15 @@ class WebServer:
         if self._serving is not None:
             await cancel(self._serving)
             self._serving = None
+
+
+async def _tell_later(writer: asyncio.StreamWriter, number: int, text: Awaitable[bytes]) -> None:
+    try:
+        found = await text
+    except Exception:
+        log.exception("what a web request asks for cannot be told")
+        found = b""
+    writer.write(ANSWER.pack(number, len(found)) + found)
 
 
 async def _somebody(sockets: Sequence[socket.socket]) -> None:

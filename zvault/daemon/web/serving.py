@@ -108,6 +108,7 @@ class Serving:
         return {
             "metrics": one.metrics,
             "page": one.page,
+            "files": page.files,
             "hosts": page.hosts if one.page else [],
             "zone": getattr(zone, "key", "UTC"),
             "login": login or None,

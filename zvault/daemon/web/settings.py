@@ -11,13 +11,15 @@ from typing import Any
 class Settings:
     """``host`` is the configured one to listen on, ``hosts`` are other names that it may be asked under.
 
-    ``metrics`` and ``page`` say what is served. For the page: ``zone`` is the time zone of its times; ``login`` the
-    digest of a name and password; ``header`` what a proxy at one of the addresses ``proxies`` names the user in.
+    ``metrics`` and ``page`` say what is served, ``files`` whether the page lists those of mounted snapshots. For the
+    page: ``zone`` is the time zone of its times; ``login`` the digest of a name and password; ``header`` what a proxy
+    at one of the addresses ``proxies`` names the user in.
     """
 
     host: str
     metrics: bool = True
     page: bool = False
+    files: bool = False
     hosts: tuple[str, ...] = ()
     zone: str = "UTC"
     login: Mapping[str, str] | None = None

@@ -64,13 +64,17 @@ def command(server: Server, spec: BlockstoreServer, *, create: bool = False) -> 
     return [*argv, *(["create=yes"] if create else [])]
 
 
-def view_command(socket: Path, spec: BlockstoreServer, at: str = "") -> list[str]:
+def view_command(
+    socket: Path, spec: BlockstoreServer, at: str = "", before: float | None = None
+) -> list[str]:
     """Argv that serves ``spec`` read-only in the foreground: as it is when that begins, whoever writes to it.
 
-    ``at``: as it was at a moment that is kept, by its checkpoint's epoch and number, as in 3-120.
+    ``at``: as it was at a moment that is kept, by its checkpoint's epoch and number, as in 3-120; or that was the last
+    one ``before`` a time, in seconds since the epoch, by the versions of then.
     """
     argv = ["nbdkit", "-f", "-r", *_program(socket, spec), "readonly=yes"]
-    return [*argv, f"at={at}"] if at else argv
+    argv += [f"at={at}"] if at else []
+    return [*argv, f"before={before!r}"] if before is not None else argv
 
 
 def _program(socket: Path, spec: BlockstoreServer) -> list[str]:

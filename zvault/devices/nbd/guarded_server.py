@@ -12,7 +12,7 @@ from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
 from zvault.devices.layer import LayerJob, Slot
 from zvault.devices.nbd import blockstore_server, nbdkit
-from zvault.devices.s3_lease.guard import STOP_SECONDS, guard_command
+from zvault.devices.s3_lease.guard_command import STOP_SECONDS, guard_command
 from zvault.devices.server_unit import Server
 from zvault.system.systemd_units import Units
 

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ZvaultError
 from zvault.core.units import format_duration
+from zvault.devices.s3_lease.guard_command import STOP_SECONDS
 from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store, ours
 from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
 from zvault.system import sd_notify
@@ -37,8 +38,6 @@ RENEWALS = 10
 """Within the bound; each may take as long as the pause between two."""
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
-STOP_SECONDS = 15.0
-"""Seconds for the server to end by itself, where it has nothing to put away; its unit's TimeoutStopSec is longer."""
 GIVE_BACK_SECONDS = 3.0
 SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
@@ -158,24 +157,6 @@ class LeaseGuard:
         free = dataclasses.replace(self.mine, held=False)
         with contextlib.suppress(ZvaultError, LeaseLost, TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self.store.put, free, self.etag), GIVE_BACK_SECONDS)
-
-
-def guard_command(
-    verb: str,
-    bound: float,
-    server: Sequence[str],
-    *,
-    of: str = "",
-    report: Path | None = None,
-    resume: bool = False,
-    patience: float = STOP_SECONDS,
-) -> list[str]:
-    """Argv of this program. ``report``: where ``guard`` leaves why it ended, as JSON; ``patience`` as Guard has it."""
-    argv = [sys.executable, "-P", "-m", "zvault.devices.s3_lease.guard", verb, f"--bound={bound:g}"]
-    argv += [f"--of={of}"] if of else []
-    argv += [f"--report={report}"] if report is not None else []
-    argv += [f"--patience={patience:g}"] if patience != STOP_SECONDS else []
-    return [*argv, *(["--resume"] if resume else []), "--", *server]
 
 
 def main() -> int:

@@ -37,7 +37,7 @@ CONNECT_SECONDS, READ_SECONDS = 5, 10
 class BucketPlace:
     """Where an object store keeps a device's blocks: as nbdkit's S3 plugin, or zvault's own, is told of it.
 
-    Secrets are not in it.
+    ``bucket``: that of the lease. Secrets are not in it.
     """
 
     bucket: str
@@ -53,7 +53,7 @@ class BucketPlace:
             why = "its place in the object store is not known"
             raise Refused("there can be no lease of it", why, "give the S3 plugin bucket= and key=")
         endpoint = words.get("endpoint-url") or words.get("endpoint")
-        return cls(words["bucket"], words["key"], endpoint, tuple(params))
+        return cls(words.get("lease-bucket") or words["bucket"], words["key"], endpoint, tuple(params))
 
     @property
     def lease(self) -> str:
@@ -152,7 +152,7 @@ class Store:
     def __init__(self, place: BucketPlace) -> None:
         """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
         self.place = place
-        words = _words(place.params)
+        words = _words(place.params) | {"bucket": place.bucket}
         settings = S3Settings.of_words(words, keys_file(words))
         # Tried once: how often, the guard decides, which knows how long it may take.
         self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))

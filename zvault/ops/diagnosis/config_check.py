@@ -1,4 +1,4 @@
-"""What a configuration that is right in itself names and does not find: sources, datasets' names, vaults' devices."""
+"""What a configuration that is right in itself names and does not find: sources, names, vaults' devices, secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from zvault.core.errors import NotFound, ZvaultError
 from zvault.core.replication.name_length import name_conflict
 from zvault.devices.presence import missing, unreachable
 from zvault.ops.context import Context
-from zvault.ops.state.source_tree import chosen_by_property
+from zvault.ops.diagnosis.secret_files import secret_warnings
+from zvault.ops.state.source_tree import chosen_by_property, missing_source
 from zvault.ops.vaults.earlier_pools import noted_pools
 
 TOLD = 3
@@ -24,7 +25,7 @@ async def config_warnings(context: Context) -> list[str]:
         *(_source(context, backup) for backup in config.backup.values()),
         *(_devices(context, vault) for vault in config.vault.values()),
     )
-    return [text for one in found for text in one]
+    return [text for one in (*found, secret_warnings(config)) for text in one]
 
 
 async def _source(context: Context, backup: Backup) -> Sequence[str]:
@@ -37,6 +38,9 @@ async def _source(context: Context, backup: Backup) -> Sequence[str]:
         return [f"{key}: {error.what}{where}, so every run fails until there is; {error.next}"]
     except ZvaultError as error:
         return [f"{key}: whether it exists cannot be asked now: {error}"]
+    if missing := [part for part in backup.source.parts if part not in names]:
+        found = [missing_source(backup, part) for part in missing]
+        return [f"{key}: {one.what}, so every run fails until there is; {one.next}" for one in found]
     chosen = [name for name in names if backup.takes(name)]
     if not chosen:
         key = "include" if backup.include else "exclude"

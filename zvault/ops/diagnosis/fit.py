@@ -16,6 +16,7 @@ from zvault.core.cost.prices import Prices
 from zvault.core.diagnosis.txg_overhead import FIRST, LATER, RequestTotals, advise_on_groups, group
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset
+from zvault.core.policy.object_lock import renewals
 from zvault.core.tuning.alignment import (
     Advice,
     DatasetFit,
@@ -105,6 +106,8 @@ def told(
                 "unit": store.unit,
                 "kind": store.kind,
                 "largest": store.largest,
+                "locks": store.locks,
+                "locks_cost": _locks_cost(store),
             }
             for role, store in below.stores.items()
         ],
@@ -115,6 +118,12 @@ def told(
         "advice": [_advice(one) for one in advice],
         "unknown": below.unknown,
     }
+
+
+def _locks_cost(store: StorageGeometry) -> float | None:
+    if store.locks is None or store.prices is None:
+        return None
+    return store.prices.of_requests(store.locks, 0)
 
 
 def _asked(asked: RequestTotals) -> AskedDocument:
@@ -220,7 +229,8 @@ async def _store(runner: Runner, device: Device, largest: int, found: VaultStora
         if device.nbd.plugin != "S3" or size is not None:
             return replace(store, unit=None if size is None else parse_size(size))
     if isinstance(device.nbd, BlockstoreServer):
-        return replace(store, gathers=SEGMENT)
+        lock = device.nbd.lock
+        return replace(store, gathers=SEGMENT, renewals=renewals(lock) if lock is not None else 0.0)
     if isinstance(device.nbd, S3backerServer):
         found.encryption |= any(word.partition("=")[0] == "encrypt" for word in device.nbd.settings)
         found.compression |= any(word.partition("=")[0] == "compress" for word in device.nbd.settings)

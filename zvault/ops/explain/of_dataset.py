@@ -108,9 +108,20 @@ class Case:
         return found
 
 
-NOTHING_SENT = Reason(
-    "sent", "no", "the backup makes snapshots only (snapshots_only): it sends nothing anywhere"
+PRUNED_ELSEWHERE = Reason(
+    "kept",
+    "unknown",
+    'the vault\'s own host prunes it, by rules that are not known here (prune.vault = "elsewhere")',
+    "'zvaultctl explain' on that host tells",
+    "unknown",
+    "vault",
 )
+
+
+def nothing_sent(backup: Backup) -> Reason:
+    """Of a backup without a vault."""
+    what = "only prunes" if backup.prunes_only else "makes snapshots only"
+    return Reason("sent", "no", f"the backup {what} (snapshots_only): it sends nothing anywhere")
 
 
 async def about_dataset(case: Case) -> list[Reason]:
@@ -157,7 +168,7 @@ async def _snapshot(case: Case, dataset: Dataset) -> Reason:
 
 def _sent(case: Case, planned: Planned) -> Reason:
     if not case.sends:
-        return NOTHING_SENT
+        return nothing_sent(case.backup)
     if planned.plan is not None:
         return transfer(planned.plan, planned.blocked_by)
     return Reason(
@@ -199,6 +210,8 @@ def _unjudged(case: Case, side: Side) -> Reason:
     if case.sends and not case.sides.vault_seen:
         why = f"{case.down}; a run judges what to prune once it is up"
         return Reason("kept", "unknown", why, case.look, "unknown", side)
+    if side == "vault" and case.backup.prune.vault == "elsewhere":
+        return PRUNED_ELSEWHERE
     return Reason("kept", "all kept", "nothing prunes what the backup does not take", side=side)
 
 

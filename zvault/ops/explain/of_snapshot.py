@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zvault.core.explanation import Reason, Side, kept, sent
-from zvault.core.model import Dataset, Snapshot
-from zvault.core.names import DatasetName
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.base_names import KEEP_HOLD, vault_of_tag
 from zvault.core.replication.sent_reason import snapshot_fate
-from zvault.ops.explain.of_dataset import NOTHING_SENT, Case, damages, selection
+from zvault.ops.explain.of_dataset import PRUNED_ELSEWHERE, Case, damages, nothing_sent, selection
 from zvault.ops.replication.sides_and_plan import ours_of, wanted_of
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
 from zvault.ops.retention.vault_holds import why_held
@@ -107,7 +107,7 @@ async def _sent(case: Case, points: Points) -> list[Reason]:
     if snap is None or case.place.source is None or not case.place.taken:
         return []
     if not case.sends:
-        return [NOTHING_SENT]
+        return [nothing_sent(case.backup)]
     if planned.plan is None:
         why = f"{case.down}, so what a run would send is not known"
         return [Reason("sent", "unknown", why, case.look, "unknown")]
@@ -141,12 +141,14 @@ async def _kept(case: Case, points: Points) -> list[Reason]:
         return [Reason("kept", "unknown", why, case.look, "unknown", "source")]
     verdicts = await case.verdicts()
     names = {one.name for one in (points.source, points.vault) if one is not None}
-    return [
+    judged = [
         kept(verdict, side)
         for side, of_side in verdicts.items()
         for verdict in of_side
         if verdict.snapshot.name in names
     ]
+    elsewhere = points.vault is not None and case.backup.prune.vault == "elsewhere"
+    return [*judged, PRUNED_ELSEWHERE] if elsewhere else judged
 
 
 async def _held(case: Case, points: Points) -> list[Reason]:
@@ -156,19 +158,27 @@ async def _held(case: Case, points: Points) -> list[Reason]:
         zfs, name = clients.source_of(case.backup), points.source.name
         tags = (await zfs.holds([name])).get(name, set())
         clones = (await zfs.clones([name])).get(name, [])
-        why = [_of_base(case, tag) for tag in sorted(tags)]
+        why = [_of_base(case, tag) or _of_replica(case, tag, name) for tag in sorted(tags)]
         others = {tag for tag, text in zip(sorted(tags), why, strict=True) if not text}
         reasons += _holders([*filter(None, why), held_by(name, others), needed_by(clones)], "source")
     if points.vault is not None:
         zfs, name = clients.vault_of(case.backup), points.vault.name
         tags = (await zfs.holds([name])).get(name, set())
         clones = (await zfs.clones([name])).get(name, [])
-        own = ""
-        if KEEP_HOLD in tags:
-            _, because = why_held(case.context.env, name, [(case.backup, case.sides.vault)])
-            own = f"zvault holds it: {because or 'no rule needs that any more, and the next run releases it'}"
+        own = _held_because(case, name, case.sides.vault) if KEEP_HOLD in tags else ""
         reasons += _holders([own, held_by(name, tags - {KEEP_HOLD}), needed_by(clones)], "vault")
     return reasons
+
+
+def _held_because(case: Case, name: SnapshotName, there: Tree) -> str:
+    _, because = why_held(case.context.env, name, [(case.backup, there)])
+    return f"zvault holds it: {because or 'no rule needs that any more, and the next run releases it'}"
+
+
+def _of_replica(case: Case, tag: str, name: SnapshotName) -> str:
+    """The hold of a backup that only prunes what others send, in words; empty for any other."""
+    own = case.backup.prunes_only and tag == KEEP_HOLD
+    return _held_because(case, name, case.sides.source) if own else ""
 
 
 def _of_base(case: Case, tag: str) -> str:

@@ -9,6 +9,8 @@ from zvault.config.schema import Backup
 from zvault.core.model import Bookmark, Dataset, Tree
 from zvault.core.replication.base_names import marks_by_vault, sent_marks
 from zvault.core.replication.lag import DatasetLag, dataset_lag
+from zvault.core.replication.lineage import DatasetPair
+from zvault.core.snapshot_list import guids_of
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
 
@@ -22,6 +24,10 @@ def lags(
     since zvaultd started, those of the bookmarks on the source that were made once the vault had what they mark. Where
     it is not known which bookmarks are the vault's, or where on it what they mark is, the lag is unknown. Without a
     vault there is none.
+
+    What is read of a vault that is up depends on both sides' points (the pair is the same object), on until when the
+    source was as its newest snapshot there, and on the backup's table; where all are as before, it is looked up, and
+    only its seconds count from now.
     """
     if backup.vault is None:
         return {}
@@ -30,11 +36,22 @@ def lags(
     had = newest_guids(before.values() if before is not None else ())
     unchanged = context.records.unchanged.until(backup.name)
     found: dict[str, DatasetLag] = {}
+    known = sides.known if sides.vault_seen else None
+    before_now = known.lags if known is not None else {}
+    kept: dict[str, tuple[DatasetPair, float | None, DatasetLag]] = {}
     for pair in sides.pairing.pairs:
         dataset = pair.source
+        looked = before_now.get(dataset.name)
+        if (
+            looked is not None
+            and looked[0] is pair
+            and (looked[1] == _until(unchanged, looked[2]) if unchanged else looked[1] is None)
+        ):
+            kept[dataset.name], found[dataset.name] = looked, _at(looked[2], now)
+            continue
         guids: Collection[int] | None
         if sides.vault_seen:
-            guids = {snap.guid for snap in pair.vault.snapshots} if pair.vault is not None else set()
+            guids = set(guids_of(pair.vault.snapshots)) if pair.vault is not None else set()
             base = pair.base[0].creation if pair.base is not None else None
         else:
             marks = _marks(context, backup, dataset, pool)
@@ -47,7 +64,22 @@ def lags(
         lag = dataset_lag(wanted, guids or (), now, dataset=dataset.name, unchanged=unchanged)
         lag = replace(lag, base=base)
         found[dataset.name] = lag if guids is not None else replace(lag, pending=None)
+        kept[dataset.name] = pair, _until(unchanged, lag), lag
+    if known is not None:
+        known.lags = kept
     return found
+
+
+def _until(unchanged: Mapping[int, float], lag: DatasetLag) -> float | None:
+    return unchanged.get(lag.newest_on_vault.guid) if unchanged and lag.newest_on_vault is not None else None
+
+
+def _at(lag: DatasetLag, now: float) -> DatasetLag:
+    """The same lag by a clock of now."""
+    covered = lag.covered
+    if covered is None:
+        return lag
+    return DatasetLag(lag.dataset, now - covered, lag.newest_on_vault, lag.pending, lag.base, lag.unchanged)
 
 
 def pending(lags: Collection[DatasetLag]) -> int | None:
@@ -75,7 +107,7 @@ def _pool(context: Context, backup: Backup, source: Tree) -> int | None:
         last = book.last(env.vault(backup.its_vault))
         if last is None:
             return None
-        place = context.records.places.last(last, str(backup.source))
+        place = context.records.places.last(last, str(backup.source.whole))
         return last if place == env.target_of(backup, backup.source.dataset) else None
     marked = {guid for dataset in source for guid in marks_by_vault(dataset)}
     return marked.pop() if len(marked) == 1 else None

@@ -114,11 +114,13 @@ async def plan_run(opened: OpenBackup, sides: Sides, settled: Collection[str]) -
     """Plan a try: all selected datasets but those that an earlier one has ``settled``. Changes nothing."""
     found = await plan_all(opened.context, opened.backup, sides)
     plans = [plan for plan in found if plan.dataset not in settled]
+    datasets = [sides.source.datasets[plan.dataset] for plan in plans]
     bases = Bases(opened.source, opened.vault.guid)
-    await bases.learn([sides.source.datasets[plan.dataset] for plan in plans])
+    await bases.learn(datasets)
     estimates = Estimates(opened)
     sizes = await estimates.by_dataset(plans, sides)
-    records = await read_source(opened.source, opened.backup, [plan.dataset for plan in plans], opened.emit)
+    known = sides.known.records if sides.known is not None else None
+    records = await read_source(opened.source, opened.backup, datasets, opened.emit, known)
     return RunPlan(sides, plans, bases, estimates, sizes, records)
 
 

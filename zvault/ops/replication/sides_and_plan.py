@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import Literal
@@ -17,7 +17,7 @@ from zvault.core.names import DatasetName, time_in_snapname
 from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import decide
 from zvault.core.replication.base_names import KEEP_HOLD
-from zvault.core.replication.lineage import ASIDE, Pairing, match
+from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing, match
 from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree
@@ -25,9 +25,11 @@ from zvault.core.replication.send_record import FlagConflict
 from zvault.core.replication.snapshot_choice import snapshot_choice
 from zvault.core.replication.unchanged import Unchanged
 from zvault.core.snapshot_form import SnapshotNames
+from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.known_backups import KnownBackup
 from zvault.ops.state.source_tree import source_tree
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
@@ -41,7 +43,8 @@ class Sides:
     """What one look at source and vault saw.
 
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
-    first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets.
+    first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
+    of an earlier look; of one that is only imagined there is none.
     """
 
     source: Tree
@@ -50,16 +53,28 @@ class Sides:
     vault_seen: bool = True
     left_out: tuple[tuple[Dataset, DatasetName], ...] = ()
     apart: tuple[DatasetName, ...] = ()
+    known: KnownBackup | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def pairing(self) -> Pairing:
         """What follows what, found by GUID."""
-        return match(self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart)
+        known = self.known.pairs if self.known is not None and self.vault_seen else None
+        return match(
+            self.source, self.pairs, self.vault, left_out=self.left_out, apart=self.apart, known=known
+        )
 
     @cached_property
     def counterparts(self) -> dict[str, Dataset]:
         """By the source dataset's name, what holds its backup now: also where a rename has not been followed yet."""
         return {pair.source.name: pair.vault for pair in self.pairing.pairs if pair.vault is not None}
+
+    def with_trees(self, source: Tree, vault: Tree) -> Sides:
+        """The same look, had it seen something else. Of that nothing is known yet."""
+        pairs, left_out = (
+            tuple((source.datasets[dataset.name], target) for dataset, target in some)
+            for some in (self.pairs, self.left_out)
+        )
+        return replace(self, source=source, vault=vault, pairs=pairs, left_out=left_out, known=None)
 
 
 def ours_of(backup: Backup) -> Ours:
@@ -125,24 +140,38 @@ async def look(
     try:
         if source is None:
             source = await source_tree(context.clients, backup, sizes=sizes == "both")
-        pairs, left_out = _placed(context.env, backup, source)
+        pairs, left_out = placed(context, backup, source)
         there = await on_vault
     finally:
         on_vault.cancel()
     if vault is not None and not all(target in there.datasets for _, target in pairs):
         there = await _with_asides(vault, root, there)
-    return Sides(source, there, pairs, vault is not None, left_out, _others(context.env, backup, root))
+    known = context.known.of(context.env, backup)
+    return Sides(source, there, pairs, vault is not None, left_out, _others(context.env, backup, root), known)
 
 
 Placed = tuple[tuple[Dataset, DatasetName], ...]
 
 
-def _placed(env: Environment, backup: Backup, source: Tree) -> tuple[Placed, Placed]:
+def placed(context: Context, backup: Backup, source: Tree) -> tuple[Placed, Placed]:
     """The datasets a backup takes, each with the name its counterpart should have; and those it leaves out."""
-    chosen = {dataset.name for dataset in selected(backup, source)}
-    placed = [(dataset, env.wanted_target_of(backup, dataset.name)) for dataset in source]
-    pairs = tuple(one for one in placed if one[0].name in chosen)
-    return pairs, tuple(one for one in placed if one[0].name not in chosen)
+    known = context.known.of(context.env, backup)
+    before, places = known.places, dict[str, tuple[bool, DatasetName]]()
+    pairs: list[tuple[Dataset, DatasetName]] = []
+    left_out: list[tuple[Dataset, DatasetName]] = []
+    for name, dataset in source.datasets.items():
+        place = before.get(name)
+        if place is None:
+            place = backup.takes(dataset.name), context.env.wanted_target_of(backup, dataset.name)
+        places[name] = place
+        (pairs if place[0] else left_out).append((dataset, place[1]))
+    known.places = places
+    if source.choices is not None or not pairs:
+        taken = {dataset.name for dataset in selected(backup, source)}
+        everyone = [(dataset, places[name][1]) for name, dataset in source.datasets.items()]
+        pairs = [one for one in everyone if one[0].name in taken]
+        left_out = [one for one in everyone if one[0].name not in taken]
+    return tuple(pairs), tuple(left_out)
 
 
 async def _vault_tree(vault: Zfs | None, root: str, *, sizes: bool) -> Tree:
@@ -167,17 +196,19 @@ def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[Datase
     return tuple(sorted(other for other in roots if other.is_below(root)))
 
 
-def name_conflicts(env: Environment, backup: Backup, datasets: Iterable[Dataset]) -> dict[str, NameConflict]:
+def name_conflicts(
+    env: Environment, backup: Backup, datasets: Iterable[Dataset], known: KnownBackup | None = None
+) -> dict[str, NameConflict]:
     """Those of some datasets of a source that a backup cannot take because of their names."""
-    return {
-        dataset.name: found
-        for dataset in datasets
-        if (
-            found := name_conflict(
-                dataset.name, env.wanted_target_of(backup, dataset.name), backup.snapshot.names.length
-            )
-        )
-    }
+    length = backup.snapshot.names.length
+    places = known.places if known is not None else {}
+    found: dict[str, NameConflict] = {}
+    for dataset in datasets:
+        place = places.get(dataset.name)
+        target = place[1] if place is not None else env.wanted_target_of(backup, dataset.name)
+        if (conflict := name_conflict(dataset.name, target, length)) is not None:
+            found[dataset.name] = conflict
+    return found
 
 
 def snapshot_choices(
@@ -199,9 +230,12 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[Trans
         sides.pairing,
         sides.vault,
         wanted=wanted_of(backup),
-        policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp),
+        policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp, backup.prunes_vault),
         answers=await _ask(context, backup, sides),
-        conflicts=name_conflicts(context.env, backup, [pair.source for pair in sides.pairing.pairs]),
+        conflicts=name_conflicts(
+            context.env, backup, [pair.source for pair in sides.pairing.pairs], sides.known
+        ),
+        known=sides.known.plans if sides.known is not None else None,
     )
 
 
@@ -213,16 +247,25 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
     held: set[str] = set()
     kept: dict[str, str] = {}
     misfits: dict[str, FlagConflict] = {}
+    known = sides.known.quiet if sides.known is not None else {}
+    quiet: dict[str, tuple[DatasetPair, str]] = {}
     for pair in sides.pairing.pairs:
-        there, base = pair.vault, pair.base
+        there = pair.vault
         if there is None:
             continue
+        before, above = known.get(pair.source.name), _sent_above(sides.vault, there)
+        if before is not None and before[0] is pair and before[1] == above:
+            quiet[pair.source.name] = before
+            continue
+        base = pair.base
         if there.resume_token:
             token = await source.interrupted(there.resume_token)
             interrupted[there.name] = send_record.judged(backup, sides.vault, pair, token)
         if (odd := send_record.misfit(backup, sides.vault, pair)) is not None:
             misfits[there.name] = odd
-        newer = [snap.name for snap in there.snapshots if base and snap.createtxg > base[1].createtxg]
+        newer = [snap.name for snap in after(there.snapshots, base[1].createtxg)] if base else []
+        if not newer and there.name not in misfits and not there.resume_token:
+            quiet[pair.source.name] = pair, above
         if base is not None and newer:
             since = f"written@{base[1].snapname}"
             if not there.written and (await vault.get(there.name, since)).get(since) == "0":
@@ -231,7 +274,15 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
             # What zvault holds there itself is told by what retention keeps.
             held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
             kept |= _not_to_be_lost(context.env, backup, there)
+    if sides.known is not None:
+        sides.known.quiet = quiet
     return PoolAnswers(interrupted, unchanged, held, kept, misfits)
+
+
+def _sent_above(vault: Tree, there: Dataset) -> str:
+    """What the dataset above one has on record of how it was sent: a record may be inherited (send_record.recorded)."""
+    above = vault.datasets.get(there.name.parent or "")
+    return above.sent if above is not None else ""
 
 
 def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[str, str]:

@@ -11,17 +11,50 @@ from dataclasses import replace
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
+from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import PROPERTY, RECORDED, observed
 from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.state.known_backups import KnownRecords
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
 
 
-async def read_source(source: Zfs, backup: Backup, datasets: Sequence[str], emit: Emit) -> dict[str, str]:
-    """The record of each of these datasets of a source; empty, and told, where it cannot be read."""
+async def read_source(
+    source: Zfs, backup: Backup, datasets: Sequence[Dataset], emit: Emit, known: KnownRecords | None = None
+) -> dict[str, str]:
+    """The record of each of these datasets of a source; empty, and told, where it cannot be read.
+
+    It is not read again of a dataset that is the same object as when it was read, where events tell of every change
+    since (Zfs.lapses): each limit is set on the dataset itself. That is not known of a dataset without snapshots, and
+    what changes the encryption root makes no event.
+    """
+    lapses = source.lapses
+    looked = {
+        one.name: before[2]
+        for one in datasets
+        if known is not None and (before := known.get(one.name)) is not None
+        if before[0] is one and before[1] == lapses
+    }
+    records = await _read(source, backup, [one.name for one in datasets if one.name not in looked], emit)
+    found = looked | records
+    if known is not None:
+        known.clear()
+        known.update(
+            {
+                one.name: (one, lapses, found[one.name])
+                for one in datasets
+                if lapses is not None and one.snapshots and not one.encrypted and one.name in found
+            }
+        )
+    return found
+
+
+async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -> dict[str, str]:
+    if not names:
+        return {}
     try:
-        found = await properties.exact(source.host, datasets, RECORDED)
+        found = await properties.exact(source.host, names, RECORDED)
     except ZvaultError as error:
         emit("message", text=f"the limits of the source's datasets are not known: {error}")
         return {}

@@ -90,7 +90,7 @@ class Transfers:
         """Write down where all that is marked as sent is, which holds from the moment the bookmarks were corrected."""
         context, backup = self.opened.context, self.opened.backup
         target = context.env.target_of(backup, backup.source.dataset)
-        context.records.places.note(self.opened.vault.guid, str(backup.source), target)
+        context.records.places.note(self.opened.vault.guid, str(backup.source.whole), target)
 
     def _guard(self, dataset: Dataset) -> BaseGuard:
         return self.plan.bases.guard(dataset)
@@ -282,6 +282,7 @@ class Transfers:
                 record=self.plan.source_records.get(dataset.name, ""),
                 own=opened.backup.receive.properties,
                 noted=there.receive_properties if there is not None else "",
+                inherit_key=opened.vault.managed.config.encryption is not None and not dataset.encrypted,
             ),
             flags,
             size,

@@ -200,13 +200,20 @@ class Streams:
                 run_total=self.total,
             )
 
-        stall = self.context.env.vault(self.vault.name).stall
+        config = self.context.env.vault(self.vault.name)
+        stall, bare = config.stall, config.encryption is None  # else they are put back afterwards
         route = self.context.clients.route(self.vault.zfs, self.zfs, self.vault.profile.stream, stall)
         base = one.base.name if one.base is not None else None
         send = (
-            restore_resume_argv(token) if token else restore_send_argv(one.snapshot.name, raw=raw, base=base)
+            restore_resume_argv(token)
+            if token
+            else restore_send_argv(one.snapshot.name, raw=raw, base=base, properties=bare)
         )
-        order = resumed_order(token, one.snapshot, dataset) if token else restore_order(one, dataset)
+        order = (
+            resumed_order(token, one.snapshot, dataset)
+            if token
+            else restore_order(one, dataset, properties=bare)
+        )
         mark = str(work.restoration.snapshot.guid)
         noted = dataset.receive_properties
         receive = restore_receive_argv(

@@ -15,6 +15,7 @@ from zvault.core.replication.base_names import MOUNT_HOLD
 from zvault.ops.context import Context
 from zvault.ops.restore.plan import RestoreRequest, find_root, no_snapshot
 from zvault.ops.restore.snapshot_reader import KeyNotLoaded, held, is_mounted, mounted_at
+from zvault.ops.state.activity import ActiveMount
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.system.mount import is_mount_point
 from zvault.system.mount_folder import folder_argv
@@ -60,7 +61,7 @@ async def mount(
     async with vaults[backup.its_vault].use(user, say, writes=False, create=False) as vault:
         await _check(context, vault.zfs, wanted.folder)
         dataset, snapshot = await _chosen(context, vault, wanted)
-        async with _mounted(context, vault.zfs, snapshot, wanted.folder):
+        async with _mounted(context, vault.zfs, snapshot, wanted):
             say(
                 f"{snapshot.name} is mounted at {wanted.folder}, read-only; it is held and vault {vault.name} is kept"
                 " up meanwhile; Ctrl-C or umount ends it"
@@ -70,14 +71,22 @@ async def mount(
 
 
 @asynccontextmanager
-async def _mounted(context: Context, zfs: Zfs, snapshot: Snapshot, folder: str) -> AsyncIterator[None]:
+async def _mounted(
+    context: Context, zfs: Zfs, snapshot: Snapshot, wanted: MountRequest
+) -> AsyncIterator[None]:
     """Held first, unmounted before it is released."""
+    number, mounts = secrets.token_hex(8), context.activity.mounts
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
             held(context, zfs, snapshot.name, f"{MOUNT_HOLD}{secrets.token_hex(4)}")
         )
-        await stack.enter_async_context(mounted_at(context, zfs.host, snapshot, folder))
-        yield
+        await stack.enter_async_context(mounted_at(context, zfs.host, snapshot, wanted.folder))
+        now = context.env.clock.time()
+        mounts[number] = ActiveMount(wanted.backup, snapshot.name, wanted.folder, now)
+        try:
+            yield
+        finally:
+            del mounts[number]
 
 
 async def _until(wanted: MountRequest, snapshot: Snapshot, pause: Callable[[float], Awaitable[None]]) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from zvault.core.model import Tree
+from zvault.core.snapshot_list import after as newer
+from zvault.core.snapshot_list import guids_of
 from zvault.ops.replication.sides_and_plan import Sides
 
 
@@ -26,11 +29,18 @@ NOTHING_ARRIVED = Arrivals()
 
 def arrivals(before: Sides, after: Sides) -> Arrivals:
     """What came between two looks at both sides."""
-    return Arrivals(frozenset(_since_base(before, after)), frozenset(_guids(after) - _guids(before)))
+    return Arrivals(frozenset(_since_base(before, after)), frozenset(_new_guids(before.vault, after.vault)))
 
 
-def _guids(sides: Sides) -> set[int]:
-    return {snap.guid for dataset in sides.vault for snap in dataset.snapshots}
+def _new_guids(before: Tree, after: Tree) -> set[int]:
+    """The GUIDs that the vault did not have. What is the same object as then has none."""
+    changed = [
+        one for one in after if (old := before.get(one.name)) is None or old.snapshots is not one.snapshots
+    ]
+    found = {guid for one in changed for guid in guids_of(one.snapshots)}
+    for one in before if found else ():
+        found.difference_update(guids_of(one.snapshots))
+    return found
 
 
 def _since_base(before: Sides, after: Sides) -> Iterator[int]:
@@ -38,4 +48,4 @@ def _since_base(before: Sides, after: Sides) -> Iterator[int]:
     for pair in after.pairing.pairs:
         base = bases.get(pair.source.name)
         if base is not None:
-            yield from (snap.guid for snap in pair.source.snapshots if snap.createtxg > base.createtxg)
+            yield from (snap.guid for snap in newer(pair.source.snapshots, base.createtxg))

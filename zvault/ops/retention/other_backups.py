@@ -8,6 +8,7 @@ from zvault.config.schema import Backup
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.replication.base_names import marks_by_vault
 from zvault.core.replication.plan_model import Ours
+from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import wanted_of
 
@@ -30,7 +31,7 @@ class _OtherBackup:
         marks = marks_by_vault(dataset)
         bases = [mark.createtxg for pool in self.pools for mark in marks.get(pool, [])]
         newest = max(bases, default=-1)
-        return [snap for snap in dataset.snapshots if snap.createtxg > newest and self.wanted(snap)]
+        return [snap for snap in after(dataset.snapshots, newest) if self.wanted(snap)]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class OtherBackups:
     """The other backups that read a backup's source and send every snapshot, not only the newest."""
 
     _others: tuple[_OtherBackup, ...] = field(default=())
+
+    @property
+    def key(self) -> tuple[tuple[str, frozenset[int]], ...]:
+        """What ``need`` depends on, besides the configuration and the dataset."""
+        return tuple((other.backup.name, other.pools) for other in self._others)
 
     @classmethod
     def of(cls, context: Context, backup: Backup) -> OtherBackups:

@@ -10,12 +10,13 @@ from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot
-from zvault.core.policy.retention import keep_witnesses
+from zvault.core.policy.known_verdicts import all_kept
+from zvault.core.policy.retention import KeepDecision, keep_witnesses
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import look
 from zvault.ops.replication.snapshot_holders import held_by, needed_by
-from zvault.ops.retention.prune_plan import PrunePlan, plan_prune
+from zvault.ops.retention.prune_plan import Judged, PrunePlan, plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.snapshot_users import users_argv
@@ -41,12 +42,13 @@ async def prune_backup(
     if backup.vault is None:
         sides = await look(context, backup, None)
         judged = plan_prune(context, backup, sides, over_limit=over_limit)
+        await move_holds(context, backup, {"source": source}, judged, emit)
         plans = [await without_stuck(source, plan) for plan in judged]
         return await prune(source, None, plans, emit), sum(len(plan.selected) for plan in plans)
     async with vaults[backup.vault].use(f"prune {backup.name}", say, create=False) as vault:
         sides = await look(context, backup, vault.zfs)
         judged = plan_prune(context, backup, sides, over_limit=over_limit)
-        await move_holds(context, backup, vault.zfs, judged, emit)
+        await move_holds(context, backup, {"vault": vault.zfs}, judged, emit)
         plans = [await without_stuck(source if plan.side == "source" else vault.zfs, plan) for plan in judged]
         selected = sum(len(plan.selected) for plan in plans)
         return await prune(source, vault.zfs, plans, emit), selected
@@ -95,15 +97,21 @@ async def without_stuck(
         return plan
     holds = await zfs.holds(unwanted)
     branches = await zfs.clones(unwanted) if clones else {}
-    verdicts = []
-    for verdict in plan.judged:
-        name = verdict.snapshot.name
-        # What zvault holds on a vault it releases itself, before it prunes.
-        tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.side == "vault" else lifted)
-        why = held_by(name, tags) or needed_by(branches.get(name, []))
-        stuck = not verdict.keep and bool(why)
-        verdicts.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
-    return replace(plan, judged=tuple(keep_witnesses(verdicts)))
+    groups: list[Sequence[KeepDecision]] = []
+    for verdicts in plan.groups:
+        if all_kept(verdicts):
+            groups.append(verdicts)
+            continue
+        judged = []
+        for verdict in verdicts:
+            name = verdict.snapshot.name
+            # What zvault holds on a replica it releases itself, before it prunes.
+            tags = holds.get(name, set()) - ({KEEP_HOLD} if plan.replica else lifted)
+            why = held_by(name, tags) or needed_by(branches.get(name, []))
+            stuck = not verdict.keep and bool(why)
+            judged.append(replace(verdict, keep=True, reason=why) if stuck else verdict)
+        groups.append(keep_witnesses(judged))
+    return replace(plan, judged=Judged(groups))
 
 
 def _held_back(plan: PrunePlan) -> str:

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
+from typing import overload
 
 from zvault.api.backups import Side
 from zvault.config.schema import Backup
-from zvault.core.model import Dataset, Snapshot
-from zvault.core.names import DatasetName, SnapshotName
-from zvault.core.policy.min_age import too_young
+from zvault.core.model import Base, Snapshot
+from zvault.core.names import DatasetName, SnapshotName, split_snapshot
+from zvault.core.policy.known_verdicts import DatasetVerdicts, all_kept
 from zvault.core.policy.prune_limit import Excess, excess, within_limit
-from zvault.core.policy.retention import KeepDecision, KeepRules, decide, in_order
+from zvault.core.policy.retention import KeepDecision, in_order
+from zvault.core.replication.lineage import Pairing
 from zvault.core.replication.plan_model import Ours
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
+from zvault.ops.retention.known_retention import Ages, look_at
 from zvault.ops.retention.other_backups import OtherBackups
-from zvault.ops.state.environment import Environment
+from zvault.ops.state.known_backups import Clones, KnownRetention
+
+
+class Judged(Sequence[KeepDecision]):
+    """Verdicts, dataset by dataset: nearly all of them keep, and need not be looked at one by one."""
+
+    def __init__(self, groups: Sequence[Sequence[KeepDecision]]) -> None:
+        self.groups = groups
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.groups))
+
+    @overload
+    def __getitem__(self, at: int) -> KeepDecision: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[KeepDecision]: ...
+    def __getitem__(self, at: int | slice) -> KeepDecision | Sequence[KeepDecision]:
+        """One of them, or some."""
+        return tuple(self)[at]
+
+    def __iter__(self) -> Iterator[KeepDecision]:
+        """All of them."""
+        return chain.from_iterable(self.groups)
 
 
 @dataclass(frozen=True)
@@ -27,45 +53,54 @@ class PrunePlan:
     """What to prune on one side of ``backup``: ``judged`` by the rules, dataset by dataset, then within prune_limit.
 
     Of each dataset a ``share`` of the snapshots that are ``ours`` may go in one run, the oldest first. What ``arrived``
-    in this run (GUIDs) does not count.
+    in this run (GUIDs) does not count. ``replica`` tells that others send what is there: zvault holds the newest of it,
+    and what is kept for long. ``known`` is what is known of the backup's retention.
     """
 
     side: Side
-    judged: tuple[KeepDecision, ...]
+    judged: Sequence[KeepDecision]
     share: float = 1.0
     ours: Ours = lambda _: True
     backup: str = "BACKUP"
     arrived: Set[int] = frozenset()
+    replica: bool = False
+    known: KnownRetention | None = field(default=None, compare=False, repr=False)
 
     @cached_property
-    def _by_dataset(self) -> list[tuple[list[KeepDecision], Excess | None]]:
-        found = []
-        for _, group in groupby(self.judged, key=lambda verdict: verdict.snapshot.dataset):
-            verdicts = list(group)
-            found.append((verdicts, excess(verdicts, self.share, self.ours, self.arrived)))
-        return found
+    def groups(self) -> Sequence[Sequence[KeepDecision]]:
+        """The verdicts dataset by dataset."""
+        if isinstance(self.judged, Judged):
+            return self.judged.groups
+        by_dataset = groupby(self.judged, key=lambda verdict: verdict.snapshot.dataset)
+        return [list(group) for _, group in by_dataset]
+
+    @cached_property
+    def _pruned(self) -> list[tuple[Sequence[KeepDecision], Excess | None]]:
+        """The datasets of which the rules select any."""
+        some = (verdicts for verdicts in self.groups if not all_kept(verdicts))
+        return [(verdicts, excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some]
 
     @cached_property
     def verdicts(self) -> tuple[KeepDecision, ...]:
         """Every snapshot with its reason."""
-        limited = (within_limit(verdicts, over, self.arrived) for verdicts, over in self._by_dataset)
-        return tuple(verdict for verdicts in limited for verdict in verdicts)
+        limited = {id(one): within_limit(one, over, self.arrived) for one, over in self._pruned}
+        return tuple(verdict for one in self.groups for verdict in limited.get(id(one), one))
 
     @property
     def over(self) -> tuple[Excess, ...]:
         """The datasets of which prune_limit holds something back."""
-        return tuple(over for _, over in self._by_dataset if over is not None)
+        return tuple(over for _, over in self._pruned if over is not None)
 
     @property
     def selected(self) -> list[Snapshot]:
         """The snapshots selected for pruning, those of a dataset in the order in which they are to go."""
-        limited = (within_limit(verdicts, over, self.arrived) for verdicts, over in self._by_dataset)
+        limited = (within_limit(verdicts, over, self.arrived) for verdicts, over in self._pruned)
         return [verdict.snapshot for verdicts in limited for verdict in in_order(verdicts)]
 
     @property
     def unwanted(self) -> list[Snapshot]:
         """Those that no rule keeps, also where prune_limit does."""
-        return [verdict.snapshot for verdict in self.judged if not verdict.keep]
+        return [one.snapshot for verdicts, _ in self._pruned for one in verdicts if not one.keep]
 
 
 def plan_prune(
@@ -76,80 +111,54 @@ def plan_prune(
     over_limit: bool = False,
     arrived: Arrivals = NOTHING_ARRIVED,
 ) -> list[PrunePlan]:
-    """Plan the pruning of both sides; of a backup without a vault, of the source. Protected are bases, snapshots that
-    have clones, and those that this backup, or another of the same source, has not sent yet.
+    """Plan the pruning of both sides; of the source alone where there is no vault, or its own host prunes it.
+    Protected are bases, snapshots that have clones, and those that this backup, or another of the same source, has not
+    sent yet.
 
     What is held is not known here: see ``without_stuck``. ``over_limit`` selects also what prune_limit holds back;
     for it does not count what ``arrived`` in the run that prunes.
     """
     env, others = context.env, OtherBackups.of(context, backup)
     share = 1.0 if over_limit else backup.prune_limit
-    source, vault = _Judge(env, backup, share), _Judge(env, backup, share)
-    clones = sides.source.clones() | sides.vault.clones()
     min_age = env.vault(backup.vault).min_age if backup.vault is not None else 0.0
-
-    def young(there: Dataset) -> dict[int, str]:
-        return too_young(there.snapshots, min_age, env.clock.time())
-
-    bases = {pair.base[0].name for pair in sides.pairing.pairs if pair.base is not None}
+    known = sides.known.retention if sides.known is not None else KnownRetention()
+    looked = look_at(
+        known, env.clock.time(), env.zone, backup, others, Ages(min_age, env.min_age_of(backup.source))
+    )
+    clones = _by_dataset(sides.source.clones() | sides.vault.clones())
+    lent = _by_dataset(
+        {base[0].dataset.snapshot(base[0].shortname): base[0].dataset for base in _borrowed(sides.pairing)}
+    )
+    source: list[DatasetVerdicts] = []
+    vault: list[DatasetVerdicts] = []
     for pair in sides.pairing.pairs:
-        base, there = pair.base, pair.vault
-        guards = _source_guards(pair.source, base[0].createtxg if base else 0) if backup.vault else {}
-        borrowed = {snap.guid: _BASE for snap in pair.source.snapshots if snap.name in bases}
-        needed = others.need(pair.source) | guards | borrowed
-        source.judge(pair.source, backup.keep.source, needed | _origins(pair.source, clones))
-        if there is not None:
-            kept = {base[1].guid: _BASE} if base else _all(there)
-            vault.judge(there, backup.keep.vault, young(there) | kept | _origins(there, clones))
-    for there in sides.pairing.gone:
-        vault.judge(there, backup.keep.gone, young(there) | _origins(there, clones))
-    sides_pruned = [source.plan("source", arrived.source)]
-    return sides_pruned if backup.vault is None else [*sides_pruned, vault.plan("vault", arrived.vault)]
+        on_source, on_vault = looked.pair(pair, lent, clones)
+        source.append(on_source)
+        if on_vault is not None:
+            vault.append(on_vault)
+    vault += [looked.gone(there, clones) for there in sides.pairing.gone]
+    looked.end()
+    ours = ours_of(backup)
+
+    def plan(side: Side, groups: Sequence[DatasetVerdicts], arrived: Set[int]) -> PrunePlan:
+        replica = backup.prunes_only or side == "vault"
+        return PrunePlan(side, Judged(groups), share, ours, backup.name, arrived, replica, known)
+
+    pruned = [plan("source", source, arrived.source)]
+    return [*pruned, plan("vault", vault, arrived.vault)] if backup.prunes_vault else pruned
 
 
-_BASE = "the base of the next incremental"
+def _borrowed(pairing: Pairing) -> Iterator[tuple[Base, Snapshot]]:
+    """The bases that another dataset of the source has than the one that they are the base of."""
+    for pair in pairing.pairs:
+        if pair.ancestry and pair.base is not None and pair.base[0].dataset != pair.source.name:
+            yield pair.base
 
 
-class _Judge:
-    """Collects the verdicts on one side."""
-
-    def __init__(self, env: Environment, backup: Backup, share: float) -> None:
-        self.now, self.zone = env.clock.time(), env.zone
-        self.backup, self.ours, self.share = backup.name, ours_of(backup), share
-        self.lasting = backup.snapshot.skip_unchanged
-        self.verdicts: list[KeepDecision] = []
-
-    def judge(self, dataset: Dataset, rules: KeepRules, protected: Mapping[int, str]) -> None:
-        self.verdicts += decide(
-            dataset.snapshots,
-            rules,
-            now=self.now,
-            zone=self.zone,
-            protected=protected,
-            ours=self.ours,
-            lasting=self.lasting,
-        )
-
-    def plan(self, side: Side, arrived: Set[int]) -> PrunePlan:
-        return PrunePlan(side, tuple(self.verdicts), self.share, self.ours, self.backup, arrived)
-
-
-def _source_guards(dataset: Dataset, base_txg: int) -> dict[int, str]:
-    return {
-        snap.guid: _BASE if snap.createtxg == base_txg else "not on the vault yet"
-        for snap in dataset.snapshots
-        if snap.createtxg >= base_txg
-    }
-
-
-def _origins(dataset: Dataset, clones: Mapping[SnapshotName, DatasetName]) -> dict[int, str]:
-    """The snapshots that others are clones of; ZFS would not destroy them."""
-    return {
-        snap.guid: f"{clones[snap.name]} is a clone of it"
-        for snap in dataset.snapshots
-        if snap.name in clones
-    }
-
-
-def _all(dataset: Dataset) -> dict[int, str]:
-    return {snap.guid: "no base is shared with the source any more" for snap in dataset.snapshots}
+def _by_dataset(found: Mapping[SnapshotName, DatasetName]) -> Mapping[str, Clones]:
+    """The same by the dataset, and then the snapname, of the snapshots."""
+    by_dataset: dict[str, dict[str, DatasetName]] = {}
+    for name, of_it in found.items():
+        dataset, snapname = split_snapshot(name)
+        by_dataset.setdefault(dataset, {})[snapname or ""] = of_it
+    return by_dataset

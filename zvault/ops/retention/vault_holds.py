@@ -1,17 +1,21 @@
-"""Hold what is to be held on a vault, and release what is not any more: once a run, before it prunes. And say why."""
+"""Hold what is to be held on a vault, and release what is not any more: once a run, before it prunes. And say why.
+
+The same goes for a replica that another host sends and this one only prunes.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import groupby
 
+from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import SnapshotName
+from zvault.core.policy.known_verdicts import DatasetVerdicts
 from zvault.core.policy.retention import decide
 from zvault.core.policy.vault_holds import perhaps_held, to_hold
 from zvault.core.replication.base_names import KEEP_HOLD
@@ -32,36 +36,50 @@ class HoldMove:
     asked: tuple[SnapshotName, ...]
 
 
-def plan_holds(context: Context, backup: Backup, plan: PrunePlan) -> HoldMove:
-    """What the verdicts on a backup's vault make of its holds."""
+def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | None = None) -> HoldMove:
+    """What the verdicts on a backup's vault make of its holds.
+
+    Left out are datasets whose holds were as they should be, which are the same as then: an event would tell of one
+    that was held or released since. Where events were lost since (``lapses``), or none tell, all are asked.
+    """
     brought, zone = wanted_of(backup), context.env.zone
+    held = plan.known.held if plan.known is not None and lapses is not None else {}
     wanted: list[SnapshotName] = []
     asked: list[SnapshotName] = []
-    for _, group in groupby(plan.judged, key=lambda verdict: verdict.snapshot.dataset):
-        verdicts = list(group)
+    for verdicts in plan.groups:
+        if isinstance(verdicts, DatasetVerdicts):
+            before = held.get(verdicts.dataset or "")
+            if before is not None and before[0] is verdicts and before[1] == lapses:
+                continue
+        verdicts = list(verdicts)  # noqa: PLW2901 - made once, for each is made anew where it is asked for
         wanted += [snap.name for snap in to_hold(verdicts, brought)]
         asked += [snap.name for snap in perhaps_held(verdicts, brought, plan.ours, zone, plan.arrived)]
     return HoldMove(tuple(wanted), tuple(asked))
 
 
 async def move_holds(
-    context: Context, backup: Backup, vault: Zfs, plans: Sequence[PrunePlan], emit: Emit
+    context: Context, backup: Backup, clients: Mapping[Side, Zfs], plans: Sequence[PrunePlan], emit: Emit
 ) -> None:
-    """Have held on the vault what is to be held there, and nothing else; the new ones first.
+    """Have held on the vault what is to be held there, and nothing else; the new ones first. ``clients`` by side.
 
     Waits for no transaction group where that is so already. What cannot be done is a warning: nothing depends on it,
     but that what cannot be released is not pruned.
     """
     for plan in plans:
-        if plan.side != "vault":
+        zfs = clients.get(plan.side)
+        if not plan.replica or zfs is None:
             continue
+        lapses = zfs.lapses
         try:
-            await _move(vault, plan_holds(context, backup, plan))
+            moved = await _move(zfs, plan_holds(context, backup, plan, lapses))
         except ZvaultError as error:
-            emit("warning", text=f"the holds on the vault are not as they should be: {error}")
+            emit("warning", text=f"the holds on the {plan.side} are not as they should be: {error}")
+        else:
+            note_held(plan, moved, lapses)
 
 
-async def _move(vault: Zfs, move: HoldMove) -> None:
+async def _move(vault: Zfs, move: HoldMove) -> set[str]:
+    """Make the changes; the datasets of which any was made, or could not be."""
     held = await vault.tagged(move.asked, KEEP_HOLD)
     changes = BatchedChanges(vault.lzc)
     if new := [name for name in move.wanted if name not in held]:
@@ -69,6 +87,21 @@ async def _move(vault: Zfs, move: HoldMove) -> None:
             await changes.hold(new, KEEP_HOLD)
     if old := [name for name in move.asked if name in held.difference(move.wanted)]:
         await changes.release(old, KEEP_HOLD)
+    return {name.dataset for name in (*new, *old)}
+
+
+def note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:
+    """Note of which datasets all holds were as they should be before anything was done."""
+    if plan.known is None or lapses is None:
+        return
+    before = plan.known.held
+    held: dict[str, tuple[DatasetVerdicts, int]] = {}
+    for verdicts in plan.groups:
+        if isinstance(verdicts, DatasetVerdicts) and (name := verdicts.dataset) and name not in moved:
+            known = before.get(name)
+            same = known is not None and known[0] is verdicts and known[1] == lapses
+            held[name] = known if same and known is not None else (verdicts, lapses)
+    plan.known.held = held
 
 
 def why_held(
@@ -87,7 +120,8 @@ def why_held(
 
 def _reason(env: Environment, backup: Backup, dataset: Dataset, snap: Snapshot) -> str:
     """As ``why_held``. Of a dataset that the source may have lost either rules may be those that count."""
-    for rules in (backup.keep.vault, backup.keep.gone):
+    here = (backup.keep.source,) if backup.prunes_only else (backup.keep.vault, backup.keep.gone)
+    for rules in here:
         verdicts = decide(
             dataset.snapshots,
             rules,

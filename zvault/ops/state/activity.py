@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from zvault.core.diagnosis.write_drift import Sample
+from zvault.core.names import SnapshotName
 from zvault.ops.stream.slots import Slots
 from zvault.ops.stream.stream import ActiveStream
 
@@ -23,6 +24,16 @@ class VaultWrites:
     drifts: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ActiveMount:
+    """A snapshot of a vault that is mounted to look into it: where, and since when (seconds since the epoch)."""
+
+    backup: str
+    snapshot: SnapshotName
+    folder: str
+    since: float
+
+
 @dataclass
 class Activity:
     """What is under way, over all runs and vaults.
@@ -31,6 +42,7 @@ class Activity:
     ``streams``: the streams into vaults, by backup and dataset (ops/replication/transfer.py).
     ``writes``: how these fare.
     ``readings``: leases of snapshots that are open for reading (ops/restore/snapshot_reader.py).
+    ``mounts``: snapshots that somebody looks into, by a number of their own (ops/restore/mount.py).
     ``awake``: not set while the host is about to sleep, or does; nothing may begin then that a sleep would break
     (daemon/monitors/sleep_monitor.py).
     ``going_down``: the host is shut down, and whatever can wait for the next boot does (daemon/shutdown.py).
@@ -40,6 +52,7 @@ class Activity:
     streams: dict[tuple[str, str], ActiveStream] = field(default_factory=dict)
     writes: VaultWrites = field(default_factory=VaultWrites)
     readings: set[str] = field(default_factory=set)
+    mounts: dict[str, ActiveMount] = field(default_factory=dict)
     awake: asyncio.Event = field(default_factory=asyncio.Event)
     going_down: bool = False
 

@@ -30,7 +30,7 @@ class Clients:
         self.zpool = Zpool(env.runner, PROC)
         self.helpers = StreamHelpers()
         self._sources: dict[Address | None, Zfs] = {}
-        self._vaults: dict[tuple[str, Address | None], Zfs] = {}
+        self._vaults: dict[tuple[str, Address | None, str], Zfs] = {}
         self._hosts: dict[Address, SshHost] = {}
 
     def source_of(self, backup: Backup) -> Zfs:
@@ -45,14 +45,15 @@ class Clients:
 
     def vault_zfs(self, vault: Vault) -> Zfs:
         """The client for one vault's pool."""
-        key = vault.name, vault.host
+        root = vault.pool if vault.encryption is not None else ""
+        key = vault.name, vault.host, root
         if key not in self._vaults:
-            self._vaults[key] = self._zfs(vault.host)
+            self._vaults[key] = self._zfs(vault.host, root)
         return self._vaults[key]
 
-    def _zfs(self, address: Address | None) -> Zfs:
+    def _zfs(self, address: Address | None, key_root: str = "") -> Zfs:
         feed = self._feed if address is None else None
-        return Zfs(self._env.runner, self.other_host(address), feed)
+        return Zfs(self._env.runner, self.other_host(address), feed, key_root)
 
     def vault_of(self, backup: Backup) -> Zfs:
         """The client for the vault that a backup goes into. Raises NotFound."""

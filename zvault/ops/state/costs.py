@@ -10,6 +10,9 @@ from typing import Any
 from zvault.api.blockstore import StoreDocument
 from zvault.api.cost import CostDocument
 from zvault.api.vaults import VaultDocument
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.nbd import NbdkitServer
+from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.tables.device import Device
 from zvault.core.cost.ledger import COUNTED, Asked, Ledger, Reading, begun, month_begin
 from zvault.core.errors import ZvaultError
@@ -79,9 +82,45 @@ class CostBook:
         if config is None:
             return None
         now = env.clock.time()
-        known = ((device, self._get(_key(vault, index))) for index, device in enumerate(config.device))
+        known = [
+            (device, self._get(_key(vault, index)))
+            for index, device in enumerate(config.device)
+            if isinstance(device.nbd, BlockstoreServer)
+        ]
         found = [(device, ledger.still(now, env.zone)) for device, ledger in known if ledger is not None]
-        return _document(found, now, env.zone) if found else None
+        # Of a store that nobody has read yet it is not known what it cost, nor then of all.
+        return _document(found, now, env.zone, whole=len(found) == len(known)) if found else None
+
+
+def uncounted(env: Environment, vault: VaultDocument) -> list[str]:
+    """The devices of a vault that cost by the request as far as is known, but whose server does not tell how many."""
+    config = env.config.vault.get(vault["name"])
+    if config is None:
+        return []
+    found = (
+        (device, vault["devices"][index]["name"] if index < len(vault["devices"]) else f"device {index + 1}")
+        for index, device in enumerate(config.device)
+    )
+    return [f"{name} ({_kind(device)})" for device, name in found if _is_uncounted(device)]
+
+
+def _is_uncounted(device: Device) -> bool:
+    server = device.server if device.nbd is not None else None
+    if isinstance(server, BlockstoreServer):
+        return False
+    in_a_bucket = isinstance(server, S3backerServer) or (
+        isinstance(server, NbdkitServer) and server.plugin.lower() == "s3"
+    )
+    return in_a_bucket or device.prices is not None
+
+
+def _kind(device: Device) -> str:
+    server = device.server if device.nbd is not None else None
+    if isinstance(server, S3backerServer):
+        return "s3backer"
+    if isinstance(server, NbdkitServer):
+        return f"nbdkit's {server.plugin}"
+    return "NBD" if server is not None else "RBD" if device.rbd is not None else "a device"
 
 
 def _key(vault: str, index: int) -> str:
@@ -100,11 +139,13 @@ def reading_of(found: StoreDocument) -> Reading | None:
     return Reading(float(at), store, numbers, numbers.pop(STORED))
 
 
-def _document(stores: Sequence[tuple[Device, Ledger]], now: float, zone: tzinfo) -> CostDocument:
+def _document(
+    stores: Sequence[tuple[Device, Ledger]], now: float, zone: tzinfo, *, whole: bool
+) -> CostDocument:
     total = sum((ledger.month(now, zone) for _, ledger in stores), Asked())
     priced = [(ledger, device.prices.as_prices()) for device, ledger in stores if device.prices is not None]
     cost = forecast = None
-    if len(priced) == len(stores):
+    if whole and len(priced) == len(stores):
         cost = sum(ledger.cost(now, zone, prices) for ledger, prices in priced)
         later = [ledger.forecast(now, zone, prices) for ledger, prices in priced]
         forecast = None if None in later else sum(one for one in later if one is not None)

@@ -6,14 +6,14 @@ import socket
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from tzlocal import get_localzone
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Backup, Config, Host, Vault
-from zvault.core.address import Address
+from zvault.core.address import Address, Source
 from zvault.core.errors import NotFound
 from zvault.core.name_rules import unchecked_vault_dataset, vault_dataset
 from zvault.core.names import DatasetName
@@ -33,6 +33,19 @@ class Clock:
         return datetime.fromtimestamp(self.time(), UTC)
 
 
+class _Way(NamedTuple):
+    """A backup's way, and what it was made of."""
+
+    backup: Backup
+    vault: Vault
+    host: str
+    text: str
+
+    def holds(self, backup: Backup, vault: Vault, host: str) -> bool:
+        """Whether it is that of these very tables."""
+        return self.backup is backup and self.vault is vault and self.host == host
+
+
 @dataclass
 class Environment:
     """What is given to one daemon, or to one command without a daemon.
@@ -47,6 +60,7 @@ class Environment:
     runner: Runner
     host: str
     clock: Clock = field(default_factory=Clock)
+    _ways: dict[str, _Way] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, config: Config, paths: Paths, runner: Runner) -> Environment:
@@ -65,6 +79,14 @@ class Environment:
     def vault(self, name: str) -> Vault:
         """A vault's table in the configuration in force. Raises NotFound."""
         return _named(self.config.vault, "vault", name)
+
+    def min_age_of(self, source: Source) -> float:
+        """The ``min_age`` of the vault of this host whose pool a source lies in, in seconds; 0 where it is none's."""
+        if source.host is not None:
+            return 0.0
+        pool = source.dataset.pool
+        vaults = (one for one in self.config.vault.values() if one.pool == pool and one.host is None)
+        return max((one.min_age for one in vaults), default=0.0)
 
     def host_config(self, address: Address) -> Host:
         """A host's table in the configuration, or what holds without one."""
@@ -103,8 +125,14 @@ class Environment:
         if backup.vault is None:
             return f"{backup.source}, only snapshots named {backup.snapshot.prefix}"
         vault = self.vault(backup.vault)
-        place = f"{vault.pool} {storage(vault)}".strip()
-        return f"{backup.source} to {self.target_of(backup, backup.source.dataset)} of {vault.name} ({place})"
+        known = self._ways.get(backup.name)
+        if known is None or not known.holds(backup, vault, self.host):
+            # Asked some dozen times in each look at what zvaultd knows; tables never change after they were read.
+            place = f"{vault.pool} {storage(vault)}".strip()
+            target = self.target_of(backup, backup.source.dataset)
+            text = f"{backup.source} to {target} of {vault.name} ({place})"
+            known = self._ways[backup.name] = _Way(backup, vault, self.host, text)
+        return known.text
 
     @property
     def zone(self) -> tzinfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -16,7 +17,12 @@ from zvault.core.policy.scrub import Scan
 from zvault.system.state_files import LeaseStore
 from zvault.zfs.pool.scrub import Health
 
-_WOUNDS = TypeAdapter(tuple[HealTarget, ...])
+
+@cache
+def _wounds_adapter() -> TypeAdapter[tuple[HealTarget, ...]]:
+    """Made when it is first needed: that takes as long as importing a dozen modules."""
+    return TypeAdapter(tuple[HealTarget, ...])
+
 
 NAMED = 1000
 """Damages kept by name; of more than that only the number is told."""
@@ -145,7 +151,7 @@ def _kept(condition: Condition) -> dict[str, Any]:
         "held": condition.held,
         "errors": condition.errors,
         "damages": [[one.dataset, one.snapname, one.path] for one in condition.damages[:NAMED]],
-        "wounds": _WOUNDS.dump_python(condition.wounds[:NAMED], mode="json"),
+        "wounds": _wounds_adapter().dump_python(condition.wounds[:NAMED], mode="json"),
         "noted": condition.noted,
     }
 
@@ -159,6 +165,6 @@ def _loaded(data: dict[str, Any]) -> Condition:
         data["born"],
         bool(data["held"]),
         tuple(Damage(*one) for one in data["damages"]),
-        wounds=_WOUNDS.validate_python(data.get("wounds", ())),
+        wounds=_wounds_adapter().validate_python(data.get("wounds", ())),
         noted=float(data.get("noted", 0.0)),
     )

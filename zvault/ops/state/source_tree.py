@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from zvault.config.schema import Backup
+from zvault.core.errors import NotFound
 from zvault.core.model import Tree
 from zvault.core.name_rules import Choice
+from zvault.core.names import DatasetName
 from zvault.core.property_selection import choices
 from zvault.ops.state.clients import Clients
 from zvault.zfs import properties
@@ -16,6 +18,8 @@ from zvault.zfs import properties
 async def source_tree(clients: Clients, backup: Backup, *, sizes: bool = True) -> Tree:
     """The datasets of a backup's source. Raises NotFound, HostUnreachable, ToolFailed. For ``sizes`` see Zfs.tree."""
     tree = await clients.source_of(backup).tree(backup.source.dataset, sizes=sizes)
+    if missing := [part for part in backup.source.parts if part not in tree.datasets]:
+        raise missing_source(backup, missing[0])
     choices = await choices_by_property(clients, backup, list(tree.datasets))
     return tree if choices is None else replace(tree, choices=choices)
 
@@ -35,3 +39,12 @@ async def chosen_by_property(clients: Clients, backup: Backup, names: Sequence[s
     """Those of a source's datasets that the backup's property selects; None where it selects by none."""
     found = await choices_by_property(clients, backup, names)
     return None if found is None else frozenset(name for name, one in found.items() if one.taken)
+
+
+def missing_source(backup: Backup, part: DatasetName) -> NotFound:
+    """That one of a backup's sources is not there."""
+    return NotFound(
+        f"there is no dataset '{part}'",
+        f"it is one of the sources of backup {backup.name}, and a run takes all of them or none",
+        "create it, or take it out of 'source' in zvault.toml",
+    )

@@ -33,7 +33,9 @@ from zvault.ops.vaults.earlier_pools import PoolHistory, noted_pools, pool_histo
 from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.new_pool import Making, absence, missing_pool, new_pool, refuse_unless_blank
 from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
+from zvault.system.key_source import KeySource, parse_key, read_key
 from zvault.system.tasks import to_its_end, watched
+from zvault.zfs.pool.encryption import load_pool_key
 from zvault.zfs.pool.pool import Exporting, PoolState, Zpool, suspended
 
 Say = Callable[[str], None]
@@ -107,6 +109,7 @@ class Assembly:
 
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
+        key = await self._key()  # first: without it nothing comes up
         before = await self.zpool.state(self.pool)
         making = await self._making() if before is None else Making(False)
         profile, stack = self.profile(), await self.patient_stack(say, making)
@@ -115,11 +118,31 @@ class Assembly:
             await self._revive(stack, before, say)
         devices = await stack.up(say)
         try:
-            return await self._open_pool(stack, devices, profile, making, say), [
-                device.path for device in devices
-            ]
+            state = await self._open_pool(stack, devices, profile, making, key, say)
+            await self._load_key(key, before is None)
+            return state, [device.path for device in devices]
         except BaseException:
             await to_its_end(self._undo(stack, say))
+            raise
+
+    async def _key(self) -> bytes | None:
+        """The key of its pool, where that is encrypted. Raises NotFound, ToolFailed, ConfigError."""
+        table = self.config.encryption
+        if table is None:
+            return None
+        source = KeySource(table.key or "", table.credential or "", table.command or "")
+        return parse_key(await read_key(source, self.context.env.runner), str(source))
+
+    async def _load_key(self, key: bytes | None, ours: bool) -> None:
+        """Load its pool's key; where that cannot be done, a pool that was brought up here (``ours``) goes again."""
+        if key is None:
+            return
+        try:
+            await load_pool_key(self.context.env.runner, self.pool, key)
+        except BaseException:
+            if ours:
+                with contextlib.suppress(ZvaultError):
+                    await to_its_end(self.zpool.export(self.pool, TEARDOWN_DEADLINE))
             raise
 
     async def _making(self) -> Making:
@@ -235,7 +258,13 @@ class Assembly:
     # A pool that is not
 
     async def _open_pool(
-        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, making: Making, say: Say
+        self,
+        stack: Stack,
+        devices: Sequence[BlockDevice],
+        profile: Profile,
+        making: Making,
+        key: bytes | None,
+        say: Say,
     ) -> PoolState:
         zpool = self.zpool
         state = await zpool.state(self.pool)
@@ -250,7 +279,7 @@ class Assembly:
             if not self.new and await zpool.import_(self.pool, paths, force=self.fenced):
                 say(f"imported pool {self.pool}")
             else:
-                await self._create_pool(stack, devices, profile, making, say)
+                await self._create_pool(stack, devices, profile, making, key, say)
             state = await zpool.state(self.pool)
         if state is None:
             raise DeviceGone(
@@ -261,7 +290,13 @@ class Assembly:
         return state
 
     async def _create_pool(
-        self, stack: Stack, devices: Sequence[BlockDevice], profile: Profile, making: Making, say: Say
+        self,
+        stack: Stack,
+        devices: Sequence[BlockDevice],
+        profile: Profile,
+        making: Making,
+        key: bytes | None,
+        say: Say,
     ) -> None:
         if not devices:
             raise NotFound(
@@ -273,7 +308,7 @@ class Assembly:
         if not making.allowed:
             raise missing_pool(self.name, self.pool, making.absence)
         say(f"creating pool {self.pool} on {', '.join(device.spec for device in devices)}")
-        await self.zpool.create(new_pool(self.config, profile, [device.path for device in devices]))
+        await self.zpool.create(new_pool(self.config, profile, [device.path for device in devices]), key)
 
     # Watching
 

@@ -37,7 +37,7 @@ def new_pool(vault: Vault, profile: Profile, paths: Sequence[str]) -> NewPool:
     dataset = dict(profile.dataset)
     if vault.special_small_blocks is not None:
         dataset["special_small_blocks"] = str(vault.special_small_blocks)
-    return NewPool(vault.pool, vdevs, profile.pool, dataset)
+    return NewPool(vault.pool, vdevs, profile.pool, dataset, vault.encryption is not None)
 
 
 def creation_document(name: str, vault: Vault, profile: Profile, stack: Stack) -> CreationDocument:

@@ -18,8 +18,9 @@ receive can be resumed shows from its first event on (seen with 2.3.9: the token
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol
 
 from zvault.core.names import split_snapshot
 
@@ -59,8 +60,7 @@ MOST = 20_000
 """Datasets noted until somebody asks; beyond that all are taken to have changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelEvent:
+class KernelEvent(NamedTuple):
     """One event: its number, class and pool; of what is logged the dataset and kind, else empty."""
 
     number: int
@@ -86,18 +86,27 @@ class EventRing(Protocol):
         ...
 
 
-@dataclass
-class Changed:
+class Changed(SimpleNamespace):
     """What changed since it was asked for last. ``lost``: that is not known, anything may have.
 
     ``missed``: events are read here and some were not, so nothing older may be kept. Without it this is a host without
-    events: stamps tell what they can.
+    events: stamps tell what they can. No dataclass: importing those is half of what the child's start would cost.
     """
 
-    lost: bool = False
-    pools: set[str] = field(default_factory=set)
-    datasets: set[str] = field(default_factory=set)
-    missed: bool = False
+    lost: bool
+    pools: set[str]
+    datasets: set[str]
+    missed: bool
+
+    def __init__(
+        self,
+        *,
+        lost: bool = False,
+        pools: Iterable[str] = (),
+        datasets: Iterable[str] = (),
+        missed: bool = False,
+    ) -> None:
+        super().__init__(lost=lost, pools=set(pools), datasets=set(datasets), missed=missed)
 
     def note(self, event: KernelEvent) -> None:
         """Add what one event tells."""
@@ -126,8 +135,12 @@ class Changed:
     @classmethod
     def of(cls, document: dict[str, Any]) -> Changed:
         """As it was sent. Raises KeyError, TypeError, ValueError."""
-        changed = set(document["pools"]), set(document["datasets"])
-        return cls(bool(document["lost"]), *changed, bool(document["missed"]))
+        return cls(
+            lost=bool(document["lost"]),
+            pools=document["pools"],
+            datasets=document["datasets"],
+            missed=bool(document["missed"]),
+        )
 
 
 class ChangeReader:

@@ -23,7 +23,7 @@ from zvault.core.errors import (
 from zvault.core.units import format_duration, format_size, is_number
 from zvault.system.process.runner import Result, ToolRunner
 from zvault.system.procfs import running_for
-from zvault.zfs.pool import hostid
+from zvault.zfs.pool import encryption, hostid
 from zvault.zfs.pool.exports import Exports
 
 LOOK_DEADLINE = 30.0
@@ -86,13 +86,15 @@ class NewPool:
     vdevs: Sequence[Vdev]
     properties: Mapping[str, str]
     dataset: Mapping[str, str]
+    encrypted: bool = False
+    """Its root dataset, with a key that it is given."""
 
     def argv(self) -> list[str]:
         """The command that creates it."""
         argv = ["zpool", "create", "-o", "cachefile=none"]
         for key, value in self.properties.items():
             argv += ["-o", f"{key}={value}"]
-        for key, value in self.dataset.items():
+        for key, value in {**self.dataset, **(encryption.PROPERTIES if self.encrypted else {})}.items():
             argv += ["-O", f"{key}={value}"]
         data = [word for vdev in self.vdevs if vdev.kind == "data" for word in vdev.words()]
         special = [word for vdev in self.vdevs if vdev.kind == "special" for word in vdev.words()]
@@ -215,9 +217,13 @@ class Zpool:
             return False
         raise _import_failure(pool, result)
 
-    async def create(self, new: NewPool) -> None:
-        """Create a pool. Never forced, so zpool refuses a device that holds a filesystem or pool."""
-        result = await self.runner.run(new.argv(), deadline=CHANGE_DEADLINE, check=False)
+    async def create(self, new: NewPool, key: bytes | None = None) -> None:
+        """Create a pool. Never forced, so zpool refuses a device that holds a filesystem or pool.
+
+        ``key``: of its root dataset, where that is encrypted.
+        """
+        given = encryption.as_input(key) if key is not None else None
+        result = await self.runner.run(new.argv(), deadline=CHANGE_DEADLINE, stdin=given, check=False)
         if result.returncode != 0:
             raise Refused(
                 f"cannot create the pool '{new.name}' on {', '.join(d for v in new.vdevs for d in v.devices)}",

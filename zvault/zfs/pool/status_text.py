@@ -21,14 +21,17 @@ COMMAND = ["env", "TZ=UTC", "LC_ALL=C", "zpool", "status", "-p"]
 NO_JSON = "invalid option 'j'"
 
 _DATE = r"(\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})"
+_VDEV = r"(?: \([^)\n]+\))?"
+"""Of a sequential resilver, which has a ``scan:`` of its own: the vdev that it rebuilds."""
 _ENDED = re.compile(
-    rf"(scrub repaired|resilvered) (\S+) in (?:(\d+) days )?(\d+):(\d\d):(\d\d) with (\d+) errors on {_DATE}"
+    rf"(scrub repaired|resilvered){_VDEV} (\S+) in (?:(\d+) days )?(\d+):(\d\d):(\d\d)"
+    rf" with (\d+) errors on {_DATE}"
 )
-_CANCELED = re.compile(rf"(scrub|resilver) canceled on {_DATE}")
-_OPEN = re.compile(rf"(scrub|resilver) (in progress|paused) since {_DATE}")
+_CANCELED = re.compile(rf"(scrub|resilver){_VDEV} canceled on {_DATE}")
+_OPEN = re.compile(rf"(scrub|resilver){_VDEV} (in progress|paused) since {_DATE}")
 _STARTED = re.compile(rf"scrub started on {_DATE}")
-_ISSUED = re.compile(r"(\S+)(?: / \S+)? issued(?: at (\S+)/s)?")
-_TOTAL = re.compile(r"(?:(\S+) total|\S+ / (\S+) scanned)")
+_ISSUED = re.compile(r"(\S+)(?: / (\S+))? issued(?: at (\S+)/s)?")
+_TOTAL = re.compile(r"(\S+) total")
 _REPAIRED = re.compile(r"(\S+) (?:repaired|resilvered),")
 
 
@@ -43,30 +46,41 @@ class PoolText:
 
 def parse_text(text: str) -> PoolText:
     """Parse ``zpool status -p POOL``. Raises ValueError where it is none that is known here."""
-    parts = _parts(text)
-    return PoolText(_scan(parts.get("scan", "")), _errors(parts.get("errors", "")), _wrong(parts["config"]))
+    parts, scans = _parts(text)
+    return PoolText(_newest(scans), _errors(parts.get("errors", "")), _wrong(parts["config"]))
 
 
 def listed_errors(text: str) -> list[str]:
     """The damaged files in ``zpool status -v POOL``, as ZFS names them."""
-    lines = _parts(text).get("errors", "").splitlines()
+    lines = _parts(text)[0].get("errors", "").splitlines()
     return [line.strip() for line in lines[1:] if line.strip()]
 
 
-def _parts(text: str) -> dict[str, str]:
-    """What stands behind ``scan:``, ``config:``, ``errors:``… Raises ValueError where parts are missing."""
+def _parts(text: str) -> tuple[dict[str, str], list[str]]:
+    """What stands behind each word, and behind each ``scan:``. Raises ValueError where parts are missing."""
     found: dict[str, str] = {}
+    scans: list[str] = []
     name = ""
     for line in text.splitlines():
         head = re.match(r" {0,7}([a-z]+):(?: |$)", line)
         if head and name != "errors":
-            name = head[1]
-            found[name] = line[head.end() :]
+            name, rest = head[1], line[head.end() :]
+            found[name] = rest
+            if name == "scan":
+                scans.append(rest)
+        elif name == "scan":
+            scans[-1] += f"\n{line}"
         elif name:
             found[name] += f"\n{line}"
     if not {"pool", "state", "config", "errors"} <= found.keys():
         raise ValueError("'zpool status' printed no pool, state, config or errors")
-    return found
+    return found, scans
+
+
+def _newest(scans: list[str]) -> Scan:
+    """Of a scrub and a sequential resilver, each told by itself: the one that runs, else the scrub."""
+    found = [_scan(text) for text in scans] or [Scan()]
+    return next((scan for scan in found if scan.open), found[0])
 
 
 def _scan(text: str) -> Scan:
@@ -91,15 +105,17 @@ def _scan(text: str) -> Scan:
 
 
 def _open(text: str, state: ScanState, match: re.Match[str]) -> Scan:
-    issued, total, repaired = _ISSUED.search(text), _TOTAL.search(text), _REPAIRED.search(text)
-    if issued is None or total is None:
+    issued, whole, repaired = _ISSUED.search(text), _TOTAL.search(text), _REPAIRED.search(text)
+    # OpenZFS 2.2 has how much is to be issued, without what is skipped, where 2.1 has what is to be scanned.
+    total = (issued and issued[2]) or (whole and whole[1])
+    if issued is None or not total:
         raise ValueError(f"'zpool status' does not tell how far a scan is: {text!r}")
     started = _STARTED.search(text)
-    rate = parse_size(issued[2]) if state == "scanning" and issued[2] else 0
+    rate = parse_size(issued[3]) if state == "scanning" and issued[3] else 0
     return Scan(
         state,
         started=_time(started[1] if started else match[3]),
-        total=parse_size(total[1] or total[2]),
+        total=parse_size(total),
         done=parse_size(issued[1]),
         rate=float(rate) or None,
         repaired=parse_size(repaired[1]) if repaired else 0,

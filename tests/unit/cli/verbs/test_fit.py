@@ -34,3 +34,16 @@ def test_the_page_ends_with_advice_and_that_is_a_trouble(fitted, ctl):
 def test_for_scripts(fitted, ctl):
     assert ctl("fit", "home", "-Hp", "-o", "dataset,record,block").lines == ["tank/home\t131072\t131072"]
     assert json.loads(ctl("fit", "home", "-j").out)["unknown"] == ["how cold-1 is laid out"]
+
+
+def test_what_keeping_a_store_locked_costs(daemon, ctl):
+    store = StorageGeometry(
+        "zvault:zv/cold", 1280 << 10, prices=Prices(0.005, 0.0004), gathers=8 << 20, renewals=2.5
+    )
+    below = VaultStorage({"data": store})
+    layout = Layout(4096, 128 << 10, store)
+    daemon.documents["GET /v1/fit/home"] = told("home", "cold", below, layout, [])
+    said = ctl("fit", "home")
+    assert "kept locked by 327,680 puts a month for each TiB that is needed, 1.64" in " ".join(
+        line.strip() for line in said.lines
+    )

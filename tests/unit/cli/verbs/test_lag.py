@@ -144,4 +144,4 @@ def test_what_makes_snapshots_only_has_no_lag(daemon, ctl):
     assert "home" in said.out
     said = ctl("lag", "alone")
     assert said.code == 2
-    assert "it makes snapshots only" in said.err
+    assert "it has no vault" in said.err

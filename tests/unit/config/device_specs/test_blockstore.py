@@ -13,6 +13,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer, of_words, pa
 from zvault.config.device_specs.nbd import parse_nbd
 from zvault.config.schema import Config
 from zvault.config.tables.device import LEASE_BOUND, Device
+from zvault.core.policy.object_lock import Lock
 from zvault.core.policy.retention import KeepRules
 
 TEXT = "zvault:zv/vaults/cold size=10T mode=writeback journal=/srv/j cache=/srv/c cache-size=20G"
@@ -239,3 +240,29 @@ def test_the_moments_that_are_kept():
 def test_rules_that_cannot_be(rules: str):
     with pytest.raises(ValueError, match=r"history is not right: .* as in history=hourly:24"):
         spec(f"zvault:zv/cold history={rules}")
+
+
+def test_a_lock_and_who_removes():
+    found = spec("zvault:zv/cold lock=compliance:30d gc=elsewhere lease-bucket=zv-lease")
+    assert found.lock == Lock("compliance", 30 * 86400.0)
+    assert (found.gc_elsewhere, found.lease_bucket) == (True, "zv-lease")
+    plain = spec("zvault:zv/cold")
+    assert (plain.lock, plain.gc_elsewhere, plain.lease_bucket) == (None, False, "zv")
+    assert not spec("zvault:zv/cold gc=here").gc_elsewhere
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("lock=compliance:30d", "needs lease-bucket=NAME"),
+        ("lock=compliance:30d lease-bucket=zv", "lease-bucket=zv is the bucket that locks"),
+        ("lock=forever:30d lease-bucket=l", '"forever" is no mode of a lock'),
+        ("lock=compliance lease-bucket=l", '"" is no time'),
+        ("lock=governance:1h lease-bucket=l", "for a day at least"),
+        ("lock=governance:600w lease-bucket=l", "ten years at most"),
+        ("gc=never", "gc must be here or elsewhere"),
+    ],
+)
+def test_locks_that_are_not_right(words: str, told: str):
+    with pytest.raises(ValueError, match=told):
+        spec(f"zvault:zv/cold {words}")

@@ -14,6 +14,7 @@ Problems = Callable[..., list[str]]
 
 HEAD = '[daemon]\nhost = "h"\n[vault.cold]\npool = "cold"\n[backup.a]\nsource = "tank"\n'
 ONLY = HEAD + "snapshots_only = true\n"
+SENDS = HEAD + 'vault = "cold"\n'
 
 
 def test_it_has_no_vault_and_says_so_to_whoever_wants_it(good: Good) -> None:
@@ -45,7 +46,6 @@ def test_one_of_both(problems: Problems) -> None:
         ('verify = { every = "1d" }', "verify"),
         ("keep = { vault = { last = 3 } }", "keep.vault"),
         ("snapshot = { skip_unchanged = true }", "snapshot.skip_unchanged"),
-        ("snapshot = { make = false }", "snapshot.make"),
         ('limit = "1M"', "limit"),
         ('receive = { set = { "a:b" = "c" } }', "receive"),
     ],
@@ -54,6 +54,28 @@ def test_what_is_about_sending_means_nothing(problems: Problems, line: str, name
     (told,) = problems(ONLY + line + "\n")
     assert "backup.a" in told
     assert told.endswith(f"snapshots_only sends nothing, so these mean nothing: {named}")
+
+
+def test_what_makes_no_snapshots_either_only_prunes(good: Good) -> None:
+    backup = good(ONLY + "snapshot = { make = false }\n").backup["a"]
+    assert backup.prunes_only
+    assert not good(ONLY).backup["a"].prunes_only
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("keep = { vault = { last = 3 } }", "keep.vault"),
+        ("keep = { gone = { last = 3 } }", "keep.gone"),
+        ('on_conflict = "rollback"', 'on_conflict = "rollback"'),
+        ('on_conflict = "new-dataset"', 'on_conflict = "new-dataset"'),
+    ],
+)
+def test_where_the_vaults_host_prunes_rules_for_it_mean_nothing(
+    problems: Problems, line: str, named: str
+) -> None:
+    (told,) = problems(SENDS + f'prune = {{ vault = "elsewhere" }}\n{line}\n')
+    assert told.endswith(f"so these mean nothing here: {named}")
 
 
 def test_two_of_one_source_share_its_snapshots_by_one_rule(good: Good, problems: Problems) -> None:

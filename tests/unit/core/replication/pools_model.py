@@ -58,20 +58,29 @@ class Partial:
 
 @dataclass
 class Data:
-    """One dataset. ``origin`` is the GUID of the snapshot that it is a clone of."""
+    """One dataset. ``origin`` is the snapshot that it is a clone of: this one, others may have the same GUID."""
 
     guid: int
     encrypted: bool = False
     snaps: list[Point] = field(default_factory=list)
     marks: list[Point] = field(default_factory=list)
-    origin: int | None = None
+    origin: Point | None = None
     written: int = 0
     partial: Partial | None = None
     placeholder: bool = False
 
     def copy(self) -> Data:
-        partial = replace(self.partial) if self.partial else None
-        return replace(self, snaps=list(self.snaps), marks=list(self.marks), partial=partial)
+        # By hand: dataclasses.replace() takes five times as long, and a history copies its pools at every step.
+        return Data(
+            self.guid,
+            self.encrypted,
+            list(self.snaps),
+            list(self.marks),
+            self.origin,
+            self.written,
+            replace(self.partial) if self.partial else None,
+            self.placeholder,
+        )
 
     def named(self, snapname: str) -> Point:
         for snap in self.snaps:
@@ -92,8 +101,8 @@ class Pool:
             raise Illegal(f"{name} does not exist")
         return self.data[name]
 
-    def owner(self, guid: int) -> str:
-        return next(name for name, data in self.data.items() if guid in {snap.guid for snap in data.snaps})
+    def owner(self, point: Point) -> str:
+        return next(name for name, data in self.data.items() if any(snap is point for snap in data.snaps))
 
     def free(self, name: str) -> None:
         if name in self.data:
@@ -113,13 +122,13 @@ class Pool:
         data.snaps.append(Point(self.clock.tick(), snapname, self.clock.tick(), quiet=quiet))
         data.written = 0
 
-    def cloned(self, name: str, guid: int) -> bool:
-        """Whether a dataset's snapshot has clones: of those that have a GUID in common it is the owner's."""
-        return any(guid == data.origin for data in self.data.values()) and self.owner(guid) == name
+    def cloned(self, point: Point) -> bool:
+        """Whether a snapshot has clones."""
+        return any(point is data.origin for data in self.data.values())
 
     def destroy_snapshot(self, name: str, snapname: str) -> None:
         snap = self.get(name).named(snapname)
-        if snap.held or self.cloned(name, snap.guid):
+        if snap.held or self.cloned(snap):
             raise Illegal("held, or cloned")
         self.data[name].snaps.remove(snap)
 
@@ -127,7 +136,7 @@ class Pool:
         data = self.get(name)
         if any(other.startswith(f"{name}/") for other in self.data):
             raise Illegal("it has children")
-        if any(snap.held or self.cloned(name, snap.guid) for snap in data.snaps):
+        if any(snap.held or self.cloned(snap) for snap in data.snaps):
             raise Illegal("a snapshot is held or cloned")
         del self.data[name]
 
@@ -142,14 +151,14 @@ class Pool:
         origin = self.get(name)
         snap = origin.named(snapname)
         self.free(new)
-        self.data[new] = Data(self.clock.tick(), origin.encrypted, origin=snap.guid)
+        self.data[new] = Data(self.clock.tick(), origin.encrypted, origin=snap)
 
     def promote(self, name: str) -> None:
         data = self.get(name)
         if data.origin is None:
             raise Illegal("not a clone")
         former = self.data[self.owner(data.origin)]
-        place = next(i for i, snap in enumerate(former.snaps) if snap.guid == data.origin)
+        place = next(i for i, snap in enumerate(former.snaps) if snap is data.origin)
         moving = former.snaps[: place + 1]
         if {snap.snapname for snap in moving} & {snap.snapname for snap in data.snaps}:
             raise Illegal("a snapshot of that name exists")
@@ -168,9 +177,7 @@ class Pool:
             data = self.data[name]
             origin = None
             if data.origin is not None:
-                owner = self.owner(data.origin)
-                snapname = next(snap.snapname for snap in self.data[owner].snaps if snap.guid == data.origin)
-                origin = SnapshotName(f"{owner}@{snapname}")
+                origin = SnapshotName(f"{self.owner(data.origin)}@{data.origin.snapname}")
             found[name] = Dataset(
                 DatasetName(name),
                 data.guid,
@@ -195,8 +202,7 @@ class Pool:
         for snap in data.snaps:
             yield name, snap
         if data.origin is not None:
-            owner = self.owner(data.origin)
-            upto = next(snap.txg for snap in self.data[owner].snaps if snap.guid == data.origin)
+            owner, upto = self.owner(data.origin), data.origin.txg
             yield from ((where, snap) for where, snap in self.lineage(owner) if snap.txg <= upto)
 
 
@@ -298,7 +304,7 @@ class Pools:
         assert (tuple(snap.snapname for snap in going), data.written) == (lost, written), (
             "all that is lost is told"
         )
-        if any(snap.held or self.vault.cloned(dataset, snap.guid) for snap in going):
+        if any(snap.held or self.vault.cloned(snap) for snap in going):
             raise Illegal("held or cloned")
         self.given_up |= {snap.guid for snap in going}
         del data.snaps[place + 1 :]
@@ -377,7 +383,7 @@ class Pools:
                 snap = self.vault.get(holder).named(snapname)
                 if snap.guid != base:
                     raise Illegal("the origin is another snapshot")
-                self.vault.data[target].origin = base
+                self.vault.data[target].origin = snap
             return
         if step.origin or step.over:
             raise Illegal("neither -o origin nor -F goes on")

@@ -472,6 +472,16 @@ def test_a_stale_token_is_given_up_with_its_reason(interrupted: Interrupted, why
     assert streams(made) == [("-i", "tank/a@zvault_1", "tank/a@zvault_3")]
 
 
+def test_who_may_destroy_nothing_on_the_vault_says_who_can_give_a_stale_token_up() -> None:
+    case = DatasetCase(
+        source(snap(1), snap(3)), "cold/a", vault(1, token="t"), interrupted=Interrupted("t", 999)
+    )
+    made = plan_transfer(case, ours, Policy(destroys=False))
+    assert (made.action, made.changes, made.pending) == (Action.CONFLICT, (), 2)
+    assert "gone from the source; this host may not give it up" in made.reason
+    assert made.next == "run 'zfs receive -A cold/a' on the vault's host"
+
+
 @pytest.mark.parametrize("numbers", [(), (1,)])
 def test_a_token_that_starts_from_what_was_received_is_resumed(numbers: tuple[int, ...]) -> None:
     interrupted = Interrupted("t", 103, from_guid=101 if numbers else 0, pool="tank")

@@ -17,7 +17,6 @@ from zvault.api.routes import Route
 from zvault.cli.client import Client
 from zvault.core.errors import NotFound, Refused
 from zvault.core.integrity.damage import Damage
-from zvault.daemon.api import server
 from zvault.daemon.api import vaults as vaults_api
 from zvault.daemon.api.server import Api
 from zvault.daemon.knowledge import DaemonKnowledge
@@ -64,6 +63,16 @@ async def test_the_history(client: Client):
         await get(client, routes.HISTORY, backup="nope")
     with pytest.raises(Refused, match="no number of runs"):
         await get(client, routes.HISTORY, limit="many")
+
+
+async def test_pages_of_the_list_are_of_one_backup_and_of_some_datasets(client: Client):
+    with pytest.raises(Refused, match="pages are of one backup"):
+        await get(client, routes.LIST, limit=5)
+    for limit in ("0", "many", "1234567", "-1"):
+        with pytest.raises(Refused, match="no number of datasets"):
+            await get(client, routes.LIST, backup="home", limit=limit)
+    with pytest.raises(Refused, match="no number of datasets"):
+        await get(client, routes.LIST, backup="home", after="tank")
 
 
 async def test_the_events_of_a_run(client: Client):
@@ -127,7 +136,7 @@ async def test_what_explains_a_dataset(client: Client, monkeypatch: pytest.Monke
         assert (knowledge.vault_seen(backup), knowledge.lags(backup)) == (None, None)
         return {"name": name, "at": 1.0, "uncovered": "", "accounts": []}
 
-    monkeypatch.setattr(server, "explain_document", explained)
+    monkeypatch.setattr("zvault.ops.explain.document.explain_document", explained)
     name = "tank/my files@a:b c%2F"
     found = await get(client, routes.EXPLAIN, name=name)
     assert wrong_answer(found, routes.EXPLAIN) == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zvault.api.cost import CostDocument, asked, spent
+from zvault.api.cost import CostDocument, asked, spent, told_cost
 from zvault.daemon.metrics.cost import cost_metrics
 
 
@@ -39,6 +39,15 @@ def document(**more: Any) -> CostDocument:
 )
 def test_what_was_spent(more: dict[str, Any], text: str) -> None:
     assert spent(document(**more)) == text
+
+
+def test_what_nobody_counts_is_told_and_not_as_nothing() -> None:
+    known = "$7.35 this month, $9.60 at this pace; 41,204 put, 3,310 get, 2 delete"
+    assert told_cost(document(), []) == known
+    assert told_cost(document(), ["a (s3backer)"]) == f"{known}; not counted: a (s3backer)"
+    assert told_cost(document(cost=None, put=0, get=0, delete=0), []) == "no requests"
+    assert told_cost(None, ["a (s3backer)", "b"]) == "not counted: a (s3backer), b"
+    assert told_cost(None, []) == ""
 
 
 def test_what_was_asked() -> None:

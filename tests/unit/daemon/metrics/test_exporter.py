@@ -236,6 +236,22 @@ def test_a_vault_that_is_up(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_inhibitor_since_timestamp_seconds") == {("cold",): 1e9}
 
 
+def test_a_vault_that_fills_has_a_time_and_one_that_does_not_has_none(
+    metrics: Metrics, status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(metrics)
+    assert samples(metrics, "zvault_vault_full_seconds") == {}
+    monkeypatch.setattr(status.judge, "full_in", lambda name: 86400.0 if name == "cold" else None)
+    assert samples(metrics, "zvault_vault_full_seconds") == {("cold",): 86400.0}
+    assert samples(metrics, "zvault_vault_uncounted_devices") == {("cold",): 0}
+    prices = {"put": 0.005, "get": 0.0004}
+    device = {"nbd": "tcp:nbd.example.org", "prices": prices}
+    status.context.env.config = Config.model_validate(
+        {"vault": {"cold": {"pool": "cold", "device": [device]}}}
+    )
+    assert samples(metrics, "zvault_vault_uncounted_devices") == {("cold",): 1}
+
+
 def test_a_vault_that_is_down_has_no_size_and_no_state(metrics: Metrics) -> None:
     metrics.vaults = [VAULT_DOWN]
     assert samples(metrics, "zvault_vault_up") == {("cold",): 0}
@@ -307,3 +323,33 @@ async def test_it_is_served_where_it_was_told(metrics: Metrics) -> None:
     await server.close()
     await server.close()
     assert server.address is None
+
+
+def lag(dataset: str, hours: int | None, pending: int | None = 0) -> DatasetLag:
+    newest = None if hours is None else Snapshot(DatasetName(dataset), TAG, 1, 1, int(NOW) - 3600 * hours)
+    return DatasetLag(dataset, None, newest, pending, base=newest.creation if newest is not None else None)
+
+
+def test_beyond_a_limit_the_datasets_of_a_backup_are_one_series(metrics: Metrics) -> None:
+    runs: Any = metrics.status.runs
+    config = metrics.status.context.env.config
+    limited = config.model_copy(update={"daemon": config.daemon.model_copy(update={"metrics_datasets": 2})})
+    metrics.status.context.env.reconfigure(limited)
+    runs.lags["b"] = {one.dataset: one for one in (lag("tank", 1), lag("tank/a", 5, 2), lag("tank/b", 2, 3))}
+    runs.lags["c"] = {one.dataset: one for one in (lag("other", 1), lag("other/a", None))}
+    assert samples(metrics, "zvault_backup_lag_seconds") == {
+        ("b", "*"): 5 * 3600 + 0.5,
+        ("c", "other"): 3600.5,
+    }
+    assert samples(metrics, "zvault_backup_pending_snapshots") == {
+        ("b", "*"): 5,
+        ("c", "other"): 0,
+        ("c", "other/a"): 0,
+    }
+    assert samples(metrics, "zvault_base_age_seconds")["b", "*"] == 5 * 3600 + 0.5
+    # What is not known of one of them is not known of all.
+    runs.lags["b"]["tank/a"] = lag("tank/a", None, None)
+    assert samples(metrics, "zvault_backup_lag_seconds") == {("c", "other"): 3600.5}
+    assert ("b", "*") not in samples(metrics, "zvault_backup_pending_snapshots")
+    runs.made["b"] = {"tank": int(NOW) - 60, "tank/a": int(NOW) - 7200, "tank/b": int(NOW)}
+    assert samples(metrics, "zvault_backup_snapshot_age_seconds") == {("b", "*"): 7200.5}

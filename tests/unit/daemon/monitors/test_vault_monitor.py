@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,8 @@ class Vault:
     awake = SimpleNamespace(held=False, since=None)
     context = SimpleNamespace(records=SimpleNamespace(conditions=SimpleNamespace(get=lambda name: None)))
     error: DeviceGone | None = None
+    config = SimpleNamespace(pool="cold", host=None)
+    lease = SimpleNamespace(exists=False)
 
     def __init__(self) -> None:
         self.users: dict[str, int] = {}
@@ -131,3 +134,68 @@ async def test_a_vault_is_not_repaired_again_before_the_pause_is_over(it: VaultM
         await it.watch()
         await asyncio.sleep(0)
     assert vault.repaired == 1, "not before the pause is over"
+
+
+DOWN: dict[str, Any] = {**WELL, "state": "down", "health": None}
+
+
+async def test_a_vault_that_is_down_is_looked_at_less_often_by_itself(
+    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(vault_monitor, "imported_pools", lambda: ["tank"])
+    vault.document, vault.changed = DOWN, time.monotonic()
+    for _ in range(3):
+        assert await it.watch() == [DOWN]
+        await asyncio.sleep(0)
+    assert (vault.looks, vault.repaired) == (1, 3)
+    await it.documents()
+    assert vault.looks == 2, "whoever asks is told what is there now"
+    monkeypatch.setattr(vault_monitor, "DOWN_EVERY", 0.0)
+    await it.watch()
+    assert vault.looks == 3
+
+
+def move(vault: Vault) -> None:
+    vault.changed = time.monotonic()
+
+
+def find_fault(vault: Vault) -> None:
+    vault.error = DeviceGone("it is gone")
+
+
+def configure_anew(vault: Vault) -> None:
+    vault.config = SimpleNamespace(pool="cold", host=None)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        move,
+        find_fault,
+        configure_anew,
+        lambda vault: setattr(vault, "moving", True),
+        lambda vault: setattr(vault, "lease", SimpleNamespace(exists=True)),
+        lambda vault: vault.users.update(run=1),
+    ],
+)
+async def test_a_vault_with_which_something_was_done_is_looked_at(
+    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch, what: Callable[[Vault], object]
+):
+    monkeypatch.setattr(vault_monitor, "imported_pools", list)
+    vault.document = DOWN
+    await it.watch()
+    what(vault)
+    await it.watch()
+    assert vault.looks == 2
+
+
+async def test_a_pool_that_somebody_else_imported_is_seen_by_the_next_look(
+    it: VaultMonitor, vault: Vault, monkeypatch: pytest.MonkeyPatch
+):
+    pools: list[str] = []
+    monkeypatch.setattr(vault_monitor, "imported_pools", lambda: pools)
+    vault.document = DOWN
+    await it.watch()
+    pools.append("cold")
+    vault.document = WELL
+    assert await it.watch() == [WELL]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 from zvault.api.health import FindingDocument, HealthDocument
@@ -10,7 +11,7 @@ from zvault.api.vaults import JudgedVault
 from zvault.core.errors import ErrorDocument
 from zvault.core.health.conditions import CONDITIONS
 from zvault.core.health.verdict import Condition, Kind
-from zvault.daemon.page.model import BackupPage, DayDocument, Overview, RunPage
+from zvault.daemon.page.model import BackupPage, DatasetPage, DayDocument, FilesPage, Mark, Overview, RunPage
 
 NOW = 1_795_269_126.0
 WELL: HealthDocument = {"level": "ok", "state": "ok", "findings": []}
@@ -49,6 +50,7 @@ def backup(name: str = "home", of: HealthDocument = WELL, text: str = "tank", **
         "into": text,
         "state": "idle",
         "lag_seconds": 1200.0,
+        "makes_snapshots": True,
         "snapshot_age_seconds": None,
         "max_lag_seconds": 10800.0,
         "late": False,
@@ -103,6 +105,7 @@ def vault(name: str = "cold", of: HealthDocument = WELL, text: str = "nbd", **mo
         "scrub": None,
         "verdict": of,
         "cost": None,
+        "uncounted": [text],
     }
     return made | more  # type: ignore[no-any-return]
 
@@ -187,6 +190,8 @@ def backup_page(text: str = "tank", rows: int = 3, **more: Any) -> BackupPage:
         "pages": 1,
         "runs": [run],
         "days": [day(20), day(21, lag=None)],
+        "mounts": [{"id": "0a", "snapshot": text, "folder": text, "since": NOW - 60}],
+        "lists_files": True,
     }
     return made | more  # type: ignore[no-any-return]
 
@@ -194,3 +199,50 @@ def backup_page(text: str = "tank", rows: int = 3, **more: Any) -> BackupPage:
 def run_page(text: str = "tank") -> RunPage:
     line: Any = {"time": NOW, "level": "error", "text": text}
     return {"now": NOW, "host": text, "run": backup_page(text)["runs"][0], "lines": [line], "more": 3}
+
+
+def dataset_page(text: str = "tank", **more: Any) -> DatasetPage:
+    there, goes = {"keep": True, "why": text}, {"keep": False, "why": text}
+    point: Any = {"name": text, "made": NOW - 60, "source": goes, "vault": there, "base": True}
+    both = Mark.SOURCE | Mark.VAULT
+    made: Any = {
+        "now": NOW,
+        "host": text,
+        "backup": text,
+        "dataset": text,
+        "vault": text,
+        "into": text,
+        "source_listed": NOW - 20,
+        "vault_listed": NOW - 40,
+        "foreseen": ["source", "vault"],
+        "next_run": NOW + 600,
+        "drawn": [
+            (NOW - 60, int(both | Mark.BASE | Mark.GOES_ON_SOURCE)),
+            (NOW - 30, int(Mark.SOURCE | Mark.WAITING)),
+            (NOW - 90 * 86400, int(Mark.VAULT | Mark.FOREIGN)),
+        ],
+        "counts": {str(mark.name): 1 for mark in Mark},
+        "points": [point, {**point, "source": None, "vault": {"keep": None, "why": ""}, "base": False}],
+        "total": 250,
+        "page": 2,
+        "pages": 3,
+    }
+    return made | more  # type: ignore[no-any-return]
+
+
+def files_page(text: str = "tank", **more: Any) -> FilesPage:
+    name = b64encode(text.encode(errors="surrogateescape").replace(b"/", b"") or b"a").decode()
+    entry: Any = {"name": name, "kind": "folder", "size": None, "mtime": NOW - 5, "link": ""}
+    made: Any = {
+        "now": NOW,
+        "host": text,
+        "backup": text,
+        "mount": {"id": "0a", "snapshot": text, "folder": text, "since": NOW - 60},
+        "path": b64encode(b"docs/a b").decode(),
+        "first": 2,
+        "entries": [entry, {**entry, "kind": "file", "size": 5}, {**entry, "kind": "link", "link": name}],
+        "total": 9,
+        "more": True,
+        "error": "",
+    }
+    return made | more  # type: ignore[no-any-return]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import pytest
 from zvault.api.events import Event
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.model import Snapshot
-from zvault.core.names import DatasetName
+from zvault.core.model import Dataset, Snapshot, Tree
+from zvault.core.names import DatasetName, make_snapname
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.app import Daemon
 from zvault.daemon.page.document import LINES, ROWS, RUNS
 from zvault.daemon.page.render import Renderer
 from zvault.daemon.page.runbooks import Runbooks
+from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.report import unknown_document
 from zvault.system.process.runner import HostRunner
 
@@ -76,6 +78,59 @@ def test_it_has_all_that_is_configured_and_no_pool_is_asked(daemon: Daemon):
     assert found["days"] == []
     html = RENDERER.overview(found, RENDERER.parts(found))
     assert "3 of 3 backups are not known to be well" in html
+
+
+def listed(daemon: Daemon, *, vault: bool = True, at: float = 5.0) -> None:
+    """Have 250 snapshots listed of tank/x, one an hour, of which the vault lacks the two newest."""
+    now = int(daemon.context.env.clock.time()) // 3600 * 3600
+    source, into = DatasetName("tank/x"), DatasetName("cold/filer1/tank/x")
+
+    def made(of: DatasetName, number: int) -> Snapshot:
+        when = now - (250 - number) * 3600
+        return Snapshot(of, make_snapname("zvault", datetime.fromtimestamp(when, UTC)), number, number, when)
+
+    here = Dataset(source, 1, "filesystem", snapshots=tuple(made(source, one) for one in range(1, 251)))
+    there = Dataset(into, 2, "filesystem", snapshots=tuple(made(into, one) for one in range(1, 249)))
+    sides = Sides(Tree({source: here}), Tree({into: there}) if vault else Tree(), ((here, into),), vault)
+    daemon.runs.readings.listings.keep("a", sides, daemon.runs.lags.way("a"), at)
+
+
+def of_dataset(daemon: Daemon, subject: str = "1\0a\0tank/x") -> Any:
+    return json.loads(daemon.page.dataset(subject))
+
+
+def test_a_dataset_has_its_snapshots_on_both_sides_page_by_page(daemon: Daemon):
+    assert of_dataset(daemon) is None, "nobody has listed it"
+    listed(daemon)
+    found = of_dataset(daemon)
+    assert (found["total"], found["pages"], len(found["points"]), len(found["drawn"])) == (250, 3, 100, 250)
+    assert (found["into"], found["source_listed"], found["vault_listed"]) == ("cold/filer1/tank/x", 5.0, 5.0)
+    counts = found["counts"]
+    assert (counts["SOURCE"], counts["VAULT"], counts["BASE"], counts["WAITING"]) == (250, 248, 1, 2)
+    newest = found["points"][0]
+    assert (newest["vault"], newest["source"]["keep"], newest["base"]) == (None, True, False)
+    assert [one["base"] for one in found["points"][:3]] == [False, False, True]
+    assert len(of_dataset(daemon, "3\0a\0tank/x")["points"]) == 50
+    assert of_dataset(daemon, "99\0a\0tank/x")["page"] == 3
+    for subject in ("", "1", "x\0a\0tank/x", "1\0a", "1\0b\0tank/x", "1\0none\0tank/x", "1\0a\0tank/none"):
+        assert of_dataset(daemon, subject) is None, subject
+    html = RENDERER.dataset(found)
+    assert "250 snapshots on the source, 248 on the vault, 2 to be sent" in html
+
+
+def test_what_is_not_known_of_a_vault_is_not_told_as_nothing(daemon: Daemon):
+    listed(daemon, vault=False)
+    found = of_dataset(daemon)
+    assert (found["vault_listed"], found["foreseen"]) == (None, [])
+    html = RENDERER.dataset(found)
+    assert "nobody has listed it since zvaultd started" in html
+    assert "pruned next" not in html
+    assert html.count("not known") > 100, "of each snapshot whether the vault has it"
+    # Once it was seen it is known, also while it is down.
+    listed(daemon, at=6.0)
+    listed(daemon, vault=False, at=7.0)
+    found = of_dataset(daemon)
+    assert (found["source_listed"], found["vault_listed"]) == (7.0, 6.0)
 
 
 def test_names_of_damaged_files_are_left_out(daemon: Daemon):

@@ -15,7 +15,9 @@ from tests.unit.daemon.page.page_documents import (
     WELL,
     backup,
     backup_page,
+    dataset_page,
     every_condition,
+    files_page,
     found,
     overview,
     run_page,
@@ -79,6 +81,9 @@ def pages(text: str) -> list[str]:
             )
         ),
         RENDERER.backup(backup_page(text)),
+        RENDERER.dataset(dataset_page(text)),
+        RENDERER.files(files_page(text)),
+        RENDERER.files(files_page(text, error=text, entries=[])),
         RENDERER.run(run_page(text), "20261121T135202-a001"),
     ]
 
@@ -244,11 +249,19 @@ def test_what_makes_snapshots_only_is_no_backup_with_a_lag():
     assert "1 source with snapshots only" in page.text
     document = backup_page()
     page = harmless(RENDERER.backup({**document, "backup": backup("lab", **alone), "datasets": None}))
-    assert "It makes snapshots only, and backs nothing up; the newest is 1h old." in page.text
+    assert (
+        "It makes snapshots only, and backs nothing up; the newest is 1h old. Nobody has listed them yet."
+        in page.text
+    )
+    page = harmless(RENDERER.backup({**document, "backup": backup("lab", **alone)}))
+    assert "3 in all dataset newest snapshot tank0 now" in page.text
+    links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+    assert "/dataset?backup=lab&name=tank0" in links
 
 
 def test_what_a_vault_costs_is_shown_beside_what_fills_it():
-    cost = {"cost": 7.3512, "forecast": 9.6, "currency": "<$>"}
+    asked = {"put": 41_204, "get": 0, "list": 0, "delete": 0}
+    cost = {"cost": 7.3512, "forecast": 9.6, "currency": "<$>", **asked}
     page = harmless(first(overview(vaults=[vault("cloud", cost=cost)])))
-    assert "<$>7.35 this month, <$>9.60 at this pace" in page.text
+    assert "<$>7.35 this month, <$>9.60 at this pace; 41,204 put; not counted: nbd" in page.text
     assert "this month" not in harmless(first(overview(vaults=[vault("cloud")]))).text

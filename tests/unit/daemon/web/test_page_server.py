@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.daemon.page.page_documents import backup, backup_page, overview, run_page
+from tests.unit.daemon.page.page_documents import (
+    backup,
+    backup_page,
+    dataset_page,
+    files_page,
+    overview,
+    run_page,
+)
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.web.login import sealed
 from zvault.daemon.web.server import WebServer
@@ -53,6 +60,10 @@ class Told:
                 return json.dumps(backup_page() if subject.endswith(":b1") else None).encode()
             case Topic.RUN:
                 return json.dumps(run_page()).encode()
+            case Topic.DATASET:
+                return json.dumps(dataset_page() if subject == "1\0b1\0tank/a b" else None).encode()
+            case Topic.FILES:
+                return json.dumps(files_page() if subject.startswith("0a\0") else None).encode()
 
 
 class Page(WebServer):
@@ -96,7 +107,13 @@ def whole(answer: bytes) -> bool:
 
 
 async def test_each_page_is_there_with_its_headers(server: Page):
-    for target in ("/", "/backup?name=b1", "/run?id=20261121T135202-a001", "/runbook?name=ZvaultBackupLate"):
+    for target in (
+        "/",
+        "/backup?name=b1",
+        "/dataset?backup=b1&name=tank/a%20b",
+        "/run?id=20261121T135202-a001",
+        "/runbook?name=ZvaultBackupLate",
+    ):
         answer = await ask(server, target)
         assert status(answer) == 200, target
         assert b"<!DOCTYPE html>" in answer
@@ -122,6 +139,10 @@ async def test_each_page_is_there_with_its_headers(server: Page):
         "/metrics/", "/static/../page.css", "/base.html", "/overview.html", "/PAGE.CSS",
         "/runbook?name=../../../etc/passwd", "/runbook?name=", "/backup?name=../b1", "/backup?name=nobody", "/backup",
         "/backup?name=b1&page=-1", "/backup?name=b1&page=1e9", "/backup?name=" + "b" * 3000, "/run?id=../../x", "/run",
+        "/dataset", "/dataset?backup=b1&name=none", "/dataset?backup=b1&name=tank%00x",
+        "/dataset?backup=b1&name=tank/..",
+        "/dataset?backup=b1&name=tank/a%20b&page=-1", "/dataset?backup=b1&name=" + "x" * 300,
+        "/files?mount=0a",
         "http://localhost/page.css", "*", "/" + "x" * 4000,
     ],
 )  # fmt: skip
@@ -130,6 +151,46 @@ async def test_whatever_is_no_page_is_not_found(server: Page, target: str):
     assert status(answer) in (400, 404), answer
     assert b"root:" not in answer
     assert b"Traceback" not in answer
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "", "mount=0b", "mount=../0a", "mount=0a%00", "mount=0a&first=-1", "mount=0a&first=1e9", "mount=0a&path=../..",
+        "mount=0a&path=%2e%2e", "mount=0a&path=YQ%3D%3D%3D", "mount=0a&path=" + "Y" * 8500,
+    ],
+)  # fmt: skip
+async def test_files_are_asked_for_by_a_mounts_number_and_a_path_in_base64(query: str):
+    server = Page()
+    await server.serve(files=True)
+    try:
+        assert status(await ask(server, f"/files?{query}")) in (400, 404)
+        answer = await ask(server, "/files?mount=0a&first=20&path=Li4_Li4-")
+        assert status(answer) == 200
+        assert server.told.subjects[-1] == "0a\x0020\0Li4/Li4+"
+    finally:
+        await server.close()
+
+
+async def test_what_takes_long_to_tell_keeps_nobody_else_waiting():
+    server, begun, go_on = Page(), asyncio.Event(), asyncio.Event()
+
+    async def slow(_: str) -> bytes:
+        begun.set()
+        await go_on.wait()
+        return json.dumps(files_page()).encode()
+
+    server.answers = {**server.answers, Topic.FILES: slow}
+    await server.serve(files=True)
+    try:
+        waiting = asyncio.create_task(ask(server, "/files?mount=0a"))
+        await begun.wait()
+        assert status(await ask(server)) == 200
+        assert not waiting.done()
+        go_on.set()
+        assert status(await waiting) == 200
+    finally:
+        await server.close()
 
 
 async def test_nothing_can_be_changed(server: Page):

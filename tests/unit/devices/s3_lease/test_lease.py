@@ -134,3 +134,23 @@ def test_a_lease_of_another_version_is_read(server: S3Server, store: Store):
     seen = store.read()
     assert seen is not None
     assert isinstance(seen.lease, Lease)
+
+
+def test_a_lease_may_be_in_another_bucket_than_the_blocks(server: S3Server) -> None:
+    found = place(server, "access_key=KEY", "secret_key=SECRET", "lease-bucket=other")
+    assert str(found) == "s3://other/cold.lease"
+    with pytest.raises(Refused, match="NoSuchBucket"):
+        Store(found).read()
+    there = BucketPlace.of(
+        [
+            "bucket=another",
+            f"lease-bucket={BUCKET}",
+            "key=cold",
+            f"endpoint-url={server.endpoint}",
+            "style=path",
+            "access_key=KEY",
+            "secret_key=SECRET",
+        ]
+    )
+    Store(there).put(MINE, None)
+    assert "cold.lease" in server.store.objects

@@ -1,6 +1,7 @@
 """The holds on a vault are moved in few calls, new ones first, and only where something changed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.ops.ops_world import HOUR, START, context, dataset, sides, snap, snapname, tree
@@ -23,6 +24,7 @@ class Vault:
     """Snapshots with their holds; writes down each call that changes something."""
 
     host = LocalHost(HostRunner())
+    lapses: int | None = None
 
     def __init__(self, *held: int, gone: Sequence[int] = (), error: Exception | None = None) -> None:
         self.held = {snap(number, TARGET).name for number in held}
@@ -76,7 +78,7 @@ async def moved(vault: Vault, *numbers: int, arrived: Sequence[int] = (), **keep
     both = sides(dataset("tank", snap(numbers[-1])), there(*numbers))
     plans = plan_prune(where, backup, both, arrived=came)
     side: Any = vault
-    await move_holds(where, backup, side, plans, told)
+    await move_holds(where, backup, {"vault": side}, plans, told)
     await prune(side, side, [plans[1]], told)
     return told
 
@@ -165,3 +167,37 @@ def test_of_each_hold_on_a_vault_it_is_told_what_it_is_for() -> None:
     )
     assert why_held(where.env, snap(400, TARGET).name, backups) == (snap(400, TARGET), "")
     assert why_held(where.env, snap(400, "cold/other").name, backups) == (None, "")
+
+
+async def test_what_is_held_as_it_should_be_is_not_asked_again_until_something_may_have_changed_it() -> None:
+    where, told = context(START + 1000 * HOUR, keep={"vault": {}}), Told()
+    backup = where.env.backup("b")
+    vault = Vault(2)
+    side: Any = vault
+
+    async def asked(source: Dataset, target: Dataset) -> list[str]:
+        vault.asked = []
+        both = replace(sides(source, target), known=where.known.of(where.env, backup))
+        await move_holds(where, backup, {"vault": side}, plan_prune(where, backup, both), told)
+        return vault.asked
+
+    source, target = dataset("tank", snap(2)), there(1, 2)
+    # No event tells of anything.
+    assert await asked(source, target) == await asked(source, target) != []
+    vault.lapses = 1
+    assert await asked(source, target) != []
+    assert await asked(source, target) == []
+    # Somebody released it, and an event told so: it was listed anew.
+    vault.held.clear()
+    assert await asked(source, there(1, 2)) != []
+    assert vault.did == [f"hold {snapname(2)}"]
+    again = there(1, 2)
+    # What was changed is looked at once more.
+    assert await asked(source, again) != []
+    assert await asked(source, again) == []
+    # Events were lost.
+    vault.held.clear()
+    vault.lapses = 2
+    assert await asked(source, again) != []
+    assert vault.did == [f"hold {snapname(2)}"] * 2
+    assert told.events == []

@@ -13,7 +13,7 @@ import pytest
 from zvault.config.schema import Config
 from zvault.core.cost.prices import GB
 from zvault.ops.state import costs
-from zvault.ops.state.costs import CostBook, reading_of
+from zvault.ops.state.costs import CostBook, reading_of, uncounted
 from zvault.system.state_files import LeaseStore
 
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
@@ -59,6 +59,39 @@ def test_a_vault_of_which_nothing_is_known_has_no_cost(book: CostBook) -> None:
     assert book.document(host, "another") is None
     book.look(host, {"name": "cold", "devices": [{"name": "cold-0", "store": None}]})  # type: ignore[typeddict-item]
     assert book.document(host, "cold") is None
+
+
+SECOND = """[[vault.cold.device]]
+nbd = "{}"
+{}
+"""
+
+
+def test_what_one_of_two_stores_cost_is_not_what_both_do(book: CostBook) -> None:
+    other = SECOND.format("zvault:zv/more endpoint=https://s3.example.org size=1T", PRICES)
+    host: Any = Host(TEXT.format(prices=PRICES) + other)
+    seen(book, host, vault(BEGIN))
+    found = book.document(host, "cold")
+    assert found is not None
+    assert (found["cost"], found["forecast"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("nbd", "prices", "told"),
+    [
+        ("nbdkit:S3 bucket=zv key=meta object-size=4K size=200G", "", "nbdkit's S3"),
+        ("s3backer:zv/cold size=1T blockSize=128k", "", "s3backer"),
+        ("tcp:nbd.example.org", PRICES, "NBD"),
+        ("tcp:nbd.example.org", "", None),
+        ("nbdkit:file /var/lib/cold.img", "", None),
+        ("zvault:zv/more endpoint=https://s3.example.org size=1T", PRICES, None),
+    ],
+)
+def test_what_nobody_counts_is_named(nbd: str, prices: str, told: str | None) -> None:
+    host: Any = Host(TEXT.format(prices=PRICES) + SECOND.format(nbd, prices))
+    found: Any = {"name": "cold", "devices": [{"name": "cold-0"}, {"name": "cold-1"}]}
+    assert uncounted(host, found) == ([f"cold-1 ({told})"] if told else [])
+    assert uncounted(host, {**found, "devices": []}) == ([f"device 2 ({told})"] if told else [])
 
 
 def test_what_was_asked_since_the_first_look_costs(book: CostBook) -> None:

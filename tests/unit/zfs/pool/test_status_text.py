@@ -1,4 +1,7 @@
-"""``zpool status`` as OpenZFS 2.1.11 printed it in the lab, and as the source of 2.2 has it."""
+"""``zpool status`` as OpenZFS 2.1.11 printed it in the lab, and in the forms of 2.2.
+
+Those of 2.2 are of its source (zpool_main.c) and of what people who have it show of their pools; numbers are made up.
+"""
 
 from __future__ import annotations
 
@@ -81,6 +84,65 @@ def test_one_that_just_began_has_no_rate():
         "\t0B repaired, 0.00% done, no estimated completion time\n"
     )
     assert (scan_of(text).rate, scan_of(text).left) == (None, None)
+
+
+def test_2_2_tells_what_is_skipped_and_no_rate_before_there_is_one():
+    began = scan_of(
+        "  scan: scrub in progress since Mon Nov 23 20:59:05 2026\n"
+        "\t3.50G / 75.5G scanned at 8.25K/s, 0B / 75.5G issued\n"
+        "\t0B repaired, 0.00% done, no estimated completion time\n"
+    )
+    assert began == Scan("scanning", started=END, total=int(75.5 * 2**30))
+    resilver = scan_of(
+        "  scan: resilver in progress since Mon Nov 23 20:59:05 2026\n"
+        "\t12.5T / 18.0T scanned at 11.0G/s, 179G / 17.5T issued at 153M/s\n"
+        "\t25.5G resilvered, 1.00% done, 1 days 09:48:34 to go\n"
+        "remove: Removal of vdev 2 copied 1.95G in 0h0m, completed on Mon Nov 23 20:04:04 2026\n"
+        "\t248K memory used for removed device mappings\n"
+    )
+    assert (resilver.resilver, resilver.total, resilver.done) == (True, int(17.5 * 2**40), 179 << 30)
+    paused = scan_of(
+        "  scan: scrub paused since Mon Nov 23 21:59:09 2026\n"
+        "\tscrub started on Mon Nov 23 20:59:05 2026\n"
+        "\t3.25T / 11.0T scanned, 2.75T / 11.0T issued\n"
+        "\t0B repaired, 25.00% done\n"
+    )
+    assert paused == Scan("paused", started=END, total=11 << 40, done=int(2.75 * 2**40))
+
+
+SCRUBBED = "  scan: scrub repaired 0B in 00:16:40 with 0 errors on Mon Nov 23 20:59:05 2026\n"
+
+
+def test_a_sequential_resilver_hides_no_scrub():
+    """Each is told by itself, the scrub first: print_scan_status in zpool_main.c."""
+    scrubbed = Scan("finished", END - 1000, END)
+    ended = "  scan: resilvered (mirror-0) 1.25G in 00:00:10 with 0 errors on Mon Nov 23 21:59:05 2026\n"
+    canceled = "  scan: resilver (draid1:4d:6c:1s-0) canceled on Mon Nov 23 21:59:05 2026\n"
+    goes = (
+        "  scan: resilver (mirror-0) in progress since Mon Nov 23 21:59:05 2026\n"
+        "\t1.50G / 65.0G scanned at 100M/s, 1.25G / 65.0G issued at 90.0M/s\n"
+        "\t1.25G resilvered, 2.31% done, 00:11:40 to go\n"
+    )
+    assert scan_of(SCRUBBED + ended) == scan_of(SCRUBBED + canceled) == scrubbed
+    assert (scan_of(SCRUBBED + goes).state, scan_of(SCRUBBED + goes).resilver) == ("scanning", True)
+    assert (scan_of(ended).state, scan_of(ended).resilver) == ("finished", True)
+
+
+def test_an_error_scrub_of_2_2_is_no_scrub():
+    """It has a line of its own, and takes the place of the scrub's if it is newer."""
+    for line in (
+        " scrub: scrubbed 3 error blocks in 0 days 00:00:01 on Mon Nov 23 20:59:05 2026\n",
+        " scrub: error scrub in progress since Mon Nov 23 20:59:05 2026\n"
+        "\t50.00% done, issued I/O for 1 error blocks\n",
+        " scrub: error scrub canceled on Mon Nov 23 20:59:05 2026\n",
+    ):
+        assert scan_of(line) == Scan()
+
+
+def test_what_a_checkpoint_keeps_from_a_scrub_changes_nothing():
+    warning = "    scan warning: skipped blocks that are only referenced by the checkpoint.\n"
+    more = "checkpoint: created Mon Nov 23 20:59:05 2026, consumes 1.25M\n"
+    assert scan_of(SCRUBBED + warning + more) == scan_of(SCRUBBED)
 
 
 def test_a_paused_one_tells_when_it_was_started():

@@ -1,0 +1,54 @@
+"""What the source's datasets have on record is read again only of what may have changed."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from tests.unit.ops.ops_world import context, dataset, snap
+from zvault.core.model import Dataset
+from zvault.ops.replication.source_record import read_source
+from zvault.ops.state.known_backups import KnownRecords
+
+
+class Source:
+    """Tells each dataset's properties, and was asked for some."""
+
+    def __init__(self) -> None:
+        self.lapses: int | None = 1
+        self.quota = "0"
+        self.asked: list[str] = []
+        self.host = self
+
+    async def run(self, argv: Sequence[str], **_: Any) -> Any:
+        names = [name for name in argv if name.startswith("tank")]
+        self.asked += names
+        values = {"quota": self.quota, "encryptionroot": "-"}
+        told = (f"{name}\t{key}\t{values.get(key, '0')}" for name in names for key in argv[5].split(","))
+        return SimpleNamespace(returncode=0, stdout="\n".join(told), stderr="")
+
+
+async def asked(source: Source, known: KnownRecords, *datasets: Dataset) -> list[str]:
+    """Those of which it was asked. What is told is what there is."""
+    side: Any = source
+    source.asked = []
+    backup = context().env.backup("b")
+    found = await read_source(side, backup, datasets, lambda *_, **__: None, known)
+    assert found == await read_source(side, backup, datasets, lambda *_, **__: None)
+    return source.asked[: -len(datasets)]
+
+
+async def test_what_did_not_change_is_not_asked_again() -> None:
+    source, known = Source(), KnownRecords()
+    one, bare = dataset("tank", snap(1)), dataset("tank/bare")
+    secret = dataset("tank/secret", snap(1, "tank/secret"), encrypted=True)
+    assert await asked(source, known, one, bare, secret) == ["tank", "tank/bare", "tank/secret"]
+    assert await asked(source, known, one, bare, secret) == ["tank/bare", "tank/secret"]
+    source.quota = "1024"
+    anew = dataset("tank", snap(1))
+    assert await asked(source, known, anew, bare, secret) == ["tank", "tank/bare", "tank/secret"]
+    source.lapses = 2
+    source.quota = "2048"
+    assert await asked(source, known, anew) == ["tank"]
+    source.lapses = None
+    assert await asked(source, known, anew) == ["tank"]
+    assert await asked(source, known, anew) == ["tank"]

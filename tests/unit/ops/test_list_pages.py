@@ -1,0 +1,57 @@
+"""/v1/list page by page: together the pages are the whole list."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.ops.ops_world import context, dataset, snap, tree, with_source
+from zvault.core.model import Tree
+from zvault.ops.report import Page, list_document
+from zvault.ops.vaults.vault import Vaults
+
+NAMES = ["tank", "tank/a", "tank/a/x", "tank/a b", "tank/b", "tank/c"]
+
+
+class Source:
+    """Its datasets, and how they were listed."""
+
+    def __init__(self) -> None:
+        self.there = tree(*(dataset(name, snap(1, name)) for name in NAMES))
+        self.sizes: list[bool] = []
+
+    async def tree(self, root: str, *, sizes: bool = True) -> Tree:
+        self.sizes.append(sizes)
+        return self.there
+
+
+async def page(source: Source, limit: int, after: str = "") -> tuple[list[str], str | None]:
+    side: Any = source
+    where = with_source(context(snapshots_only=True), side)
+    found = await list_document(where, Vaults(where), "b", snapshots=True, page=Page(limit, after))
+    names = [row["dataset"] for row in found["datasets"]]
+    assert [row["dataset"] for row in found["snapshots"]] == names
+    return names, found["next"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 6, 100])
+async def test_the_pages_together_are_all(limit: int) -> None:
+    found: list[str] = []
+    source, after = Source(), ""
+    while True:
+        names, following = await page(source, limit, after)
+        assert 0 < len(names) <= limit
+        found += names
+        if following is None:
+            break
+        after = following
+    assert found == NAMES
+    # Only the first lists sizes anew.
+    assert source.sizes == [True, *[False] * (len(source.sizes) - 1)]
+
+
+async def test_a_page_follows_what_is_gone_by_now() -> None:
+    source = Source()
+    assert await page(source, 2) == (["tank", "tank/a"], "tank/a")
+    del source.there.datasets["tank/a"]
+    assert await page(source, 2, "tank/a") == (["tank/a/x", "tank/a b"], "tank/a b")
+    assert await page(source, 2, "tank/zzz") == ([], None)

@@ -1,0 +1,117 @@
+"""A bucket with versions as it was at a time, read only: what came later is not there, nor what it hid.
+
+Of each object the oldest version counts: its writer puts each name once. When a version was put the store says, whose
+clock nobody sets who has only a key to it. So what a key can do to a bucket from some time on changes nothing of what
+is seen as of that time, as long as the versions of then are there: a lock sees to that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from zvault.blockstore.needed import by_key
+from zvault.core.errors import Refused
+from zvault.core.policy.object_lock import LockMode
+from zvault.object_store.interface import (
+    SMALL,
+    Buffer,
+    ListedObject,
+    ListedVersion,
+    ObjectMissing,
+    ObjectStore,
+    at_version,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Objects that are there as of a time and have been hidden since by a delete marker, or put again with other
+    contents; and objects that were put since only."""
+
+    hidden: int
+    overwritten: int
+    later: int
+
+
+class AsOf:
+    """An ObjectStore of what is below ``prefix``. All that is there is listed once, and kept in memory."""
+
+    def __init__(self, store: ObjectStore, prefix: str, before: float) -> None:
+        """``before`` in seconds since the epoch. Raises StoreError."""
+        self._store = store
+        self._found: dict[str, ListedVersion] = {}
+        hidden = overwritten = later = 0
+        for one in by_key(store.versions(f"{prefix}/")):
+            then = [version for version in one.versions if version.modified <= before and not version.marker]
+            if not then:
+                later += 1
+                continue
+            # Whoever writes is said in one object, again and again.
+            counts = then[0] if one.key == f"{prefix}/epoch" else then[-1]
+            self._found[one.key] = counts
+            hidden += one.versions[0].marker
+            overwritten += any(
+                not v.marker and v.etag != counts.etag and v.modified > before for v in one.versions
+            )
+        self._keys = sorted(self._found)
+        self.passed_over = PassedOver(hidden, overwritten, later)
+
+    def put_at(self, key: str) -> float:
+        """When an object was put, by the store's clock, in seconds since the epoch. Raises Missing."""
+        return self._of(key).modified
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._found
+
+    def _of(self, key: str) -> ListedVersion:
+        if key not in self._found:
+            raise ObjectMissing(f"{key} cannot be read", "there was no such object then", "")
+        return self._found[key]
+
+    def _name(self, key: str) -> str:
+        return at_version(key, self._of(key).version)
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ObjectStore."""
+        return self._store.get(self._name(key), start, length)
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """See ObjectStore."""
+        return self._store.tail(self._name(key), length)
+
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+        """See ObjectStore."""
+        return self._store.read(self._name(key), most)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
+        """See ObjectStore."""
+        for key in self._keys[bisect_right(self._keys, after) if after else 0 :]:
+            if key.startswith(prefix):
+                yield ListedObject(key, self._found[key].size)
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore."""
+        for one in self.list(prefix, after):
+            yield self._found[one.key]
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        """The past is not written to. Raises Refused."""
+        raise _refused()
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Raises Refused."""
+        raise _refused()
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """Raises Refused."""
+        raise _refused()
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """Raises Refused."""
+        raise _refused()
+
+
+def _refused() -> Refused:
+    return Refused("a bucket as it was is not changed", "it is read as of a time that has passed", "")

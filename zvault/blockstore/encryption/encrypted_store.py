@@ -1,0 +1,257 @@
+"""An object store in which everything below a block store's prefix is encrypted and authenticated.
+
+Whoever uses it sees objects as those of version 1: their bytes, sizes and ranges. Names stay as they are, and so do the
+number, sizes and times of objects and requests.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from zvault.blockstore.encryption.keyring import Keyring
+from zvault.blockstore.encryption.pieces import (
+    PIECE,
+    STORED,
+    NotAuthentic,
+    decrypted,
+    decrypted_or_noise,
+    encrypted,
+    not_authentic,
+    plain_size,
+    stored_size,
+)
+from zvault.blockstore.encryption.store_key import StoreKey
+from zvault.blockstore.format import Damaged, Superblock, keys_key, store_key
+from zvault.core.errors import Refused
+from zvault.core.policy.object_lock import LockMode
+from zvault.object_store.interface import (
+    SMALL,
+    Buffer,
+    ListedObject,
+    ListedVersion,
+    ObjectMissing,
+    ObjectStore,
+    TooLarge,
+    key_and_version,
+)
+
+EVERY = 5.0
+"""Seconds between two looks for a data key that is not known."""
+MOST_TOLD = 100
+"""Objects that are told of; whoever forges more of them needs no more words."""
+
+
+class StoreKeys:
+    """What is known of a store's keys; read when they are first needed. Safe for threads."""
+
+    def __init__(self, prefix: str, key: StoreKey, say: Callable[[str], None] = lambda _: None) -> None:
+        """``say`` is told of objects that are not authentic, once of each."""
+        self.prefix, self.key, self.say = prefix, key, say
+        self.told: set[str] = set()
+        self.made: StoreKey | None = None
+        """The recovery key of a store that was made here: to be shown, once."""
+        self._ring: Keyring | None = None
+        self._lock = threading.Lock()
+        self._looked = -EVERY
+
+    def ring(self, store: ObjectStore) -> Keyring:
+        """The keys. Raises WrongKey, Refused, Damaged, ObjectMissing where there is no store, StoreError."""
+        with self._lock:
+            if self._ring is None:
+                self._ring = self._read(store)
+            return self._ring
+
+    def again(self, store: ObjectStore, known: Keyring) -> Keyring:
+        """The same, read anew unless that was done since ``known``, or a moment ago: forged ids cost little."""
+        with self._lock:
+            if self._ring is known and time.monotonic() - self._looked > EVERY:
+                self._looked = time.monotonic()
+                self._ring = self._read(store)
+            return self._ring or known
+
+    def set(self, ring: Keyring) -> None:
+        """They are these from now on."""
+        with self._lock:
+            self._ring = ring
+
+    def there(self, store: ObjectStore) -> Keyring | None:
+        """The keys of the store that is there, also where only their copy is left; None where there are none."""
+        try:
+            return self.ring(store)
+        except ObjectMissing:
+            return None
+
+    def _read(self, store: ObjectStore) -> Keyring:
+        name = store_key(self.prefix)
+        try:
+            return Keyring.of_bytes(store.read(name)[0], self.key, name)
+        except (Damaged, ObjectMissing) as error:
+            copy = keys_key(self.prefix)
+            try:
+                return Keyring.of_bytes(store.read(copy)[0], self.key, copy)
+            except (Damaged, ObjectMissing):
+                raise error from None
+
+
+class EncryptedStore:
+    """An ObjectStore over another one. Raises besides what that raises NotAuthentic, WrongKey, Refused."""
+
+    def __init__(self, store: ObjectStore, keys: StoreKeys) -> None:
+        """Asks nothing yet."""
+        self._store, self.keys = store, keys
+        self._first = store_key(keys.prefix)
+        self._bare = (self._first, keys_key(keys.prefix))
+        """What has the keys, and is no encrypted object itself."""
+
+    def over(self, store: ObjectStore) -> EncryptedStore:
+        """The same with the same keys, by another way to the store."""
+        return EncryptedStore(store, self.keys)
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ObjectStore. Pieces that are not authentic are noise, and told: whoever gets ranges verifies them."""
+        if length == 0:
+            return self._store.get(key, 0, 0)
+        if start == 0 and length is None:
+            return self._pieces(key, self._store.get(key), 0)
+        first = start // PIECE
+        count = None if length is None else (start + length - 1) // PIECE + 1 - first
+        data = self._store.get(key, first * STORED, None if count is None else count * STORED)
+        begin = start - first * PIECE
+        found = self._pieces(key, data, first)
+        return found[begin:] if length is None else found[begin : begin + length]
+
+    def tail(self, key: str, length: int) -> tuple[bytes, int]:
+        """See ObjectStore. Asks for one piece, and once more where that is not enough."""
+        data, stored = self._store.tail(key, STORED)
+        pieces, size = max(1, -(-stored // STORED)), plain_size(stored)
+        last = stored - (pieces - 1) * STORED
+        found = self._end(key, data[len(data) - last :], pieces - 1)
+        wanted = min(length, size)
+        if len(found) < wanted:
+            first = (size - wanted) // PIECE
+            found = self._end(key, self._store.get(key, first * STORED), first)
+            if len(found) < wanted:
+                raise not_authentic(key, "it changed while it was read")
+        return found[len(found) - wanted :], size
+
+    def read(self, key: str, most: int = SMALL) -> tuple[bytes, str]:
+        """See ObjectStore."""
+        if key_and_version(key)[0] == self._first:
+            data, etag = self._store.read(key)
+            ring = Keyring.of_bytes(data, self.keys.key, key_and_version(key)[0])
+            self.keys.set(ring)
+            return ring.first, etag
+        data, etag = self._store.read(key, stored_size(most))
+        found = self._end(key, data, 0)
+        if len(found) > most:
+            raise TooLarge(f"{key} is not what was put there", f"it has {len(found)} bytes", "")
+        return found, etag
+
+    def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
+        """See ObjectStore."""
+        if key == self._first:
+            return self._put_first(bytes(data), condition)
+        newest = self.ring().data[-1]
+        return self._store.put(key, encrypted(data, (newest.id, newest.secret), self._bound(key)), condition)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
+        """See ObjectStore. Sizes are of what objects hold, if they are whole."""
+        for found in self._store.list(prefix, after):
+            yield found if found.key in self._bare else ListedObject(found.key, plain_size(found.size))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See ObjectStore."""
+        self._store.delete(keys)
+
+    def versions(self, prefix: str, after: str = "") -> Iterator[ListedVersion]:
+        """See ObjectStore. Sizes are as those of ``list``; ETags are of what is stored."""
+        for found in self._store.versions(prefix, after):
+            bare = found.marker or found.key in self._bare
+            yield found if bare else replace(found, size=plain_size(found.size))
+
+    def retain(self, key: str, version: str, mode: LockMode, until: float) -> None:
+        """See ObjectStore."""
+        self._store.retain(key, version, mode, until)
+
+    def delete_versions(self, versions: Sequence[ListedVersion]) -> Sequence[ListedVersion]:
+        """See ObjectStore."""
+        return self._store.delete_versions(versions)
+
+    def ring(self) -> Keyring:
+        """Its keys. Raises as StoreKeys.ring."""
+        return self.keys.ring(self._store)
+
+    def keep_copy(self) -> None:
+        """See to it that the copy of the store's keys is what its first object is. Raises StoreError."""
+        data, name = self._store.read(self._first)[0], keys_key(self.keys.prefix)
+        try:
+            if self._store.read(name)[0] == data:
+                return
+        except (ObjectMissing, TooLarge):
+            pass
+        self._store.put(name, data)
+
+    def rotate(self, recovery: StoreKey | None, key: StoreKey | None, now: float) -> Keyring:
+        """Encrypt with a new data key what is put from now on.
+
+        ``recovery``: a new recovery key; ``key``: a new key of the owner's, by which alone the store is opened then.
+        What is there stays as it is. Raises PreconditionFailed where somebody else did so meanwhile.
+        """
+        data, etag = self._store.read(self._first)
+        ring = Keyring.of_bytes(data, self.keys.key, self._first).rotated(now, recovery)
+        self._store.put(self._first, ring.as_bytes(key or self.keys.key), etag)
+        self.keep_copy()
+        self.keys.key = key or self.keys.key
+        self.keys.set(ring)
+        return ring
+
+    def _put_first(self, data: bytes, condition: str | None) -> str:
+        """Make the store, or its first object anew."""
+        ring, made = self.keys.there(self._store), None
+        if ring is None:
+            made = StoreKey.new_recovery()
+            ring = Keyring.new(data, made, time.time())
+        elif ring.identity != Superblock.of_bytes(data).identity:
+            what = f"{keys_key(self.keys.prefix)} has the keys of another store"
+            raise Refused(
+                what, "a store that is made has keys of its own", "choose another key, or remove it"
+            )
+        else:
+            ring = replace(ring, first=data)
+        etag = self._store.put(self._first, ring.as_bytes(self.keys.key), condition)
+        self.keys.set(ring)
+        self.keys.made = made or self.keys.made
+        self.keep_copy()
+        return etag
+
+    def _end(self, key: str, data: Buffer, first: int) -> bytes:
+        return decrypted(data, first, lambda name: self._data_key(name, key), self._bound(key), key)
+
+    def _pieces(self, key: str, data: Buffer, first: int) -> bytes:
+        of = self._bound(key)
+        return decrypted_or_noise(data, first, lambda name: self._data_key(name, key), of, key, self._tell)
+
+    def _tell(self, error: NotAuthentic) -> None:
+        if error.what not in self.keys.told and len(self.keys.told) < MOST_TOLD:
+            self.keys.told.add(error.what)
+            self.keys.say(f"{error.what}: {error.why}")
+
+    def _data_key(self, name: bytes, key: str) -> bytes:
+        """A data key's secret: one that is not known may be new. Raises NotAuthentic, StoreError."""
+        ring = self.ring()
+        for again in (False, True):
+            if again:
+                ring = self.keys.again(self._store, ring)
+            for one in ring.data:
+                if one.id == name:
+                    return one.secret
+        why = f"it is encrypted with data key {name.hex()}, which the store's first object does not have"
+        raise not_authentic(key, f"{why}: it is an older one, or this object is forged")
+
+    def _bound(self, key: str) -> bytes:
+        ring = self.ring()
+        name, _ = key_and_version(key)
+        return ring.identity + name.removeprefix(f"{self.keys.prefix}/").encode()

@@ -1,0 +1,153 @@
+"""How an encrypted object looks: pieces of a fixed size, each encrypted by itself, so that ranges can be read.
+
+A piece is a head of 24 bytes (magic, 1 if it is the last one, the data key's id, the object's salt), the ciphertext of
+PIECE bytes or, of the last one, of what is left, and a tag of 16 bytes: AES-256-GCM. The key is the object's own: HKDF
+of the data key with a salt that is drawn anew for each put, and with the store's uuid and the object's name, which has
+its epoch and sequence. The nonce counts the pieces and says which is the last, as in the STREAM construction (Hoang,
+Reyhanitabar, Rogaway, Vizár: Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance, 2015). So no nonce
+is used twice with a key, whatever crashes or is put again; and pieces that were moved, left out, cut off or taken from
+another object, store or put do not pass.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from zvault.blockstore.format import CHUNK, SLOT, Damaged
+from zvault.object_store.interface import Buffer
+
+PIECE = CHUNK * SLOT
+"""Bytes that are encrypted together: what is read at once of a segment, so random reads fetch no more than before."""
+_HEAD = struct.Struct("<3sB4s16s")
+_MAGIC = b"zv2"
+_NONCE = struct.Struct("<QI")
+_TAG = 16
+ID = 4
+"""Bytes of a data key's id."""
+OVERHEAD = _HEAD.size + _TAG
+"""Bytes that a piece has beside what it holds."""
+STORED = PIECE + OVERHEAD
+"""Bytes of a whole piece."""
+
+
+class NotAuthentic(Damaged):
+    """An object is not what a holder of the key put under this name."""
+
+    reason = "not-authentic"
+
+
+KeyOf = Callable[[bytes], bytes]
+"""The data key of an id. Raises NotAuthentic."""
+
+
+def stored_size(size: int) -> int:
+    """Bytes of the object that holds so many."""
+    return size + OVERHEAD * max(1, -(-size // PIECE))
+
+
+def plain_size(stored: int) -> int:
+    """Bytes that an object of this size holds, if it is whole; at least 0."""
+    return max(0, stored - OVERHEAD * -(-stored // STORED))
+
+
+def derived(secret: bytes, purpose: bytes, salt: bytes | None = None) -> bytes:
+    """32 bytes for one purpose, of a secret."""
+    return HKDF(SHA256(), 32, salt, purpose).derive(secret)
+
+
+@lru_cache(maxsize=4096)
+def _cipher(secret: bytes, salt: bytes, bound: bytes) -> AESGCM:
+    return AESGCM(derived(secret, b"zvault block store object\0" + bound, salt))
+
+
+def encrypted(data: Buffer, key: tuple[bytes, bytes], bound: bytes) -> bytes:
+    """An object's bytes. ``key``: id and secret of a data key; ``bound``: the store's uuid, and the object's name."""
+    view, salt = memoryview(data).cast("B"), os.urandom(16)
+    cipher, last = _cipher(key[1], salt, bound), max(0, -(-len(view) // PIECE) - 1)
+    out: list[bytes] = []
+    for number in range(last + 1):
+        head = _HEAD.pack(_MAGIC, number == last, key[0], salt)
+        piece = view[number * PIECE : (number + 1) * PIECE]
+        out += (head, cipher.encrypt(_NONCE.pack(number, number == last), piece, head + bound))
+    return b"".join(out)
+
+
+def decrypted(data: Buffer, first: int, key_of: KeyOf, bound: bytes, name: str) -> bytes:
+    """What an object's last pieces hold, from the one of number ``first`` on, and to its end. Raises NotAuthentic."""
+    found, ended = _every(data, first, key_of, bound, name, None)
+    if not ended:
+        raise not_authentic(name, "it is cut off")
+    return found
+
+
+def decrypted_or_noise(
+    data: Buffer, first: int, key_of: KeyOf, bound: bytes, name: str, tell: Callable[[NotAuthentic], None]
+) -> bytes:
+    """What consecutive pieces hold, for whoever verifies what he reads in smaller parts.
+
+    In the place of a piece that is not authentic there is noise, which matches no checksum: so what is wrong is found
+    as any damage is, block by block, and the rest can be read.
+    """
+    return _every(data, first, key_of, bound, name, tell)[0]
+
+
+def _every(
+    data: Buffer,
+    first: int,
+    key_of: KeyOf,
+    bound: bytes,
+    name: str,
+    tell: Callable[[NotAuthentic], None] | None,
+) -> tuple[bytes, bool]:
+    view = memoryview(data)
+    out: list[bytes] = []
+    put: bytes | None = None
+    ended = False
+    for number, at in enumerate(range(0, len(view), STORED), first):
+        piece = view[at : at + STORED]
+        try:
+            if ended:
+                raise not_authentic(name, "more comes after its end")
+            head = bytes(piece[: _HEAD.size])
+            out.append(_piece(piece, head, number, key_of, bound, name))
+            put = put or head[4:]
+            if put != head[4:]:
+                out.pop()
+                raise not_authentic(name, "it is made of pieces that were not put together")
+            ended = bool(head[3])
+        except NotAuthentic as error:
+            if tell is None:
+                raise
+            tell(error)
+            out.append(os.urandom(max(0, len(piece) - OVERHEAD)))
+    return (out[0] if len(out) == 1 else b"".join(out)), ended
+
+
+def _piece(piece: memoryview, head: bytes, number: int, key_of: KeyOf, bound: bytes, name: str) -> bytes:
+    if len(piece) < OVERHEAD or head[:3] != _MAGIC or head[3] > 1:
+        raise not_authentic(name, "it is not encrypted, or cut off")
+    if not head[3] and len(piece) < STORED:
+        raise not_authentic(name, "it is cut off")
+    secret = key_of(head[4 : 4 + ID])
+    try:
+        nonce = _NONCE.pack(number, head[3])
+        return _cipher(secret, head[4 + ID :], bound).decrypt(nonce, piece[_HEAD.size :], head + bound)
+    except InvalidTag:
+        raise not_authentic(name, "it does not match its authentication tag") from None
+
+
+def not_authentic(name: str, why: str) -> NotAuthentic:
+    """The error for an object."""
+    return NotAuthentic(
+        f"{name} is not what was put there under this name",
+        why,
+        "run 'zvaultctl blockstore check'; where the bucket keeps versions, bring back the right one",
+    )

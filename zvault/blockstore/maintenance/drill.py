@@ -1,0 +1,177 @@
+"""Trying what an attacker with the writer's key would: on an object that is made for it, so that nothing can be hurt.
+
+What the store needs is only looked at: whether it is locked, and for how long.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from zvault.blockstore.attach import load_usage
+from zvault.blockstore.format import checkpoint_key, map_key, segment_key
+from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.needed import DRILL, ObjectVersions, by_key
+from zvault.blockstore.recovery import newest_root, superblock
+from zvault.core.errors import ZvaultError
+from zvault.core.policy.object_lock import Lock
+from zvault.core.units import format_duration
+from zvault.object_store.interface import Denied, ObjectMissing, ObjectStore, StoreError, at_version
+from zvault.object_store.s3 import S3Store
+
+HOUR = 3600.0
+SHORT = HOUR
+"""Seconds that the object of a drill is locked for: it stays for so long."""
+SAMPLE = 20
+"""Objects of the store that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One thing that was tried. ``well`` None: it could not be told."""
+
+    what: str
+    well: bool | None
+    came: str
+
+
+def drill(
+    store: S3Store,
+    objects: ObjectStore,
+    prefix: str,
+    lock: Lock,
+    *,
+    pool: Executor,
+    sample: int = SAMPLE,
+) -> list[Tried]:
+    """Try all of it, with the keys of ``store``, which puts with a lock of SHORT. Raises NotFound, StoreError.
+
+    ``objects``: the same bucket as the block store sees its objects.
+    """
+    made = _Made(store, f"{prefix}/{DRILL}{uuid.uuid4().hex}", lock)
+    return [*made.tries(), *_looks(store, objects, prefix, lock, pool, sample)]
+
+
+class _Made:
+    """The object of a drill."""
+
+    def __init__(self, store: S3Store, key: str, lock: Lock) -> None:
+        self.store, self.key, self.lock = store, key, lock
+        self.body = f"made by 'zvaultctl blockstore drill' at {store.now():.0f}".encode()
+
+    def tries(self) -> list[Tried]:
+        self.store.put(self.key, self.body)
+        versions = self._versions()
+        if versions is None or versions.genuine is None:
+            return [Tried("list the versions of an object", False, "the object that was put is not listed")]
+        version = versions.genuine.version
+        if version == "null":
+            why = "the bucket keeps no versions: whatever is put again, or removed, is gone"
+            return [Tried("keep versions", False, why)]
+        self.version = version
+        lock = self.store.lock_of(self.key, version)
+        now = self.store.now()
+        locked = None if lock is None else lock.until > now and lock.mode == self.lock.mode
+        told = "the store does not say whether it is" if lock is None else f"{lock.mode}, for an hour"
+        tried = [Tried("put an object that is locked", locked, told)]
+        tried.append(self._refused("remove a version of it", self._remove))
+        tried.append(self._refused("have it locked for a shorter time", self._shorten))
+        tried.append(self._refused("remove it as one who may bypass a lock", self._bypass))
+        tried.append(
+            self._stays("put other contents over it", lambda: self.store.put(self.key, b"overwritten"))
+        )
+        tried.append(self._stays("put a delete marker before it", lambda: self.store.delete([self.key])))
+        return tried
+
+    def _versions(self) -> ObjectVersions | None:
+        return next(by_key(self.store.versions(self.key)), None)
+
+    def _remove(self) -> None:
+        versions = self._versions()
+        genuine = versions.genuine if versions is not None else None
+        if genuine is not None and self.store.delete_versions([genuine]):
+            raise Denied("it was not removed", "the store refuses it", "")
+
+    def _shorten(self) -> None:
+        self.store.retain(self.key, self.version, self.lock.mode, self.store.now() + SHORT / 2)
+
+    def _bypass(self) -> None:
+        self.store.bypass(self.key, self.version)
+
+    def _refused(self, what: str, call: Callable[[], object]) -> Tried:
+        """What has to be refused, and has to have done nothing."""
+        try:
+            call()
+        except Denied as error:
+            return self._there(what, f"refused: {error.why}")
+        except ObjectMissing:
+            return Tried(what, False, "the version is gone")
+        return Tried(what, False, "it was done")
+
+    def _stays(self, what: str, call: Callable[[], object]) -> Tried:
+        """What may be done, as long as the version stays."""
+        try:
+            call()
+        except Denied as error:
+            return self._there(what, f"refused: {error.why}")
+        return self._there(what, "done, and the version below can be read")
+
+    def _there(self, what: str, came: str) -> Tried:
+        try:
+            same = self.store.read(at_version(self.key, self.version))[0] == self.body
+        except ObjectMissing:
+            same = False
+        return Tried(what, same, came if same else f"{came}; and what was put first is gone")
+
+
+def _looks(
+    store: S3Store, objects: ObjectStore, prefix: str, lock: Lock, pool: Executor, sample: int
+) -> list[Tried]:
+    """Whether what the newest checkpoint needs is locked for as long as it should be."""
+    what = f"see how {sample} objects that are needed are locked"
+    try:
+        keys = _needed(objects, prefix, pool, sample)
+        found = [(key, _lock(store, key)) for key in keys]
+    except (StoreError, ZvaultError) as error:
+        return [Tried(what, None, str(error))]
+    known = [(key, until) for key, until in found if until is not None]
+    if len(known) < len(found):
+        some = (
+            f"the store says nothing of {len(found) - len(known)} of {len(found)}, as {_first(found, known)}"
+        )
+        return [Tried(what, False if known else None, some)]
+    shortest = min(known, key=lambda one: one[1])
+    left = shortest[1] - store.now()
+    long = f"all for {format_duration(max(0.0, left))} at least, {shortest[0]} for the shortest time"
+    return [Tried(what, left >= lock.seconds - HOUR, long)]
+
+
+def _first(found: list[tuple[str, float | None]], known: list[tuple[str, float]]) -> str:
+    have = {key for key, _ in known}
+    return next(key for key, _ in found if key not in have)
+
+
+def _lock(store: S3Store, key: str) -> float | None:
+    versions = next((one for one in by_key(store.versions(key)) if one.key == key), None)
+    if versions is None or versions.genuine is None:
+        return 0.0
+    lock = store.lock_of(key, versions.genuine.version)
+    return None if lock is None else lock.until
+
+
+def _needed(store: ObjectStore, prefix: str, pool: Executor, sample: int) -> list[str]:
+    what = superblock(store, prefix)
+    root, usage = newest_root(store, prefix, what), Usage()
+    load_usage(usage, store, prefix, root, pool)
+    live = np.flatnonzero(usage.live).tolist()
+    some = random.sample(live, min(sample, len(live)))
+    keys = [f"{prefix}/store", checkpoint_key(prefix, root.number, root.epoch)]
+    keys += [map_key(prefix, *key) for key in islice(root.maps, sample)]
+    keys += [segment_key(prefix, number, root.epoch_of(number)) for number in some]
+    return keys if root.number else keys[:1]

@@ -1,0 +1,101 @@
+"""Removing versions that nobody needs any more, beside whoever writes to the store: it is neither taken nor changed.
+
+It goes by the newest checkpoint. What that does not need, nor the one before it or a moment that is kept, no later one
+will need: writers only go on, and a store is only rewound to a moment that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from zvault.blockstore.attach import load_usage
+from zvault.blockstore.lock_keeper import tampered
+from zvault.blockstore.map.read_roots import previous_root
+from zvault.blockstore.map.usage import Usage
+from zvault.blockstore.needed import Needed, ObjectVersions, by_key
+from zvault.blockstore.recovery import newest_root, superblock
+from zvault.core.errors import Refused
+from zvault.object_store.interface import ListedVersion, ObjectStore
+
+BATCH = 1000
+"""Versions that one request may remove: S3's bound."""
+
+
+@dataclass(slots=True)
+class RemovedVersions:
+    """Sizes in bytes. ``locked`` are garbage that the store does not let go yet, or not for this key.
+
+    ``strange``: objects that are needed and have a delete marker, or other contents besides.
+    """
+
+    removed: int = 0
+    removed_bytes: int = 0
+    locked: int = 0
+    locked_bytes: int = 0
+    needed_bytes: int = 0
+    strange: list[str] = field(default_factory=list)
+
+
+def remove_versions(
+    store: ObjectStore,
+    prefix: str,
+    pool: Executor,
+    *,
+    do: bool,
+    accept_tampered: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> RemovedVersions:
+    """Remove garbage; without ``do`` only see how much there is, locked or not, as ``removed``.
+
+    Where somebody has been at what is needed nothing is removed, unless that is accepted. Raises Refused, NotFound,
+    Damaged, StoreError.
+    """
+    what = superblock(store, prefix)
+    root, usage = newest_root(store, prefix, what), Usage()
+    load_usage(usage, store, prefix, root, pool)
+    before = previous_root(store, prefix, root)
+    needed = Needed(prefix, root, usage, before.past if before is not None else ())
+    if do and not accept_tampered:
+        looked = _go(store, prefix, needed, do=False, progress=progress)
+        if looked.strange:
+            raise Refused(
+                f"nothing of the block store {prefix} is removed",
+                tampered(looked.strange, []) or "",
+                "bring the store back first; to remove garbage all the same, say so with --yes",
+            )
+    return _go(store, prefix, needed, do=do, progress=progress)
+
+
+def _go(
+    store: ObjectStore, prefix: str, needed: Needed, *, do: bool, progress: Callable[[int], None]
+) -> RemovedVersions:
+    found, waiting, seen = RemovedVersions(), list[ListedVersion](), 0
+    for one in by_key(store.versions(f"{prefix}/")):
+        seen += len(one.versions)
+        match needed.verdict(one.key):
+            case "garbage":
+                waiting += one.versions
+            case "needed" | "fresh":
+                _keep(one, prefix, found, store)
+        if len(waiting) >= BATCH:
+            _remove(store, waiting, found, do=do)
+            waiting = []
+            progress(seen)
+    _remove(store, waiting, found, do=do)
+    return found
+
+
+def _keep(one: ObjectVersions, prefix: str, found: RemovedVersions, store: ObjectStore) -> None:
+    found.needed_bytes += one.genuine.size if one.genuine is not None else 0
+    if one.strange and one.key != f"{prefix}/epoch" and not one.same(store):
+        found.strange.append(one.key)
+
+
+def _remove(store: ObjectStore, versions: list[ListedVersion], found: RemovedVersions, *, do: bool) -> None:
+    left = store.delete_versions(versions) if do and versions else []
+    found.locked += len(left)
+    found.locked_bytes += sum(one.size for one in left)
+    found.removed += len(versions) - len(left)
+    found.removed_bytes += sum(one.size for one in versions) - sum(one.size for one in left)

@@ -1,0 +1,129 @@
+"""The snapshots of one dataset in little memory: some 16 bytes each, where a Snapshot and its numbers take 200.
+
+A run makes its snapshots of all datasets at once, so the names, and the times in them, are the same for many
+datasets. They are kept once (``NameColumn``). A Snapshot is made anew each time that one is asked for, so two of them
+are compared by value or GUID, never by identity.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import overload
+from weakref import WeakValueDictionary
+
+from zvault.core.model import Snapshot
+from zvault.core.names import DatasetName
+
+
+class NameColumn:
+    """Snapnames, and when each was made, in seconds since the epoch; one object for all lists that have the same."""
+
+    __slots__ = ("__weakref__", "creations", "snapnames")
+
+    def __init__(self, snapnames: tuple[str, ...], creations: array[int]) -> None:
+        self.snapnames = snapnames
+        self.creations = creations
+
+    @classmethod
+    def of(cls, snapnames: Sequence[str], creations: Sequence[int]) -> NameColumn:
+        """The one with these."""
+        times = array("q", creations)
+        key = tuple(snapnames), times.tobytes()
+        known = _columns.get(key)
+        if known is None:
+            names = tuple(map(sys.intern, snapnames))
+            known = _columns[names, key[1]] = cls(names, times)
+        return known
+
+
+_columns: WeakValueDictionary[tuple[tuple[str, ...], bytes], NameColumn] = WeakValueDictionary()
+
+
+class SnapshotList(Sequence[Snapshot]):
+    """One dataset's snapshots, by createtxg, as an immutable sequence; equal to a tuple of the same snapshots."""
+
+    __slots__ = ("column", "createtxgs", "dataset", "guids")
+
+    def __init__(
+        self, dataset: DatasetName, column: NameColumn, guids: array[int], createtxgs: array[int]
+    ) -> None:
+        self.dataset = dataset
+        self.column = column
+        self.guids = guids
+        self.createtxgs = createtxgs
+
+    @classmethod
+    def of(cls, dataset: DatasetName, rows: Iterable[tuple[str, int, int, int]]) -> SnapshotList:
+        """That of rows of snapname, GUID, createtxg and creation, in any order."""
+        in_order = sorted(rows, key=_createtxg)
+        snapnames, guids, createtxgs, creations = zip(*in_order, strict=True) if in_order else ((),) * 4
+        return cls(dataset, NameColumn.of(snapnames, creations), array("Q", guids), array("Q", createtxgs))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.guids)
+
+    @overload
+    def __getitem__(self, at: int) -> Snapshot: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Snapshot, ...]: ...
+    def __getitem__(self, at: int | slice) -> Snapshot | tuple[Snapshot, ...]:
+        """One of them, or some."""
+        column = self.column
+        if isinstance(at, slice):
+            of_each = (column.snapnames[at], self.guids[at], self.createtxgs[at], column.creations[at])
+            return tuple(map(Snapshot, repeat(self.dataset), *of_each))
+        return Snapshot(
+            self.dataset, column.snapnames[at], self.guids[at], self.createtxgs[at], column.creations[at]
+        )
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        """All of them, oldest first."""
+        column = self.column
+        return map(
+            Snapshot,
+            repeat(self.dataset),
+            column.snapnames,
+            self.guids,
+            self.createtxgs,
+            column.creations,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """By value, also to a tuple."""
+        if isinstance(other, SnapshotList):
+            return self is other or (
+                self.column is other.column
+                and self.guids == other.guids
+                and self.createtxgs == other.createtxgs
+                and (self.dataset == other.dataset or not self.guids)
+            )
+        return tuple(self) == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        """As a tuple of the same has it."""
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        """As that of a tuple."""
+        return repr(tuple(self))
+
+
+def _createtxg(row: tuple[str, int, int, int]) -> int:
+    return row[2]
+
+
+def guids_of(snapshots: Sequence[Snapshot]) -> Sequence[int]:
+    """The GUIDs of one dataset's snapshots, in their order."""
+    return snapshots.guids if isinstance(snapshots, SnapshotList) else [snap.guid for snap in snapshots]
+
+
+def after(snapshots: Sequence[Snapshot], createtxg: int) -> Sequence[Snapshot]:
+    """Those of one dataset's snapshots, oldest first, that are newer than a transaction group."""
+    if isinstance(snapshots, SnapshotList):
+        return snapshots[bisect_right(snapshots.createtxgs, createtxg) :]
+    return [snap for snap in snapshots if snap.createtxg > createtxg]

@@ -1,0 +1,87 @@
+"""What both sides of each backup had when they were last listed, for whoever asks later and must wait for no pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from zvault.api.events import Event
+from zvault.core.model import Dataset, Tree
+from zvault.core.names import SnapshotName
+from zvault.daemon.learned import Learned
+from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.state.environment import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Both sides, and when each was listed, in seconds since the epoch.
+
+    ``vault_at`` is None where nobody has listed the vault since zvaultd started, or there is none.
+    """
+
+    sides: Sides
+    source_at: float
+    vault_at: float | None
+
+
+class Listings:
+    """The last listing of each backup, without what was pruned since."""
+
+    def __init__(self, env: Environment) -> None:
+        self._found: Learned[Listing] = Learned(env)
+        self._env = env
+        self._pruned: dict[str, dict[tuple[str, str], float]] = {}
+
+    def keep(self, backup: str, sides: Sides, way: str | None, at: float) -> None:
+        """Keep what was listed from that time on. Of a vault that is down by now stays what it had."""
+        before = self._found.get(backup)
+        vault_at = at if sides.vault_seen else None
+        if not sides.vault_seen and before is not None and before.vault_at is not None:
+            sides, vault_at = sides.with_trees(sides.source, before.sides.vault), before.vault_at
+            sides = replace(sides, vault_seen=True)
+        oldest = min(at, vault_at or at)
+        gone = {key: when for key, when in self._pruned.get(backup, {}).items() if when >= oldest}
+        self._pruned[backup] = gone
+        self._found.put(backup, _without(Listing(sides, at, vault_at), set(gone)), way)
+
+    def hear(self, event: Event) -> None:
+        """Take in what a run pruned: no listing before that tells of it."""
+        if event["event"] != "pruned":
+            return
+        backup, side = event["backup"], event["side"]
+        gone: set[tuple[str, str]] = {(side, name) for name in event["snapshots"]}
+        known = self._pruned.setdefault(backup, {})
+        known |= dict.fromkeys(gone, event["time"])
+        if (before := self._found.get(backup)) is not None:
+            self._found[backup] = _without(before, gone)
+
+    def of(self, backup: str) -> Listing | None:
+        """What was listed of a backup as it is configured now; None where nobody has listed it yet."""
+        return self._found.get(backup)
+
+
+def _without(listing: Listing, gone: set[tuple[str, str]]) -> Listing:
+    """The same without snapshots, given by side and full name."""
+    if not gone:
+        return listing
+    sides = listing.sides
+    source = _pruned(sides.source, {name for side, name in gone if side == "source"})
+    vault = _pruned(sides.vault, {name for side, name in gone if side == "vault"})
+    return replace(listing, sides=sides.with_trees(source, vault))
+
+
+def _pruned(tree: Tree, names: set[str]) -> Tree:
+    touched = {SnapshotName(name).dataset for name in names}
+    if not touched:
+        return tree
+    return replace(
+        tree,
+        datasets={
+            name: _but(dataset, names) if name in touched else dataset
+            for name, dataset in tree.datasets.items()
+        },
+    )
+
+
+def _but(dataset: Dataset, names: set[str]) -> Dataset:
+    return replace(dataset, snapshots=tuple(snap for snap in dataset.snapshots if snap.name not in names))

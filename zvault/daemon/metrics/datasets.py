@@ -1,0 +1,50 @@
+"""The series of a backup's datasets: one each, or one for all of them where they are too many for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from zvault.core.replication.lag import DatasetLag
+from zvault.daemon.health.facts import worst_age, worst_lag
+from zvault.ops.replication.lag import age, pending
+
+ALL = "*"
+"""The label ``dataset`` of a series for all datasets of a backup. No dataset has such a name."""
+
+Labels = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LagSample:
+    """What is known of one dataset, or of all of a backup; what is not known is None."""
+
+    labels: Labels
+    lag: float | None
+    pending: int | None
+    base_age: float | None
+
+
+def of_lags(backup: str, lags: Mapping[str, DatasetLag], now: float, limit: int) -> Iterator[LagSample]:
+    """A sample of each dataset. Beyond ``limit`` of them one for all: the worst lag and base age, and what is pending.
+
+    That is unknown where it is of any of them.
+    """
+    if len(lags) <= limit:
+        for dataset, lag in lags.items():
+            base = now - lag.base if lag.base is not None else None
+            yield LagSample((backup, dataset), age(lag, now), lag.pending, base)
+        return
+    bases = {dataset: lag.base for dataset, lag in lags.items()}
+    yield LagSample((backup, ALL), worst_lag(lags, now), pending(lags.values()), worst_age(bases, now))
+
+
+def of_ages(
+    backup: str, made: Mapping[str, int | None], now: float, limit: int
+) -> Iterator[tuple[Labels, float | None]]:
+    """The age of each dataset's newest snapshot; beyond ``limit`` of them that of the oldest, unless any has none."""
+    if len(made) <= limit:
+        for dataset, at in made.items():
+            yield (backup, dataset), now - at if at is not None else None
+    else:
+        yield (backup, ALL), worst_age(made, now)

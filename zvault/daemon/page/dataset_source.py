@@ -1,0 +1,121 @@
+"""What the page of a dataset shows: its snapshots on both sides, as they were listed last, and what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from zvault.api.backups import Side
+from zvault.core.model import Snapshot
+from zvault.daemon.listings import Listing
+from zvault.daemon.page.model import DatasetPage, Mark, PointDocument, SideDocument
+from zvault.daemon.status import Status
+from zvault.ops.next_prune import NextPrune, next_prune
+
+ROWS = 100
+"""Snapshots on a page."""
+
+DRAWN = 2000
+"""Snapshots on the time line: the newest."""
+
+REMEMBERED = 8
+"""Datasets whose outlook is remembered."""
+
+REREAD = 30.0
+"""Seconds for which it is told as it was found, while nothing new was listed: rules go by the clock."""
+
+
+class DatasetSource:
+    """Tells of one dataset of one backup. No pool is asked: what was listed last is in memory."""
+
+    def __init__(self, status: Status, host: Callable[[], str]) -> None:
+        self._status, self._host = status, host
+        self._known: dict[tuple[str, str], tuple[Listing, float, NextPrune]] = {}
+
+    def page(self, backup: str, dataset: str, page: int) -> DatasetPage | None:
+        """The page; None where nothing of that name is known."""
+        context = self._status.context
+        table = context.env.config.backup.get(backup)
+        listing = self._status.runs.readings.listings.of(backup)
+        if table is None or listing is None:
+            return None
+        found = self._next_prune(backup, dataset, listing)
+        if found is None:
+            return None
+        newest = sorted({**found.on_source, **found.on_vault}.values(), key=_age, reverse=True)
+        pages = max(1, -(-len(newest) // ROWS))
+        page = min(max(page, 1), pages)
+        marks = [_mark(snap.guid, found) for snap in newest]
+        counted = Counter(one for mark in marks for one in mark)
+        return {
+            "now": context.env.clock.time(),
+            "host": self._host(),
+            "backup": backup,
+            "dataset": dataset,
+            "vault": table.vault,
+            "into": found.vault,
+            "source_listed": listing.source_at,
+            "vault_listed": listing.vault_at,
+            "foreseen": list(found.decided),
+            "next_run": self._status.scheduler.next_run(backup),
+            "drawn": [
+                (snap.creation, int(mark)) for snap, mark in zip(newest[:DRAWN], marks[:DRAWN], strict=True)
+            ],
+            "counts": {str(mark.name): counted[mark] for mark in Mark},
+            "points": [_point(snap, found) for snap in newest[(page - 1) * ROWS : page * ROWS]],
+            "total": len(newest),
+            "page": page,
+            "pages": pages,
+        }
+
+    def _next_prune(self, backup: str, dataset: str, listing: Listing) -> NextPrune | None:
+        key, now = (backup, dataset), time.monotonic()
+        known = self._known.get(key)
+        if known is not None and known[0] is listing and now < known[1]:
+            return known[2]
+        context = self._status.context
+        found = next_prune(context, context.env.backup(backup), listing.sides, dataset)
+        self._known.pop(key, None)
+        if found is not None:
+            while len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[key] = listing, now + REREAD, found
+        return found
+
+
+def _age(snapshot: Snapshot) -> tuple[int, str]:
+    return snapshot.creation, snapshot.snapname
+
+
+def _mark(guid: int, found: NextPrune) -> Mark:
+    mark = Mark(0)
+    sides: tuple[tuple[Side, Mark, Mark, Mapping[int, Snapshot]], ...] = (
+        ("source", Mark.SOURCE, Mark.GOES_ON_SOURCE, found.on_source),
+        ("vault", Mark.VAULT, Mark.GOES_ON_VAULT, found.on_vault),
+    )
+    for side, there, goes, has in sides:
+        if guid in has:
+            mark |= there
+            if _side(guid, side, found)["keep"] is False:
+                mark |= goes
+    if guid == found.base:
+        mark |= Mark.BASE
+    if guid in found.waiting:
+        mark |= Mark.WAITING
+    return mark if guid in found.ours else mark | Mark.FOREIGN
+
+
+def _side(guid: int, side: Side, found: NextPrune) -> SideDocument:
+    verdict = found.decided.get(side, {}).get(guid)
+    return {"keep": None, "why": ""} if verdict is None else {"keep": verdict.keep, "why": verdict.reason}
+
+
+def _point(snap: Snapshot, found: NextPrune) -> PointDocument:
+    return {
+        "name": snap.snapname,
+        "made": snap.creation,
+        "source": _side(snap.guid, "source", found) if snap.guid in found.on_source else None,
+        "vault": _side(snap.guid, "vault", found) if snap.guid in found.on_vault else None,
+        "base": snap.guid == found.base,
+    }

@@ -1,0 +1,71 @@
+"""A program that makes a socket here which leads elsewhere (``ssh -L``), for as long as this process lives."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from zvault.core.errors import HostUnreachable, ZvaultError
+from zvault.system.process.spawn import missing, tool_environment
+
+DEADLINE = 45.0
+"""Seconds until the way has to be there."""
+LOOK_EVERY = 0.02
+END = 5.0
+"""Seconds that it has to end."""
+
+
+class Tunnel:
+    """``path`` is a socket here that leads elsewhere, once ``wait`` returned."""
+
+    def __init__(self, argv: Sequence[str], path: Path, failure: Callable[[str], ZvaultError]) -> None:
+        """Starts the program, which makes ``path``. ``failure`` is the error for what it said before it ended.
+
+        Raises ToolMissing.
+        """
+        self.path, self._failure = path, failure
+        self._said: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - close() ends it
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                env=tool_environment(),
+            )
+        except FileNotFoundError:
+            raise missing(argv[0]) from None
+
+    def wait(self) -> None:
+        """Until the socket takes connections. Raises HostUnreachable, and what ``failure`` makes of its words."""
+        until = time.monotonic() + DEADLINE
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                raise self._failure(self.said())
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as link:
+                link.connect(str(self.path))
+                return
+            time.sleep(LOOK_EVERY)
+        raise HostUnreachable(
+            "the other end does not answer",
+            f"there was no way to it within {DEADLINE:g} s",
+            "see the network",
+        )
+
+    def said(self) -> str:
+        """What it complained of so far."""
+        self._said.seek(0)
+        return self._said.read()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END)
+        self._said.close()
