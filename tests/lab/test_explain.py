@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
-import struct
 import subprocess
 from collections.abc import Iterator
-from fcntl import ioctl
 from pathlib import Path
-from termios import TIOCSWINSZ
 from typing import Any
 
 import pytest
+from terminal import Screen
 from world import (
     World,
     ctl,
@@ -144,40 +141,10 @@ def test_a_lag_and_its_cause(tank: World) -> None:
     assert reason(told("tank/home"), "sent")[0] == "nothing"
 
 
-class Screen:
-    """zvaultctl top in a terminal."""
-
-    def __init__(self, columns: int) -> None:
-        self.fd, far = os.openpty()
-        ioctl(far, TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-        plain = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-        environment = {**plain, "TERM": "xterm", "LC_ALL": "C.UTF-8"}
-        self.process = subprocess.Popen(
-            ["zvaultctl", "top"], stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True
-        )
-        os.close(far)
-        self.text = ""
-
-    def shows(self, pattern: str) -> bool:
-        """Whether what was drawn so far has the pattern."""
-        while select.select([self.fd], [], [], 0)[0]:
-            try:
-                self.text += os.read(self.fd, 65536).decode(errors="replace")
-            except OSError:
-                break
-        return re.search(pattern, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text)) is not None
-
-    def quit(self) -> int:
-        """Press q, and see that the screen is given back."""
-        os.write(self.fd, b"q")
-        eventually("the screen is given back", lambda: self.shows("$") and "\x1b[?1049l" in self.text)
-        return self.process.wait(60)
-
-
 def test_a_run_is_seen_live(tank: World) -> None:
     noise(Path("/tank/big/more"), 48)
     ok("vault", "up", "cold")
-    screen = Screen(132)
+    screen = Screen(132, "top")
     eventually(lambda: screen.text, lambda: screen.shows("all is well"))
     ok("run", "tank", "--no-wait")
     eventually(lambda: screen.text, lambda: screen.shows(r"tank/big .*\d+%.*M/s"))
@@ -188,7 +155,7 @@ def test_a_run_is_seen_live(tank: World) -> None:
 
 
 def test_twenty_columns_and_no_terminal(tank: World) -> None:
-    screen = Screen(20)
+    screen = Screen(20, "top")
     eventually(lambda: screen.text, lambda: screen.shows(r"tank +idle"))
     assert screen.quit() == 0
     done = ctl("top")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from zvault.api.diagnosis import DiskDocument, DoctorDocument
@@ -12,10 +11,11 @@ from zvault.api.headlines import status_headlines
 from zvault.api.health import Level
 from zvault.api.status import BackupDocument
 from zvault.api.vaults import JudgedVault
+from zvault.cli.fitting import GAP, Figure, Line, fitted
 from zvault.cli.health_text import COLOURS, level_of, state_of
 from zvault.cli.output import YELLOW, clean
 from zvault.cli.plot import Ink, bar, pieces
-from zvault.cli.progress import filled, percent, remaining, shortened, speed
+from zvault.cli.progress import filled, percent, remaining, speed
 from zvault.cli.tables import written
 from zvault.cli.top.state import StreamState, TopState
 from zvault.core.cost.prices import money
@@ -25,30 +25,8 @@ from zvault.core.units import format_duration, format_rate, format_size
 Sort = Literal["name", "health", "lag", "rate"]
 SORTS: tuple[Sort, ...] = ("name", "health", "lag", "rate")
 
-GAP = "  "
-LEAST_NAME = 8
-"""Columns that a name is cut to at most while anything else is shown."""
-
 STALE = 5.0
 """Seconds after which it is told that what is shown is old."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of text; ``colour`` is an SGR number, or None."""
-
-    text: str
-    colour: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A column: its header, and a cell for each row. What has the highest ``rank`` is left out first."""
-
-    header: str
-    cells: Sequence[str]
-    rank: int
-    right: bool = True
 
 
 def frame(state: TopState, columns: int, rows: int | None, sort: Sort, ink: Ink, now: float) -> list[Line]:
@@ -245,36 +223,4 @@ def _messages(state: TopState, columns: int, rows: int | None) -> Iterator[Line]
 
 
 def _table(figures: Sequence[Figure], levels: Sequence[Level], columns: int) -> Iterator[Line]:
-    """Padded columns, as many as there is room for; the first, a name, is cut if need be."""
-    names = replace(figures[0], cells=[clean(cell) for cell in figures[0].cells])
-    shown = [names, *figures[1:]]
-    while len(shown) > 1 and _width(shown, LEAST_NAME) > columns:
-        shown.remove(max(shown[1:], key=lambda figure: (figure.rank, shown.index(figure))))
-    room = max(LEAST_NAME if len(shown) > 1 else columns, columns - _width(shown[1:], None))
-    room = min(room, max(map(len, (names.header, *names.cells))), columns)
-    widths = [room, *(_room(figure) for figure in shown[1:])]
-    cells = [[shortened(name, room) for name in names.cells], *(figure.cells for figure in shown[1:])]
-    yield Line(_row([figure.header for figure in shown], shown, widths))
-    for row, level in zip(zip(*cells, strict=True), levels, strict=True):
-        yield Line(_row([clean(cell) for cell in row], shown, widths), COLOURS[level])
-
-
-def _room(figure: Figure) -> int:
-    return max(map(len, (figure.header, *figure.cells)))
-
-
-def _width(figures: Sequence[Figure], name: int | None) -> int:
-    """The width of some columns, each with its gap; the first of them cut to ``name``, where that is given."""
-    rooms = [_room(figure) for figure in figures]
-    if name is not None:
-        rooms[0] = min(rooms[0], name)
-        return sum(rooms) + len(GAP) * (len(rooms) - 1)
-    return sum(rooms) + len(GAP) * len(rooms)
-
-
-def _row(cells: Sequence[str], figures: Sequence[Figure], widths: Sequence[int]) -> str:
-    padded = (
-        f"{cell:>{wide}}" if figure.right else f"{cell:<{wide}}"
-        for cell, figure, wide in zip(cells, figures, widths, strict=True)
-    )
-    return GAP.join(padded).rstrip()
+    yield from fitted(figures, [COLOURS[level] for level in levels], columns)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import shutil
 import signal
 import sys
-import termios
 import time
-import tty
-from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING
 
+from zvault.cli.fitting import Line
 from zvault.cli.plot import Ink, ink
+from zvault.cli.terminal import keys, pressed, rendered
 from zvault.cli.top.feed import Feed
-from zvault.cli.top.frame import SORTS, Line, frame
+from zvault.cli.top.frame import SORTS, frame
 from zvault.cli.top.state import TopState
 
 if TYPE_CHECKING:
@@ -32,13 +28,6 @@ AT_LEAST = 1.0
 QUIT = ("q", "Q", "\x04", "")
 """Keys that end it: Ctrl-D and the end of the terminal, too. Ctrl-C is a signal."""
 
-_COLOURS = {"31": "red", "33": "yellow"}
-
-
-def can_show() -> bool:
-    """Whether there is a terminal to read keys from and to draw on."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
-
 
 def run(feed: Feed, state: TopState) -> None:
     """Show the state until somebody presses q, or Ctrl-C. The terminal is left as it was."""
@@ -49,7 +38,7 @@ def run(feed: Feed, state: TopState) -> None:
     drawn, sort, at = ink(sys.stdout.encoding), 0, 0.0
     with (
         contextlib.suppress(KeyboardInterrupt),
-        _keys() as signals,
+        keys() as signals,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
@@ -60,10 +49,10 @@ def run(feed: Feed, state: TopState) -> None:
             if feed.take(state) or time.monotonic() - at >= AT_LEAST:
                 live.update(_rendered(state, sort, drawn), refresh=True)
                 at = time.monotonic()
-            pressed = _pressed()
-            if pressed in QUIT:
+            key = pressed(WAIT)
+            if key in QUIT:
                 return
-            if pressed in ("s", "S"):
+            if key in ("s", "S"):
                 sort, at = (sort + 1) % len(SORTS), 0.0
 
 
@@ -73,49 +62,5 @@ def lines_once(state: TopState, columns: int) -> list[Line]:
 
 
 def _rendered(state: TopState, sort: int, drawn: Ink) -> Group:
-    from rich.console import Group
-    from rich.text import Text
-
     columns, rows = shutil.get_terminal_size()
-    lines = frame(state, columns, rows, SORTS[sort], drawn, time.time())
-    return Group(
-        *(
-            Text(line.text, style=_COLOURS.get(line.colour or "", ""), no_wrap=True, overflow="crop")
-            for line in lines
-        )
-    )
-
-
-@contextlib.contextmanager
-def _keys() -> Iterator[list[int]]:
-    """Keys come one by one and are not shown; the signals that came, which is for others to look at.
-
-    An exception from a handler may be lost: one that comes while something is finalized is only printed.
-    """
-    came: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
-
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = {number: signal.signal(number, note) for number in ends}
-    try:
-        tty.setcbreak(fd)
-        yield came
-    finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def _pressed() -> str | None:
-    """A key, if one was pressed by now; empty where the terminal is gone."""
-    fd = sys.stdin.fileno()
-    try:
-        if not select.select([fd], [], [], WAIT)[0]:
-            return None
-        return os.read(fd, 1).decode(errors="replace")
-    except OSError:
-        return ""
+    return rendered(frame(state, columns, rows, SORTS[sort], drawn, time.time()))

@@ -11,8 +11,9 @@ from zvault.api import routes
 from zvault.cli.client import connect
 from zvault.cli.health_text import EXITS, level_of
 from zvault.cli.output import USAGE, paint, say_all, tell, width
+from zvault.cli.terminal import can_show
 from zvault.cli.top.feed import Feed
-from zvault.cli.top.screen import can_show, lines_once, run
+from zvault.cli.top.screen import lines_once, run
 from zvault.cli.top.state import TopState
 
 ONE_FRAME = 3.0
