@@ -15,6 +15,7 @@ from zvault.api.backups import (
     PruneDocument,
     ReapBody,
 )
+from zvault.api.browse import DiffBody, DiffDocument, LookBody, PastDocument, SessionAnswer, SessionBody
 from zvault.api.diagnosis import DoctorDocument, FitDocument
 from zvault.api.events import EventHead
 from zvault.api.explain import ExplainDocument
@@ -206,6 +207,30 @@ MOUNT = Route(
     " unmounted.",
     "act",
     body=MountBody,
+    form="lines",
+)
+BROWSE = Route(
+    *("POST", "/v1/browse", PastDocument),
+    "The versions of a path over the snapshots of both sides, and of the names in it where it is a folder;"
+    " [it tells how it goes](#long-answers). A vault that is down is brought up, and the snapshots are held meanwhile.",
+    "act",
+    body=LookBody,
+    form="lines",
+)
+BROWSE_SESSION = Route(
+    *("POST", "/v1/browse/session", SessionAnswer),
+    "Keeps a vault up and a dataset's snapshots held for as long as its client stays: requests that name its `session`"
+    " are answered from what is open, once a first line has come.",
+    "act",
+    body=SessionBody,
+    form="lines",
+)
+DIFF = Route(
+    *("POST", "/v1/diff", DiffDocument),
+    "What differs between two snapshots of a dataset: paths, or the lines of one file;"
+    " [it tells how it goes](#long-answers).",
+    "act",
+    body=DiffBody,
     form="lines",
 )
 VERIFY = _act("/v1/verify/{backup}", StartedAnswer, "Starts a verification.", VerifyBody)

@@ -16,7 +16,9 @@ from zvault.cli.verbs import (
     adopt,
     backups,
     blockstore,
+    browse,
     check,
+    diff,
     doctor,
     explain,
     find,
@@ -105,6 +107,8 @@ app.command("scrub")(scrub.scrub)
 app.command("heal")(scrub.heal)
 app.command("verify")(verify.verify)
 app.command("find")(find.find)
+app.command("browse")(browse.browse)
+app.command("diff")(diff.diff)
 app.command("mount")(mount.mount)
 app.command("restore")(restore.restore)
 app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")

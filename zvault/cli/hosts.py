@@ -28,7 +28,9 @@ from zvault.system.process.tunnel import Tunnel
 
 A = TypeVar("A")
 
-HERE = frozenset({"adopt", "check-config", "install-units", "blockstore", "mount", "restore"})
+HERE = frozenset(
+    {"adopt", "browse", "check-config", "diff", "install-units", "blockstore", "mount", "restore"}
+)
 """Verbs that work on files or devices of the host where they are started."""
 
 

@@ -10,9 +10,13 @@ import ctypes
 import errno
 import os
 import stat
+import struct
 from collections.abc import Iterator
 
 _OPENAT2 = 437
+_STATX_BTIME, _EMPTY_PATH = 0x800, 0x1000
+_STATX_BYTES, _BTIME_AT = 256, 80
+"""The size of struct statx, and where the time of birth is in it (statx(2), linux/stat.h)."""
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 
 LINKS = 40
@@ -81,6 +85,18 @@ def open_folder(path: bytes) -> int:
         return os.open(".", FOLDER, dir_fd=at)
     finally:
         os.close(at)
+
+
+def birth_time(fd: int) -> int | None:
+    """When an open file was made, in ns since the epoch; None where its file system does not tell."""
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    failed = _libc.statx(
+        ctypes.c_int(fd), b"", ctypes.c_int(_EMPTY_PATH), ctypes.c_uint(_STATX_BTIME), buffer
+    )
+    if failed or not struct.unpack_from("=I", buffer, 0)[0] & _STATX_BTIME:
+        return None
+    seconds, nanoseconds = struct.unpack_from("=qI", buffer, _BTIME_AT)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
 
 def by_descriptor(fd: int) -> str:

@@ -75,7 +75,7 @@ def test_a_verb_asks_the_host_that_its_name_says(daemon, ctl, two) -> None:
     assert "as in a:NAME" in unnamed.err
 
 
-@pytest.mark.parametrize("verb", ["check-config", "mount", "restore", "blockstore"])
+@pytest.mark.parametrize("verb", ["browse", "check-config", "diff", "mount", "restore", "blockstore"])
 def test_what_works_on_files_here_is_refused(ctl, verb: str) -> None:
     said = ctl("-H", "a,b", verb, "create")
     assert said.code == 2

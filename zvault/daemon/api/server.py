@@ -24,6 +24,7 @@ from zvault.api.runs import HistoryAnswer
 from zvault.api.status import StatusDocument
 from zvault.core.errors import NotFound
 from zvault.daemon.api.access import Malformed, guard, json_object, may_act, text_of
+from zvault.daemon.api.browse import BrowseApi
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.notify import NotifyApi
 from zvault.daemon.api.restore_verify import RestoreVerifyApi
@@ -74,6 +75,7 @@ class Api:
         self.scrub_scheduler = scrub_scheduler
         self.verify_scheduler = verify_scheduler
         self.notifier = notifier
+        self.browse = BrowseApi(verify_scheduler)
         self.connections = Connections(LIMITS)
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -91,6 +93,7 @@ class Api:
             *ScrubHealApi(self.scrub_scheduler).handlers(),
             *NotifyApi(self.notifier).handlers(),
             *RestoreVerifyApi(self.verify_scheduler).handlers(),
+            *self.browse.handlers(),
             *VaultsApi(self.status, self.runs, self.vaults).handlers(),
             handle(routes.STATUS, self.get_status),
             handle(routes.LIST, self.get_list),

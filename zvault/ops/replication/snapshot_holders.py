@@ -17,7 +17,9 @@ def held_by(name: str, tags: set[str]) -> str:
         return ""
     names = sorted(tags)
     advice = f" ('zfs release {names[0]} {name}' releases it)"
-    mounted = ", while it is mounted ('zvaultctl mount')" * any(tag.startswith(MOUNT_HOLD) for tag in names)
+    mounted = ", while it is looked into ('zvaultctl mount', 'browse' or 'diff')" * any(
+        tag.startswith(MOUNT_HOLD) for tag in names
+    )
     return f"held by {', '.join(names)}{mounted}" + advice * all(not tag.startswith(HOLD) for tag in names)
 
 

@@ -78,7 +78,7 @@ async def _mounted(
     number, mounts = secrets.token_hex(8), context.activity.mounts
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
-            held(context, zfs, snapshot.name, f"{MOUNT_HOLD}{secrets.token_hex(4)}")
+            held(context, zfs, [snapshot.name], f"{MOUNT_HOLD}{secrets.token_hex(4)}")
         )
         await stack.enter_async_context(mounted_at(context, zfs.host, snapshot, wanted.folder))
         now = context.env.clock.time()

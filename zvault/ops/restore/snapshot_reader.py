@@ -13,7 +13,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from zvault.core.address import parse_address
+from zvault.core.address import Address, parse_address
 from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
 from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import SnapshotName
@@ -32,7 +32,7 @@ from zvault.system.procfs import pool_mounts
 from zvault.system.state_files import LeaseStore
 from zvault.system.tasks import to_its_end
 from zvault.zfs import scratch_datasets, trial_dataset
-from zvault.zfs.changes import NamesGone
+from zvault.zfs.changes import NamesGone, some
 from zvault.zfs.client import Zfs
 from zvault.zfs.host import Host
 
@@ -109,17 +109,25 @@ async def mounted_at(context: Context, host: Host, snapshot: Snapshot, folder: s
 
 
 @contextlib.asynccontextmanager
-async def held(context: Context, zfs: Zfs, name: SnapshotName, tag: str) -> AsyncIterator[None]:
-    """Have a snapshot held for a block. Raises ToolFailed."""
+async def held(
+    context: Context, zfs: Zfs, names: Sequence[SnapshotName], tag: str
+) -> AsyncIterator[frozenset[SnapshotName]]:
+    """Have snapshots of one pool held for a block; gives those that are. Raises NamesGone where none is, ToolFailed."""
 
     async def release(_: Host, __: str) -> None:
         with contextlib.suppress(NamesGone):  # somebody released it, and it may be gone since
-            await zfs.lzc.release([name], tag)
+            await zfs.lzc.release(names, tag)
 
     store = context.records.mount_holds
-    async with _written_down(context, zfs.host, "hold", f"{name}\t{tag}", release, store):
-        await zfs.lzc.hold([name], tag)
-        yield
+    async with _written_down(context, zfs.host, "hold", "\t".join([*names, tag]), release, store):
+        gone: frozenset[str] = frozenset()
+        try:
+            await zfs.lzc.hold(names, tag)
+        except NamesGone as error:
+            gone = frozenset(error.among(names))
+            if len(gone) == len(names):
+                raise
+        yield frozenset(names) - gone
 
 
 @contextlib.asynccontextmanager
@@ -223,7 +231,7 @@ async def _swept(context: Context, store: LeaseStore, lease: str) -> str:
             case "mount at":
                 await _unmount_ours(host, path)
             case "hold":
-                await _release_left(context, path)
+                await _release_left(context, address, path)
             case _:
                 await scratch_datasets.destroy(host, path)
     except ZvaultError as error:
@@ -234,14 +242,15 @@ async def _swept(context: Context, store: LeaseStore, lease: str) -> str:
     return ""
 
 
-async def _release_left(context: Context, path: str) -> None:
-    """Release a hold that was left. Raises ZvaultError while its pool is not there: then it stays written down."""
-    name, tag = path.split("\t", 1)
-    snapshot = SnapshotName(name)
-    if await context.clients.zpool.state(snapshot.pool) is None:
-        raise NotFound(f"the hold {tag} of {snapshot} stays for now", f"pool {snapshot.pool} is not imported")
+async def _release_left(context: Context, address: Address | None, path: str) -> None:
+    """Release holds that were left. Raises ZvaultError while their pool is not there: then they stay written down."""
+    *names, tag = path.split("\t")
+    snapshots = [SnapshotName(name) for name in names]
+    pool = snapshots[0].pool
+    if await context.clients.zpool_at(address).state(pool) is None:
+        raise NotFound(f"the hold {tag} of {some(names)} stays for now", f"pool {pool} is not imported")
     with contextlib.suppress(NamesGone):
-        await context.clients.source_at(None).lzc.release([snapshot], tag)
+        await context.clients.source_at(address).lzc.release(snapshots, tag)
 
 
 async def run(side: OpenSnapshot, argv: Sequence[str], deadline: float = 60.0) -> str:

@@ -236,7 +236,9 @@ def test_what_zvault_holds_itself_is_not_for_people_to_release() -> None:
     assert held_by("a@1", {"zvault:2e"}) == "held by zvault:2e"
     assert held_by("a@1", {"zvault:2e", "mine"}) == "held by mine, zvault:2e"
     mounted = held_by("a@1", {"zvault:mount-1f"})
-    assert mounted == "held by zvault:mount-1f, while it is mounted ('zvaultctl mount')"
+    assert (
+        mounted == "held by zvault:mount-1f, while it is looked into ('zvaultctl mount', 'browse' or 'diff')"
+    )
 
 
 def test_nothing_in_the_way_says_nothing() -> None:

@@ -1,0 +1,181 @@
+"""zvaultctl browse's screen: what keys do, and that a frame fits any terminal and hostile names control none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.cli.browser.frame import difference_lines, frame, page
+from zvault.cli.browser.state import Compare, Difference, Look, Names, Restore, Versions, Walk
+from zvault.core.integrity.verification import shown
+
+NAME = shown(b"\x1b]0;owned\x07\n\xff")
+
+
+def version(number: int, kind: str | None = "f", **changed: Any) -> Any:
+    return {
+        "state": "changed" if kind else "vanished",
+        "kind": kind,
+        "size": 4 if kind else None,
+        "mtime": 1.0 if kind else None,
+        "link": None,
+        "from": number * 100,
+        "until": number * 100 + 50,
+        "first": f"s{number}",
+        "last": f"s{number}",
+        "source": 0,
+        "vault": 1,
+        "source_snapshot": None,
+        "vault_snapshot": f"cold/a@s{number}",
+        "restore": None,
+        **changed,
+    }
+
+
+def past(path: str, *versions: Any, names: Any = ()) -> Any:
+    return {
+        "backup": "tank",
+        "dataset": "tank/a",
+        "vault_dataset": "cold/a",
+        "path": path,
+        "snapshots": 3,
+        "versions": list(versions),
+        "names": [
+            {"name": name, "there": there, "versions": 2, "newest": newest} for name, there, newest in names
+        ],
+        "more": False,
+        "unread": {},
+    }
+
+
+FOLDER = past(
+    "docs",
+    version(3, "d"),
+    names=[(NAME, False, version(1)), ("deep", True, version(2, "d")), ("file", True, version(3))],
+)
+FILE = past("docs/file", version(3), version(2, source_snapshot="tank/a@s2"), version(1))
+
+
+def walk(*views: Any) -> Walk:
+    return Walk(list(views))
+
+
+def test_a_folder_and_back() -> None:
+    it = walk()
+    it.arrive(FOLDER)
+    assert it.press("\r", 9) == Look(f"docs/{NAME}")
+    it.press("\x1b[B", 9)
+    it.press("j", 9)
+    assert it.press("\x1b[C", 9) == Look("docs/file")
+    it.arrive(FILE)
+    assert isinstance(it.view, Versions)
+    it.press("\x7f", 9)
+    assert isinstance(it.view, Names)
+    assert it.view.at == 2
+    assert it.press("h", 9) == Look("")
+    it.arrive(past("", version(1, "d"), names=[("docs", True, version(1, "d"))]))
+    assert len(it.views) == 1
+    assert it.press("\x1b", 9) is None
+    assert it.press("q", 9) == "quit"
+
+
+def test_a_version_is_compared_with_the_one_before_or_a_marked_one() -> None:
+    it = walk(Versions(FILE))
+    assert it.press("\r", 9) == Compare("tank/a@s2", "cold/a@s3", "docs/file")
+    it.press("m", 9)
+    it.press("G", 9)
+    assert it.press("d", 9) == Compare("cold/a@s1", "cold/a@s3", "docs/file")
+    it.busy = "comparing"
+    assert it.press("d", 9) is None
+
+
+def test_the_oldest_has_none_before_it() -> None:
+    it = walk(Versions(FILE, at=2))
+    assert it.press("d", 9) is None
+    assert "no older version" in it.told
+
+
+def test_what_is_restored_is_what_was_shown() -> None:
+    it = walk(Versions(FILE, at=1))
+    it.press("r", 9)
+    for key in "/rescuX":
+        it.press(key, 9)
+    it.press("\x7f", 9)
+    it.press("e", 9)
+    assert "zvaultctl restore tank cold/a@s2 /rescue --file docs/file" in [
+        line.text for line in frame(it, 200, 30)
+    ]
+    assert it.press("\r", 9) == Restore("cold/a@s2", "docs/file", "/rescue")
+
+
+def test_what_the_vault_does_not_have_is_told() -> None:
+    it = walk(Versions(past("docs/file", version(3, vault_snapshot=None), version(2, None))))
+    it.press("r", 9)
+    assert it.to is None
+    assert "the vault does not have this version" in it.told
+    it.press("j", 9)
+    it.press("r", 9)
+    assert it.told == "it is not there in this version"
+
+
+def test_no_relative_folder_and_esc() -> None:
+    it = walk(Versions(FILE))
+    for key in ("r", "x", "\r"):
+        assert it.press(key, 9) is None
+    assert it.told == "a folder begins with a slash"
+    it.press("r", 9)
+    it.press("q", 9)
+    assert it.to == "q"
+    it.press("\x1b", 9)
+    assert it.to is None
+
+
+DIFF: Any = {
+    "backup": "tank",
+    "dataset": "tank/a",
+    "path": "docs",
+    "old": {"snapshot": "cold/a@s1", "side": "vault", "creation": 1},
+    "new": {"snapshot": "cold/a@s2", "side": "vault", "creation": 2},
+    "by": "walk",
+    "why": "they are on different sides",
+    "changes": [{"change": "renamed", "kind": "f", "path": NAME, "to": "b", "what": ["mode"]}] * 30,
+    "more": 7,
+    "content": None,
+}
+
+
+def test_differences_are_scrolled() -> None:
+    it = walk(Versions(FILE))
+    lines = difference_lines(DIFF)
+    assert lines[0] == f"renamed   {NAME} -> b (mode)"
+    assert lines[-1] == "and 7 changes more"
+    it.compared(DIFF, lines)
+    it.press(" ", 9)
+    assert isinstance(it.view, Difference)
+    assert it.view.at == 9
+    it.press("\x1b[A", 9)
+    assert it.view.at == 8
+    content = {**DIFF, "content": {"state": "differs", "why": "", "lines": ["+a\x1b[2J"], "more": 0}}
+    assert difference_lines(content) == ("+a\\x1b[2J",)
+
+
+@given(
+    st.integers(1, 200),
+    st.integers(1, 50),
+    st.sampled_from(
+        [Names(FOLDER, at=2), Versions(FILE, at=1, marked=0), Difference(DIFF, ("x" * 300,) * 90)]
+    ),
+    st.text(max_size=90),
+    st.sampled_from([None, "/re\x1bscue"]),
+)
+def test_a_frame_fits(columns: int, rows: int, view: Any, told: str, to: str | None) -> None:
+    it = Walk([view], told=told, busy=told[:9], to=to)
+    lines = frame(it, columns, rows)
+    assert len(lines) <= rows
+    assert all(len(line.text) <= columns for line in lines)
+    assert all(line.text.isprintable() for line in lines)
+    assert page(it, columns, rows) >= 1
+    if rows >= 4 and not isinstance(view, Difference):
+        assert any(line.chosen for line in lines)

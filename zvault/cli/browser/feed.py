@@ -1,0 +1,123 @@
+"""Who is asked for the screen of ``zvaultctl browse``: threads, so that the screen never waits.
+
+A session keeps the vault up and the snapshots held while somebody looks. It ends with the connection, so with the
+process in any case.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from zvault.api import routes
+from zvault.api.browse import DiffBody, LookBody, SessionBody
+from zvault.cli.browser.frame import difference_lines
+from zvault.cli.browser.state import Compare, Look, Walk, plain
+from zvault.cli.client import Client
+from zvault.core.errors import ZvaultError
+
+News = Callable[[Walk], None]
+
+
+@dataclass
+class Feed:
+    """Asks the daemon, and hands on what it answers."""
+
+    client: Client
+    first: LookBody
+    error: ZvaultError | None = None
+    """Why nothing could be looked into at all."""
+    session: str = field(default_factory=lambda: secrets.token_hex(16))
+    _news: queue.SimpleQueue[News] = field(default_factory=queue.SimpleQueue)
+    _begun: threading.Event = field(default_factory=threading.Event)
+    _dataset: str | None = None
+
+    def start(self) -> None:
+        """Open the session, and look at the path it was begun with."""
+        for work in (self._keep, self._look_first):
+            threading.Thread(target=work, daemon=True).start()
+
+    def take(self, walk: Walk) -> bool:
+        """Have the walk take in what came; whether anything did."""
+        took = False
+        while not self._news.empty():
+            self._news.get()(walk)
+            took = True
+        return took
+
+    def look(self, wanted: Look) -> None:
+        """Ask for the past of a path."""
+        body: LookBody = {
+            "backup": self.first["backup"],
+            "dataset": self._dataset,
+            "path": plain(wanted.path),
+        }
+        threading.Thread(target=self._look, args=(body,), daemon=True).start()
+
+    def compare(self, wanted: Compare) -> None:
+        """Ask what differs."""
+        body: DiffBody = {
+            "backup": self.first["backup"],
+            "old": wanted.old,
+            "new": wanted.new,
+            "path": plain(wanted.path),
+            "session": self.session,
+        }
+        threading.Thread(target=self._compare, args=(body,), daemon=True).start()
+
+    def _keep(self) -> None:
+        body: SessionBody = {"backup": self.first["backup"], "session": self.session}
+        for key in ("dataset", "path", "side"):
+            if key in self.first:
+                body[key] = self.first[key]
+        try:
+            for text in self.client.followed(routes.BROWSE_SESSION, body):
+                self._begun.set()
+                self._busy(text)
+        except ZvaultError as error:
+            self._fail(error)
+        finally:
+            self._begun.set()
+
+    def _look_first(self) -> None:
+        self._begun.wait()
+        self._look({**self.first})
+
+    def _look(self, body: LookBody) -> None:
+        body["session"] = self.session
+        asked = self.client.followed(routes.BROWSE, body)
+        try:
+            while True:
+                self._busy(next(asked))
+        except StopIteration as end:
+            past = end.value
+            self._dataset = past["dataset"]
+            self._news.put(lambda walk: walk.arrive(past))
+        except ZvaultError as error:
+            self._fail(error)
+
+    def _compare(self, body: DiffBody) -> None:
+        asked = self.client.followed(routes.DIFF, body)
+        try:
+            while True:
+                self._busy(next(asked))
+        except StopIteration as end:
+            found = end.value
+            self._news.put(lambda walk: walk.compared(found, difference_lines(found)))
+        except ZvaultError as error:
+            self._fail(error)
+
+    def _busy(self, text: str) -> None:
+        def say(walk: Walk) -> None:
+            walk.busy = text if walk.busy else ""
+
+        self._news.put(say)
+
+    def _fail(self, error: ZvaultError) -> None:
+        if self._dataset is None:
+            self.error = self.error or error
+        text = ": ".join(filter(None, (error.what, error.why)))
+        self._news.put(lambda walk: walk.fail(text))

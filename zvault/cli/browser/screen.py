@@ -1,0 +1,69 @@
+"""The terminal of ``zvaultctl browse``: the whole screen, and keys."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+
+from zvault.cli.browser.feed import Feed
+from zvault.cli.browser.frame import frame, page
+from zvault.cli.browser.state import Compare, Look, Restore, Walk
+from zvault.cli.terminal import keys, pressed, rendered
+
+WAIT = 0.25
+"""Seconds to wait for a key before looking for news."""
+
+
+def run(feed: Feed, walk: Walk, restore: Callable[[Restore], None]) -> None:
+    """Walk until somebody presses q, or Ctrl-C. The terminal is left as it was, and lent to ``restore`` meanwhile.
+
+    Raises what keeps the first path from being looked at.
+    """
+    feed.start()
+    walk.busy = "asking zvaultd"
+    while (wanted := _walked(feed, walk)) is not None:
+        restore(wanted)
+
+
+def _walked(feed: Feed, walk: Walk) -> Restore | None:
+    """Walk until something is to be restored; None at the end."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    drawn: tuple[object, ...] = ()
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        keys() as signals,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            if signals:
+                if signals[0] == signal.SIGINT:
+                    return None
+                sys.exit(128 + signals[0])
+            feed.take(walk)
+            if walk.view is None and feed.error is not None:
+                raise feed.error
+            columns, rows = shutil.get_terminal_size()
+            lines = frame(walk, columns, rows)
+            if (columns, rows, *lines) != drawn:
+                live.update(rendered(lines), refresh=True)
+                drawn = (columns, rows, *lines)
+            if (key := pressed(WAIT)) is None:
+                continue
+            match walk.press(key, page(walk, columns, rows)):
+                case "quit":
+                    return None
+                case Look() as wanted:
+                    walk.busy = "looking"
+                    feed.look(wanted)
+                case Compare() as wanted:
+                    walk.busy = "comparing"
+                    feed.compare(wanted)
+                case Restore() as wanted:
+                    return wanted
+    return None

@@ -1,0 +1,42 @@
+"""Long answers of the daemon: what it says meanwhile is shown while somebody waits, and gone after that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TypeVar
+
+from zvault.api.routes import Route
+from zvault.cli.client import Client, socket_path
+from zvault.cli.output import clean, tell, width
+from zvault.cli.progress import shortened
+
+A = TypeVar("A")
+
+
+def answered(route: Route[A], request: Mapping[str, object]) -> A:
+    """Send a request that takes long and return its answer. Ctrl-C ends the work in the daemon. Raises ZvaultError."""
+    telling = Client(socket_path()).followed(route, request)
+    try:
+        while True:
+            text = clean(next(telling))
+            # That a vault is up has a cost, so that stays to be read; how far it is does not.
+            if text.startswith("vault "):
+                _redraw("")
+                tell(text)
+            else:
+                _redraw(text)
+    except StopIteration as end:
+        found: A = end.value
+        return found
+    finally:
+        telling.close()
+        _redraw("")
+
+
+def _redraw(text: str) -> None:
+    """The line that is shown while it goes on, on a terminal."""
+    if sys.stderr.isatty():
+        columns = width(sys.stderr) or 80
+        sys.stderr.write(f"\r\x1b[K{shortened(text, columns - 1)}")
+        sys.stderr.flush()
