@@ -67,8 +67,9 @@ class JsonChild:
         assert stdout is not None  # noqa: S101
         try:
             async with asyncio.timeout(deadline):
-                stdin.write(request)
-                await stdin.drain()
+                if request:  # of one that has ended, what it said before can still be read
+                    stdin.write(request)
+                    await stdin.drain()
                 line = await stdout.readline()
             answer = json.loads(line) if line else None
         except TimeoutError:

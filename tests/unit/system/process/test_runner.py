@@ -447,6 +447,17 @@ async def test_an_answer_without_end_does_not_fill_the_memory(monkeypatch: pytes
     assert child._process.returncode is not None
 
 
+async def test_what_a_child_said_before_it_ended_is_read() -> None:
+    child = await converse("input(); print('{\"files\": 1}'); print('{\"done\": true}')")
+    assert await child.ask({}, 10) == {"files": 1}
+    while child.runs:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert await child.read(10) == {"done": True}
+    with pytest.raises(ToolFailed, match="without a word"):
+        await child.read(10)
+
+
 async def test_a_missing_child_is_named() -> None:
     with pytest.raises(ToolMissing, match="nowhere"):
         await JsonChild.start(["nowhere"])
