@@ -23,6 +23,9 @@ OTHERS = {
     ("core/notify/formats.py", 'parts.path.rstrip("/").rpartition("/")'): "the path of a URL",
     ("core/notify/secrets.py", 'url.path.split("/")'): "the path of a URL",
     ("ops/hooks.py", 'name.split("/")'): "the name of a lease",
+    ("cli/browser/state.py", 'here["path"].rpartition("/")'): "a path below a dataset's root",
+    ("cli/browser/state.py", 'path.rpartition("/")'): "a path below a dataset's root",
+    ("ops/restore/source_path.py", 'path.split("/")'): "a path of a file on the source",
     ("cli/verbs/blockstore_place.py", 'text.partition("/")'): "a vault and the number of its device",
     ("zfs/pool/module_parameters.py", 'line.removeprefix(f"{folder}/")'): "a path below /sys",
 }
