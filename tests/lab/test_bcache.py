@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import world
@@ -33,7 +34,7 @@ from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.devices.stack import Stack
-from zvault.system.process.runner import HostRunner
+from zvault.system.process.runner import HostRunner, Result
 from zvault.system.state_files import LeaseStore
 
 LAB = {"mem": "4G", "timeout": 1000}
@@ -101,7 +102,9 @@ class Cached:
     def backing(self) -> Path:
         return self.folder / "backing"
 
-    def stack(self, *, create: bool = True, cache: str | None = None) -> Stack:
+    def stack(
+        self, *, create: bool = True, cache: str | None = None, runner: HostRunner | None = None
+    ) -> Stack:
         device = Device.model_validate(
             {
                 "nbd": file_spec(self.backing, self.filters),
@@ -111,9 +114,8 @@ class Cached:
             }
         )
         leases = LeaseStore(LEASES)
-        return Stack(
-            "cold", [device], QueueSettings(read_ahead_kb=64), HostRunner(), PATHS, leases, create=create
-        )
+        queue = QueueSettings(read_ahead_kb=64)
+        return Stack("cold", [device], queue, runner or HostRunner(), PATHS, leases, create=create)
 
     def write(self, seed: int, mib: int = 8) -> bytes:
         """Data that is the cache's alone for now."""
@@ -308,6 +310,48 @@ async def test_a_dirty_device_is_not_run_without_its_cache(cached: Cached):
     assert kernel("state") == "dirty"
     await stack.down(quiet)
     assert cached.holds(1, data)
+
+
+class LateUdev(HostRunner):
+    """Registers the device below only after zvault has seen that it is not registered, as udev may."""
+
+    def __init__(self) -> None:
+        self.refused, self.came = False, False
+
+    async def run(self, argv: Sequence[str], **options: Any) -> Result:
+        self.refused |= argv[0] == "bcache-super-show"
+        if self.refused and not self.came and argv[-1] == "/dev/nbd0" and "O_EXCL" in " ".join(argv):
+            self.came = True
+            sh("echo /dev/nbd0 >/sys/fs/bcache/register_quiet")
+        return await super().run(argv, **options)
+
+
+@pytest.fixture
+def _no_rule_of_udev() -> Iterator[None]:
+    """udev registers nothing of bcache."""
+    rule = Path("/run/udev/rules.d/69-bcache.rules")
+    sh(f"mkdir -p {rule.parent} && ln -s /dev/null {rule} && udevadm control --reload")
+    yield
+    sh(f"rm {rule} && udevadm control --reload")
+
+
+@pytest.mark.usefixtures("_no_rule_of_udev")
+async def test_a_device_that_udev_registers_late_is_released(cached: Cached):
+    await cached.stack().up(quiet)
+    cached.write(1)
+    sh("systemctl kill -s KILL zvault-device@cold-0")
+    await becomes(cached.stack(), "gone", "is failed")
+    await cached.stack().down(quiet)
+    cleared()
+
+    udev = LateUdev()
+    with loop_device(cached.folder / "another") as another:
+        with pytest.raises(DeviceGone, match="another cache"):
+            await cached.stack(cache=another, runner=udev).up(quiet)
+        assert udev.came
+        cleared()
+    await cached.stack(create=False).up(quiet)
+    await cached.stack().down(quiet)
 
 
 @dataclass

@@ -30,6 +30,7 @@ from zvault.system.system_bus import UnitState
 SECTOR = 512
 
 STOP_DEADLINE = 60.0
+UDEV_DEADLINE = 10.0
 POLL = 0.1
 FLUSH = 3600.0
 """Default seconds that a write-back may take, if the lease has no value."""
@@ -61,7 +62,7 @@ class Bcache:
         if not data:
             return FoundLayer()
         backing, cache = _backing(data), data.get("cache", "")
-        if not files.folder(backing).exists():
+        if not files.registered(backing):
             return files.stopped(backing, data.get("device"))
         name = files.device(backing)
         if name is None:
@@ -116,7 +117,7 @@ class Bcache:
             await superblock.format_new(job, cache, self.runner)
         data["cset"] = await self._register_cache(cache.bcache)
         job.write(data)
-        if not files.folder(backing).exists():
+        if not files.registered(backing):
             await self._register(job.below)
         await files.until(
             lambda: files.device(backing) is not None,
@@ -143,7 +144,7 @@ class Bcache:
 
     async def cut_off(self, data: Data) -> None:
         """Stop the device as soon as its user closes it; dirty data stays in the cache."""
-        if data and files.folder(_backing(data)).exists():
+        if data and files.registered(_backing(data)):
             with suppress(ToolFailed, DeadlineExceeded):
                 await files.write(self.runner, files.folder(_backing(data)) / "stop", "1")
 
@@ -160,15 +161,16 @@ class Bcache:
     async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
         """Write the cache back, stop the device, and wait until the kernel has released what is below."""
         backing, cache = _backing(data), data.get("cache", "")
+        if not lost:
+            await files.udev_settled(self.runner, UDEV_DEADLINE)
         cset = data.get("cset") or files.set_of(backing) or await self._set_on(cache)
-        if files.folder(backing).exists():
+        if files.registered(backing):
             if not (lost or self.hurried()) and files.device(backing) is not None:
                 await self._write_back(backing, data, say)
             if files.read(files.folder(backing) / "state") == "dirty":
                 dirty = files.read(files.folder(backing) / "dirty_data")
                 say(f"{dirty} stay in the cache {cache}: {backing} does not have them yet")
-            await files.write(self.runner, files.folder(backing) / "stop", "1")
-        await self._released(backing, data.get("device"), lost)
+        await self._release(backing, data.get("device"), lost)
         await self._stop_set(cset, say)
 
     async def _set_on(self, cache: str) -> str | None:
@@ -248,17 +250,24 @@ class Bcache:
                 say(f"/dev/{name}: {dirty} are still to be written back to {backing}")
             await asyncio.sleep(FLUSH_POLL)
 
-    async def _released(self, backing: str, name: str | None, lost: bool) -> None:
-        """Wait until bcache has closed the device below.
+    async def _release(self, backing: str, name: str | None, lost: bool) -> None:
+        """Stop the device and wait until bcache has closed the one below.
 
         bcache's control files vanish earlier, while it may still write. It closes the device last, after it has logged
-        "bcache_device_free() bcacheN stopped" (cached_dev_free in drivers/md/bcache/super.c).
+        "bcache_device_free() bcacheN stopped" (cached_dev_free in drivers/md/bcache/super.c). Whenever control files
+        appear, udev has registered the device just now, and it is stopped again.
         """
         give_up = time.monotonic() + STOP_DEADLINE
-        there = [files.folder(backing), *([files.SYS_BLOCK / name / "slaves" / backing] if name else [])]
-        while any(path.exists() for path in there) or (
-            not lost and await held(f"/dev/{backing}", self.runner)
-        ):
+        used = files.SYS_BLOCK / name / "slaves" / backing if name else None
+        stopped = False
+        while True:
+            if files.registered(backing) and not stopped:
+                await self._stop(backing)
+            stopped = files.registered(backing)
+            if not (stopped or (used is not None and used.exists())) and (
+                lost or not await held(f"/dev/{backing}", self.runner)
+            ):
+                return
             if time.monotonic() >= give_up:
                 raise DeviceGone(
                     f"bcache does not release /dev/{backing}",
@@ -266,6 +275,13 @@ class Bcache:
                     "see the kernel's log, and find out which program has the device open",
                 )
             await asyncio.sleep(POLL)
+
+    async def _stop(self, backing: str) -> None:
+        try:
+            await files.write(self.runner, files.folder(backing) / "stop", "1")
+        except ToolFailed:
+            if files.registered(backing):
+                raise
 
     async def _stop_set(self, cset: str | None, say: Say) -> None:
         """Release the cache device too, unless it has other backing devices."""

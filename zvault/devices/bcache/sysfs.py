@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from zvault.core.errors import DeviceGone, ToolFailed
+from zvault.core.errors import DeadlineExceeded, DeviceGone, ToolFailed, ToolMissing
 from zvault.devices.layer import FoundLayer
 from zvault.system.process.runner import Runner
 
@@ -33,6 +34,11 @@ def in_kernel() -> bool:
 def folder(backing: str) -> Path:
     """The control files of a device, while it is registered."""
     return SYS_BLOCK / backing / "bcache"
+
+
+def registered(backing: str) -> bool:
+    """Whether the kernel has a device as one of bcache's."""
+    return folder(backing).exists()
 
 
 def device(backing: str) -> str | None:
@@ -73,6 +79,16 @@ async def write(runner: Runner, path: Path, value: str, *, deadline: float = WRI
     words = [line for line in log.stdout.splitlines() if line.startswith("bcache: ")]
     why = f"{result.complaint()}; last line in the kernel's log: {words[-1] if words else 'none'}"
     raise ToolFailed(f"bcache refused {value!r} in {path}", why, "see the kernel's log")
+
+
+async def udev_settled(runner: Runner, deadline: float) -> None:
+    """Wait until udev has done what it has queued, so that it registers nothing afterwards (udevadm(8)).
+
+    On a busy host it may go on longer than ``deadline`` seconds; a host may also have no udev.
+    """
+    argv = ["udevadm", "settle", f"--timeout={deadline:g}"]
+    with suppress(ToolMissing, DeadlineExceeded):
+        await runner.run(argv, deadline=deadline + 5, check=False)
 
 
 async def until(true: Callable[[], bool], what: str, what_next: str) -> None:
