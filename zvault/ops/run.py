@@ -23,7 +23,7 @@ from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides_and_plan import Sides, look, selected, snapshot_choices
+from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, selected, snapshot_choices
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
@@ -176,8 +176,7 @@ class Run:
             async with vault_used as vault:
                 self._tell_up(vault)
                 made, seen = await self._snapshot(vault)
-                looked = await self._look(vault, made, seen)
-                opened, plan = await self._plan(vault, looked.sides)
+                looked, opened, plan = await self._look_and_plan(vault, made, seen)
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
                 after = await self._look_again(vault, looked, plan)
@@ -266,12 +265,33 @@ class Run:
         self.context.records.unchanged.note(self.name, unchanged, known)
         self.say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
 
-    async def _look(self, vault: OpenVault | None, made: str, seen: Tree | None = None) -> Survey:
+    async def _look_and_plan(
+        self, vault: OpenVault, made: str, seen: Tree | None
+    ) -> tuple[Survey, OpenBackup, RunPlan]:
+        """List both sides, plan what is left to do, and tell it.
+
+        What was written on the vault decides only how something gets there, and each run would have to ask ZFS for it
+        (see Zfs.tree). So where there may be nothing left to do it is asked only if there is something after all; and
+        where no events are had everything is listed at once.
+        """
+        sizes: Sizes = "vault" if made or vault.zfs.lapses is None else "none"
+        looked = await self._look(vault, made, seen, sizes=sizes)
+        opened, plan = await self._plan(vault, looked.sides)
+        if not (looked.sides.sized or plan.idle):
+            looked = await self._look(vault, made, seen)
+            opened, plan = await self._plan(vault, looked.sides)
+        self.meter.expect(plan.sizes)
+        announce(opened, plan)
+        return looked, opened, plan
+
+    async def _look(
+        self, vault: OpenVault | None, made: str, seen: Tree | None = None, *, sizes: Sizes = "vault"
+    ) -> Survey:
         """List both sides; the source is not listed again where nothing was made, or it was ``seen`` since."""
         seen = seen if self._makes_snapshot else await self._source.tree(self.backup)
         began = time.monotonic()
         zfs = vault.zfs if vault is not None else None
-        sides = await look(self.context, self.backup, zfs, source=seen, sizes="vault")
+        sides = await look(self.context, self.backup, zfs, source=seen, sizes=sizes)
         self._first = self._first or sides
         self.outcome.datasets = len(sides.pairs)
         if made:
@@ -280,12 +300,8 @@ class Run:
         return Survey(sides, began)
 
     async def _plan(self, vault: OpenVault, sides: Sides) -> tuple[OpenBackup, RunPlan]:
-        """Plan what is left to do, and tell it."""
         opened = OpenBackup(self.context, self.backup, vault, self.emit)
-        plan = await plan_run(opened, sides, self.results.settled)
-        self.meter.expect(plan.sizes)
-        announce(opened, plan)
-        return opened, plan
+        return opened, await plan_run(opened, sides, self.results.settled)
 
     async def _transfer(self, opened: OpenBackup, plan: RunPlan) -> None:
         """Carry out the plan; its bases are held before anything is sent, and advanced before this returns.

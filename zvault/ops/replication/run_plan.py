@@ -105,6 +105,11 @@ class RunPlan:
         return [plan for plan in self.plans if moves(plan)]
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing is to be sent, changed, or told of any dataset."""
+        return all(plan.action is Action.NOTHING and not plan.changes for plan in self.plans)
+
+    @property
     def changed(self) -> bool:
         """Whether anything is another on either side once they were carried out."""
         return self.bases.touched or any(moves(plan) or plan.changes for plan in self.plans)

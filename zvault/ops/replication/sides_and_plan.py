@@ -44,7 +44,8 @@ class Sides:
 
     ``pairs`` gives each selected source dataset with the name its counterpart on the vault should have, parents
     first; ``left_out`` the excluded ones. Below ``apart`` lie other backups' datasets. ``known`` is what was worked out
-    of an earlier look; of one that is only imagined there is none.
+    of an earlier look; of one that is only imagined there is none. Unless ``sized``, what is ``written`` on the vault
+    may be of an earlier look.
     """
 
     source: Tree
@@ -53,6 +54,7 @@ class Sides:
     vault_seen: bool = True
     left_out: tuple[tuple[Dataset, DatasetName], ...] = ()
     apart: tuple[DatasetName, ...] = ()
+    sized: bool = True
     known: KnownBackup | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -147,7 +149,8 @@ async def look(
     if vault is not None and not all(target in there.datasets for _, target in pairs):
         there = await _with_asides(vault, root, there)
     known = context.known.of(context.env, backup)
-    return Sides(source, there, pairs, vault is not None, left_out, _others(context.env, backup, root), known)
+    apart, sized = _others(context.env, backup, root), sizes != "none"
+    return Sides(source, there, pairs, vault is not None, left_out, apart, sized, known)
 
 
 Placed = tuple[tuple[Dataset, DatasetName], ...]

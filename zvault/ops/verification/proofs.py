@@ -13,7 +13,7 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
-from zvault.ops.replication.sides_and_plan import Sides
+from zvault.ops.replication.sides_and_plan import Sides, look
 from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
@@ -52,7 +52,7 @@ def not_sent_yet(pair: DatasetPair, pool: int) -> bool:
 
 def compare_guids(sides: Sides, pool: int) -> list[Difference]:
     """What the listings of both sides contradict: no base in common, a snapshot of the same name but another GUID,
-    something written on the vault. ``pool`` is the GUID of the vault's pool.
+    something written on the vault, if they are ``sized``. ``pool`` is the GUID of the vault's pool.
     """
     found = []
     for pair in sides.pairing.pairs:
@@ -63,7 +63,7 @@ def compare_guids(sides: Sides, pool: int) -> list[Difference]:
             continue
         if pair.base is None:
             found.append(Difference(pair.source.name, "the base", "none in common", pair.vault.name))
-        if pair.vault.written:
+        if pair.vault.written and sides.sized:
             found.append(
                 Difference(pair.source.name, "bytes written on the vault", "0", str(pair.vault.written))
             )
@@ -100,8 +100,10 @@ async def prove_guids(
     try:
         proofs = await read_proofs(vault, sides)
         before = proofs.get("guids", Proof())
-        differences = compare_guids(sides, opened.guid)
         fresh = before.result == "ok" and before.tried is not None and 0 <= now - before.tried < GUIDS_EVERY
+        if not (fresh or sides.sized):
+            sides = await look(context, backup, vault, source=sides.source, sizes="vault")
+        differences = compare_guids(sides, opened.guid)
         if not fresh and not differences and backup.send.properties:
             differences = await compare_properties(context.clients.source_of(backup), vault, sides)
         result = "differs" if differences else "ok"

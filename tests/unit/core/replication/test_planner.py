@@ -22,6 +22,7 @@ CASES = {
     "renamed, cloned": 1000,
     "promoted": 1000,
     "one thing": 500,
+    "written since": 500,
 }
 
 OURS = "zvault_"
@@ -61,11 +62,16 @@ def pairing(two: Pools, all_in: bool = False) -> Pairing:
 STAMPS = iter(range(10**9))
 
 
-def planned(two: Pools, on_conflict: OnConflict, all_in: bool = False) -> list[TransferPlan]:
+def planned(
+    two: Pools, on_conflict: OnConflict, all_in: bool = False, *, is_now: Pools | None = None
+) -> list[TransferPlan]:
+    """The plan. Where ``two`` is what was listed earlier, ``is_now`` answers what the pools are asked."""
     found = pairing(two, all_in)
     unchanged = set()
     for pair in found.pairs:
         if pair.vault is not None and pair.base is not None and not pair.vault.written:
+            if is_now is not None and is_now.vault.data[pair.vault.name].written:
+                continue
             snaps = two.vault.data[pair.vault.name].snaps
             place = next(i for i, snap in enumerate(snaps) if snap.guid == pair.base[1].guid)
             if all(snap.quiet for snap in snaps[place + 1 :]):
@@ -306,6 +312,24 @@ def test_a_plan_is_legal_loses_nothing_untold_and_leaves_both_sides_alike(
     for plan in planned(two, on_conflict, all_in):
         if plan.dataset not in failed:
             assert (plan.action, plan.steps, plan.changes) == (Action.NOTHING, (), ())
+
+
+@settings(max_examples=CASES["written since"])
+@given(histories(20), st.sampled_from(["stop", "rollback", "new-dataset"]), st.integers(0), st.integers(0))
+def test_where_nothing_is_left_to_do_it_does_not_matter_what_was_written_on_the_vault(
+    history: bytes, on_conflict: OnConflict, seen: int, is_now: int
+) -> None:
+    two = after(history)
+    two.carry_out(planned(two, on_conflict))
+    listed = two.copy()
+    for place, name in enumerate(sorted(two.vault.data)):
+        listed.vault.data[name].written = 4096 * (seen >> place & 1)
+        two.vault.data[name].written = 4096 * (is_now >> place & 1)
+    plans = planned(listed, on_conflict, is_now=two)
+    idle = all(plan.action is Action.NOTHING and not plan.changes for plan in plans)
+    event(f"nothing left to do: {idle}")
+    if idle:
+        assert plans == planned(two, on_conflict)
 
 
 def in_some_order(plans: list[TransferPlan], chance: Random) -> list[TransferPlan]:
