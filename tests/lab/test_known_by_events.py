@@ -205,6 +205,6 @@ def test_what_was_written_on_the_vault_is_seen_once_something_is_to_be_sent(tank
     sh("zfs", "snapshot", "tank/home@zvault_2099-01-01T00:00:00Z")
     run = ctl("run", "tank", "--no-snapshot")
     assert run.code, run.out
-    assert "was written to" in run.out
-    assert "bytes written on the vault: source 0" in run.out
+    assert "was written to" in run.err
+    assert "bytes written on the vault: source 0" in run.out + run.err
     assert "zvault_2099-01-01T00:00:00Z" not in snapshots("cold/lab/tank/home")
