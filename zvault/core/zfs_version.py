@@ -14,7 +14,7 @@ TESTED: tuple[Version, ...] = ((2, 3), (2, 4))
 
 def parse_version(text: str) -> Version:
     """``(2, 3, 9)`` of ``2.3.9-0+deb13u1``; empty where it begins with no number."""
-    match = re.match(r"(?:zfs-)?(\d+(?:\.\d+)*)", text)
+    match = re.match(r"(?:zfs-)?([0-9]{1,9}(?:\.[0-9]{1,9})*)", text)
     return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 

@@ -41,7 +41,7 @@ EMPTY_PAGES = 100
 """So many pages of a listing in a row may have nothing in them."""
 LARGEST_SKEW = 900.0
 """Seconds that a store's clock may differ from ours: what is signed with a greater difference it refuses."""
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+_RANGE = re.compile(r"bytes ([0-9]{1,20})-[0-9]{1,20}/([0-9]{1,20})")
 
 
 @dataclass(frozen=True, slots=True)

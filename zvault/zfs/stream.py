@@ -325,8 +325,10 @@ def unbuffered(source: StreamEnd, vault: StreamEnd) -> str:
     )
 
 
-_SENT = re.compile(r"^\d\d:\d\d:\d\d\t(\d+)\t")
-_PASSED = re.compile(r"(?<![\d.+])(\d+(?:\.\d+)?) ([kMGTPE]?)i?B(?:yte)? (?:total|in)\b(?:.*buffer +(\d+)%)?")
+_SENT = re.compile(r"^\d\d:\d\d:\d\d\t([0-9]{1,20})\t")
+_PASSED = re.compile(
+    r"(?<![\d.+])([0-9]{1,20}(?:\.[0-9]+)?) ([kMGTPE]?)i?B(?:yte)? (?:total|in)\b(?:.*buffer +([0-9]{1,3})%)?"
+)
 _UNIT = {prefix: 1024**power for power, prefix in enumerate(("", "k", "M", "G", "T", "P", "E"))}
 
 

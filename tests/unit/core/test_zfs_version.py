@@ -17,6 +17,11 @@ def test_nothing_is_told_of_those_it_was_tested_with(text: str) -> None:
     assert untested(parse_version(text)) is None
 
 
+def test_another_host_may_print_any_number_of_digits() -> None:
+    assert untested(parse_version("2." + "9" * 5000))
+    assert untested(parse_version("9" * 5000))
+
+
 @pytest.mark.parametrize(
     ("text", "name"), [("2.2.7-1", "2.2.7"), ("2.5.0", "2.5.0"), ("3.4.0", "3.4.0"), ("of my own", "unknown")]
 )

@@ -246,6 +246,13 @@ def test_no_line_upsets_the_readers(line: str) -> None:
     is_progress(line)
 
 
+@pytest.mark.parametrize("digits", [21, 400, 5000])
+def test_a_number_that_is_none_of_theirs_is_not_read(digits: int) -> None:
+    number = "9" * digits
+    assert bytes_sent(f"12:04:46\t{number}\ttank@s1") is None
+    assert bytes_passed(f"in @ 62.9 MiB/s, out @ 40.0 MiB/s, {number} MiB total, buffer 100% full") is None
+
+
 def test_progress_is_told_from_trouble() -> None:
     for line in (
         *SEND_SAYS,

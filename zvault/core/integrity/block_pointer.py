@@ -13,9 +13,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_DVA = re.compile(r"DVA\[\d\]=<(\d+):([0-9a-f]+):[0-9a-f]+>")
-_KIND = re.compile(r"\[L(-?\d+) [^]]*\] (\S+) (\S+) (\S+) (LE|BE) (\S+) ")
-_SIZE = re.compile(r" size=([0-9a-f]+)L/([0-9a-f]+)P birth=(\d+)L/")
+_DVA = re.compile(r"DVA\[\d\]=<([0-9]{1,20}):([0-9a-f]+):[0-9a-f]+>")
+_KIND = re.compile(r"\[L(-?[0-9]{1,20}) [^]]*\] (\S+) (\S+) (\S+) (LE|BE) (\S+) ")
+_SIZE = re.compile(r" size=([0-9a-f]+)L/([0-9a-f]+)P birth=([0-9]{1,20})L/")
 _WORDS = re.compile(r" cksum=([0-9a-f]+):([0-9a-f]+):([0-9a-f]+):([0-9a-f]+)")
 
 Words = tuple[int, int, int, int]

@@ -15,6 +15,9 @@ LABEL_DEADLINE = 30.0
 ALIKE = ("disk", "file", "mirror")
 """Types of top-level vdevs in which each device has all bytes at the same offsets."""
 
+_NUMBER = r"([0-9]{1,20})"
+"""One of 64 bits. Whoever had the device may have written any label, and Python refuses numbers of 4,300 digits."""
+
 
 def label_command(device: str) -> list[str]:
     """Argv that prints a device's labels; zdb(8) reads them from the device and not from a cache."""
@@ -23,14 +26,15 @@ def label_command(device: str) -> list[str]:
 
 def label_host(text: str) -> tuple[str, int] | None:
     """The host in the output of ``zdb -l``: its name and hostid; None if there is none."""
-    number, name = re.search(r"^ *hostid: (\d+)$", text, re.M), re.search(r"^ *hostname: '(.*)'$", text, re.M)
+    number = re.search(rf"^ *hostid: {_NUMBER}$", text, re.M)
+    name = re.search(r"^ *hostname: '(.*)'$", text, re.M)
     return None if number is None else (name[1] if name else "", int(number[1]))
 
 
 def label_vdev(text: str) -> tuple[int, int, str] | None:
     """The pool's GUID, and number and type of the device's top-level vdev; None if there is no label."""
-    pool = re.search(r"^ *pool_guid: (\d+)$", text, re.M)
-    tree = re.search(r"^ *vdev_tree:\n *type: '(\w+)'\n *id: (\d+)$", text, re.M)
+    pool = re.search(rf"^ *pool_guid: {_NUMBER}$", text, re.M)
+    tree = re.search(rf"^ *vdev_tree:\n *type: '(\w+)'\n *id: {_NUMBER}$", text, re.M)
     return None if pool is None or tree is None else (int(pool[1]), int(tree[2]), tree[1])
 
 

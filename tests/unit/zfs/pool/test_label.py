@@ -48,6 +48,13 @@ def test_a_labels_host():
     assert label_host("failed to unpack label 0\n") is None
 
 
+@pytest.mark.parametrize("line", ["hostid: 34843063", "pool_guid: 4935537179051349987", "id: 1"])
+def test_a_number_of_thousands_of_digits_is_none(line: str):
+    text = LABEL.format(guid=1, kind="mirror", number=1).replace(line, line + "0" * 5000)
+    assert label_host(text) == (None if "hostid" in line else ("zvault-lab", 0x213A9B7))
+    assert label_vdev(text) == ((POOL, 1, "mirror") if "hostid" in line else None)
+
+
 def test_the_vdev_that_a_device_is_of():
     assert label_vdev(LABEL.format(guid=1, kind="mirror", number=1)) == (POOL, 1, "mirror")
     assert label_vdev("failed to unpack label 0\n") is None
