@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from zvault.core.errors import ZvaultError
-from zvault.core.units import format_duration
+from zvault.core.units import format_duration, is_number
 
 Level = Literal["guids", "sample", "full", "drill"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -248,7 +248,7 @@ def parse_proof(text: str) -> Proof:
     words = dict(word.split("=", 1) for word in text.split() if "=" in word)
 
     def number(key: str) -> int | None:
-        return int(words[key]) if words.get(key, "").isdecimal() else None
+        return int(words[key]) if is_number(words.get(key, "")) else None
 
     at = (number("at") or 0) % KEY_SPACE
     return Proof(number("proven"), number("tried"), words.get("result", ""), at, number("since"))

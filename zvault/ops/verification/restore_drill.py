@@ -14,7 +14,7 @@ from zvault.core.model import Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.restore_order import Restoration, Stream
-from zvault.core.units import format_duration, format_rate, format_size
+from zvault.core.units import format_duration, format_rate, format_size, is_number
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.restore.compare import Comparison, GiveWay
@@ -91,7 +91,7 @@ class RestoreDrill:
                 continue
             known = await properties.local(self.vault.zfs.host, pair.vault.name, DRILLED)
             when = known.get(DRILLED, "")
-            drilled[pair.source.name] = int(when) if when.isdecimal() else 0
+            drilled[pair.source.name] = int(when) if is_number(when) else 0
         if not drilled:
             raise NotFound(
                 f"no dataset of backup '{self.backup.name}' can be drilled",

@@ -53,7 +53,7 @@ class Scrubber:
         self.runner = runner
 
     async def health(self, pool: str, now: float) -> Health:
-        """A pool's health; ``now`` is used for the rate. Raises NotFound, ToolFailed."""
+        """A pool's health; ``now`` (seconds since the epoch) is used for the rate. Raises NotFound, ToolFailed."""
         argv = ["zpool", "status", "-j", "--json-int", pool]
         result = await self.runner.run(argv, deadline=LOOK_DEADLINE, check=False)
         if status_text.NO_JSON in result.stderr:
@@ -68,7 +68,9 @@ class Scrubber:
                 errors = int(document.get("error_count") or 0)
                 wrong = checksum_errors(document.get("vdevs") or {})
         marks = await self._marks(pool)
-        known = [float(marks[SCRUBBED])] if marks.get(SCRUBBED, "-").isdecimal() else []
+        noted = marks.get(SCRUBBED, "")
+        # Whoever had the pool may have set any; a date in the future says nothing.
+        known = [float(noted)] if is_number(noted) and int(noted) <= now else []
         if scan.state == "finished" and not scan.resilver and scan.ended is not None:
             known.append(scan.ended)
         return Health(scan, errors, max(known, default=None), marks.get(HELD) == "on", wrong)

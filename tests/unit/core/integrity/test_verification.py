@@ -130,6 +130,7 @@ def test_a_proof_that_fails_stays_as_old_as_it_was():
     proof = Proof().after(100.0, "ok", 7).after(200.0, "differs")
     assert (proof.proven, proof.tried, proof.result, proof.at, proof.since) == (100, 200, "differs", 7, 100)
     assert parse_proof("- nonsense at=x") == Proof()
+    assert parse_proof(f"proven={'9' * 5000} tried={'9' * 21} result=ok") == Proof(result="ok")
     assert aged(proof.proven, 100 + 3 * 86400.0 + 7200) == "last proven 3d 2h ago"
     assert aged(None, 0) == "never proven"
 

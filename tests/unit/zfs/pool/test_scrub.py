@@ -111,6 +111,17 @@ async def test_what_was_noted_counts_once_another_has_begun():
     assert (found.last, found.errors, found.held) == (1795000000.0, 0, False)
 
 
+@pytest.mark.parametrize(
+    "noted", ["9" * 5000, "9" * 19, str(int(NOW) + 10)], ids=["digits", "year", "future"]
+)
+async def test_what_was_noted_with_a_date_that_cannot_be_says_nothing(noted: str):
+    going = json.dumps({"pools": {"cold": {"scan_stats": FINISHED | {"state": "SCANNING"}}}})
+    host = Says(
+        {"--json-int cold": (0, going, ""), f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t{noted}\n", "")}
+    )
+    assert (await Scrubber(host).health("cold", NOW)).last is None
+
+
 async def test_a_pool_that_is_not_there():
     host = Says({"cold": (1, "", "cannot open 'cold': no such pool\n")})
     with pytest.raises(NotFound):
