@@ -338,7 +338,7 @@ def _no_rule_of_udev() -> Iterator[None]:
 @pytest.mark.usefixtures("_no_rule_of_udev")
 async def test_a_device_that_udev_registers_late_is_released(cached: Cached):
     await cached.stack().up(quiet)
-    cached.write(1)
+    data = cached.write(1)
     sh("systemctl kill -s KILL zvault-device@cold-0")
     await becomes(cached.stack(), "gone", "is failed")
     await cached.stack().down(quiet)
@@ -351,7 +351,9 @@ async def test_a_device_that_udev_registers_late_is_released(cached: Cached):
         assert udev.came
         cleared()
     await cached.stack(create=False).up(quiet)
+    assert kernel("state") == "dirty"
     await cached.stack().down(quiet)
+    assert cached.holds(1, data)
 
 
 @dataclass

@@ -31,6 +31,8 @@ SECTOR = 512
 
 STOP_DEADLINE = 60.0
 UDEV_DEADLINE = 10.0
+"""Seconds for what udev has queued. It is done in moments; a host that does not get there has other troubles, and what
+udev registers later is stopped all the same."""
 POLL = 0.1
 FLUSH = 3600.0
 """Default seconds that a write-back may take, if the lease has no value."""
@@ -161,7 +163,7 @@ class Bcache:
     async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
         """Write the cache back, stop the device, and wait until the kernel has released what is below."""
         backing, cache = _backing(data), data.get("cache", "")
-        if not lost:
+        if not (lost or self.hurried()):
             await files.udev_settled(self.runner, UDEV_DEADLINE)
         cset = data.get("cset") or files.set_of(backing) or await self._set_on(cache)
         if files.registered(backing):
