@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from zvault.api.vaults import VaultDocument
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, Refused, ZvaultError
+from zvault.core.integrity.damage import Damage
 from zvault.core.policy.backoff import delays
 from zvault.core.policy.scrub import Traffic, in_the_way, wanted
 from zvault.daemon.journald import about, log
@@ -33,7 +34,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 class VaultScrub:
     """What is under way for one vault: a look at it, and when a scrub may be tried next (monotonic seconds).
 
-    ``healed_at`` is how many errors there were when it was last healed by itself: the same ones are not tried again.
+    ``tried`` is the damage that a healing is at or has left, ``errors`` how many errors that were: the same is not
+    tried again without being asked, anything else is.
     ``begun`` is when the scrub began that zvault ran last, by the pool's word; ``waits`` why damage is not healed by
     itself, as last told.
     """
@@ -41,7 +43,8 @@ class VaultScrub:
     look: asyncio.Task[None] | None = None
     due: float = 0.0
     pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
-    healed_at: int = 0
+    tried: frozenset[Damage] = frozenset()
+    errors: int = 0
     begun: float | None = None
     told: str = ""
     waits: str = ""
@@ -97,7 +100,7 @@ class ScrubScheduler:
         if found is None or self._work(name) is not None or self.runs.closed is not None or keeper.withheld:
             return
         if not found.errors:
-            care.healed_at, care.waits = 0, ""
+            care.tried, care.errors, care.waits = frozenset(), 0, ""
         env = self.context.env
         why = wanted(vault.scrubs(), found.scan, found.since, env.clock.time(), env.zone)
         if found.held and found.scan.state != "scanning":
@@ -109,7 +112,7 @@ class ScrubScheduler:
                 await Scrubber(self.context.clients.vault_zfs(vault).host).pause(keeper.config.pool)
             self.context.records.conditions.pausing(name, obstacle if found.scan.open else "")
         elif self._to_heal(vault, found, care):
-            care.healed_at = found.errors
+            self._healed(name, care)
             self.heal(name)
         elif why is not None and time.monotonic() >= care.due and not self._somebodys(found, care):
             care.due = time.monotonic() + next(care.pauses)
@@ -127,13 +130,23 @@ class ScrubScheduler:
 
         Says once why it is not, where it might be.
         """
-        if found.errors <= care.healed_at or not found.damages or vault.heal in {"by-hand", "off"}:
+        new = found.errors > care.errors or not care.tried.issuperset(found.damages)
+        if not new or not found.damages or vault.heal in {"by-hand", "off"}:
             return False
         why = self._keeps_from_healing(vault)
         if why and why != care.waits:
             about(vault.name)(f"the damage is not healed by itself: {why}")
         care.waits = why
         return not why
+
+    def _healed(self, name: str, care: VaultScrub) -> None:
+        """Note what is damaged as a healing begins, and what is left of it as it ends.
+
+        A look at the pool comes every now and then: none may have come while it was sound.
+        """
+        known = self.context.records.conditions.get(name)
+        if known is not None:
+            care.tried, care.errors = frozenset(known.damages), known.errors
 
     def _keeps_from_healing(self, vault: Vault) -> str:
         """Why damage is not healed by itself now, in words; empty where nothing is in the way."""
@@ -254,7 +267,12 @@ class ScrubScheduler:
 
         async def work(run: str, vault: str, outcome: Outcome) -> None:
             emit = self.runs.emitter(run, vault)
-            await Healing(self.context, self.vaults, vault, lambda: self._busy(vault), emit, outcome).run()
+            try:
+                await Healing(
+                    self.context, self.vaults, vault, lambda: self._busy(vault), emit, outcome
+                ).run()
+            finally:
+                self._healed(vault, self._cares.setdefault(vault, VaultScrub()))
 
         return self.runs.launch(name, "heal", work)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,5 +73,70 @@ def test_it_says_that_it_waits_for_a_backup(monkeypatch: pytest.MonkeyPatch, sai
     assert "backup b runs" in said[0]
     it.running = None
     assert it._to_heal(vault, HURT, care)
-    care.healed_at = HURT.errors
-    assert not it._to_heal(vault, HURT, care), "the same damage is tried once"
+
+
+class Looked(Decided):
+    """Its healings end as ``left`` says; it looks when it is told to, which is not when the pool is sound."""
+
+    healed: int = 0
+
+    def heal(self, name: str) -> str:
+        self.healed += 1
+        return "run"
+
+    def _work(self, name: str) -> str | None:
+        return None
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> Looked:
+    monkeypatch.setattr(scrub_scheduler, "others_use", lambda *_: "")
+    runs: Any = SimpleNamespace(closed=None)
+    vaults: Any = {"cold": SimpleNamespace(withheld=False)}
+    nothing: Any = None
+    it = Looked(context(), vaults, runs, nothing)
+    monkeypatch.setattr(it, "obstacle", lambda _: None)
+    return it
+
+
+def see(it: Looked, care: VaultScrub, condition: Condition) -> int:
+    """Have it decide on a vault in that condition; how often it was healed by then."""
+    it.context.records.conditions.put("cold", condition)
+    asyncio.run(it._decide(it.context.env.vault("cold"), care, up=True))
+    return it.healed
+
+
+def end(it: Looked, care: VaultScrub, left: Condition) -> None:
+    """A healing ends, and that is left."""
+    it.context.records.conditions.put("cold", left)
+    it._healed("cold", care)
+
+
+SOUND = Condition(0.0)
+OTHER = replace(HURT, damages=(Damage("cold/a", "s2", "/g"),))
+
+
+def test_what_a_healing_left_is_not_tried_again(looked: Looked) -> None:
+    care = VaultScrub(due=math.inf)
+    assert see(looked, care, HURT) == 1
+    assert see(looked, care, HURT) == 1, "it is under way"
+    end(looked, care, HURT)
+    assert see(looked, care, HURT) == 1, "the same damage is tried once"
+    assert see(looked, care, replace(HURT, errors=2, named=2)) == 2, "there is more of it"
+
+
+@pytest.mark.parametrize("again", [HURT, OTHER])
+def test_damage_that_comes_after_a_healing_is_healed_though_nobody_saw_the_pool_sound(
+    looked: Looked, again: Condition
+) -> None:
+    care = VaultScrub(due=math.inf)
+    assert see(looked, care, HURT) == 1
+    end(looked, care, SOUND)
+    assert see(looked, care, again) == 2
+
+
+def test_as_many_other_damages_as_a_healing_left_are_tried(looked: Looked) -> None:
+    care = VaultScrub(due=math.inf)
+    assert see(looked, care, HURT) == 1
+    end(looked, care, HURT)
+    assert see(looked, care, OTHER) == 2
