@@ -7,10 +7,12 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from zvault.config.fields import HostName, Listen, Size, Table, TimeZone, Word
-from zvault.config.tables.backup import Backup, Send, SnapshotConfig
+from zvault.config.tables.backup import Backup
 from zvault.config.tables.device import Device
 from zvault.config.tables.notify import Notify
 from zvault.config.tables.page import Page
+from zvault.config.tables.snapshot import SnapshotConfig
+from zvault.config.tables.transfer import Send
 from zvault.config.tables.vault import Vault
 
 __all__ = [

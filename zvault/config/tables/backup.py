@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from zvault.config.fields import (
     Calendar,
@@ -13,190 +13,25 @@ from zvault.config.fields import (
     NamedTable,
     Pattern,
     Share,
-    SnapnameForm,
     SnapnamePattern,
     SourceName,
-    Table,
     Template,
-    TimeZone,
     UserProperty,
     Word,
-    describe,
     quote,
     written,
 )
 from zvault.config.tables.bandwidth import Limited
 from zvault.config.tables.hooks import Hooks, refuse_holding
 from zvault.config.tables.retention import Keep, Prune
+from zvault.config.tables.snapshot import SnapshotConfig
+from zvault.config.tables.transfer import Receive, Send
 from zvault.config.tables.verification import Verify
 from zvault.core.address import Source
 from zvault.core.errors import NotFound
 from zvault.core.integrity.verification import Level
 from zvault.core.name_rules import Choice, choice, reaches
 from zvault.core.replication.bandwidth import Limit
-from zvault.core.replication.receive_properties import (
-    ReceiveProperties,
-    check_name,
-    checked_value,
-)
-from zvault.core.snapshot_form import DEFAULT, SnapshotNames, check_zone
-
-
-class SnapshotConfig(Table):
-    """The snapshots zvault makes."""
-
-    prefix: Word = Field(
-        default="zvault",
-        description="What their names begin with: `PREFIX_2026-11-21T09:00:00Z`. Only such are ever pruned. Backups of "
-        "the same source that have the same prefix send each other's snapshots: on the source each keeps what another, "
-        "unless its `backlog` is `newest`, has not sent yet, however long that takes.",
-        examples=["zvault"],
-    )
-    form: SnapnameForm = Field(
-        default=DEFAULT,
-        description="The rest of their names, after the prefix, as in strftime(3). No two moments may give one name, "
-        "and names must sort as their times do: anything else is refused. See "
-        "[names of your own](../explanation/how-zvault-decides.md#names-of-your-own).",
-        examples=["-%Y%m%d-%H%M%S", "-%s_%Y-%m-%d_%H%M"],
-    )
-    timezone: TimeZone = Field(
-        default="UTC",
-        description="The time zone of `form`: UTC, or one such as `Etc/GMT-1`, which never changes; any where `form` "
-        "begins with `%s`.",
-        examples=["UTC", "Etc/GMT-1"],
-    )
-    former: list[SnapnameForm] = Field(
-        default_factory=list,
-        description="Forms that names had before, in the same `timezone`. Such snapshots are still sent and pruned. "
-        "The default form is always known.",
-        examples=[["-%Y-%m-%d.%H%M%S"]],
-    )
-    make: bool = Field(
-        default=True,
-        description="Whether a run begins with a snapshot. With `false` it sends the snapshots that are there: where "
-        "the source is itself a vault's replica, or something else makes them (see `also`).",
-        examples=[False],
-    )
-    skip_unchanged: bool = Field(
-        default=False,
-        description="Make no snapshot of a dataset, and send nothing of it, while it is as the vault has it: nothing "
-        "was written since its newest snapshot, as ZFS counts it, and that one is zvault's and is on the vault. Until "
-        "then it counts as backed up. An access time is written, too: see `atime` in zfsprops(7). Encrypted datasets "
-        "are always snapshotted. See [unchanged datasets](../how-to/unchanged-datasets.md).",
-        examples=[True],
-    )
-    hooks: Hooks = Field(
-        default_factory=Hooks,
-        description="Programs to run right before and right after the snapshot is made.",
-    )
-
-    @property
-    def names(self) -> SnapshotNames:
-        """How its snapshots are named."""
-        return SnapshotNames(self.prefix, self.form, self.timezone, tuple(self.former))
-
-    @field_validator("timezone", "former")
-    @classmethod
-    def _sorts(cls, value: str | list[str], info: ValidationInfo) -> str | list[str]:
-        """Both stand after ``form``, and ``former`` after the zone."""
-        if isinstance(value, str) and "form" in info.data:
-            check_zone(info.data["form"], value)
-        elif "timezone" in info.data:
-            for form in value:
-                check_zone(form, info.data["timezone"])
-        return value
-
-    @field_validator("hooks")
-    @classmethod
-    def _held_before(cls, hooks: Hooks) -> Hooks:
-        return refuse_holding(hooks, "snapshot")
-
-
-class Send(Table):
-    """How datasets are sent, see zfs-send(8)."""
-
-    large_blocks: bool = Field(
-        default=True,
-        description="Keep records larger than 128 KiB (`-L`). What was sent one way cannot follow the other: "
-        "a run refuses that.",
-        examples=[True],
-    )
-    compressed: bool = Field(
-        default=True, description="Send blocks as they are compressed on the source (`-c`).", examples=[True]
-    )
-    embedded: bool = Field(
-        default=True,
-        description="Send blocks that are stored in their block pointers as such (`-e`).",
-        examples=[True],
-    )
-    raw: bool = Field(
-        default=False,
-        description="Send datasets as they are on disk (`-w`). Encrypted ones always go so, and the vault never "
-        "sees the key; of others it is the same as the three above.",
-        examples=[True],
-    )
-    properties: bool = Field(
-        default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
-    )
-
-    def to_encrypted(self) -> Send:
-        """The same where the vault encrypts what is sent without: ZFS receives no embedded blocks there.
-
-        ``raw`` of what is not encrypted is all three others; what is encrypted always goes raw.
-        """
-        all_of_raw = {"large_blocks": True, "compressed": True} if self.raw else {}
-        return self.model_copy(update={**all_of_raw, "embedded": False, "raw": False})
-
-
-def _property_value(value: object) -> object:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int):
-        return str(value)
-    if not isinstance(value, str):
-        raise ValueError(f"must be the value of a ZFS property, not {describe(value)}")
-    return value
-
-
-class Receive(Table):
-    """Properties of its datasets on the vault. A change takes effect at the next run's end, also on what is there."""
-
-    set: dict[str, Annotated[str, BeforeValidator(_property_value)]] = Field(
-        default_factory=dict,
-        description="Properties to set on each dataset (`-o`), as far as it can have them: user properties, or those "
-        "that decide how the vault keeps data. A restore gives back what the source had. Compression: blocks that are "
-        "sent compressed, as `send.compressed` has it, or raw stay as they are. See "
-        "[properties](../explanation/streams.md#properties-that-you-choose).",
-        examples=[{"com.sun:auto-snapshot": "false", "redundant_metadata": "most"}],
-    )
-    leave_out: list[str] = Field(
-        default_factory=list,
-        description="Properties of the source that are not in force on the vault (`-x`): there each has what the "
-        "dataset above it has. A restore gives them back all the same.",
-        examples=[["recordsize", "org.example:owner"]],
-    )
-
-    @field_validator("set")
-    @classmethod
-    def _may_be_set(cls, values: dict[str, str]) -> dict[str, str]:
-        for name in values:
-            check_name(name)
-        return {name: checked_value(name, value) for name, value in values.items()}
-
-    @field_validator("leave_out")
-    @classmethod
-    def _may_be_left_out(cls, names: list[str], info: ValidationInfo) -> list[str]:
-        for name in names:
-            check_name(name, leave_out=True)
-            if name in info.data.get("set", {}):
-                raise ValueError(f"{quote(name)} is in set, too: that is what counts, so leave it out here")
-        return list(dict.fromkeys(names))
-
-    @property
-    def properties(self) -> ReceiveProperties:
-        """The same as it is decided with."""
-        return ReceiveProperties(self.set, tuple(self.leave_out))
-
 
 _NEEDS_VAULT = (
     "into", "also", "backlog", "on_conflict", "limit", "prune", "send", "receive", "verify", "max_lag"

@@ -1,0 +1,96 @@
+"""How a backup's datasets are sent, and with which properties they are received."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+
+from zvault.config.fields import Table, describe, quote
+from zvault.core.replication.receive_properties import ReceiveProperties, check_name, checked_value
+
+
+class Send(Table):
+    """How datasets are sent, see zfs-send(8)."""
+
+    large_blocks: bool = Field(
+        default=True,
+        description="Keep records larger than 128 KiB (`-L`). What was sent one way cannot follow the other: "
+        "a run refuses that.",
+        examples=[True],
+    )
+    compressed: bool = Field(
+        default=True, description="Send blocks as they are compressed on the source (`-c`).", examples=[True]
+    )
+    embedded: bool = Field(
+        default=True,
+        description="Send blocks that are stored in their block pointers as such (`-e`).",
+        examples=[True],
+    )
+    raw: bool = Field(
+        default=False,
+        description="Send datasets as they are on disk (`-w`). Encrypted ones always go so, and the vault never "
+        "sees the key; of others it is the same as the three above.",
+        examples=[True],
+    )
+    properties: bool = Field(
+        default=True, description="Send the datasets' properties too (`-p`).", examples=[True]
+    )
+
+    def to_encrypted(self) -> Send:
+        """The same where the vault encrypts what is sent without: ZFS receives no embedded blocks there.
+
+        ``raw`` of what is not encrypted is all three others; what is encrypted always goes raw.
+        """
+        all_of_raw = {"large_blocks": True, "compressed": True} if self.raw else {}
+        return self.model_copy(update={**all_of_raw, "embedded": False, "raw": False})
+
+
+def _property_value(value: object) -> object:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"must be the value of a ZFS property, not {describe(value)}")
+    return value
+
+
+class Receive(Table):
+    """Properties of its datasets on the vault. A change takes effect at the next run's end, also on what is there."""
+
+    set: dict[str, Annotated[str, BeforeValidator(_property_value)]] = Field(
+        default_factory=dict,
+        description="Properties to set on each dataset (`-o`), as far as it can have them: user properties, or those "
+        "that decide how the vault keeps data. A restore gives back what the source had. Compression: blocks that are "
+        "sent compressed, as `send.compressed` has it, or raw stay as they are. See "
+        "[properties](../explanation/streams.md#properties-that-you-choose).",
+        examples=[{"com.sun:auto-snapshot": "false", "redundant_metadata": "most"}],
+    )
+    leave_out: list[str] = Field(
+        default_factory=list,
+        description="Properties of the source that are not in force on the vault (`-x`): there each has what the "
+        "dataset above it has. A restore gives them back all the same.",
+        examples=[["recordsize", "org.example:owner"]],
+    )
+
+    @field_validator("set")
+    @classmethod
+    def _may_be_set(cls, values: dict[str, str]) -> dict[str, str]:
+        for name in values:
+            check_name(name)
+        return {name: checked_value(name, value) for name, value in values.items()}
+
+    @field_validator("leave_out")
+    @classmethod
+    def _may_be_left_out(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        for name in names:
+            check_name(name, leave_out=True)
+            if name in info.data.get("set", {}):
+                raise ValueError(f"{quote(name)} is in set, too: that is what counts, so leave it out here")
+        return list(dict.fromkeys(names))
+
+    @property
+    def properties(self) -> ReceiveProperties:
+        """The same as it is decided with."""
+        return ReceiveProperties(self.set, tuple(self.leave_out))
