@@ -29,6 +29,11 @@ TOLERANCE = 300.0
 """Seconds that a date may be later than now: clocks of two hosts differ, and are set."""
 
 
+def believed(date: float | None, now: float) -> float | None:
+    """A date, in seconds since the epoch, of what is over; None where it is later than ``now``: then it is none."""
+    return min(date, now) if date is not None and date <= now + TOLERANCE else None
+
+
 @dataclass(frozen=True, slots=True)
 class Dated:
     """The ``rank`` of one snapshot; ``witness`` is the place of one of the next lower rank that shows it, if any.

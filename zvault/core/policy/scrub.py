@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
+from zvault.core.policy.dates import believed
 from zvault.core.policy.schedule import Cron, next_time
 from zvault.core.replication.bandwidth import RateWindow
 from zvault.core.units import format_duration
@@ -54,6 +55,10 @@ class Scan:
         if self.state != "scanning" or not self.rate:
             return None
         return max(0.0, self.total - self.done) / self.rate
+
+    def seen_at(self, now: float) -> Scan:
+        """The same without dates later than ``now``: a pool has those that whoever had it wrote there."""
+        return replace(self, started=believed(self.started, now), ended=believed(self.ended, now))
 
 
 @dataclass(frozen=True, slots=True)

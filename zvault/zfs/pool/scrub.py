@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zvault.core.errors import NotFound, ToolFailed, understood
+from zvault.core.policy.dates import believed
 from zvault.core.policy.scrub import Scan, ScanState
 from zvault.core.units import is_number
 from zvault.system.process.runner import Result, ToolRunner
@@ -70,10 +71,12 @@ class Scrubber:
         marks = await self._marks(pool)
         noted = marks.get(SCRUBBED, "")
         # Whoever had the pool may have set any; a date in the future says nothing.
-        known = [float(noted)] if is_number(noted) and int(noted) <= now else []
-        if scan.state == "finished" and not scan.resilver and scan.ended is not None:
+        scan = scan.seen_at(now)
+        known = [believed(float(noted) if is_number(noted) else None, now)]
+        if scan.state == "finished" and not scan.resilver:
             known.append(scan.ended)
-        return Health(scan, errors, max(known, default=None), marks.get(HELD) == "on", wrong)
+        last = max((date for date in known if date is not None), default=None)
+        return Health(scan, errors, last, marks.get(HELD) == "on", wrong)
 
     async def _marks(self, pool: str) -> dict[str, str]:
         """The user properties that zvault set on the pool; empty if it has none or OpenZFS is too old for them."""

@@ -32,6 +32,8 @@ FINISHED = {
     "issued": 2230784,
 }
 NOW = 1795316096.0
+LATER = 1795317000.0
+"""When it has ended."""
 
 
 def test_a_scrub_that_ended():
@@ -95,7 +97,7 @@ async def test_a_scrub_that_ended_is_the_last_one_whatever_was_noted_before():
             f"{SCRUBBED},{HELD} cold": (0, f"{SCRUBBED}\t1795000000\n{HELD}\ton\n", ""),
         }
     )
-    found = await Scrubber(host).health("cold", NOW)
+    found = await Scrubber(host).health("cold", LATER)
     assert (found.last, found.errors, found.held) == (1795316996.0, 3, True)
 
 
@@ -111,9 +113,30 @@ async def test_what_was_noted_counts_once_another_has_begun():
     assert (found.last, found.errors, found.held) == (1795000000.0, 0, False)
 
 
-@pytest.mark.parametrize(
-    "noted", ["9" * 5000, "9" * 19, str(int(NOW) + 10)], ids=["digits", "year", "future"]
+NEVER = pytest.mark.parametrize(
+    "noted", ["9" * 5000, "9" * 19, str(int(NOW) + 1000)], ids=["digits", "year", "future"]
 )
+"""Dates of a scrub that is over which are none at NOW."""
+
+
+@NEVER
+async def test_an_end_that_cannot_be_says_nothing(noted: str):
+    """Whoever had the pool wrote it: the next scrub would not come before then, and nobody can show such a date."""
+    ended = json.dumps(
+        {"pools": {"cold": {"scan_stats": FINISHED | {"start_time": noted, "end_time": noted}}}}
+    )
+    host = Says({"--json-int cold": (0, ended, "")})
+    found = await Scrubber(host).health("cold", NOW)
+    assert (found.last, found.scan.ended, found.scan.started) == (None, None, None)
+
+
+async def test_the_clock_of_another_host_may_be_somewhat_ahead():
+    ended = json.dumps({"pools": {"cold": {"scan_stats": FINISHED | {"end_time": int(NOW) + 100}}}})
+    host = Says({"--json-int cold": (0, ended, "")})
+    assert (await Scrubber(host).health("cold", NOW)).last == NOW
+
+
+@NEVER
 async def test_what_was_noted_with_a_date_that_cannot_be_says_nothing(noted: str):
     going = json.dumps({"pools": {"cold": {"scan_stats": FINISHED | {"state": "SCANNING"}}}})
     host = Says(
