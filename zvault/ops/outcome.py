@@ -70,14 +70,16 @@ NAMED = 10
 
 
 def datasets_failed(failed: Mapping[str, ZvaultError], total: int) -> ZvaultError:
-    """One error for all datasets of a run that failed, by name. Its reason and advice are those of the first."""
+    """One error for all datasets of a run that failed, by name. Its reason is that of the first, its
+    advice that of the first that has any.
+    """
     first = next(iter(failed.values()))
     told = [f"{name} ({_in_short(error).removeprefix(f'{name} ')})" for name, error in failed.items()]
     more = f", and {len(told) - NAMED} more" if len(told) > NAMED else ""
     error = ZvaultError(
         f"{len(failed)} of {total} {'dataset' if total == 1 else 'datasets'} failed",
         ", ".join(told[:NAMED]) + more,
-        first.next,
+        next((one.next for one in failed.values() if one.next), ""),
     )
     error.reason = first.reason
     return error

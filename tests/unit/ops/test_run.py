@@ -178,6 +178,8 @@ def test_many_failures_are_told_in_one_line() -> None:
     assert error.what == "40 of 100 datasets failed"
     assert error.why.startswith("tank/0 (stood still), tank/1")
     assert error.why.endswith("and 30 more")
+    second = ZvaultError("b cannot be sent", "no key", "load its key")
+    assert datasets_failed({"a": ZvaultError("a failed"), "b": second}, 2).next == "load its key"
     one = datasets_failed({"tank": Conflict("tank cannot follow", "it has gone its own way")}, 1)
     assert (one.what, one.why) == ("1 of 1 dataset failed", "tank (cannot follow: it has gone its own way)")
     assert type(error).reason == "failed"
