@@ -135,10 +135,10 @@ def measured(say: Any) -> dict[str, Any]:
     gb = GIB * 1.073741824
     rows: dict[str, list[dict[str, float]]] = {"boto3": [], **{size: [] for size in SIZES}}
     for turn in range(ROUNDS):
-        for name in rows:
+        for name, row in rows.items():
             with bucket() as endpoint:
-                rows[name].append(of_boto(endpoint) if name == "boto3" else of_ours(endpoint, "it", name))
-            say(f"turn {turn}: {name}: {rows[name][-1]}")
+                row.append(of_boto(endpoint) if name == "boto3" else of_ours(endpoint, "it", name))
+            say(f"turn {turn}: {name}: {row[-1]}")
     medians = {
         name: {figure: statistics.median(one[figure] for one in several) for figure in several[0]}
         for name, several in rows.items()

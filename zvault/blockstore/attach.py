@@ -293,7 +293,7 @@ def _uploading(engine: Engine) -> None:
             else:
                 with engine.changed:
                     if not engine.log.waiting and engine.failure is None:
-                        engine.changed.wait(1.0)
+                        engine.log.sealed_one.wait(1.0)
                     if engine.failure is None:
                         engine.seal_what_lingers()
     except Exception as error:

@@ -65,7 +65,8 @@ class Engine:
         self.options = options
         self.fence = Fence(store, prefix, epoch)
         self.journal = journal
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
         self.failure: StoreError | None = None
         self.trouble: str | None = None
         self.requests: Callable[[], dict[str, int]] = dict
@@ -80,7 +81,9 @@ class Engine:
             else None
         )
         self.cache = cache
-        self.log = Log(store, prefix, what.identity, self.changed, threads)
+        self.log = Log(
+            store, prefix, what.identity, self.changed, threading.Condition(lock), threads
+        )
         self.log.wait = self._wait
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
@@ -104,6 +107,8 @@ class Engine:
             lambda: self._usable(reading=True),
         )
         self._ragged = threading.Lock()
+        self._turn = threading.Lock()
+        """Of writers: one of them waits for room, and wakes for each change; the others wait for him alone."""
         self._care = threading.RLock()
         """Of whoever takes a checkpoint or collects garbage: one at a time."""
         self.closing = False
@@ -145,7 +150,7 @@ class Engine:
     def _write(self, block: int, data: memoryview) -> None:
         count = len(data) // BLOCK
         self._pace(len(data))
-        with self.changed:
+        with self._turn, self.changed:
             self._append(block, count, data)
             self.blocks.moved(block, count, *self.log.place(block, data))
             # Not before: a segment that is sealed to make room does not hold it.
@@ -175,7 +180,7 @@ class Engine:
             self._zero(block, min(ZERO_PIECE, end - block))
 
     def _zero(self, block: int, count: int) -> None:
-        with self.changed:
+        with self._turn, self.changed:
             self._append(block, count, None)
             self.blocks.overlay.zero(block, count, self.log.zero(block, count))
             self.log.frame += 1
@@ -277,6 +282,10 @@ class Engine:
 
         ``idle``: seconds since the last write.
         """
+        if idle >= self.options.linger:
+            with self.changed:
+                self.log.forget_spares()
+            self.journal.forget_spares()
         due = self.checkpoints.due
         waits = due > 0 or bool(self.checkpoints.dying)
         if due >= self.options.checkpoint_segments or (waits and idle >= self.options.idle):
@@ -327,6 +336,7 @@ class Engine:
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()
+            self.log.sealed_one.notify_all()
 
     def close(self) -> None:
         """Have all in the store and a last checkpoint taken. The journal is empty then. Raises StoreError."""

@@ -34,7 +34,7 @@ from zvault.object_store.interface import (
     key_and_version,
 )
 from zvault.object_store.metered import PAGE
-from zvault.object_store.s3_client import S3Clients, S3Settings, md5
+from zvault.object_store.s3_client import S3Clients, S3Settings, md5, put_object
 from zvault.object_store.s3_errors import Kind, RangeBeyondEnd, of_answer, told, unreachable
 
 EMPTY_PAGES = 100
@@ -107,7 +107,7 @@ class S3Store:
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """See ObjectStore."""
-        body = data if isinstance(data, bytes) else bytes(data)
+        body = memoryview(data).cast("B")
         if condition is None:
             return self._put(key, body, "put")
         if condition == NEW:
@@ -222,7 +222,7 @@ class S3Store:
             raise unreachable(f"{key} cannot be read", why)
         return part.data[start - part.first : max(start, end) - part.first]
 
-    def _put(self, key: str, body: bytes, kind: Kind, **condition: str) -> str:
+    def _put(self, key: str, body: memoryview, kind: Kind, **condition: str) -> str:
         said: dict[str, Any] = {**self.settings.for_new_objects(), **condition}
         if self.settings.lock is not None:
             said |= s3_versions.lock_words(self.settings.lock, self.now())
@@ -230,7 +230,7 @@ class S3Store:
             said["ContentMD5"] = md5(body)
         try:
             with self._asking(f"{key} was not put", kind) as client:
-                answer = client.put_object(Bucket=self.settings.bucket, Key=key, Body=body, **said)
+                answer = put_object(client, body, Bucket=self.settings.bucket, Key=key, **said)
         except Denied as error:
             if self._md5 or "content-md5" not in error.why.lower():
                 if self.settings.lock is None:
