@@ -81,9 +81,7 @@ class Engine:
             else None
         )
         self.cache = cache
-        self.log = Log(
-            store, prefix, what.identity, self.changed, threading.Condition(lock), threads
-        )
+        self.log = Log(store, prefix, what.identity, self.changed, threading.Condition(lock), threads)
         self.log.wait = self._wait
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
@@ -274,6 +272,11 @@ class Engine:
         """Read any range. Raises Damaged for what cannot be read rightly, StoreError."""
         self._check(offset, length)
         return self.reader.read(offset, length)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """The same, into ``out``, as much as that holds."""
+        self._check(offset, len(out))
+        self.reader.read_into(offset, out)
 
     # Keeping
 

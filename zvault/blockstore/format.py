@@ -317,6 +317,23 @@ def sums(slots: memoryview, first: int, blocks: Sequence[int], sequence: int, ep
     return np.frombuffer(b"".join(found), np.uint8).reshape(len(blocks), SUM)
 
 
+def copied_out(
+    slots: Buffer, first: int, blocks: Sequence[int], sequence: int, epoch: int, out: memoryview
+) -> bool:
+    """Put blocks of consecutive slots, beginning with the ``first`` of these, into ``out``; False unless all are right.
+
+    ``slots`` must not change meanwhile.
+    """
+    count = len(blocks)
+    if len(slots) < (first + count) * SLOT:
+        return False
+    rows = rows_of(slots, first, count)
+    if not np.array_equal(rows[:, BLOCK:], sums(memoryview(slots), first, blocks, sequence, epoch)):
+        return False
+    np.frombuffer(out, np.uint8).reshape(count, BLOCK)[:] = rows[:, :BLOCK]
+    return True
+
+
 def taken_out(
     slots: Buffer, first: int, blocks: Sequence[int], sequence: int, epoch: int
 ) -> list[memoryview] | None:

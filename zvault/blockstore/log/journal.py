@@ -78,7 +78,7 @@ class Journal:
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._take()
-                # A journal on a disk keeps none: there the name of a file might outlive a power cut, and its header not.
+                # A journal on a disk keeps none: after a power cut a file might have its new name and its old header.
                 self._spares = Spares(folder, 0 if durable else SPARES)
                 self._load()
             except BaseException:
