@@ -309,8 +309,8 @@ def _tending(engine: Engine, say: Say) -> None:
             if engine.closing:
                 return
             now = time.monotonic()
-            if engine.written_bytes != written:
-                written, since = engine.written_bytes, now
+            if engine.writer.written_bytes != written:
+                written, since = engine.writer.written_bytes, now
             engine.tend(now - since)
             if now - watched >= engine.options.watch and now - since < 2 * engine.options.watch:
                 watched = now

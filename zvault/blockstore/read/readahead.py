@@ -15,7 +15,7 @@ STREAMS = 16
 """Readers that are told apart."""
 LEAST, USUAL, MOST = (256 << 10) // BLOCK, (8 << 20) // BLOCK, (32 << 20) // BLOCK
 """Blocks read ahead: at first; at most; and at most of a reader who has read as much in order already."""
-NEAR = 4
+NEAR = 16
 """Reads, of the size of the one that came, that a reader may be away from where he is expected."""
 LATELY = 64
 """Reads, of all readers together, after which one that did not read is not counted among those that share memory."""
@@ -57,36 +57,37 @@ class Streams:
                     self._readers.remove(min(self._readers, key=lambda one: one.turn))
                 return None
             known.turn = self._turn
-            known.had += count
+            known.had += count if block >= known.start else 0
             known.total += count
             if end <= known.end:
                 return None
-            known.end = end
-            if 2 * known.had < known.end - known.start:
+            follows, known.end = block <= known.end, end
+            if known.end - known.start - known.had > known.had + NEAR * count:
                 # He leaps: what lies between is not wanted.
                 known.start, known.had, known.asked, known.window, known.total = block, count, end, 0, 0
                 return None
-            known.window = min(self._most(), max(USUAL, known.total), max(LEAST, known.window * 2))
-            return self._wanted(known)
+            if follows:
+                known.window = min(self._most(), max(USUAL, known.total), max(LEAST, known.window * 2))
+            return self._wanted(known, count)
 
     def _reader_of(self, block: int, count: int) -> _Reader | None:
-        """Who is nearest to where this read begins, if anybody is near."""
-        if not self._readers:
-            return None
-        nearest = min(self._readers, key=lambda one: abs(block - one.end))
-        near = block == nearest.end or (
-            nearest.start <= block and abs(block - nearest.end) <= max(nearest.window, NEAR * count)
-        )
-        return nearest if near else None
+        """Who this read belongs to. Of several that are near, which are one, the others are forgotten."""
+        near = [one for one in self._readers if abs(block - one.end) <= max(one.window, NEAR * count)]
+        if len(near) < 2:
+            return near[0] if near else None
+        found = max(near, key=lambda one: one.asked)
+        self._readers = [one for one in self._readers if one is found or one not in near]
+        return found
 
-    def _wanted(self, known: _Reader) -> tuple[int, int] | None:
+    def _wanted(self, known: _Reader, count: int) -> tuple[int, int] | None:
         first, until = max(known.end, known.asked), known.end + known.window
         # Only when half of what was asked for is used up: few long requests, not many short ones.
         if first - known.end > known.window // 2 or until <= first:
             return None
         known.asked = until
-        # What he had before does not count for ever: who was sequential may leap one day.
-        known.start, known.had = known.end - known.window, known.window
+        if known.end - known.start > max(known.window, 4 * NEAR * count):
+            # What he had long ago counts half: who was sequential may leap one day.
+            known.start, known.had = (known.start + known.end) // 2, known.had // 2
         return first, until - first
 
     def _most(self) -> int:
