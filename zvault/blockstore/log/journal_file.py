@@ -75,8 +75,9 @@ class Spares:
                 return
             self._number += 1
             spare = self._folder / f"{self._number}{SPARE}"
-            path.rename(spare)
-            self._kept.append(spare)
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(spare)
+                self._kept.append(spare)
 
     def take(self) -> Path | None:
         """One of them, if there is one."""

@@ -96,6 +96,16 @@ def test_all_of_them_together_stay_within_the_capacity(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_file_that_somebody_removed_is_no_longer_needed_either(tmp_path: Path) -> None:
+    journal = begun(tmp_path)
+    for number in range(1, 41):
+        append(journal, number)
+    min(tmp_path.glob("*.journal")).unlink()
+    journal.release(36)
+    assert [frame.number for frame in journal.frames(36)] == [37, 38, 39, 40]
+    journal.close()
+
+
 def test_a_file_that_was_written_over_looks_empty_once_it_is(tmp_path: Path) -> None:
     """Another store takes a folder in which nothing is left."""
     journal = begun(tmp_path)
