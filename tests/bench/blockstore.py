@@ -10,8 +10,10 @@ and with a warm cache. ``encrypting`` has a device that is encrypted and one tha
 written and read in order, and of the server's CPU seconds for each GB. The journal of ``writeback`` lies in the guest's
 memory: its disk is the host's, and not the same each time.
 
-SECONDS (of each measurement), FILES (of the tree) and TIB may be set in the environment; names on the command line
-choose among these four parts.
+``cpu`` is what the block store itself costs of a processor, against boto3, with a store in memory: see store_cpu.py.
+
+SECONDS (of each measurement), FILES (of the tree), TIB, and for ``cpu`` GIB and TURNS may be set in the environment;
+names on the command line choose among these five parts.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from typing import Any
 sys.path.append(sys.path.pop(0))
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 import large
+import store_cpu
 from blockstore_lab import BUCKET, FOLDER, Bucket, Disk, store
 from buckets import nbdkit_s3, s3backer, zvault
 from far import ENTER, HERE, away, place
@@ -336,11 +339,16 @@ def touched() -> None:
 
 def main() -> None:
     """Measure, report."""
-    wanted = sys.argv[1:] or list(PARTS)
+    wanted = sys.argv[1:] or ["cpu", *PARTS]
     sh("modprobe", "zfs")
     touched()
-    with place(), store(address=HERE, size=12 << 30) as bucket:
-        told = {name: PARTS[name](bucket) for name in wanted}
+    told: dict[str, Any] = {}
+    if "cpu" in wanted:
+        told |= store_cpu.measured(say)
+        wanted.remove("cpu")
+    if wanted:
+        with place(), store(address=HERE, size=12 << 30) as bucket:
+            told |= {name: PARTS[name](bucket) for name in wanted}
     of_all = {
         key: row[key] for row in [told.get("writing", {}).get("0ms", {})] for key in row if "ratio" in key
     }

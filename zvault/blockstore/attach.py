@@ -293,7 +293,7 @@ def _uploading(engine: Engine) -> None:
             else:
                 with engine.changed:
                     if not engine.log.waiting and engine.failure is None:
-                        engine.changed.wait(1.0)
+                        engine.log.sealed_one.wait(1.0)
                     if engine.failure is None:
                         engine.seal_what_lingers()
     except Exception as error:
@@ -309,8 +309,8 @@ def _tending(engine: Engine, say: Say) -> None:
             if engine.closing:
                 return
             now = time.monotonic()
-            if engine.written_bytes != written:
-                written, since = engine.written_bytes, now
+            if engine.writer.written_bytes != written:
+                written, since = engine.writer.written_bytes, now
             engine.tend(now - since)
             if now - watched >= engine.options.watch and now - since < 2 * engine.options.watch:
                 watched = now

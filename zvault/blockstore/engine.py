@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from zvault.api.blockstore import EngineStatus
 from zvault.blockstore.checkpoint import Checkpoints
 from zvault.blockstore.fence import Fence, Fenced
-from zvault.blockstore.format import BLOCK, SLOTS, Superblock
+from zvault.blockstore.format import BLOCK, Superblock
 from zvault.blockstore.garbage import LAGGING, SLACK, Collector, chosen
 from zvault.blockstore.lock_keeper import LockKeeper
-from zvault.blockstore.log.journal import Full, Journal, JournalFailed, NoRoom
+from zvault.blockstore.log.journal import Journal, JournalFailed
 from zvault.blockstore.log.log import Log
 from zvault.blockstore.map.blockmap import BlockMap
 from zvault.blockstore.map.root import Root
@@ -28,16 +28,8 @@ from zvault.blockstore.read.cache import Cache
 from zvault.blockstore.read.fetcher import Fetcher
 from zvault.blockstore.read.reader import Reader
 from zvault.blockstore.recovery import Epoch
+from zvault.blockstore.writer import Writer
 from zvault.object_store.interface import Buffer, ObjectStore, StoreError
-
-PIECE = SLOTS // 3 * BLOCK
-"""A longer write is several frames of so many bytes: three fill a segment."""
-ZERO_PIECE = 1 << 18
-"""Blocks of one frame of zeroes at most: 1 GiB."""
-SLOW_FROM = 0.5
-"""How full the journal is when writers begin to be slowed down."""
-SLOWEST = 1.0
-"""Seconds that one write is held back at most, for that."""
 
 
 class Closed(StoreError):
@@ -65,13 +57,12 @@ class Engine:
         self.options = options
         self.fence = Fence(store, prefix, epoch)
         self.journal = journal
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
         self.failure: StoreError | None = None
-        self.trouble: str | None = None
         self.requests: Callable[[], dict[str, int]] = dict
         """What the store was asked for by this process: see MeteredStore.totals."""
         self._requests_before = dict(root.counts)
-        self.written_bytes = 0
         threads = options.uploads
         self.pool = ThreadPoolExecutor(max(8, 2 * threads), "fetch") if threads else None
         cache = (
@@ -80,7 +71,7 @@ class Engine:
             else None
         )
         self.cache = cache
-        self.log = Log(store, prefix, what.identity, self.changed, threads)
+        self.log = Log(store, prefix, what.identity, self.changed, threading.Condition(lock), threads)
         self.log.wait = self._wait
         self.blocks = BlockMap(store, prefix, root, options.memory, self.changed)
         self.usage = Usage()
@@ -103,7 +94,16 @@ class Engine:
             self.log.memory,
             lambda: self._usable(reading=True),
         )
-        self._ragged = threading.Lock()
+        self.writer = Writer(
+            self.log,
+            journal,
+            self.blocks,
+            paced=threads > 0,
+            read=self.read,
+            usable=self._usable,
+            wait=self._wait,
+            fail=self.fail,
+        )
         self._care = threading.RLock()
         """Of whoever takes a checkpoint or collects garbage: one at a time."""
         self.closing = False
@@ -136,90 +136,17 @@ class Engine:
         """Write bytes at any offset. Waits while journal or memory are full. Raises StoreError."""
         view = memoryview(data).cast("B")
         self._check(offset, len(view))
-        if offset % BLOCK or len(view) % BLOCK:
-            self._write_ragged(offset, view)
-            return
-        for at in range(0, len(view), PIECE):
-            self._write((offset + at) // BLOCK, view[at : at + PIECE])
-
-    def _write(self, block: int, data: memoryview) -> None:
-        count = len(data) // BLOCK
-        self._pace(len(data))
-        with self.changed:
-            self._append(block, count, data)
-            self.blocks.moved(block, count, *self.log.place(block, data))
-            # Not before: a segment that is sealed to make room does not hold it.
-            self.log.frame += 1
-            self.written_bytes += len(data)
+        self.writer.write(offset, view)
 
     def zero(self, offset: int, length: int) -> None:
         """Have a range read as zeroes, at no cost of requests. Raises StoreError."""
         self._check(offset, length)
-        first, end = -(-offset // BLOCK), (offset + length) // BLOCK
-        if first > end:
-            self._write_ragged(offset, memoryview(bytes(length)))
-            return
-        if offset < first * BLOCK:
-            self._write_ragged(offset, memoryview(bytes(first * BLOCK - offset)))
-        self._zero_blocks(first, end)
-        if offset + length > end * BLOCK:
-            self._write_ragged(end * BLOCK, memoryview(bytes(offset + length - end * BLOCK)))
+        self.writer.zero(offset, length)
 
     def discard(self, offset: int, length: int) -> None:
         """What is there is not needed any more. Of blocks that are only touched nothing is lost. Raises StoreError."""
         self._check(offset, length)
-        self._zero_blocks(-(-offset // BLOCK), (offset + length) // BLOCK)
-
-    def _zero_blocks(self, first: int, end: int) -> None:
-        for block in range(first, end, ZERO_PIECE):
-            self._zero(block, min(ZERO_PIECE, end - block))
-
-    def _zero(self, block: int, count: int) -> None:
-        with self.changed:
-            self._append(block, count, None)
-            self.blocks.overlay.zero(block, count, self.log.zero(block, count))
-            self.log.frame += 1
-
-    def _append(self, block: int, count: int, data: memoryview | None) -> None:
-        """Put a frame into the journal, once there is room for it there and in memory."""
-        while True:
-            self._usable()
-            if not self.log.room(count if data is not None else 1):
-                self.log.seal()
-                self._wait()
-                continue
-            try:
-                self.journal.append(self.log.frame + 1, block, count, data)
-            except Full:
-                # It has room again once what it holds is in the store.
-                self.log.seal()
-                self._wait()
-            except NoRoom as error:
-                self.trouble = str(error)
-                self.log.seal()
-                self._wait()
-            except JournalFailed as error:
-                self.fail(error)
-                raise
-            else:
-                self.trouble = None
-                return
-
-    def _write_ragged(self, offset: int, data: memoryview) -> None:
-        """Change parts of blocks; two that do so at once wait for each other."""
-        with self._ragged:
-            first, end = offset // BLOCK, -(-(offset + len(data)) // BLOCK)
-            around = bytearray(self.read(first * BLOCK, (end - first) * BLOCK))
-            start = offset - first * BLOCK
-            around[start : start + len(data)] = data
-            for at in range(0, len(around), PIECE):
-                self._write(first + at // BLOCK, memoryview(around)[at : at + PIECE])
-
-    def _pace(self, length: int) -> None:
-        """Slow writers down as the journal fills, until they are as fast as the store: no one of them is stopped."""
-        fill = self.journal.fill
-        if fill > SLOW_FROM and self.log.rate > 0 and self.options.uploads:
-            time.sleep(min(SLOWEST, (fill - SLOW_FROM) / (1 - SLOW_FROM) * length / self.log.rate))
+        self.writer.zero_blocks(-(-offset // BLOCK), (offset + length) // BLOCK)
 
     def flush(self) -> None:
         """All that was written is durable when this returns. Raises StoreError."""
@@ -270,6 +197,11 @@ class Engine:
         self._check(offset, length)
         return self.reader.read(offset, length)
 
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """The same, into ``out``, as much as that holds."""
+        self._check(offset, len(out))
+        self.reader.read_into(offset, out)
+
     # Keeping
 
     def tend(self, idle: float) -> None:
@@ -277,6 +209,10 @@ class Engine:
 
         ``idle``: seconds since the last write.
         """
+        if idle >= self.options.linger:
+            with self.changed:
+                self.log.forget_spares()
+            self.journal.forget_spares()
         due = self.checkpoints.due
         waits = due > 0 or bool(self.checkpoints.dying)
         if due >= self.options.checkpoint_segments or (waits and idle >= self.options.idle):
@@ -327,6 +263,7 @@ class Engine:
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()
+            self.log.sealed_one.notify_all()
 
     def close(self) -> None:
         """Have all in the store and a last checkpoint taken. The journal is empty then. Raises StoreError."""
@@ -379,7 +316,7 @@ class Engine:
 
     def _troubles(self) -> str | None:
         seen, keeper = self.seen, self.keeper
-        told = (keeper.trouble if keeper else None, self.trouble, self.collector.trouble)
+        told = (keeper.trouble if keeper else None, self.writer.trouble, self.collector.trouble)
         return next((one for one in told if one), seen.trouble if seen else None)
 
     def status(self) -> EngineStatus:
@@ -404,7 +341,7 @@ class Engine:
                 "cache_misses": self.cache.misses if self.cache is not None else 0,
                 "cache_used": self.cache.used if self.cache is not None else 0,
                 "uploads_waiting": len(self.log.memory),
-                "written_bytes": self.written_bytes,
+                "written_bytes": self.writer.written_bytes,
                 "read_bytes": self.reader.read_bytes,
                 "uploaded_bytes": self.log.uploaded_bytes,
                 "fetched_bytes": self.fetcher.read_bytes,

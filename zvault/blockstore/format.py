@@ -212,14 +212,11 @@ def encode(slots: bytearray, segment: Segment, identity: bytes) -> memoryview:
     if segment.safe is None:
         raise ValueError("a segment says what is in the store before it")
     view = memoryview(slots)
-    digest = xxhash.xxh3_64_digest
     for block, count, slot in segment.table.tolist():
         if slot == ZERO:
             continue
-        mark = seed(segment.sequence, segment.epoch, block)
-        for at in range(slot * SLOT, (slot + count) * SLOT, SLOT):
-            view[at + BLOCK : at + SLOT] = digest(view[at : at + BLOCK], mark)
-            mark += 1
+        run = rows_of(view, slot, count)
+        run[:, BLOCK:] = sums(view, slot, range(block, block + count), segment.sequence, segment.epoch)
     end = segment.slots * SLOT
     table = segment.table.tobytes()
     view[end : end + len(table)] = table
@@ -305,6 +302,36 @@ def good(slots: Buffer, index: int, mark: int) -> bool:
     at = index * SLOT
     view = memoryview(slots)[at : at + SLOT]
     return len(view) == SLOT and xxhash.xxh3_64_digest(view[:BLOCK], mark) == view[BLOCK:]
+
+
+def rows_of(slots: Buffer, first: int, count: int) -> np.ndarray:
+    """So many slots from the ``first`` of these on, as an array of bytes with a row for each."""
+    return np.frombuffer(slots, np.uint8, count * SLOT, first * SLOT).reshape(count, SLOT)
+
+
+def sums(slots: memoryview, first: int, blocks: Sequence[int], sequence: int, epoch: int) -> np.ndarray:
+    """What the checksums of consecutive slots, beginning with the ``first`` of these, have to be: a row for each."""
+    digest, base = xxhash.xxh3_64_digest, seed(sequence, epoch, 0)
+    begins = range(first * SLOT, (first + len(blocks)) * SLOT, SLOT)
+    found = [digest(slots[at : at + BLOCK], base + block) for at, block in zip(begins, blocks, strict=True)]
+    return np.frombuffer(b"".join(found), np.uint8).reshape(len(blocks), SUM)
+
+
+def copied_out(
+    slots: Buffer, first: int, blocks: Sequence[int], sequence: int, epoch: int, out: memoryview
+) -> bool:
+    """Put blocks of consecutive slots, beginning with the ``first`` of these, into ``out``; False unless all are right.
+
+    ``slots`` must not change meanwhile.
+    """
+    count = len(blocks)
+    if len(slots) < (first + count) * SLOT:
+        return False
+    rows = rows_of(slots, first, count)
+    if not np.array_equal(rows[:, BLOCK:], sums(memoryview(slots), first, blocks, sequence, epoch)):
+        return False
+    np.frombuffer(out, np.uint8).reshape(count, BLOCK)[:] = rows[:, :BLOCK]
+    return True
 
 
 def taken_out(

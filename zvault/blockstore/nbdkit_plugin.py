@@ -149,7 +149,7 @@ def is_rotational(handle: ServedDevice) -> bool:
 
 def pread(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:
     """Read as much as ``buf`` holds."""
-    buf[:] = _tried(lambda: _device(handle).read(offset, len(buf)))
+    _tried(lambda: _device(handle).read_into(offset, memoryview(buf)))
 
 
 def pwrite(handle: ServedDevice, buf: Any, offset: int, flags: int) -> None:

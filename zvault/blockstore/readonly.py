@@ -80,8 +80,14 @@ class ReadOnly:
 
     def read(self, offset: int, length: int) -> bytes:
         """Any range. Raises Passed, Damaged, StoreError."""
+        data = bytearray(length)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """The same, into ``out``, as much as that holds."""
         try:
-            return self.view.read(offset, length)
+            self.view.read_into(offset, out)
         except (ObjectMissing, Damaged) as error:
             if isinstance(error, ObjectMissing) or isinstance(error.__cause__, ObjectMissing):
                 self._see_why(error)

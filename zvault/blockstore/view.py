@@ -62,6 +62,10 @@ class View:
         """Any range. Raises Missing, Damaged, StoreError."""
         return self.reader.read(offset, length)
 
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """The same, into ``out``, as much as that holds."""
+        self.reader.read_into(offset, out)
+
     def later(self) -> tuple[int, int]:
         """The newest checkpoint of now against this one: epochs, and checkpoints, that came since.
 

@@ -34,7 +34,7 @@ from zvault.object_store.interface import (
     key_and_version,
 )
 from zvault.object_store.metered import PAGE
-from zvault.object_store.s3_client import S3Clients, S3Settings, md5
+from zvault.object_store.s3_client import S3Clients, S3Settings, md5, put_object
 from zvault.object_store.s3_errors import Kind, RangeBeyondEnd, of_answer, told, unreachable
 
 EMPTY_PAGES = 100
@@ -107,7 +107,7 @@ class S3Store:
 
     def put(self, key: str, data: Buffer, condition: str | None = None) -> str:
         """See ObjectStore."""
-        body = data if isinstance(data, bytes) else bytes(data)
+        body = memoryview(data).cast("B")
         if condition is None:
             return self._put(key, body, "put")
         if condition == NEW:
@@ -213,7 +213,7 @@ class S3Store:
             with contextlib.closing(answer["Body"]) as body:
                 if span and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
                     most = max(most, LARGEST)  # it knows no ranges
-                return answer, _whole(body, most, key)
+                return answer, _whole(body, answer.get("ContentLength"), most, key)
 
     def _cut(self, key: str, part: _Part, start: int, end: int) -> bytes:
         """What was asked for, out of what came: that, or more from a store that knows no ranges."""
@@ -222,7 +222,7 @@ class S3Store:
             raise unreachable(f"{key} cannot be read", why)
         return part.data[start - part.first : max(start, end) - part.first]
 
-    def _put(self, key: str, body: bytes, kind: Kind, **condition: str) -> str:
+    def _put(self, key: str, body: memoryview, kind: Kind, **condition: str) -> str:
         said: dict[str, Any] = {**self.settings.for_new_objects(), **condition}
         if self.settings.lock is not None:
             said |= s3_versions.lock_words(self.settings.lock, self.now())
@@ -230,7 +230,7 @@ class S3Store:
             said["ContentMD5"] = md5(body)
         try:
             with self._asking(f"{key} was not put", kind) as client:
-                answer = client.put_object(Bucket=self.settings.bucket, Key=key, Body=body, **said)
+                answer = put_object(client, body, Bucket=self.settings.bucket, Key=key, **said)
         except Denied as error:
             if self._md5 or "content-md5" not in error.why.lower():
                 if self.settings.lock is None:
@@ -268,8 +268,13 @@ def _listed_wrongly(prefix: str, why: str) -> Damaged:
     return Damaged(f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store")
 
 
-def _whole(body: Any, most: int, key: str) -> bytes:
-    """All that comes, which is no more than ``most`` bytes. Raises TooLarge."""
+def _whole(body: Any, told: object, most: int, key: str) -> bytes:
+    """All that comes, which is no more than ``most`` bytes. Raises TooLarge.
+
+    ``told``: how many come, as the answer says. No more are read then, and fewer are an error; so it is one read.
+    """
+    if isinstance(told, int) and told <= most:
+        return body.read()  # type: ignore[no-any-return]
     pieces, left = [], most + 1
     while left > 0 and (piece := body.read(left)):
         pieces.append(piece)

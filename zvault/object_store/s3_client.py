@@ -19,6 +19,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from typing import Any, Literal
 from zvault import __version__
 from zvault.core.errors import ToolMissing
 from zvault.core.policy.object_lock import Lock
-from zvault.object_store.interface import Denied, TooLarge
+from zvault.object_store.interface import Buffer, Denied, TooLarge
 
 Style = Literal["auto", "path", "virtual"]
 
@@ -177,6 +178,7 @@ def _client(settings: S3Settings) -> Any:
             f"{settings} cannot be used", str(error), "correct its endpoint, region or profile"
         ) from error
     client.meta.events.register("before-call.s3.DeleteObjects", _with_md5)
+    client.meta.events.register("before-call.s3.PutObject", _with_body)
     client._endpoint.http_session = BoundedSession(client._endpoint.http_session)
     return client
 
@@ -228,7 +230,31 @@ def _with_md5(params: dict[str, Any], **_: object) -> None:
     params["context"].pop("checksum", None)
 
 
-def md5(data: bytes) -> str:
+_body: ContextVar[memoryview | None] = ContextVar("body", default=None)
+"""What the put that is being made sends."""
+
+
+def put_object(client: Any, body: memoryview, **params: Any) -> dict[str, Any]:
+    """Put an object from memory where it is: boto3 takes only bytes, and a copy costs as much as sending them."""
+    from botocore.exceptions import UnseekableStreamError
+
+    token = _body.set(body)
+    try:
+        return client.put_object(**params)  # type: ignore[no-any-return]
+    except UnseekableStreamError:
+        # The bucket is in another region, which boto3 knows by now; only bytes it would have sent there by itself.
+        return client.put_object(**params)  # type: ignore[no-any-return]
+    finally:
+        _body.reset(token)
+
+
+def _with_body(params: dict[str, Any], **_: object) -> None:
+    """Have a put send what is in ``_body``. It is signed and sent after this."""
+    if (body := _body.get()) is not None:
+        params["body"] = body
+
+
+def md5(data: Buffer) -> str:
     """The value of a Content-MD5 header (RFC 1864)."""
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode("ascii")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -447,3 +449,33 @@ def test_errors_say_what_why_and_next(server: S3Server, store: S3Store) -> None:
         "seg/1 cannot be read: the store answers 503 SlowDown: so it is."
         " Next: see that the store is up and the network reaches it"
     )
+
+
+def test_a_put_copies_nothing(store: S3Store) -> None:
+    data = memoryview(bytearray(random.Random(1).randbytes(1 << 20) * 24))[: (24 << 20) - 7]
+    store.put("first", b"it imports what it needs")
+    seen: list[int] = []
+    put = threading.Thread(target=lambda: seen.append(len(store.put("large", data))))
+    tracemalloc.start()
+    try:
+        client = store._clients.get()
+        client.meta.events.register(
+            "before-send.s3.PutObject", lambda **_: seen.append(tracemalloc.get_traced_memory()[1])
+        )
+        put.start()
+        put.join()
+    finally:
+        tracemalloc.stop()
+    assert seen[0] < 1 << 20
+    assert store.get("large") == data
+
+
+def test_a_put_that_boto3_sends_again_has_its_body_again(store: S3Store) -> None:
+    """As it does where the bucket turns out to be in another region."""
+    again = [0]
+    client = store._clients.get()
+    client.meta.events.register_first("needs-retry.s3.PutObject", lambda **_: again.pop() if again else None)
+    data = memoryview(bytearray(b"0123456789"))[2:7]
+    store.put("key", data)
+    assert not again
+    assert store.get("key") == b"23456"

@@ -16,7 +16,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zvault.blockstore.format import BLOCK, Damaged
-from zvault.blockstore.log.journal_file import File, Full, JournalFailed, NoRoom, failure, told, twice, write
+from zvault.blockstore.log.journal_file import (
+    SPARE,
+    File,
+    Full,
+    JournalFailed,
+    NoRoom,
+    Spares,
+    failure,
+    told,
+    twice,
+    write,
+)
 from zvault.blockstore.log.journal_format import (
     FRAME,
     HEADER,
@@ -37,6 +48,8 @@ FILES, FILE_BYTES = 16, 64 << 20
 """A file is this part of the journal's capacity, but at most so many bytes: space comes back file by file."""
 IDLE_PART = 4
 """Of the size of a file: from there on a file without any needed frame is replaced by an empty one."""
+SPARES = 2
+"""Files that a journal in memory keeps to write over them."""
 _NAME = re.compile(r"\d{12,}\.journal")
 _BEGUN = "begin.new"
 
@@ -65,6 +78,8 @@ class Journal:
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 self._take()
+                # A journal on a disk keeps none: after a power cut a file might have its new name and its old header.
+                self._spares = Spares(folder, 0 if durable else SPARES)
                 self._load()
             except BaseException:
                 os.close(self._folder)
@@ -189,8 +204,9 @@ class Journal:
                     file.path.unlink(missing_ok=True)
 
     def _make(self, file: File, path: Path, epoch: int) -> None:
-        """Make a file of a header alone; leaves none where that fails."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        """Make a file of a header alone, or one that begins with it of a spare; leaves none where that fails."""
+        whole = 0 if path.suffix == SPARE else os.O_TRUNC
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | whole, 0o600)
         try:
             write(fd, [file_header(self.identity, epoch, file.first, durable=self.durable)], 0)
         except OSError:
@@ -225,6 +241,7 @@ class Journal:
                 # The next frame is written to the same place: this only gives the space back.
                 with contextlib.suppress(OSError):
                     os.ftruncate(file.fd, file.size)
+                    self._spares.drop()
                 failed = failure(f"frame {number} cannot be appended to {file.path}", error)
                 if self.durable and not isinstance(failed, NoRoom):
                     self._failed = failed
@@ -247,7 +264,11 @@ class Journal:
     def _roll(self) -> File:
         """Go on in a new file."""
         new = File(self.folder / name_of(self._last + 1), self._last + 1, 0)
-        self._make(new, new.path, self.epoch)
+        if (spare := self._spares.take()) is None:
+            self._make(new, new.path, self.epoch)
+        else:
+            self._make(new, spare, self.epoch)
+            spare.rename(new.path)
         if not self.durable and self._current is not None:
             self._current.close()  # else by the flush that is yet to come
         self._files.append(new)
@@ -331,11 +352,16 @@ class Journal:
                 self._sync(fds, folder=True)
                 kept[0].secure = True
             for file in gone:
-                file.path.unlink(missing_ok=True)
+                self._spares.keep(file.path)
             with self._lock:
                 for file in gone:
                     file.close()
                     self._total -= file.size
+
+    def forget_spares(self) -> None:
+        """Give back the room of files that are not needed: nobody writes at the moment. Raises JournalFailed."""
+        with told(f"the journal in {self.folder} cannot be released"):
+            self._spares.drop()
 
     def close(self) -> None:
         """Let the folder go. What is not released stays in it, for the next one who takes it."""
@@ -345,6 +371,10 @@ class Journal:
             self._tidy(HEADER)
         # What another thread still removes, the next one who takes the folder must not find.
         with self._tidying, self._flushing, self._lock:
+            with contextlib.suppress(OSError):
+                self._spares.drop()
+                if self._current is not None:
+                    os.ftruncate(self._current.fd, self._current.size)  # it may have been a spare
             for file in self._files:
                 file.close()
             self._current = None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zvault.object_store.interface import Buffer, StoreError
+
+SPARE = ".spare"
+"""The end of a spare file's name."""
 
 
 class JournalFailed(StoreError):
@@ -46,6 +50,45 @@ class File:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+class Spares:
+    """Files of a journal in memory that are no longer needed, to be written over: what is new there costs more.
+
+    Their old frames have lower numbers than the file that one becomes, and do not count there.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        """Keep at most so many. Removes those that a killed process left. Raises OSError."""
+        self._folder, self._most = folder, most
+        self._kept: list[Path] = []
+        self._number = 0
+        self._lock = threading.Lock()
+        for path in folder.glob(f"*{SPARE}"):
+            path.unlink()
+
+    def keep(self, path: Path) -> None:
+        """Take a file, which is open nowhere, or remove it. Raises OSError."""
+        with self._lock:
+            if len(self._kept) >= self._most:
+                path.unlink(missing_ok=True)
+                return
+            self._number += 1
+            spare = self._folder / f"{self._number}{SPARE}"
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(spare)
+                self._kept.append(spare)
+
+    def take(self) -> Path | None:
+        """One of them, if there is one."""
+        with self._lock:
+            return self._kept.pop() if self._kept else None
+
+    def drop(self) -> None:
+        """Give their room back. Raises OSError."""
+        with self._lock:
+            while self._kept:
+                self._kept.pop().unlink(missing_ok=True)
 
 
 def twice(files: Sequence[File]) -> list[int]:

@@ -11,20 +11,31 @@ from zvault.blockstore.format import BLOCK, Segment, segment_key
 from zvault.blockstore.log.segment_buffer import CAPACITY, SegmentBuffer
 from zvault.object_store.interface import ObjectStore, StoreError
 
+SPARE = 2
+"""Buffers kept while nobody writes. While somebody does, all are kept: memory that is new costs more than a copy."""
+
 
 class Log:
     """Segments from the one being filled to those that checkpoints have not taken yet.
 
-    All but ``upload`` wants ``changed`` held, the engine's lock; it is notified of each change.
+    All but ``upload`` wants the lock of ``changed`` held, the engine's; ``changed`` is notified of each change, and
+    ``sealed_one``, which has the same lock, of segments that wait: one uploader wakes for each, and no writer.
     """
 
     def __init__(
-        self, store: ObjectStore, prefix: str, identity: bytes, changed: threading.Condition, uploads: int
+        self,
+        store: ObjectStore,
+        prefix: str,
+        identity: bytes,
+        changed: threading.Condition,
+        sealed_one: threading.Condition,
+        uploads: int,
     ):
         self.store = store
         self.prefix = prefix
         self.identity = identity
         self.changed = changed
+        self.sealed_one = sealed_one
         self.limit = 2 * max(uploads, 1) + 1
         self.reserve = 0
         """Of ``limit``: segments that are not for writers, but for collecting garbage, where that lags behind."""
@@ -99,7 +110,11 @@ class Log:
             self.filling.frame = self.frame
             self.waiting.append(self.filling)
             self.filling = None
-            self.changed.notify_all()
+            self.sealed_one.notify()
+
+    def forget_spares(self) -> None:
+        """Keep no more memory for segments to come than the next few need: nobody writes at the moment."""
+        del self._spare[SPARE:]
 
     @property
     def sealed(self) -> int:
@@ -133,8 +148,7 @@ class Log:
         rate = segment.size / max(seconds, 0.001) * max(1, len(self.memory) - 1)
         self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
         del self.memory[segment.sequence]
-        if len(self._spare) < 2:
-            self._spare.append(filling.give_back())
+        self._spare.append(filling.give_back())
         while self.uploaded + 1 in self.done:
             self.uploaded += 1
             self.frame_uploaded = self.done[self.uploaded].frame

@@ -187,7 +187,7 @@ class Cache:
     def _digest(self, head: bytes, data: Buffer) -> bytes:
         return xxh3_64_digest(data, xxh3_64_intdigest(head, self._seed))
 
-    def put(self, segment: int, chunk: int, data: bytes) -> None:
+    def put(self, segment: int, chunk: int, data: Buffer) -> None:
         """Keep a chunk, of at most CHUNK_BYTES, if it is not here yet."""
         if len(data) > CHUNK_BYTES:
             raise ValueError(f"{len(data)} bytes are more than a chunk")
@@ -240,7 +240,7 @@ class Cache:
         if frame < self._limit:
             self._free.append(frame)
 
-    def _write(self, key: int, frame: int, data: bytes) -> None:
+    def _write(self, key: int, frame: int, data: Buffer) -> None:
         head = _HEAD.pack(_HEAD_MAGIC, len(data), key)
         size = _HEAD_SIZE + len(data)
         pieces = [head, self._digest(head, data), data, bytes(-size % _PAGE)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Protocol
 
-from zvault.blockstore.format import BLOCK, CHUNK, SLOT, SLOTS, Damaged, segment_key, taken_out
+from zvault.blockstore.format import BLOCK, CHUNK, SLOT, SLOTS, Damaged, copied_out, segment_key
 from zvault.blockstore.map.blockmap import Extent
-from zvault.object_store.interface import ObjectStore
+from zvault.object_store.interface import Buffer, ObjectStore
 
 SPAN = 32
 """Chunks a request at most, 2 MiB: large enough to be worth it, small enough for several side by side."""
@@ -25,11 +25,27 @@ class ChunkCache(Protocol):
     def get(self, segment: int, chunk: int) -> bytes | None:
         """A chunk, if it is there."""
 
-    def put(self, segment: int, chunk: int, data: bytes) -> None:
+    def put(self, segment: int, chunk: int, data: Buffer) -> None:
         """Keep one."""
 
     def drop(self, segment: int, chunk: int) -> None:
         """It is not what it should be."""
+
+
+class Span:
+    """Chunks of a segment from ``first`` on, which were asked for together: on their way, or in memory."""
+
+    __slots__ = ("came", "chunks", "epoch", "first", "sequence")
+
+    def __init__(self, sequence: int, epoch: int, first: int, chunks: int) -> None:
+        self.sequence, self.epoch = sequence, epoch
+        self.first, self.chunks = first, chunks
+        self.came: Future[bytes] = Future()
+
+    @property
+    def keys(self) -> list[Key]:
+        """Of its chunks."""
+        return [(self.sequence, chunk) for chunk in range(self.first, self.first + self.chunks)]
 
 
 class Fetcher:
@@ -44,152 +60,198 @@ class Fetcher:
         self.cache = cache
         self.pool = pool
         self.read_bytes = 0
-        self._room = max(1, memory // (CHUNK * SLOT))
+        self.room = max(1, memory // (CHUNK * SLOT))
+        """Chunks."""
         self._lock = threading.Lock()
-        self._kept: OrderedDict[Key, bytes] = OrderedDict()
-        self._flights: dict[Key, Future[bytes]] = {}
+        self._spans: dict[Key, Span] = {}
+        """By each of their chunks."""
+        self._kept: OrderedDict[Span, None] = OrderedDict()
+        """Those that came, the one that was used last at the end."""
+        self._used = 0
 
-    def read(self, extents: Sequence[Extent], epochs: Sequence[int]) -> list[list[memoryview]]:
-        """The blocks of each extent. Raises Missing, Damaged, StoreError."""
-        found: dict[Key, bytes | Future[bytes]] = {}
-        for extent, epoch in zip(extents, epochs, strict=True):
-            self._have(extent, epoch, found, bool(len(extents) > 1))
-        return [self._blocks(extent, epoch, found) for extent, epoch in zip(extents, epochs, strict=True)]
+    def read(self, extents: Sequence[Extent], epochs: Sequence[int], outs: Sequence[memoryview]) -> None:
+        """Put the blocks of each extent where they are wanted. Raises Missing, Damaged, StoreError."""
+        found = self._have(extents, epochs, SPAN)
+        for extent, epoch, out in zip(extents, epochs, outs, strict=True):
+            self._copy(extent, epoch, found, out)
 
-    def ahead(self, extents: Sequence[Extent], epochs: Sequence[int]) -> None:
-        """Begin to read what will be asked for soon."""
+    def ahead(self, extents: Sequence[Extent], epochs: Sequence[int], most: int = SPAN) -> None:
+        """Begin to read what will be asked for soon, by requests of at most so many chunks."""
         if self.pool is not None:
-            for extent, epoch in zip(extents, epochs, strict=True):
-                self._have(extent, epoch, {}, True)
+            self._have(extents, epochs, most, wait=False)
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Do something besides, if there are threads; whoever needs what comes of it finds out what went wrong."""
+        if self.pool is not None:
+            self.pool.submit(call)
 
     def _have(
-        self, extent: Extent, epoch: int, found: dict[Key, bytes | Future[bytes]], several: bool
-    ) -> None:
-        first, last = extent.slot // CHUNK, (extent.slot + extent.count - 1) // CHUNK
-        missing: list[int] = []
-        for chunk in range(first, last + 1):
-            key = (extent.sequence, chunk)
-            if key in found:
-                continue
-            data = self._at_hand(key)
-            if data is not None:
-                found[key] = data
+        self, extents: Sequence[Extent], epochs: Sequence[int], most: int, *, wait: bool = True
+    ) -> dict[Key, Span]:
+        """The chunks of all extents, at least on their way; by requests of at most ``most`` chunks."""
+        found: dict[Key, Span] = {}
+        spans: list[Span] = []
+        for (sequence, epoch), chunks in _by_segment(extents, epochs).items():
+            absent = self._at_hand(sequence, chunks, found)
+            if absent and self.cache is not None:
+                absent = [chunk for chunk in absent if not self._cached(sequence, epoch, chunk, found)]
+            if absent:
+                spans += self._take_off(sequence, epoch, absent, most, found)
+        for span in spans:
+            if self.pool is None or (wait and len(spans) == 1):
+                self._fly(span)
             else:
-                missing.append(chunk)
-        for span in _spans(missing):
-            flights = self._take_off(extent.sequence, epoch, span, several or len(missing) > len(span))
-            found.update(
-                {(extent.sequence, chunk): flight for chunk, flight in zip(span, flights, strict=True)}
-            )
+                self.pool.submit(self._fly, span)
+        return found
 
-    def _at_hand(self, key: Key) -> bytes | Future[bytes] | None:
+    def _at_hand(self, sequence: int, chunks: list[int], found: dict[Key, Span]) -> list[int]:
+        """Those that neither are in memory nor come."""
+        absent = []
+        last: Span | None = None
         with self._lock:
-            data = self._kept.get(key)
-            if data is not None:
-                self._kept.move_to_end(key)
-                return data
-            if key in self._flights:
-                return self._flights[key]
-        data = self.cache.get(*key) if self.cache is not None else None
-        if data is not None:
-            self._keep(key, data)
-        return data
+            for chunk in chunks:
+                span = self._spans.get((sequence, chunk))
+                if span is None:
+                    absent.append(chunk)
+                    continue
+                found[sequence, chunk] = span
+                if span is not last and span in self._kept:
+                    self._kept.move_to_end(span)
+                last = span
+        return absent
 
-    def _take_off(self, sequence: int, epoch: int, span: list[int], several: bool) -> list[Future[bytes]]:
-        flights: list[Future[bytes]] = [Future() for _ in span]
+    def _cached(self, sequence: int, epoch: int, chunk: int, found: dict[Key, Span]) -> bool:
+        """Whether the local cache has a chunk."""
+        data = self.cache.get(sequence, chunk) if self.cache is not None else None
+        if data is None:
+            return False
+        found[sequence, chunk] = self._take_in(sequence, epoch, chunk, data)
+        return True
+
+    def _take_in(self, sequence: int, epoch: int, chunk: int, data: bytes) -> Span:
+        """One chunk, as it came."""
+        span = Span(sequence, epoch, chunk, 1)
+        span.came.set_result(data)
         with self._lock:
-            self._flights.update(
-                {(sequence, chunk): flight for chunk, flight in zip(span, flights, strict=True)}
-            )
-        if several and self.pool is not None:
-            self.pool.submit(self._fly, sequence, epoch, span, flights)
-        else:
-            self._fly(sequence, epoch, span, flights)
-        return flights
+            self._spans[sequence, chunk] = span
+        self._keep(span)
+        return span
 
-    def _fly(self, sequence: int, epoch: int, span: list[int], flights: list[Future[bytes]]) -> None:
-        size = CHUNK * SLOT
+    def _take_off(
+        self, sequence: int, epoch: int, absent: list[int], most: int, found: dict[Key, Span]
+    ) -> list[Span]:
+        """Requests for chunks, but for those that another thread has asked for meanwhile."""
+        new: list[Span] = []
+        with self._lock:
+            for chunk in absent:
+                key = (sequence, chunk)
+                if (span := self._spans.get(key)) is None:
+                    if new and new[-1].first + new[-1].chunks == chunk and new[-1].chunks < most:
+                        span = new[-1]
+                        span.chunks += 1
+                    else:
+                        span = Span(sequence, epoch, chunk, 1)
+                        new.append(span)
+                    self._spans[key] = span
+                found[key] = span
+        return new
+
+    def _fly(self, span: Span) -> None:
         try:
-            end = min((span[-1] + 1) * size, SLOTS * SLOT)
-            data = self.store.get(
-                segment_key(self.prefix, sequence, epoch), span[0] * size, end - span[0] * size
-            )
+            data = self._get(span.sequence, span.epoch, span.first, span.chunks)
         except BaseException as error:
-            for flight in flights:
-                flight.set_exception(error)
-        else:
-            with self._lock:
-                self.read_bytes += len(data)
-            for number, (chunk, flight) in enumerate(zip(span, flights, strict=True)):
-                piece = data[number * size : (number + 1) * size]
-                self._keep((sequence, chunk), piece)
-                if self.cache is not None:
-                    self.cache.put(sequence, chunk, piece)
-                flight.set_result(piece)
-        finally:
-            with self._lock:
-                for chunk in span:
-                    self._flights.pop((sequence, chunk), None)
-
-    def _keep(self, key: Key, data: bytes) -> None:
+            self._forget(span)
+            span.came.set_exception(error)
+            return
         with self._lock:
-            self._kept[key] = data
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._room:
-                self._kept.popitem(last=False)
+            self.read_bytes += len(data)
+        span.came.set_result(data)
+        self._keep(span)
+        if self.cache is not None:
+            view, size = memoryview(data), CHUNK * SLOT
+            for number in range(span.chunks):
+                piece = view[number * size : (number + 1) * size]
+                self.cache.put(span.sequence, span.first + number, piece)
 
-    def _blocks(
-        self, extent: Extent, epoch: int, found: dict[Key, bytes | Future[bytes]]
-    ) -> list[memoryview]:
-        out: list[memoryview] = []
-        block, slot, left = extent.block, extent.slot, extent.count
-        while left:
-            chunk, first = divmod(slot, CHUNK)
-            number = min(left, CHUNK - first)
-            blocks = range(block, block + number)
-            data = found[extent.sequence, chunk]
-            if isinstance(data, Future):
-                data = data.result()
-            taken = taken_out(data, first, blocks, extent.sequence, epoch)
-            if taken is None:
-                taken = self._once_more(extent.sequence, epoch, chunk, first, blocks)
-            out += taken
-            block, slot, left = block + number, slot + number, left - number
-        return out
-
-    def _once_more(
-        self, sequence: int, epoch: int, chunk: int, first: int, blocks: range
-    ) -> list[memoryview]:
-        """From the store itself: what was at hand is damaged. Raises Damaged."""
-        self.forget(sequence, chunk)
+    def _get(self, sequence: int, epoch: int, first: int, chunks: int) -> bytes:
+        start, end = first * CHUNK, min((first + chunks) * CHUNK, SLOTS)
         key = segment_key(self.prefix, sequence, epoch)
-        data = self.store.get(key, chunk * CHUNK * SLOT, CHUNK * SLOT)
-        taken = taken_out(data, first, blocks, sequence, epoch)
-        if taken is None:
+        return self.store.get(key, start * SLOT, (end - start) * SLOT)
+
+    def _keep(self, span: Span) -> None:
+        """Count a span that came, and let go of what was not used for longest."""
+        with self._lock:
+            self._kept[span] = None
+            self._used += span.chunks
+            while self._used > self.room and len(self._kept) > 1:
+                old, _ = self._kept.popitem(last=False)
+                self._used -= old.chunks
+                self._unlist(old)
+
+    def _forget(self, span: Span) -> None:
+        with self._lock:
+            self._unlist(span)
+
+    def _unlist(self, span: Span) -> None:
+        for key in span.keys:
+            if self._spans.get(key) is span:
+                del self._spans[key]
+
+    def _copy(self, extent: Extent, epoch: int, found: dict[Key, Span], out: memoryview) -> None:
+        """Put an extent's blocks into ``out``, each verified."""
+        block, slot, left = extent.block, extent.slot, extent.count
+        at = 0
+        while left:
+            span = found[extent.sequence, slot // CHUNK]
+            first = slot - span.first * CHUNK
+            number = min(left, span.chunks * CHUNK - first)
+            blocks, piece = range(block, block + number), out[at : at + number * BLOCK]
+            if not copied_out(span.came.result(), first, blocks, extent.sequence, epoch, piece):
+                self._by_chunks(span, first, blocks, piece)
+            block, slot, left, at = block + number, slot + number, left - number, at + number * BLOCK
+
+    def _by_chunks(self, span: Span, first: int, blocks: range, out: memoryview) -> None:
+        """The same, where not all that is at hand is right. Raises Damaged."""
+        data, at = span.came.result(), 0
+        while at < len(blocks):
+            slot = first + at
+            number = min(len(blocks) - at, CHUNK - slot % CHUNK)
+            some, piece = blocks[at : at + number], out[at * BLOCK : (at + number) * BLOCK]
+            if not copied_out(data, slot, some, span.sequence, span.epoch, piece):
+                self._once_more(span, span.first + slot // CHUNK, slot % CHUNK, some, piece)
+            at += number
+
+    def _once_more(self, span: Span, chunk: int, first: int, blocks: range, out: memoryview) -> None:
+        """From the store itself: what was at hand is damaged. Raises Damaged."""
+        self.forget(span.sequence, chunk)
+        data = self._get(span.sequence, span.epoch, chunk, 1)
+        if not copied_out(data, first, blocks, span.sequence, span.epoch, out):
+            key = segment_key(self.prefix, span.sequence, span.epoch)
             raise Damaged(
                 f"blocks {blocks.start} to {blocks.stop - 1} cannot be read ({len(blocks) * BLOCK} bytes)",
                 f"the segment {key} does not match its checksums",
                 "run 'zvaultctl blockstore check'; what a scrub of the pool then finds can be healed from the source",
             )
-        self._keep((sequence, chunk), data)
+        self._take_in(span.sequence, span.epoch, chunk, data)
         if self.cache is not None:
-            self.cache.put(sequence, chunk, data)
-        return taken
+            self.cache.put(span.sequence, chunk, data)
 
     def forget(self, sequence: int, chunk: int) -> None:
         """Do not use what is kept of a chunk."""
         with self._lock:
-            self._kept.pop((sequence, chunk), None)
+            self._spans.pop((sequence, chunk), None)
         if self.cache is not None:
             self.cache.drop(sequence, chunk)
 
 
-def _spans(chunks: list[int]) -> list[list[int]]:
-    """Neighbours together, SPAN at most."""
-    out: list[list[int]] = []
-    for chunk in chunks:
-        if out and out[-1][-1] + 1 == chunk and len(out[-1]) < SPAN:
-            out[-1].append(chunk)
-        else:
-            out.append([chunk])
-    return out
+def _by_segment(extents: Sequence[Extent], epochs: Sequence[int]) -> dict[tuple[int, int], list[int]]:
+    """Chunks that extents lie in, by sequence and epoch of their segments, in order.
+
+    What was written at the same time lies in one segment, but in the order in which it came: extents that follow on
+    each other may lie there in any.
+    """
+    found: dict[tuple[int, int], set[int]] = {}
+    for extent, epoch in zip(extents, epochs, strict=True):
+        chunks = range(extent.slot // CHUNK, (extent.slot + extent.count - 1) // CHUNK + 1)
+        found.setdefault((extent.sequence, epoch), set()).update(chunks)
+    return {segment: sorted(chunks) for segment, chunks in found.items()}

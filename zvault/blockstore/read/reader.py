@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from zvault.blockstore.format import BLOCK
+from zvault.blockstore.format import BLOCK, CHUNK
 from zvault.blockstore.log.segment_buffer import SegmentBuffer
 from zvault.blockstore.map.blockmap import BlockMap, Extent, PartsNotLoaded
-from zvault.blockstore.read.fetcher import Fetcher
+from zvault.blockstore.read.fetcher import SPAN, Fetcher
 from zvault.blockstore.read.readahead import Streams
 from zvault.object_store.interface import ObjectMissing
 
@@ -35,34 +36,52 @@ class Reader:
         self.usable = usable
         self.retries = retries
         self.read_bytes = 0
-        self._streams = Streams()
+        self._streams = Streams(fetcher.room * CHUNK)
 
     def read(self, offset: int, length: int) -> bytes:
         """Any range, in bytes. Raises Damaged for what cannot be read rightly, Missing, StoreError."""
+        data = bytearray(length)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """The range that begins there, as long as ``out``. Raises as ``read``, and then ``out`` may have anything."""
+        length = len(out)
         first, end = offset // BLOCK, -(-(offset + length) // BLOCK)
-        data = self._blocks(first, end - first)
-        self.read_bytes += length
         ahead = self._streams.next(first, end - first)
         if ahead is not None:
             self._ahead(*ahead)
-        start = offset - first * BLOCK
-        return data if len(data) == length else data[start : start + length]
+        if length == (end - first) * BLOCK:
+            self._blocks(first, out)
+        else:
+            whole = memoryview(bytearray((end - first) * BLOCK))
+            self._blocks(first, whole)
+            start = offset - first * BLOCK
+            out[:] = whole[start : start + length]
+        self.read_bytes += length
 
-    def _blocks(self, block: int, count: int) -> bytes:
+    def _blocks(self, block: int, out: memoryview) -> None:
         for attempt in range(self.retries + 1):
-            near, far = self._look(block, count)
+            near, extents = self._look(block, len(out) // BLOCK)
+            far, outs, at = [], [], 0
+            for extent, data in zip(extents, near, strict=True):
+                piece = out[at : at + extent.count * BLOCK]
+                if data is not None:
+                    piece[:] = data
+                else:
+                    far.append(extent)
+                    outs.append(piece)
+                at += len(piece)
             try:
-                found = self.fetcher.read(far, self._epochs(far))
+                self.fetcher.read(far, self._epochs(far), outs)
             except ObjectMissing:
                 if attempt == self.retries:
                     raise
                 continue  # it was cleared meanwhile, and the map says where its blocks are now
-            pieces = iter(found)
-            return b"".join(b"".join(next(pieces)) if piece is None else piece for piece in near)
-        raise AssertionError("not reached")
+            return
 
     def _look(self, block: int, count: int) -> tuple[list[bytes | None], list[Extent]]:
-        """What is at hand, in order, None for what is not; and where that is."""
+        """What is at hand, in order, None for what is not; and where all of it is."""
         while True:
             with self.blocks.lock:
                 self.usable()
@@ -71,8 +90,7 @@ class Reader:
                 except PartsNotLoaded as error:
                     absent = error.parts
                 else:
-                    near = [self._near(extent) for extent in extents]
-                    return near, [one for one, data in zip(extents, near, strict=True) if data is None]
+                    return [self._near(extent) for extent in extents], extents
             self.blocks.load(absent)
 
     def _near(self, extent: Extent) -> bytes | None:
@@ -92,7 +110,13 @@ class Reader:
         with self.blocks.lock:
             try:
                 extents = self.blocks.resolve(block, count)
-            except PartsNotLoaded:
+            except PartsNotLoaded as error:
+                self.fetcher.later(partial(self._load_and_ahead, error.parts, block, count))
                 return
             extents = [one for one in extents if one.sequence and one.sequence not in self.memory]
-        self.fetcher.ahead(extents, self._epochs(extents))
+        # The longer the way ahead, the longer the requests; still there are several of them.
+        self.fetcher.ahead(extents, self._epochs(extents), max(SPAN, count // CHUNK // 2))
+
+    def _load_and_ahead(self, parts: list[int], block: int, count: int) -> None:
+        self.blocks.load(parts)
+        self._ahead(block, count)
