@@ -16,9 +16,6 @@ T ?=
 # make lab ZFS=2.4, make setup ZFS=2.4: another version of OpenZFS than the usual one
 ZFS ?= $(ZVAULT_LAB_ZFS)
 export ZVAULT_LAB_ZFS := $(ZFS)
-# make lab TURN=all: also the modules whose turn it is not in this commit
-TURN ?= $(ZVAULT_TURN)
-export ZVAULT_TURN := $(TURN)
 # make lab-versions: the tests in which zvault meets what depends on OpenZFS's version: what libzfs and libzfs_core are called
 # with, module parameters, devices' properties, what zpool prints of a scrub, what a receive refuses. Four CPU minutes.
 VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py \
@@ -31,8 +28,8 @@ VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py \
 OTHER_KERNEL = $(shell ZVAULT_LAB_ZFS=2.4 $(PYTHON) -B $(LAB)/cache.py kernel_at_hand)
 # make soak N=3: so many runs
 N ?= 10
-# Unit tests at once: some measure, so each has a CPU.
-WORKERS := $(shell nproc)
+# Unit tests at once: some measure, so each has a CPU, but for the third of its time in which it waits.
+WORKERS := $(shell echo $$((3 * $$(nproc) / 2)))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup ready test lint types unit lab lab-versions soak demo bench pictures format install deb release clean
@@ -69,7 +66,7 @@ types: ## static types
 unit: ## tests that need nothing; T="FILE -k NAME" for some
 	@$(TOOL)/python -m pytest -n $(WORKERS) --dist worksteal $(or $(T),tests/unit)
 
-lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version, TURN=all: see lab.md
+lab: ## tests in a real kernel with real OpenZFS; T= as well, ZFS=2.4: with that version
 	@$(TOOL)/python -m pytest $(or $(T),$(LAB) --unsteady=1)
 
 lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4

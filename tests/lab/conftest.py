@@ -19,7 +19,6 @@ if os.environ.get("ZVAULT_LAB"):
 else:
     from run_modules import (  # noqa: F401
         pytest_addoption,
-        pytest_collection_modifyitems,
         pytest_configure,
         pytest_pycollect_makemodule,
         pytest_report_header,

@@ -5,8 +5,7 @@ the source, and replays the reports that come from the guest. At its top level a
 `LAB = {"mem": "4G", "timeout": 900, "init": "none"}`, `"peer": True` for a second guest it can reach by ssh,
 `"peer-system": "debian12"` to have that be an older system,
 `"alone": True` for a CPU that it shares with no other guest, `"peers": True` for the benchmarks' tools from PyPI in
-/share/peers, or `LAB = {"where": "host"}` to be an ordinary module. `"turn": "A"` or `"B"`: the whole lab runs it for
-every second commit, those of the other turn for the others; `ZVAULT_TURN=all` runs all.
+/share/peers, or `LAB = {"where": "host"}` to be an ordinary module.
 """
 
 import ast
@@ -46,10 +45,6 @@ TABLE = LAB.parents[1] / "docs" / "reference" / "lab-times.md"
 # Tests asked for with their parameters, by the name without them, which is all the host knows.
 PARAMETRISED: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
 GUESTS: pytest.StashKey[list["Guest"]] = pytest.StashKey()
-LEFT: pytest.StashKey[list[str]] = pytest.StashKey()
-TURNS = ("A", "B")
-WHOLE = 40
-"""Modules that are asked for together, from which on it is the whole lab."""
 DOUBTS: pytest.StashKey[Doubts] = pytest.StashKey()
 
 
@@ -154,27 +149,6 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     if not module_path.is_relative_to(LAB) or settings(module_path).get("where") == "host":
         return None
     return LabModule.from_parent(parent, path=module_path)
-
-
-def turn_of_this_commit() -> str:
-    """Whose turn it is: by ZVAULT_TURN, or the commit, or the day where there is none."""
-    if chosen := os.environ.get("ZVAULT_TURN"):
-        return chosen
-    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=LAB, capture_output=True, text=True)
-    number = int(found.stdout, 16) if found.returncode == 0 else int(time.time() // 86400)
-    return TURNS[number % len(TURNS)]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the whole lab, leave out the modules whose turn it is not."""
-    modules = {module for item in items if (module := item.getparent(LabModule)) is not None}
-    turn = turn_of_this_commit()
-    if len(modules) < WHOLE or turn == "all":
-        return
-    left = {one for one in modules if settings(one.path).get("turn", turn) != turn}
-    config.stash[LEFT] = sorted(one.path.name for one in left)
-    config.hook.pytest_deselected(items=[item for item in items if item.getparent(LabModule) in left])
-    items[:] = [item for item in items if item.getparent(LabModule) not in left]
 
 
 def _share_peers(share: Path) -> None:
@@ -420,9 +394,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             )
         sums = [sum(column) for column in zip(*(guest.times for guest in guests), strict=True)]
         terminalreporter.write_line("{:6.0f} {:6.0f} {:6.0f} {:6.0f}".format(*sums) + "  all guests")
-    if left := config.stash.get(LEFT, []):
-        told = f"left to other commits, or to ZVAULT_TURN=all: {', '.join(left)}"
-        terminalreporter.write_line(told)
     if config.getoption("record", None):
         record(guests)
     if DOUBTS in config.stash:

@@ -17,7 +17,7 @@ import pytest
 import world
 from world import CONFIG, DISK, ctl, eventually, nothing_left, ok, sh
 
-LAB = {"mem": "6G", "timeout": 1500, "turn": "A"}
+LAB = {"mem": "6G", "timeout": 1500}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 PLAIN = Path("/etc/zvault/profiles/plain.toml")

@@ -10,7 +10,7 @@ import pytest
 from test_rbd import Vault, left, scrubbed
 from world import DISK, ctl, eventually, ok, sh, snapshot_hashes, snapshots, tree_hashes
 
-LAB = {"mem": "5G", "timeout": 800, "turn": "B"}
+LAB = {"mem": "5G", "timeout": 800}
 
 STRIPE = 2 * 4096
 """Two parts of data, each of osd_pool_erasure_code_stripe_unit's 4 KiB."""

@@ -27,7 +27,7 @@ from world import (
     snapshots,
 )
 
-LAB = {"mem": "3G", "timeout": 900, "peers": True, "turn": "B"}
+LAB = {"mem": "3G", "timeout": 900, "peers": True}
 
 CONF = Path("/etc/zvault/zvault.toml")
 MIB = 1 << 20

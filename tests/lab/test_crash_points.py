@@ -22,7 +22,7 @@ import world
 from crash_world import Pair, api, bases, history, points, run_now, run_of
 from world import DISK, eventually, sh
 
-LAB = {"mem": "3G", "timeout": 2400, "turn": "A"}
+LAB = {"mem": "3G", "timeout": 2400}
 
 EVERY = bool(os.environ.get("ZVAULT_ALL"))
 """Whether to die at every boundary; else once at each kind of them, whichever dataset it is for."""

@@ -8,7 +8,7 @@ import pytest
 import world
 from world import World, ctl, ok, sh, snapshots
 
-LAB = {"mem": "3G", "timeout": 900, "turn": "B"}
+LAB = {"mem": "3G", "timeout": 900}
 
 
 def named(length: int, above: str = "tank/home") -> str:

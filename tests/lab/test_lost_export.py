@@ -17,7 +17,7 @@ from world import DISK, ctl, eventually, main_pid, ok
 
 from zvault.zfs.pool.exports import Exports
 
-LAB = {"mem": "4G", "timeout": 2000, "turn": "A"}
+LAB = {"mem": "4G", "timeout": 2000}
 
 
 @pytest.fixture(scope="module")

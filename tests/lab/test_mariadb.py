@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from world import DISK, World, ctl, eventually, get, journal, ok, sh, snapshots
 
-LAB = {"mem": "4G", "timeout": 1200, "turn": "B"}
+LAB = {"mem": "4G", "timeout": 1200}
 
 AS_MYSQL = ("runuser", "-u", "mysql", "--")
 RUN = Path("/run/lab-mariadb")

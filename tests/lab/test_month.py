@@ -18,7 +18,7 @@ from month_oracle import berlin
 from month_world import HOURS, QUARTERS, Month, history, plans
 from world import DISK, eventually, sh, shell
 
-LAB = {"mem": "3G", "timeout": 600, "turn": "B"}
+LAB = {"mem": "3G", "timeout": 600}
 
 
 @pytest.fixture

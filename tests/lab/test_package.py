@@ -26,7 +26,7 @@ from world import (
     status,
 )
 
-LAB = {"mem": "4G", "timeout": 1200, "turn": "B"}
+LAB = {"mem": "4G", "timeout": 1200}
 
 SOURCE, MADE = Path("/src"), Path("/var/tmp/made")
 

@@ -18,7 +18,7 @@ from world import World, answer, ask, ctl, eventually, ok, service, sh, status
 
 from zvault.zfs.pool.exports import Exports
 
-LAB = {"mem": "4G", "timeout": 1200, "turn": "B"}
+LAB = {"mem": "4G", "timeout": 1200}
 
 STOPPED = 60
 """Seconds: longer than the device's timeout."""

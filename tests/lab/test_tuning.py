@@ -11,7 +11,7 @@ import pytest
 import world
 from world import DISK, World, ctl, eventually, journal, metrics, nothing_left, ok, sh, status
 
-LAB = {"mem": "3G", "timeout": 2500, "turn": "A"}
+LAB = {"mem": "3G", "timeout": 2500}
 
 PARAMETERS = Path("/sys/module/zfs/parameters")
 PROFILES = Path("/etc/zvault/profiles")

@@ -29,7 +29,7 @@ from world import DISK, answer, ask, ctl, eventually, main_pid, ok, sh
 
 from zvault.daemon.monitors.vault_monitor import LOOK_EVERY
 
-LAB = {"mem": "4G", "timeout": 3600, "turn": "B"}
+LAB = {"mem": "4G", "timeout": 3600}
 
 ALL = bool(os.environ.get("ZVAULT_ALL"))
 SECONDS, MINUTES = 2.0, 150.0

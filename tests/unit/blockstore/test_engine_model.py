@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +120,11 @@ class World:
         self.safe = [state for state in allowed if state == self.state]
 
     def look(self, engine: Engine, allowed: list[State]) -> State:
-        touched = np.array(sorted(set().union(*allowed)), np.int64)
         found: State = {}
-        for run in np.split(touched, np.flatnonzero(np.diff(touched) != 1) + 1) if len(touched) else []:
-            data = np.frombuffer(engine.read(int(run[0]) * BLOCK, len(run) * BLOCK), np.int64).reshape(
-                len(run), -1
-            )
+        for first, count in runs(set().union(*allowed)):
+            data = np.frombuffer(engine.read(first * BLOCK, count * BLOCK), np.int64).reshape(count, -1)
             assert (data == data[:, :1]).all(), "a block is a mixture"
-            found |= {block: tag for block, tag in zip(run.tolist(), data[:, 0].tolist(), strict=True) if tag}
+            found |= {block: tag for block, tag in enumerate(data[:, 0].tolist(), first) if tag}
         assert found in allowed, self.told(found, allowed)
         return found
 
@@ -204,6 +201,13 @@ def listed(store: MemoryStore, kind: str) -> list[str]:
     return [found.key for found in store.list(f"vault/{kind}/")]
 
 
+def runs(blocks: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Consecutive blocks, each time as the first and how many."""
+    touched = np.array(sorted(blocks), np.int64)
+    for run in np.split(touched, np.flatnonzero(np.diff(touched) != 1) + 1) if len(touched) else []:
+        yield int(run[0]), len(run)
+
+
 def walk(mode: Mode, program: list[tuple[str, int, int]], wrong: list[Fault]) -> World:
     world = World(mode, wrong)
     try:
@@ -225,9 +229,9 @@ def check_nothing_is_amiss(world: World) -> None:
     for _ in range(3):
         engine.checkpoint()
     counted: dict[int, int] = {}
-    for block in world.state:
-        extent = engine.blocks.locate(block, 1)[0]
-        counted[extent.sequence] = counted.get(extent.sequence, 0) + 1
+    for first, count in runs(world.state):
+        for extent in engine.blocks.locate(first, count):
+            counted[extent.sequence] = counted.get(extent.sequence, 0) + extent.count
     live = {number: int(engine.usage.live[number]) for number in engine.usage.live.nonzero()[0].tolist()}
     assert live == counted
     there = {sequence for sequence, _ in map(numbers_of, listed(world.memory, "segments")) if not world.late}

@@ -296,7 +296,7 @@ def test_a_small_journal_slows_writers_and_fails_none(
     worlds: list[World], tmp_path: Path, mode: Mode
 ) -> None:
     worlds.append(world := World(tmp_path, mode, journal_size=12 << 20, linger=0.5))
-    world.slow.seconds = 0.05
+    world.slow.seconds = 0.1
     fullest, most = 0.0, 0
 
     def look() -> None:

@@ -85,13 +85,15 @@ def test_statistics(data: bytes) -> None:
     statistics.parse_syncing(said, 10**15)
 
 
-@target(outputs("zdb-objects", "zdb-zap"), ZvaultError, cap=8 * MIB)
+@target(outputs("zdb-objects", "zdb-zap", "zdb-blocks-of-one", "zdb-blocks-forged"), ZvaultError, cap=8 * MIB)
 def test_error_logs(data: bytes) -> None:
     """What zdb says of an error log and of objects."""
     tools: Any = _Tools(text(data))
     log = ErrorLog(tools, "tank", ["/dev/a"])
     asyncio.run(log.entries({54: "tank/home"}))
     asyncio.run(log.objects("tank/home", range(10)))
-    asyncio.run(log.pointers("tank/home", 2, [0, 1]))
+    asyncio.run(log.pointers("tank/home", {2: [0, 1], 3: [0]}))
+    tools.said += "\nended 0\n"
+    asyncio.run(log.pointers("tank/home", {2: [0, 1]}))
     for line in text(data).splitlines():
         parse_pointer(line)

@@ -34,7 +34,7 @@ class StoppedClock(Clock):
 def context(
     now: float = START,
     *,
-    folder: Path = Path("/proc/nowhere"),
+    folder: Path = Path("/dev/null/nowhere"),
     vault: Mapping[str, Any] | None = None,
     **backup: Any,
 ) -> Context:

@@ -169,18 +169,17 @@ def scratch(path: Path) -> Iterator[Folder]:
 
 async def _look(log: ErrorLog, places: Mapping[HealTarget, str]) -> dict[HealTarget, PoolBlock]:
     """Where the pool has each damaged block; those that it does not have are missing."""
-    objects: dict[tuple[str, int], list[HealTarget]] = defaultdict(list)
+    wanted: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for wound, place in places.items():
         if wound.logged is not None:
-            objects[place, wound.logged.number].append(wound)
+            wanted[place][wound.logged.number].add(wound.logged.block)
+    pointers = {place: await log.pointers(place, blocks) for place, blocks in wanted.items()}
     found = {}
-    for (place, number), wounds in objects.items():
-        blocks = {wound.logged.block for wound in wounds if wound.logged is not None}
-        pointers = await log.pointers(place, number, blocks)
-        for wound in wounds:
-            logged = wound.logged
-            pointer = pointers.get(logged.block) if logged is not None else None
-            if logged is None or pointer is None or logged.birth not in (0, pointer.birth):
-                continue
-            found[wound] = PoolBlock(number, logged.block * pointer.logical, pointer)
+    for wound, place in places.items():
+        if (logged := wound.logged) is None:
+            continue
+        pointer = pointers[place].get((logged.number, logged.block))
+        if pointer is None or logged.birth not in (0, pointer.birth):
+            continue
+        found[wound] = PoolBlock(logged.number, logged.block * pointer.logical, pointer)
     return found

@@ -16,6 +16,7 @@ from zvault.core.integrity.block_pointer import BlockPointer, parse_pointer
 from zvault.core.integrity.damage import LoggedBlock, Object
 from zvault.core.names import split_snapshot
 from zvault.system.process.runner import ToolRunner
+from zvault.zfs.repair.zdb_objects import KEPT, Listed, listed
 
 DEADLINE = 300.0
 """Seconds: it opens the pool by itself, and reads its metadata from the device."""
@@ -32,10 +33,16 @@ OBJECTS = 500
 BLOCKS = 100_000
 """Blocks that all of these may have together, the short ones first: zdb lists each."""
 
+ASKED = 1_000
+"""Blocks that are looked for in one listing: a word of a command has 128 KiB at most."""
+
+Block = tuple[int, int]
+"""An object's number, and that of one of its blocks."""
+
 _VALUE = re.compile(r"^\s+(\S+) = (.*)$")
 _ENTRY = re.compile(r"^\s+([0-9a-f]+):([0-9a-f]+):([0-9a-f]+):([0-9a-f]+) = ")
 _BLOCK = re.compile(r"^\s+([0-9a-f]+)\s+L0 .* B=([0-9]{1,20})/[0-9]+ ")
-_OFFSET = re.compile(r"^\s*([0-9a-f]+)\s+L0 ")
+_OFFSET = re.compile(r"^\s*([0-9a-f]{1,16})\s+L0 ")
 _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([KM]?)")
 _OBJECT = re.compile(r"^\s+([0-9]{1,20})\s+\d+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+\S+\s+(.+)$")
 
@@ -82,34 +89,57 @@ class ErrorLog:
         there = _by_object(text)
         short = _short({number: lines for number, lines in there.items() if number in numbers})
         # Only its fifth -d tells a path, and each block of the object as well.
-        text = await self._dump(place, [str(number) for number in short], more="d") if short else ""
-        known = _by_object(text or "")
+        known = await self._listed(place, short) if short else {}
         gone = {number: Object() for number in numbers if number and number not in there}
-        return gone | {number: _seen(known[number]) for number in short if number in known}
+        return gone | {number: _seen(one) for number, one in known.items()}
 
-    async def pointers(self, place: str, number: int, blocks: Collection[int]) -> dict[int, BlockPointer]:
-        """The pointers of some blocks of an object (those of level 0) as a snapshot has it, by the blocks' numbers.
+    async def _listed(self, place: str, numbers: Sequence[int]) -> dict[int, Listed]:
+        """Objects with their blocks, those that can be read."""
+        text = await self._dump(place, [str(number) for number in numbers], more="d")
+        if text is not None and (found := listed(text, numbers)) is not None:
+            return found
+        if len(numbers) == 1:
+            return {}
+        known: dict[int, Listed] = {}
+        for number in numbers:
+            known |= await self._listed(place, [number])
+        return known
+
+    async def pointers(self, place: str, wanted: Mapping[int, Collection[int]]) -> dict[Block, BlockPointer]:
+        """The pointers of blocks of level 0 as a snapshot has them: of some objects, by number, the blocks' numbers.
 
         What cannot be read is missing. Also of a pool that is exported.
         """
-        head = await self._dump(place, [f"{number}:{number + 1}"])
-        lines = _by_object(head or "").get(number)
-        size = _bytes(lines[0].split()[3]) if lines is not None else 0
-        if not size:
-            return {}
-        # zdb lists all blocks of the object.
-        offsets = "|".join(f"{block * size:x}" for block in blocks)
-        argv = [*self._zdb, "-ddddddbbbbbb", place, str(number)]
-        command = f"{shlex.join(argv)} | grep -E {shlex.quote(f'^ *({offsets}) +L0 ')}"
-        found: dict[int, BlockPointer] = {}
-        for _ in range(TRIES):
-            result = await self.runner.run(["sh", "-c", command], deadline=LISTING_DEADLINE, check=False)
-            for line in result.stdout.splitlines():
-                place_in = _OFFSET.match(line)
-                if place_in is not None and (pointer := parse_pointer(line)) is not None:
-                    found[int(place_in[1], 16) // size] = pointer
-            if found:
-                break
+        found: dict[Block, BlockPointer] = {}
+        for part in _parts(wanted):
+            asked = list(part)
+            for tried in range(TRIES):
+                # First all at once, then each alone: one that is not there has zdb fail, a name may make it unclear.
+                for some in [[number] for number in asked] if tried else [asked]:
+                    found |= await self._pointers(place, {number: part[number] for number in some})
+                asked = [one for one in asked if not any((one, block) in found for block in part[one])]
+                if not asked:
+                    break
+        return found
+
+    async def _pointers(self, place: str, wanted: Mapping[int, Collection[int]]) -> dict[Block, BlockPointer]:
+        """What one zdb says of them; nothing where it failed, or where that is unclear."""
+        # zdb lists all blocks of an object.
+        zdb = shlex.join([*self._zdb, "-ddddddbbbbbb", place, *map(str, wanted)])
+        lines = rf"^({KEPT}| *({_offsets(wanted)}) +L0 |ended [0-9]+$)"
+        command = f'{{ {zdb}; echo "ended $?"; }} | LC_ALL=C grep -aE {shlex.quote(lines)}'
+        result = await self.runner.run(["sh", "-c", command], deadline=LISTING_DEADLINE, check=False)
+        text, _, status = result.stdout.rstrip("\n").rpartition("\nended ")
+        objects = listed(text + "\n", list(wanted)) if status == "0" else None
+        found: dict[Block, BlockPointer] = {}
+        for number, one in (objects or {}).items():
+            for line in one.blocks:
+                at, pointer = _OFFSET.match(line), parse_pointer(line)
+                if at is None or pointer is None or not pointer.logical:
+                    continue
+                block, rest = divmod(int(at[1], 16), pointer.logical)
+                if block in wanted[number] and not rest:
+                    found[number, block] = pointer
         return found
 
     async def _dump(self, place: str, objects: Sequence[str], *, more: str = "") -> str | None:
@@ -164,7 +194,8 @@ def _short(objects: Mapping[int, Iterable[str]]) -> list[int]:
     sizes = {}
     for number, lines in objects.items():
         found = (re.match(r"\tdnode maxblkid: ([0-9]{1,19})$", line) for line in lines)
-        sizes[number] = next((int(match[1]) + 1 for match in found if match is not None), BLOCKS + 1)
+        # The longest, where a name in zdb's output looks like a length.
+        sizes[number] = max((int(match[1]) + 1 for match in found if match is not None), default=BLOCKS + 1)
     chosen, left = [], BLOCKS
     for number in sorted(sizes, key=lambda one: sizes[one]):
         if (left := left - sizes[number]) >= 0:
@@ -172,12 +203,34 @@ def _short(objects: Mapping[int, Iterable[str]]) -> list[int]:
     return sorted(chosen)
 
 
-def _seen(lines: Sequence[str]) -> Object:
-    """An object in zdb's words; the first line is its head's."""
-    path = next((line.removeprefix("\tpath\t") for line in lines if line.startswith("\tpath\t/")), None)
-    size = _bytes(lines[0].split()[3])
-    blocks = (match for line in lines if size and (match := _BLOCK.match(line)) is not None)
-    return Object(path, {int(match[1], 16) // size: int(match[2]) for match in blocks})
+def _seen(one: Listed) -> Object:
+    """An object in zdb's words."""
+    size = _bytes(one.head[3])
+    blocks = (match for line in one.blocks if size and (match := _BLOCK.match(line)) is not None)
+    return Object(one.path, {int(match[1], 16) // size: int(match[2]) for match in blocks})
+
+
+def _parts(wanted: Mapping[int, Collection[int]]) -> Iterator[dict[int, list[int]]]:
+    """Blocks of objects, in parts of which each can be asked for at once."""
+    blocks = [(number, block) for number in sorted(wanted) for block in sorted(wanted[number])]
+    for begin in range(0, len(blocks), ASKED):
+        part: dict[int, list[int]] = {}
+        for number, block in blocks[begin : begin + ASKED]:
+            part.setdefault(number, []).append(block)
+        yield part
+
+
+def _offsets(wanted: Mapping[int, Collection[int]]) -> str:
+    """A regular expression for the offsets, as zdb writes them, that blocks may have, and for some more.
+
+    A block's size, by which its number is multiplied, is a power of two from 512 on, but in objects of one block.
+    """
+    numbers = {block for blocks in wanted.values() for block in blocks}
+    found = ["0"] if 0 in numbers else []
+    ends = sorted({block << shift for block in numbers if block for shift in range(4)})
+    if ends:
+        found.append(f"({'|'.join(f'{end:x}' for end in ends)})00+")
+    return "|".join(found)
 
 
 def _bytes(text: str) -> int:

@@ -71,7 +71,7 @@ class World:
         self.number = 0
         self.here: dict[str, Dataset] = {}
         self.there: dict[str, Dataset] = {}
-        folder = Path("/proc/nowhere")
+        folder = Path("/dev/null/nowhere")
         self.env = Environment(
             config(0, 0), Paths(folder, folder, folder, folder), HostRunner(), "host", self.clock
         )

@@ -206,10 +206,12 @@ async def test_the_error_log_block_by_block():
 HEAD = "    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type\n"
 FILE = "         {}    2   128K   {}   980K     512     1M  100.00  ZFS plain file\n\tdnode maxblkid: {}\n"
 BLOCKS = """\tpath\t/my dir/f
+\tuid     0
 Indirect blocks:
                0 L1  0:2b3000:1000 20000L/1000P F=8 B=18/18 cksum=0:1:2:3
                0  L0 0:1b3000:20000 20000L/20000P F=1 B=18/18 cksum=0:1:2:3
            e0000  L0 0:293000:20000 20000L/20000P F=1 B=22/22 cksum=0:1:2:3
+
 """
 
 
@@ -235,25 +237,3 @@ async def test_objects_as_a_snapshot_has_them_but_those_that_are_too_long():
 async def test_an_error_log_that_cannot_be_read_is_not_an_empty_one():
     host = Says({"cold 1": (1, "", "zdb: can't open 'cold': Input/output error\n")})
     assert await ErrorLog(host, "cold", ["/d"]).entries({}) is None
-
-
-POINTER = (
-    "           {offset:5x}  L0 DVA[0]=<0:{at:x}:9000> [L0 ZFS plain file] fletcher4 lz4 unencrypted LE contiguous"
-    " unique single size=20000L/9000P birth=7L/7P fill=1"
-    " cksum=574546d7e2f:5a7d0108e92e30:f887a5b3c9684b3e:f918a44ce8d1e530\n"
-)
-
-
-async def test_where_blocks_lie():
-    lines = POINTER.format(offset=0, at=0x39000) + POINTER.format(offset=0x60000, at=0x55000)
-    head = dump(8, "", "ZFS plain file").replace("   512      0", "  128K      0")
-    host = Says({"-dddd cold/a@s 8:9": (0, head, ""), "+L0 '": (0, lines, "")})
-    found = await ErrorLog(host, "cold", ["/d"]).pointers("cold/a@s", 8, [0, 3, 5])
-    assert {block: pointer.dvas[0].offset for block, pointer in found.items()} == {0: 0x39000, 3: 0x55000}
-    assert host.ran[-1][:2] == ["sh", "-c"]
-    assert host.ran[-1][2] == ("zdb -e -p /d -ddddddbbbbbb cold/a@s 8 | grep -E '^ *(0|60000|a0000) +L0 '")
-
-
-async def test_blocks_of_what_is_not_there_lie_nowhere():
-    host = Says({"8:9": (1, "", "zdb: no such snapshot\n")})
-    assert await ErrorLog(host, "cold", ["/d"]).pointers("cold/a@s", 8, [0]) == {}
