@@ -22,11 +22,19 @@ from zvault.system.process.runner import Runner
 
 
 class Clock:
-    """Wall time, in one place, so that tests can stop it."""
+    """Wall time and monotonic time, in one place, so that tests can stop them.
+
+    What a person reads, or what was written down, goes by wall time; whatever waits goes by monotonic time, which no
+    one sets.
+    """
 
     def time(self) -> float:
         """Seconds since the epoch."""
         return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, from no certain beginning on; they stand still while the host sleeps."""
+        return time.monotonic()
 
     def now(self) -> datetime:
         """The same as an aware UTC datetime."""
