@@ -89,7 +89,7 @@ class Daemon:
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
-        self.vault_monitor = VaultMonitor(self.vaults)
+        self.vault_monitor = VaultMonitor(self.vaults, self.context.env.clock)
         self.state_monitor = StateMonitor(paths.state, self.history)
         self.config_monitor = ConfigMonitor(self.context.env)
         self.status = Status(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -93,7 +92,7 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
-        self._source = RecentSource(self.context.clients)
+        self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._first: Sides | None = None  # both sides as they were before anything was sent
         self._fresh: set[str] = set()  # the snapshots that it made since both sides were listed, by full name
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
@@ -314,7 +313,7 @@ class Run:
     ) -> Survey:
         """List both sides; the source is not listed again where nothing was made, or it was ``seen`` since."""
         seen = seen if self._makes_snapshot else await self._source.tree(self.backup)
-        began = time.monotonic()
+        began = self.context.env.clock.monotonic()
         zfs = vault.zfs if vault is not None else None
         sides = await look(self.context, self.backup, zfs, source=seen, sizes=sizes)
         self._first = self._first or sides
@@ -370,12 +369,12 @@ class Run:
         """
         if not plan.changed:
             return looked.sides
-        source = looked.sides.source if time.monotonic() - looked.began < RECENT else None
+        source = looked.sides.source if self.context.env.clock.monotonic() - looked.began < RECENT else None
         return await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
 
     def _listed(self, sides: Sides, began: float) -> None:
         """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""
-        self.listed = sides, self.context.env.clock.time() - (time.monotonic() - began)
+        self.listed = sides, self.context.env.clock.time() - (self.context.env.clock.monotonic() - began)
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""

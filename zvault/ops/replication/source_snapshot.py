@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, field
 
@@ -32,8 +31,8 @@ NAMED = 5
 class RecentSource:
     """The source as it is now, give or take a moment; listed again if it took long to bring up the vault."""
 
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    def __init__(self, clients: Clients, clock: Clock) -> None:
+        self._clients, self._clock = clients, clock
         self._seen: tuple[float, Tree] | None = None
 
     def forget(self) -> None:
@@ -42,7 +41,7 @@ class RecentSource:
 
     async def tree(self, backup: Backup) -> Tree:
         """Its datasets. Raises NotFound, HostUnreachable."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         if self._seen is None or began - self._seen[0] > A_MOMENT:
             self._seen = began, await source_tree(self._clients, backup, sizes=False)
         return self._seen[1]
