@@ -71,9 +71,9 @@ class Environment:
     _ways: dict[str, _Way] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, config: Config, paths: Paths, runner: Runner) -> Environment:
-        """That of this host."""
-        return cls(config, paths, runner, _host_name(config))
+    def of(cls, config: Config, paths: Paths, runner: Runner, clock: Clock | None = None) -> Environment:
+        """That of this host; its time is that of ``clock``, or the host's."""
+        return cls(config, paths, runner, _host_name(config), clock or Clock())
 
     def reconfigure(self, config: Config) -> None:
         """Have a new configuration in force from now on."""
