@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from crash_world import (
     vault_guid,
 )
 from world import eventually, get, sh, snapshots
+
+from zvault.core.names import make_snapname
 
 LAB = {"mem": "3G", "timeout": 2250}
 
@@ -356,6 +359,55 @@ def test_schedules_go_on_when_the_clock_is_set_back(tank):
         last = snapshots(HOME)[-1]
         eventually("one after a restart, too", lambda: snapshots(HOME)[-1] != last)
         eventually("and so it is after a restart", lambda: 0 < next_night() < 86400)
+
+
+def test_a_name_that_only_the_vault_still_has(tank):
+    """After the clock was set back: whether zvaultd knows the vault's names or not, the run takes another one.
+
+    They are not known where they were given while a hook before the snapshot ran.
+    """
+
+    def rename(old: str, new: str) -> None:
+        for name in names:
+            sh("zfs", "rename", "-r", f"cold/lab/tank@{old}{name}", f"cold/lab/tank@{new}{name}")
+
+    waits, goes_on = Path("/run/waits"), Path("/run/goes-on")
+    first = int(time.time()) - 3600
+    names = [make_snapname("zvault", datetime.fromtimestamp(first + second, UTC)) for second in range(4)]
+    hook = (
+        f"[ ! -e {waits} ] || {{ rm {waits}; while [ ! -e {goes_on} ]; do sleep 0.1; done; rm {goes_on}; }}"
+    )
+    tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{json.dumps(['sh', '-c', hook])}] }} }}"
+    tank.keep = "{ source = { last = 1 }, vault = { last = 20 } }"
+    tank.start()
+    runs(1)
+    for name in names:
+        write()
+        sh("zfs", "snapshot", "-r", f"tank@{name}")
+    runs(1)
+    for known in (False, True):
+        if not known:
+            rename("", "not-yet-")
+            sh("systemctl", "restart", "zvaultd")
+        assert not set(names) & set(snapshots(HOME))
+        write()
+        waits.touch()
+        run = api("POST", "/v1/run/tank")["run"]
+        eventually("the hook", lambda: not waits.exists())
+        if not known:
+            rename("not-yet-", "")
+        assert set(names) <= set(snapshots(VAULTED))
+        with world.clock_put_right():
+            time.clock_settime(time.CLOCK_REALTIME, first)
+            goes_on.touch()
+            done = run_of(run)
+            assert done["result"] == "ok", done
+            newest = snapshots(HOME)[-1]
+            assert newest not in names
+            assert newest == snapshots(VAULTED)[-1]
+            all_is_well()
+        anew = world.journal().count("is made anew under a later name")
+        assert anew == 1, "only where the vault's names are not known a snapshot has to go"
 
 
 @contextmanager

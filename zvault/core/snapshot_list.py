@@ -113,6 +113,23 @@ class SnapshotList(Sequence[Snapshot]):
         return repr(tuple(self))
 
 
+class Snapnames:
+    """Which snapnames the snapshots of some datasets have; a name that many have is looked at once."""
+
+    def __init__(self, lists: Iterable[Sequence[Snapshot]]) -> None:
+        self._columns: dict[int, NameColumn] = {}
+        self._others: set[str] = set()
+        for snapshots in lists:
+            if isinstance(snapshots, SnapshotList):
+                self._columns[id(snapshots.column)] = snapshots.column
+            else:
+                self._others.update(snap.snapname for snap in snapshots)
+
+    def __contains__(self, snapname: object) -> bool:
+        """Whether any has it."""
+        return snapname in self._others or any(snapname in one.snapnames for one in self._columns.values())
+
+
 def _createtxg(row: tuple[str, int, int, int]) -> int:
     return row[2]
 

@@ -44,7 +44,7 @@ from zvault.daemon.web.serving import Serving
 from zvault.ops import hooks
 from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
-from zvault.ops.state.environment import Environment
+from zvault.ops.state.environment import Clock, Environment
 from zvault.ops.tuning.parameters import reconcile_tuning
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
@@ -77,11 +77,11 @@ CUT_OFF = ZvaultError(
 
 
 class Daemon:
-    """One zvaultd."""
+    """One zvaultd. What it waits for goes by ``clock`` and by the time of the event loop that it is served in."""
 
-    def __init__(self, config: Config, paths: Paths) -> None:
+    def __init__(self, config: Config, paths: Paths, clock: Clock | None = None) -> None:
         self.paths = paths
-        self.context = Context.of(Environment.of(config, paths, HostRunner()), ChangeFeed())
+        self.context = Context.of(Environment.of(config, paths, HostRunner(), clock), ChangeFeed())
         self.events = Events()
         self.events.hooks.append(journald.write)
         self.history = History(paths.history)
@@ -89,7 +89,7 @@ class Daemon:
         self.vaults = Vaults(self.context)
         self.runs = Runs(self.context, self.vaults, self.history, self.events)
         self.scheduler = Scheduler(self.context, self.runs.start, self.runs.last_run)
-        self.vault_monitor = VaultMonitor(self.vaults)
+        self.vault_monitor = VaultMonitor(self.vaults, self.context.env.clock)
         self.state_monitor = StateMonitor(paths.state, self.history)
         self.config_monitor = ConfigMonitor(self.context.env)
         self.status = Status(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -60,7 +59,7 @@ class LagReadings:
         name, clients, vault = backup.name, self.context.clients, self.context.env.vault(backup.vault)
         up = await clients.pool_is_up(vault)
         last, way = self._read.get(name), self.lags.way(name)
-        if not up and last is not None and time.monotonic() - last.at < DOWN_EVERY:
+        if not up and last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY:
             return
         began = self.context.env.clock.time()
         sides = await look(self.context, backup, clients.vault_of(backup) if up else None, sizes="vault")
@@ -79,7 +78,7 @@ class LagReadings:
         """Read how old the snapshots are of a backup that makes nothing else."""
         name = backup.name
         last, way = self._read.get(name), self.made.way(name)
-        if last is not None and time.monotonic() - last.at < DOWN_EVERY:
+        if last is not None and self.context.env.clock.monotonic() - last.at < DOWN_EVERY:
             return
         began = self.context.env.clock.time()
         sides = await look(self.context, backup, None, sizes="none")
@@ -90,7 +89,7 @@ class LagReadings:
     def keep_made(self, backup: str, made: Mapping[str, int | None], way: str | None) -> None:
         """Keep when the newest snapshot of each dataset was made."""
         self.made.put(backup, made, way)
-        self._read.put(backup, Reading(time.monotonic(), False, None), way)
+        self._read.put(backup, Reading(self.context.env.clock.monotonic(), False, None), way)
 
     def keep(
         self,
@@ -107,7 +106,7 @@ class LagReadings:
         """
         self.lags.put(backup, found, way)
         at = self.context.env.clock.time() if looked else self.seen_at(backup)
-        self._read.put(backup, Reading(time.monotonic(), seen, at if seen else None), way)
+        self._read.put(backup, Reading(self.context.env.clock.monotonic(), seen, at if seen else None), way)
 
     def seen_at(self, backup: str) -> float | None:
         """When anybody last looked at a backup's vault, in seconds since the epoch; None where nobody has since zvaultd

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 from zvault.config.schema import Backup
@@ -35,7 +34,7 @@ class Looks:
         self.status, self.metrics = status, metrics
         self._vaults, self._vault_monitor = vaults, vault_monitor
         self._scrub_scheduler, self._sleep_monitor = scrub_scheduler, sleep_monitor
-        self._verdicts = VerdictJournal()
+        self._verdicts = VerdictJournal(status.context.env.clock)
         self._vaults_seen = 0.0
         self._left: list[str] = []
 
@@ -53,7 +52,7 @@ class Looks:
 
     async def at_vaults(self) -> None:
         """Look at all vaults; tell the journal of what is no longer as it was."""
-        began = time.monotonic()
+        began = self.status.context.env.clock.monotonic()
         self.metrics.vaults = await self._vault_monitor.watch()
         self._vaults_seen = began
         context = self.status.context

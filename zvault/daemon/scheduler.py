@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 
@@ -128,7 +127,7 @@ class Scheduler:
             await asyncio.sleep(TICK)
             back = before - self._ahead()
             if back > SET_BACK:
-                self._before = time.monotonic(), self.context.env.clock.time() + back
+                self._before = self.context.env.clock.monotonic(), self.context.env.clock.time() + back
                 log.warning(
                     "the clock was set back by %s: schedules go by it from now on", format_duration(back)
                 )
@@ -137,11 +136,11 @@ class Scheduler:
 
     def _ahead(self) -> float:
         """The wall clock less the monotonic one: it grows with each suspend, and shrinks only when it is set back."""
-        return self.context.env.clock.time() - time.monotonic()
+        return self.context.env.clock.time() - self.context.env.clock.monotonic()
 
     def behind(self) -> float:
         """Seconds by which the clock, which was set back, is behind of where it was; 0 after a day in any case."""
-        if self._before is None or time.monotonic() - self._before[0] > BEHIND_FOR:
+        if self._before is None or self.context.env.clock.monotonic() - self._before[0] > BEHIND_FOR:
             return 0.0
         return max(0.0, self._before[1] - self.context.env.clock.time())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,11 +13,13 @@ from zvault.config.schema import Backup
 from zvault.core.errors import DeadlineExceeded, DeviceGone, PoolSuspended, Stalled, ZvaultError
 from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
+from zvault.core.replication.name_clash import clashes
 from zvault.core.replication.progress import RunMeter
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
+from zvault.ops.name_clash import give_up, names_on_vault
 from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
@@ -91,8 +92,9 @@ class Run:
         # What both sides had before anything was pruned, and since when (seconds since the epoch).
         self.listed: tuple[Sides, float] | None = None
         self.all_sent = False
-        self._source = RecentSource(self.context.clients)
+        self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._first: Sides | None = None  # both sides as they were before anything was sent
+        self._fresh: set[str] = set()  # the snapshots that it made since both sides were listed, by full name
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
 
@@ -252,8 +254,10 @@ class Run:
             return [name for name, one in choices.items() if one.taken]
 
         lzc = self.context.clients.source_of(backup).lzc
-        made = SourceSnapshot(lzc, backup, listed, self.context.env.clock)
+        taken = names_on_vault(self.context, backup)
+        made = SourceSnapshot(lzc, backup, listed, self.context.env.clock, taken)
         snapname = await made.make()
+        self._fresh.update(made.made)
         if made.warning:
             self.emit("warning", text=made.warning)
         return snapname
@@ -276,6 +280,9 @@ class Run:
         """
         sizes: Sizes = "vault" if made or vault.zfs.lapses is None else "none"
         looked = await self._look(vault, made, seen, sizes=sizes)
+        if (again := await self._snapshot_anew(vault, looked.sides)) is not None:
+            made, seen = again
+            looked = await self._look(vault, made, seen, sizes=sizes)
         opened, plan = await self._plan(vault, looked.sides)
         if not (looked.sides.sized or plan.idle):
             looked = await self._look(vault, made, seen)
@@ -284,12 +291,29 @@ class Run:
         announce(opened, plan)
         return looked, opened, plan
 
+    async def _snapshot_anew(self, vault: OpenVault, sides: Sides) -> tuple[str, Tree | None] | None:
+        """Make the run's snapshots anew where the vault has others of their name; as ``_snapshot``, None where not.
+
+        Now that the vault is listed its names are known. Once is enough: whatever else comes up is a conflict.
+        """
+        fresh, self._fresh = self._fresh, set()
+        clashing = clashes(fresh, sides.pairing.pairs) if fresh else []
+        if not clashing:
+            return None
+        if not await give_up(self.context, self.backup, sides, fresh, clashing, self.emit):
+            return None
+        self._source.forget()
+        self.hooks.snapname = ""
+        again = await self._snapshot(vault)
+        self._fresh.clear()
+        return again
+
     async def _look(
         self, vault: OpenVault | None, made: str, seen: Tree | None = None, *, sizes: Sizes = "vault"
     ) -> Survey:
         """List both sides; the source is not listed again where nothing was made, or it was ``seen`` since."""
         seen = seen if self._makes_snapshot else await self._source.tree(self.backup)
-        began = time.monotonic()
+        began = self.context.env.clock.monotonic()
         zfs = vault.zfs if vault is not None else None
         sides = await look(self.context, self.backup, zfs, source=seen, sizes=sizes)
         self._first = self._first or sides
@@ -345,12 +369,12 @@ class Run:
         """
         if not plan.changed:
             return looked.sides
-        source = looked.sides.source if time.monotonic() - looked.began < RECENT else None
+        source = looked.sides.source if self.context.env.clock.monotonic() - looked.began < RECENT else None
         return await look(self.context, self.backup, vault.zfs, source=source, sizes="vault")
 
     def _listed(self, sides: Sides, began: float) -> None:
         """Note what both sides have, as of the time (monotonic seconds) of the oldest of the listings."""
-        self.listed = sides, self.context.env.clock.time() - (time.monotonic() - began)
+        self.listed = sides, self.context.env.clock.time() - (self.context.env.clock.monotonic() - began)
 
     async def _prune(self, opened: OpenBackup, sides: Sides) -> int:
         """Move the holds on the vault, then prune both sides; how many snapshots went."""

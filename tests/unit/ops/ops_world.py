@@ -30,6 +30,9 @@ class StoppedClock(Clock):
     def time(self) -> float:
         return self.at
 
+    def monotonic(self) -> float:
+        return self.at - START
+
 
 def context(
     now: float = START,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from zvault.core.health.verdict import Kind, Level, Verdict
 from zvault.daemon.journald import log
+from zvault.ops.state.environment import Clock
 
 SETTLING = 60.0
 """Seconds after the first look for which it is not told that something is unknown: most of it will be known soon."""
@@ -27,6 +27,7 @@ LOUDNESS: dict[Level, int] = {
 class VerdictJournal:
     """What the journal was told last of each subject: its level, and the conditions that held."""
 
+    clock: Clock = field(default_factory=Clock)
     _told: dict[tuple[Kind, str], tuple[Level, tuple[str, ...]]] = field(default_factory=dict)
     _first: dict[tuple[Kind, str], float] = field(default_factory=dict)
 
@@ -43,7 +44,7 @@ class VerdictJournal:
                 del known[subject]
 
     def _tell(self, kind: Kind, name: str, verdict: Verdict) -> None:
-        subject, now = (kind, name), time.monotonic()
+        subject, now = (kind, name), self.clock.monotonic()
         before, state = self._told.get(subject), (verdict.level, verdict.keys)
         settling = now - self._first.setdefault(subject, now) < SETTLING
         if state == before or (before is None and verdict.level == "unknown" and settling):

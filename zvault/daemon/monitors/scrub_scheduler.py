@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -114,8 +113,12 @@ class ScrubScheduler:
         elif self._to_heal(vault, found, care):
             self._healed(name, care)
             self.heal(name)
-        elif why is not None and time.monotonic() >= care.due and not self._somebodys(found, care):
-            care.due = time.monotonic() + next(care.pauses)
+        elif (
+            why is not None
+            and self.context.env.clock.monotonic() >= care.due
+            and not self._somebodys(found, care)
+        ):
+            care.due = self.context.env.clock.monotonic() + next(care.pauses)
             about(name)(f"a scrub is due: {why}")
             self.scrub(name, by_hand=False)
 

@@ -85,12 +85,14 @@ class StallMonitor:
     async def _openzfs(self) -> None:
         complaint = ""
         while True:
-            began = time.monotonic()
+            began = self.context.env.clock.monotonic()
             try:
                 await follow_lines(events.follow_argv(), self._hear_event)
             except ZvaultError as error:
                 # One that ran for a while was interrupted, as it is when the host sleeps; the next misses nothing.
-                at_once = time.monotonic() - began < AGAIN and not self.context.activity.asleep
+                at_once = (
+                    self.context.env.clock.monotonic() - began < AGAIN and not self.context.activity.asleep
+                )
                 if at_once and str(error) != complaint:
                     log.warning("OpenZFS's events cannot be followed: %s", error)
                 complaint = str(error) if at_once else ""

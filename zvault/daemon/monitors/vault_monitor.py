@@ -7,7 +7,6 @@ a pool is exported). So nobody here waits long for a look: where one does not co
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ from zvault.core.policy.backoff import delays
 from zvault.daemon import journald
 from zvault.daemon.journald import log
 from zvault.ops.report import own_document, unknown_document, vault_document
+from zvault.ops.state.environment import Clock
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.tasks import cancel
 from zvault.zfs.pool.module_parameters import imported_pools
@@ -71,6 +71,7 @@ class VaultMonitor:
     """Looks at all vaults again and again, and for whoever asks."""
 
     vaults: Vaults
+    clock: Clock = field(default_factory=Clock)
     _sights: dict[str, VaultReading] = field(default_factory=dict)
     _repairs: dict[str, Repair] = field(default_factory=dict)
 
@@ -84,18 +85,18 @@ class VaultMonitor:
     async def _document(self, vault: ManagedVault) -> VaultDocument:
         sight = self._sights.get(vault.name)
         if sight is None:
-            sight = self._sights[vault.name] = VaultReading(unknown_document(vault), time.monotonic())
+            sight = self._sights[vault.name] = VaultReading(unknown_document(vault), self.clock.monotonic())
         if sight.late is not None and (sight.late.done() or sight.begun < vault.changed):
             sight.late.cancel()
             sight.late = None
         if sight.late is None:
-            sight.begun = time.monotonic()
+            sight.begun = self.clock.monotonic()
             look = asyncio.ensure_future(self._look(vault, sight))
             done, _ = await asyncio.wait({look}, timeout=self._patience(vault, sight))
             if done:
                 return look.result()
             sight.late = look
-        age = time.monotonic() - sight.at
+        age = self.clock.monotonic() - sight.at
         known: VaultDocument = {**sight.document, **own_document(vault)}
         if vault.error is not None:
             known["error"] = vault.error.as_dict()
@@ -118,7 +119,7 @@ class VaultMonitor:
     async def _look(self, vault: ManagedVault, sight: VaultReading) -> VaultDocument:
         config = vault.config
         sight.document = await vault_document(vault)
-        sight.at, sight.seen, sight.config = time.monotonic(), True, config
+        sight.at, sight.seen, sight.config = self.clock.monotonic(), True, config
         return sight.document
 
     async def watch(self) -> list[VaultDocument]:
@@ -131,13 +132,13 @@ class VaultMonitor:
 
     async def _watched(self, vault: ManagedVault, pools: Collection[str]) -> VaultDocument:
         sight = self._sights.get(vault.name)
-        if sight is None or vault.config.pool in pools or not _rests(vault, sight):
+        if sight is None or vault.config.pool in pools or not _rests(vault, sight, self.clock.monotonic()):
             return await self._document(vault)
         return {**sight.document, **own_document(vault)}
 
     def _look_after(self, vault: ManagedVault) -> None:
         repair = self._repairs.setdefault(vault.name, Repair())
-        if (repair.task is None or repair.task.done()) and time.monotonic() >= repair.due:
+        if (repair.task is None or repair.task.done()) and self.clock.monotonic() >= repair.due:
             repair.task = asyncio.create_task(self._repair(vault, repair), name=f"repair {vault.name}")
 
     async def _repair(self, vault: ManagedVault, repair: Repair) -> None:
@@ -148,10 +149,10 @@ class VaultMonitor:
                 fields = {"VAULT": vault.name}
                 log.warning("vault %s cannot be repaired yet: %s", vault.name, error, extra=fields)
             repair.why = str(error)
-            repair.due = time.monotonic() + next(repair.pauses)
+            repair.due = self.clock.monotonic() + next(repair.pauses)
         except Exception:
             log.exception("repairing vault %s failed", vault.name)
-            repair.due = time.monotonic() + LONGEST_PAUSE
+            repair.due = self.clock.monotonic() + LONGEST_PAUSE
         else:
             repair.why, repair.pauses = "", delays(FIRST_PAUSE, LONGEST_PAUSE)
 
@@ -161,14 +162,14 @@ class VaultMonitor:
         await cancel(*(task for task in tasks if task is not None))
 
 
-def _rests(vault: ManagedVault, sight: VaultReading) -> bool:
+def _rests(vault: ManagedVault, sight: VaultReading, now: float) -> bool:
     """Whether a vault was down when it was seen not long ago, and nothing was done with it here since."""
     error = vault.error.as_dict() if vault.error is not None else None
     return (
         sight.seen
         and sight.late is None
         and (sight.document["state"], sight.document["error"]) == ("down", error)
-        and time.monotonic() - sight.at < DOWN_EVERY
+        and now - sight.at < DOWN_EVERY
         and sight.at > vault.changed
         and sight.config is vault.config
         and vault.config.host is None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from zvault.core.errors import Busy, Refused, ZvaultError
 from zvault.core.integrity.verification import LEVELS, Level, Proof, due
+from zvault.core.policy.backoff import delays
 from zvault.daemon.history import ASIDE
 from zvault.daemon.journald import log
 from zvault.daemon.runs import Runs
@@ -23,9 +26,20 @@ LOOK_EVERY = 30.0
 GIVE_WAY_EVERY = 1.0
 
 REST = 3600.0
-"""Seconds before one that is due is tried again."""
+"""Seconds before one that is due, but was carried out without leaving a proof, is tried again; then twice as long."""
+
+LONGEST_REST = 86400.0
+"""Seconds between two tries at most; and at least, while the vault cannot come up and no run brought it up."""
 
 TRIGGER = "verify"
+
+
+@dataclass
+class Rest:
+    """When one that left no proof is tried again (monotonic seconds), and how long it rests after that."""
+
+    due: float = 0.0
+    pauses: Iterator[float] = field(default_factory=lambda: delays(REST, LONGEST_REST))
 
 
 class VerifyScheduler:
@@ -35,7 +49,9 @@ class VerifyScheduler:
         self.context = context
         self.vaults = vaults
         self.runs = runs
-        self._began: dict[tuple[str, Level], float] = {}
+        self._rests: dict[tuple[str, Level], Rest] = {}
+        self._away: dict[str, float] = {}
+        """By vault that could not come up, when that was seen, or tried again by a verification (monotonic seconds)."""
 
     def verify(self, backup: str, level: str) -> str:
         """Start a verification and return the run's id. Raises NotFound, Busy, Refused."""
@@ -103,20 +119,36 @@ class VerifyScheduler:
     async def look(self) -> None:
         """Start what is due the longest, one a vault."""
         taken = {self._into(run.backup) for run in self.runs.current.values()}
+        taken |= self._out_of_reach()
         for _, backup, level in sorted(self._due(), reverse=True):
             vault = self.context.env.backup(backup).vault
             if vault in taken:
                 continue
             taken.add(vault)
-            self._began[backup, level] = self.context.env.clock.time()
+            now, rest = self.context.env.clock.monotonic(), self._rests.setdefault((backup, level), Rest())
+            rest.due = now + next(rest.pauses)
+            if vault in self._away:
+                self._away[vault] = now
             try:
                 self.verify(backup, level)
             except ZvaultError as error:
                 log.warning("%s", error, extra={"BACKUP": backup})
 
+    def _out_of_reach(self) -> set[str]:
+        """The vaults that could not come up when that was tried last, and for which no verification tries it now.
+
+        Each try costs what it takes to bring the vault up. The runs of its backups try anyway, and once one has brought
+        it up what is due is carried out.
+        """
+        now, names = self.context.env.clock.monotonic(), self.context.env.config.vault
+        failed = {name for name in names if self.vaults[name].error is not None}
+        self._away = {name: self._away.get(name, now) for name in failed}
+        return {name for name, since in self._away.items() if now - since < LONGEST_REST}
+
     def _due(self) -> list[tuple[float, str, Level]]:
         """What is due, by how many seconds. GUIDs are compared in each run, and not here."""
-        now = self.context.env.clock.time()
+        clock = self.context.env.clock
+        now, monotonic = clock.time(), clock.monotonic()
         found: list[tuple[float, str, Level]] = []
         for name, config in self.context.env.config.backup.items():
             proofs = self.runs.proofs.get(name, {})
@@ -125,8 +157,11 @@ class VerifyScheduler:
                 if level == "guids" or since is None:
                     continue
                 late = due(proofs.get(level, Proof()), config.interval(level), since, now)
+                if late is None or late < 0:
+                    self._rests.pop((name, level), None)
+                    continue
                 # One that could not be carried out left no proof, and is not tried all the time.
-                rests = 0 <= now - self._began.get((name, level), 0.0) < REST
-                if late is not None and late >= 0 and not rests:
+                rest = self._rests.get((name, level))
+                if rest is None or monotonic >= rest.due:
                     found.append((late, name, level))
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -70,7 +69,7 @@ class DatasetSource:
         }
 
     def _next_prune(self, backup: str, dataset: str, listing: Listing) -> NextPrune | None:
-        key, now = (backup, dataset), time.monotonic()
+        key, now = (backup, dataset), self._status.context.env.clock.monotonic()
         known = self._known.get(key)
         if known is not None and known[0] is listing and now < known[1]:
             return known[2]

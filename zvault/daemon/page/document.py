@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -145,7 +144,7 @@ class PageSource:
         return {"full_in": self.status.judge.full_in(name), "scrub_due": due}
 
     def _refreshed(self) -> _Kept:
-        if time.monotonic() < self._kept.until:
+        if self.status.context.env.clock.monotonic() < self._kept.until:
             return self._kept
         env = self.status.context.env
         now, zone = env.clock.time(), env.zone
@@ -161,7 +160,7 @@ class PageSource:
         names = {(one["what"], one["name"]): None for one in told}
         shown = set(list(names)[:WEEK])
         self._kept = _Kept(
-            time.monotonic() + REREAD,
+            self.status.context.env.clock.monotonic() + REREAD,
             dict(past),
             [_day(one) for one in together(each)],
             [one for one in told if (one["what"], one["name"]) in shown],

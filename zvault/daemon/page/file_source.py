@@ -6,7 +6,6 @@ It may hang with the snapshot's pool, so it has a deadline, and few run at a tim
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterator
@@ -92,7 +91,7 @@ class FileSource:
 
     async def _listed(self, number: str, one: ActiveMount, path: bytes, first: int) -> dict[str, Any]:
         silence = self._silent.get(number)
-        if silence is not None and time.monotonic() < silence.until:
+        if silence is not None and self._context.env.clock.monotonic() < silence.until:
             return {"error": "it did not answer a moment ago, and is left alone for a while"}
         if self._at_work >= AT_ONCE:
             return {"error": "others are being listed: try again"}
@@ -107,7 +106,7 @@ class FileSource:
             # Those that are no longer mounted are forgotten.
             kept = self._context.activity.mounts
             self._silent = {name: it for name, it in self._silent.items() if name in kept}
-            self._silent[number] = _Silence(time.monotonic() + seconds, seconds)
+            self._silent[number] = _Silence(self._context.env.clock.monotonic() + seconds, seconds)
             log.warning("%s: a folder of %s was not listed within %g s", one.folder, one.snapshot, DEADLINE)
             return {"error": f"it did not answer within {DEADLINE:g} seconds: its pool may hang"}
         except ZvaultError as error:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup
@@ -32,8 +31,8 @@ NAMED = 5
 class RecentSource:
     """The source as it is now, give or take a moment; listed again if it took long to bring up the vault."""
 
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    def __init__(self, clients: Clients, clock: Clock) -> None:
+        self._clients, self._clock = clients, clock
         self._seen: tuple[float, Tree] | None = None
 
     def forget(self) -> None:
@@ -42,7 +41,7 @@ class RecentSource:
 
     async def tree(self, backup: Backup) -> Tree:
         """Its datasets. Raises NotFound, HostUnreachable."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         if self._seen is None or began - self._seen[0] > A_MOMENT:
             self._seen = began, await source_tree(self._clients, backup, sizes=False)
         return self._seen[1]
@@ -53,23 +52,32 @@ class SourceSnapshot:
     """A run's snapshot of all its datasets at one moment, by one call: all or none.
 
     ``listed`` lists their names anew: one that was renamed or destroyed since the last listing fails the call for all.
-    ``left_out`` are those that were there whenever one looked, and never when the snapshot was made.
+    ``left_out`` are those that were there whenever one looked, and never when the snapshot was made. ``taken`` are
+    snapnames that the vault is known to have: none of them is given for some seconds, and then the clock's in any case,
+    for nothing on a vault may keep a source from getting snapshots. ``made`` are the snapshots' full names.
     """
 
     lzc: Changes
     backup: Backup
     listed: Callable[[], Awaitable[Sequence[str]]]
     clock: Clock
+    taken: Container[str] = ()
     left_out: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
 
     async def make(self) -> str:
         """Make it. Returns the snapname; none where no dataset is to have it. Raises Refused, NotFound, LzcFailure."""
         names = list(await self.listed())
-        taken = relisted = 0
+        taken = relisted = waited = 0
         while names:
             snapname = self.backup.snapshot.names.make(self.clock.now())
+            if snapname in self.taken and waited < TRIES:
+                waited += 1
+                await asyncio.sleep(1.0)
+                continue
+            wanted = [f"{name}@{snapname}" for name in names]
             try:
-                await self.lzc.snapshot([f"{name}@{snapname}" for name in names], {})
+                await self.lzc.snapshot(wanted, {})
             except NamesGone as error:
                 if relisted < RELISTINGS:
                     relisted += 1
@@ -88,6 +96,7 @@ class SourceSnapshot:
                     ) from None
                 await asyncio.sleep(1.0)
             else:
+                self.made = wanted
                 return snapname
         return ""
 

@@ -22,11 +22,19 @@ from zvault.system.process.runner import Runner
 
 
 class Clock:
-    """Wall time, in one place, so that tests can stop it."""
+    """Wall time and monotonic time, in one place, so that tests can stop them.
+
+    What a person reads, or what was written down, goes by wall time; whatever waits goes by monotonic time, which no
+    one sets.
+    """
 
     def time(self) -> float:
         """Seconds since the epoch."""
         return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that only grow, from no certain beginning on; they stand still while the host sleeps."""
+        return time.monotonic()
 
     def now(self) -> datetime:
         """The same as an aware UTC datetime."""
@@ -63,9 +71,9 @@ class Environment:
     _ways: dict[str, _Way] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, config: Config, paths: Paths, runner: Runner) -> Environment:
-        """That of this host."""
-        return cls(config, paths, runner, _host_name(config))
+    def of(cls, config: Config, paths: Paths, runner: Runner, clock: Clock | None = None) -> Environment:
+        """That of this host; its time is that of ``clock``, or the host's."""
+        return cls(config, paths, runner, _host_name(config), clock or Clock())
 
     def reconfigure(self, config: Config) -> None:
         """Have a new configuration in force from now on."""

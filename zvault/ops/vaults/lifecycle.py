@@ -5,7 +5,6 @@ Who may make a move, and when, is vault.py's part: it has the lock that keeps mo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -87,7 +86,7 @@ class Lifecycle:
     def _fire(self, event: Event) -> None:
         self.life = after(self.life, event, self.facts)
         if event in {Event.CAME_UP, Event.WENT_DOWN}:
-            self.changed = time.monotonic()
+            self.changed = self.context.env.clock.monotonic()
 
     async def _come_up(self, user: str, say: Say, assembly: Assembly) -> PoolState:
         """Bring it up, or join what is up. Raises what is in the way, which its status shows from then on."""

@@ -47,7 +47,7 @@ def watch(tmp_path: Path, said: dict[str, str | None]) -> StallMonitor:
         env=SimpleNamespace(
             runner=Tools(said),
             paths=SimpleNamespace(run=tmp_path),
-            clock=SimpleNamespace(time=lambda: 1000.0),
+            clock=SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: 0.0),
             vault=pools.__getitem__,
         ),
         records=SimpleNamespace(leases=leases),

@@ -11,7 +11,7 @@ import pytest
 
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
-from zvault.core.errors import Busy, NotFound, Refused
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
 from zvault.core.integrity.verification import Proof
 from zvault.daemon.monitors.verify_scheduler import REST, VerifyScheduler
 from zvault.ops.context import Context
@@ -27,6 +27,9 @@ class SetClock(Clock):
 
     def time(self) -> float:
         return self.now_
+
+    def monotonic(self) -> float:
+        return self.now_ - NOW
 
 
 class FakeRuns:
@@ -56,7 +59,8 @@ def verify_scheduler(tmp_path: Path) -> VerifyScheduler:
         }
     )
     context = Context.of(Environment(config, Paths(run=tmp_path), HostRunner(), "lab", SetClock()))
-    return VerifyScheduler(context, None, FakeRuns())  # type: ignore[arg-type]
+    vaults = {name: SimpleNamespace(error=None) for name in config.vault}
+    return VerifyScheduler(context, vaults, FakeRuns())  # type: ignore[arg-type]
 
 
 def begun(days_ago: float) -> dict[str, Proof]:
@@ -119,3 +123,39 @@ async def test_it_gives_way_to_backups_into_its_vault_and_to_nothing_else(
     await asyncio.wait_for(waiting, 1)
     for one in others:
         one.task.cancel()
+
+
+async def hours(verify_scheduler: VerifyScheduler, count: int) -> list[str]:
+    """What is begun in so many hours, of which each begins and leaves no proof."""
+    runs: Any = verify_scheduler.runs
+    before = len(runs.launched)
+    for _ in range(count):
+        verify_scheduler.context.env.clock.now_ += 3600  # type: ignore[attr-defined]
+        await verify_scheduler.look()
+        runs.current.clear()
+    return runs.launched[before:]
+
+
+async def test_a_vault_that_cannot_come_up_is_tried_once_a_day_until_a_run_got_it_up(
+    verify_scheduler: VerifyScheduler,
+) -> None:
+    runs: Any = verify_scheduler.runs
+    vault: Any = verify_scheduler.vaults["cold"]
+    runs.proofs = {"a": begun(8), "b": begun(9)}
+    vault.error = DeviceGone("the vault is away")
+    assert await hours(verify_scheduler, 24) == [], "the runs of its backups try it"
+    assert len(await hours(verify_scheduler, 5 * 24)) == 5, "whichever of the three that are due"
+    vault.error = None
+    assert len(await hours(verify_scheduler, 3)) == 3, "a run got it up"
+
+
+async def test_what_leaves_no_proof_is_tried_more_and_more_rarely(verify_scheduler: VerifyScheduler) -> None:
+    runs: Any = verify_scheduler.runs
+    runs.proofs = {"a": begun(8)}
+    assert len(await hours(verify_scheduler, 31)) == 5, "in hours 1, 2, 4, 8, 16, and again in 32"
+    assert len(await hours(verify_scheduler, 24 * 3)) == 3, "once a day in the end"
+    now = verify_scheduler.context.env.clock.time()
+    runs.proofs = {"a": {**begun(8), "sample": Proof(proven=int(now), tried=int(now), result="ok")}}
+    assert await hours(verify_scheduler, 24) == []
+    runs.proofs = {"a": begun(8)}
+    assert len(await hours(verify_scheduler, 3)) == 2, "what was proven in between begins anew"

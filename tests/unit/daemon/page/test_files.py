@@ -21,7 +21,7 @@ from zvault.daemon.page.file_source import AT_ONCE, FileSource
 from zvault.daemon.page.files_view import command, shell_word
 from zvault.ops.context import Context
 from zvault.ops.state.activity import ActiveMount
-from zvault.ops.state.environment import Environment
+from zvault.ops.state.environment import Clock, Environment
 
 SNAPSHOT = SnapshotName("cold/tank@a")
 
@@ -69,7 +69,7 @@ async def test_what_hangs_is_left_alone_for_longer_and_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     now, runner = 1000.0, Runner()
-    monkeypatch.setattr("zvault.daemon.page.file_source.time.monotonic", lambda: now)
+    monkeypatch.setattr(Clock, "monotonic", lambda _: now)
     it = source(tmp_path, runner, files=True)
     found = await it.page("0a\x000\0")
     assert found is not None

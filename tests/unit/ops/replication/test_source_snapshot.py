@@ -115,20 +115,20 @@ async def test_a_name_that_is_taken_beside_a_dataset_that_is_gone(monkeypatch: p
     assert source.tried[-1][-1] == f"tank/2@{made}"
 
 
-async def test_a_listing_is_good_for_a_moment_unless_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, asked = 0.0, []
+async def test_a_listing_is_good_for_a_moment_unless_it_is_forgotten() -> None:
+    asked = []
+    clock = StoppedClock(START)
 
     async def listed(root: str, *, sizes: bool) -> Any:
         assert not sizes
         asked.append(root)
         return tree(dataset(root))
 
-    monkeypatch.setattr(source_snapshot, "time", SimpleNamespace(monotonic=lambda: now))
     where = with_source(context(), SimpleNamespace(tree=listed))
-    recent, backup = RecentSource(where.clients), where.env.backup("b")
+    recent, backup = RecentSource(where.clients, clock), where.env.backup("b")
     assert await recent.tree(backup) is await recent.tree(backup)
     assert len(asked) == 1
-    now += source_snapshot.A_MOMENT + 1
+    clock.at += source_snapshot.A_MOMENT + 1
     await recent.tree(backup)
     assert len(asked) == 2
     recent.forget()

@@ -1,0 +1,217 @@
+"""zvaultd's days, one after another, over pools that are values: two weeks each time, and a year in ``make soak``.
+
+Nothing passes but the loop's own time, so all is the same again for the same seed: ``ZVAULT_YEAR_SEED=7``. How long it
+goes on is ``ZVAULT_YEAR_DAYS=366``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.unit.daemon.year.simulated_time import SimulatedLoop
+from tests.unit.daemon.year.year_checks import Checks
+from tests.unit.daemon.year.year_oracle import BERLIN
+from tests.unit.daemon.year.year_world import CONFIG, DAY, HOUR, Use, World
+
+DAYS = int(os.environ.get("ZVAULT_YEAR_DAYS", "14"))
+SEED = int(os.environ.get("ZVAULT_YEAR_SEED", "1"))
+
+BEGIN = datetime(2026, 10, 21, 11, 17, tzinfo=BERLIN)
+"""Four days before the clock is put back for winter."""
+
+MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What befalls the host at a time (of the loop), and for how long, in seconds."""
+
+    at: float
+    what: str
+    lasts: float
+    by: float = 0.0
+
+
+def troubles(chance: random.Random, days: int) -> list[Trouble]:
+    """One after another, with some quiet days between: each kind at least once a fortnight."""
+    found: list[Trouble] = []
+    at = 1.5 * DAY
+    kinds: list[str] = []
+    longest = {"away": 3.0, "off": 2.0, "back": 0.7, "forth": 0.7}
+    while True:
+        kinds = kinds or chance.sample(sorted(longest), len(longest))
+        what = kinds.pop()
+        many = days / 14 if what in {"away", "off"} and chance.random() < 0.3 else 1.0
+        lasts = round(DAY * longest[what] * chance.uniform(0.4, 1.0) * many)
+        if at + lasts + DAY > days * DAY:
+            return found
+        found.append(Trouble(at, what, lasts, HOUR * chance.randint(1, 9) + chance.choice([0, 0, 7, 1800])))
+        at += lasts + round(DAY * chance.uniform(0.5, 1.5))
+
+
+@dataclass
+class Life:
+    """What was so while the days passed, and what was told of it."""
+
+    world: World
+    checks: Checks
+    troubles: list[Trouble]
+    uses: list[Use] = field(default_factory=list)
+    away: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {"cold": [], "usb": []})
+
+    @property
+    def days(self) -> float:
+        """The days on which the host was on."""
+        return DAYS - sum(one.lasts for one in self.troubles if one.what == "off") / DAY
+
+    def quiet(self, begin: float, end: float, but: str = "") -> bool:
+        """Whether nothing befell the host in a time, and for an hour before it, ``but`` for this."""
+        return all(
+            end < one.at or begin > one.at + one.lasts + HOUR for one in self.troubles if one.what != but
+        )
+
+    def is_away(self, vault: str, at: float) -> bool:
+        return any(begin <= at <= end for begin, end in self.away[vault])
+
+
+async def suffer(life: Life, trouble: Trouble, chance: random.Random) -> None:
+    world = life.world
+    match trouble.what:
+        case "away":
+            name = chance.choice(["cold", "usb"])
+            life.away[name].append((world.loop.now, world.loop.now + trouble.lasts))
+            world.pools.pools[name].away = True
+            await asyncio.sleep(trouble.lasts)
+            world.pools.pools[name].away = False
+        case "off":
+            await world.stop()
+            await asyncio.sleep(trouble.lasts)
+            await world.start()
+        case "back" | "forth":
+            by = trouble.by if trouble.what == "forth" else -trouble.by
+            world.clock.ahead += by
+            await asyncio.sleep(trouble.lasts)
+            world.clock.ahead -= by
+
+
+async def live(world: World, days: int, seed: int) -> Life:
+    """The days to their end, looked at again and again."""
+    chance = random.Random(seed)
+    life = Life(world, Checks(world), troubles(chance, days))
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(2340.0)
+            if not world.serving.done():
+                life.checks.look()
+
+    async def measure() -> None:
+        for day in range(1, days, 3):
+            await asyncio.sleep(day * DAY + 600.0 - world.loop.now)
+            if not world.serving.done():
+                life.uses.append(world.use())
+
+    async def suffer_all() -> None:
+        for trouble in life.troubles:
+            await asyncio.sleep(trouble.at - world.loop.now)
+            await suffer(life, trouble, chance)
+        await asyncio.sleep(days * DAY - world.loop.now)
+
+    await world.start()
+    tasks = {asyncio.create_task(one) for one in (look(), measure(), suffer_all())}
+    while world.loop.now < days * DAY:
+        done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    for task in tasks:
+        task.cancel()
+    await world.stop()
+    return life
+
+
+@pytest.fixture
+def lived(monkeypatch: pytest.MonkeyPatch) -> Life:
+    """The days, by a seed; it is told where they do not come to their end."""
+    random.seed(SEED)
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        loop = SimulatedLoop()
+        world = World(Path(folder), loop, BEGIN.timestamp(), monkeypatch)
+        try:
+            return loop.run_until_complete(live(world, DAYS, SEED))
+        except BaseException:
+            print(f"ZVAULT_YEAR_SEED={SEED} ZVAULT_YEAR_DAYS={DAYS}\n{world.last_words()}")
+            raise
+        finally:
+            loop.close()
+
+
+def test_the_days_of_zvaultd(lived: Life) -> None:
+    """Retention, lag and bases are compared while the days pass; the rest is what is left of them."""
+    print(f"ZVAULT_YEAR_SEED={SEED} ZVAULT_YEAR_DAYS={DAYS}", *lived.troubles, sep="\n")
+    assert lived.world.journal.errors == []
+    assert lived.checks.exact > 100 * lived.days
+    assert lived.checks.lags > 70 * lived.days
+    runs_went_well(lived)
+    every_hour_had_its_run(lived)
+    verifications_waited(lived)
+    nothing_grew(lived)
+
+
+def runs_went_well(life: Life) -> None:
+    """Whatever the clock showed; but while the vault was away."""
+    bad = [
+        one
+        for one in life.world.ended
+        if one.result != "ok" and not life.is_away(vault_of(one.backup), one.at)
+    ]
+    assert bad == []
+    assert any(one.result == "failed" for one in life.world.ended) is any(map(bool, life.away.values()))
+
+
+def vault_of(backup: str) -> str:
+    vault: str = CONFIG["backup"][backup]["vault"]
+    return vault
+
+
+def every_hour_had_its_run(life: Life) -> None:
+    """One a backup, in the hours that come twice and in those before one that is left out as well."""
+    hours = 0
+    begun = Counter((at // 900, backup) for at, backup, why in life.world.begun if why == "schedule")
+    for hour in range(int(life.world.loop.now // HOUR)):
+        begin = hour * HOUR + (HOUR - BEGIN.timestamp() % HOUR)
+        if begin + 900 < life.world.loop.now and life.quiet(begin, begin + 900, but="away"):
+            hours += 1
+            assert [begun[begin // 900, backup] for backup in CONFIG["backup"]] == [1, 1], begin
+    assert hours > 6 * life.days
+
+
+def verifications_waited(life: Life) -> None:
+    """For a vault that is away: one a day at most, beside the one that found it away."""
+    for name, times in life.away.items():
+        for begin, end in times:
+            tried = [at for at, vault in life.world.verified if vault == name and begin <= at <= end]
+            assert len(tried) <= 1 + (end - begin) / DAY, f"{name} was tried {len(tried)} times"
+    assert len(life.world.verified) > life.days / 4
+
+
+def nothing_grew(life: Life) -> None:
+    """Open files and objects are as many at the end; the history has its rows; the journal has as many lines a day."""
+    first, last = life.uses[len(life.uses) // 3], life.uses[-1]
+    assert last.files <= first.files
+    assert last.objects <= 1.05 * first.objects
+    assert last.history <= len(life.world.ended)
+    assert last.state <= first.state + 1500 * (last.history - first.history) + 100_000
+    lines = {day: life.world.journal.lines[day] for day in range(DAYS)}
+    quiet = [count for day, count in lines.items() if life.quiet(day * DAY, (day + 1) * DAY)]
+    assert quiet, "no day was quiet"
+    assert max(quiet) <= 1.1 * min(quiet) + 40
+    assert max(lines.values()) <= 2 * max(quiet), lines

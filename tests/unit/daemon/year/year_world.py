@@ -1,0 +1,287 @@
+"""A host for a year: its pools, its clock, and the zvaultd that runs on it; and what it counts of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apscheduler.schedulers import base as apscheduler
+
+from tests.unit.daemon.year.simulated_time import SimulatedClock, SimulatedLoop
+from tests.unit.daemon.year.simulated_zfs import (
+    Own,
+    Pool,
+    Pools,
+    SimulatedZfs,
+    SimulatedZpool,
+    carry,
+)
+from zvault.api.events import Event
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.core.errors import ToolMissing
+from zvault.core.integrity.verification import Proof
+from zvault.daemon import app, lag_readings, scheduler
+from zvault.daemon.app import Daemon
+from zvault.daemon.journald import log
+from zvault.daemon.monitors.sleep_monitor import SleepMonitor
+from zvault.daemon.monitors.stall_monitor import StallMonitor
+from zvault.ops import run as run_module
+from zvault.ops.replication import run_plan, sides_and_plan
+from zvault.ops.replication.small_streams import SmallStreams
+from zvault.ops.replication.transfer import Transfers
+from zvault.ops.vaults import inhibitor, lifecycle, vault
+from zvault.ops.verification import verify
+from zvault.system import tasks
+from zvault.system.logind import Inhibitor
+from zvault.system.process.runner import HostRunner
+
+HOUR, DAY = 3600.0, 86400.0
+
+RULES: dict[str, dict[str, int]] = {
+    "source": {"last": 2, "hourly": 6},
+    "vault": {"last": 3, "hourly": 24, "daily": 7, "weekly": 3},
+}
+
+CONFIG: dict[str, Any] = {
+    "daemon": {"timezone": "Europe/Berlin", "host": "host", "metrics": "off"},
+    "vault": {name: {"pool": name, "scrub": {"every": "off"}} for name in ("cold", "usb")},
+    "backup": {
+        name: {
+            "source": f"tank/{name}",
+            "vault": where,
+            "schedule": "hourly",
+            "keep": RULES,
+            "prune_limit": "100%",
+            "retries": 1,
+            "verify": {"every": "2d"},
+        }
+        for name, where in (("a", "cold"), ("b", "usb"))
+    },
+}
+
+EVERY: dict[str, float] = {
+    "OBSERVE_EVERY": 1200.0,
+    "STATUS_EVERY": 3600.0,
+    "READINGS_EVERY": DAY,
+    "NOTIFY_PAUSE": 3600.0,
+    "LOOK_EVERY": 1200.0,
+    "STATE_EVERY": 7200.0,
+    "CONFIG_EVERY": DAY,
+    "PROVE_EVERY": 1200.0,
+}
+"""Seconds between zvaultd's looks: what matters here comes by the hour, and a second is looked at no closer."""
+
+TICK = 300.0
+
+
+class NoTools(HostRunner):
+    """A host on which no program can be run."""
+
+    async def run(self, argv: Any, **_: Any) -> Any:
+        raise ToolMissing(f"{argv[0]} is not installed", "this host is simulated", "")
+
+
+class Journal(logging.Handler):
+    """Counts what is written to the journal, by the day."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.lines: Counter[int] = Counter()
+        self.newest: deque[tuple[datetime, logging.LogRecord]] = deque(maxlen=60)
+        self.errors: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines[int(self.clock.loop.now // DAY)] += 1
+        self.newest.append((self.clock.now(), record))
+        if record.exc_info:
+            self.errors.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@dataclass(frozen=True)
+class Use:
+    """What zvaultd uses of its host: open files, objects in memory, rows and bytes of its history."""
+
+    files: int
+    objects: int
+    history: int
+    state: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that ended: when, by the loop's time and by the clock (seconds), of what, why, and how."""
+
+    at: float
+    clock: float
+    backup: str
+    trigger: str
+    result: str
+    error: str
+
+
+class World:
+    """The host. By the loop's time: ``verified``, when a verification wanted which vault; ``begun``, when a run of
+    which backup began, and why; and ``ended``.
+    """
+
+    def __init__(self, folder: Path, loop: SimulatedLoop, began: float, monkeypatch: pytest.MonkeyPatch):
+        self.loop, self.folder = loop, folder
+        self.clock = SimulatedClock(loop, began)
+        self.pools = Pools(self.clock.time)
+        for name in ("tank", "cold", "usb"):
+            self.pools.pools[name] = Pool(self.pools.new())
+        for name in ("tank", "tank/a", "tank/a/below", "tank/b"):
+            self.pools.pools["tank"].datasets[name] = Own(self.pools.new())
+        self.journal = Journal(self.clock)
+        self.zpool = SimulatedZpool(self.pools, NoTools())
+        self.verified: list[tuple[float, str]] = []
+        self.begun: list[tuple[float, str, str]] = []
+        self.ended: list[Ended] = []
+        self._install(monkeypatch)
+
+    def _install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have nothing real but zvaultd itself."""
+        world = self
+
+        async def nothing(*_: object, **__: object) -> Any:
+            return None
+
+        async def none(*_: object, **__: object) -> Any:
+            return {}
+
+        async def for_ever(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        async def proofs(*_: object, **__: object) -> Any:
+            return world.proofs_of(_)
+
+        @contextlib.asynccontextmanager
+        async def inhibit(*, why: str) -> AsyncIterator[Inhibitor]:
+            yield Inhibitor(held=True)
+
+        monkeypatch.setattr(log, "propagate", False)
+        monkeypatch.setattr(log, "isEnabledFor", lambda level: level >= logging.INFO)
+        for name, every in EVERY.items():
+            monkeypatch.setattr(app, name, every)
+        monkeypatch.setattr(scheduler, "TICK", TICK)
+        monkeypatch.setattr(tasks, "WATCH_EVERY", 1e9)
+        monkeypatch.setattr(app, "HostRunner", NoTools)
+        monkeypatch.setattr(app, "loaded_version", lambda: (2, 3, 9))
+        monkeypatch.setattr(apscheduler, "datetime", self.clock.datetime_class())
+        monkeypatch.setattr(StallMonitor, "watch", for_ever)
+        monkeypatch.setattr(SleepMonitor, "watch", for_ever)
+        monkeypatch.setattr(inhibitor, "inhibit", inhibit)
+        for name in ("tuned", "untuned"):
+            monkeypatch.setattr(lifecycle, name, nothing)
+        monkeypatch.setattr(vault, "look_at", nothing)
+        monkeypatch.setattr(lag_readings, "read_proofs", proofs)
+        monkeypatch.setattr(run_module, "prove_guids", proofs)
+        for name in ("update_vault", "update_properties"):
+            monkeypatch.setattr(run_module, name, nothing)
+        monkeypatch.setattr(run_module, "drift_watched", lambda *_: contextlib.nullcontext())
+        monkeypatch.setattr(run_plan, "read_source", none)
+        monkeypatch.setattr(sides_and_plan.rename_clone_rollback, "beside", lambda *_: asyncio.sleep(0, []))
+        monkeypatch.setattr(SmallStreams, "learn", nothing)
+        monkeypatch.setattr(Transfers, "lacking", lambda _: asyncio.sleep(0, []))
+        monkeypatch.setattr(Transfers, "_carry", carry)
+        monkeypatch.setattr(verify.Verification, "execute", _verified(self))
+
+    def proofs_of(self, arguments: tuple[object, ...]) -> Any:
+        """The proofs that are on the vault, which is told by any of a function's arguments."""
+        zfs = next(one for one in map(_client, arguments) if one is not None)
+        pool = self.pools.pools[zfs.vault]
+        pool.proofs.setdefault("guids", Proof(since=int(self.clock.time())))
+        return dict(pool.proofs)
+
+    # The daemon
+
+    async def start(self) -> None:
+        paths = Paths(self.folder, self.folder, self.folder)
+        self.daemon = Daemon(Config.model_validate(CONFIG), paths, self.clock)
+        clients: Any = self.daemon.context.clients
+        clients._sources[None] = SimulatedZfs(self.pools)
+        for name in CONFIG["vault"]:
+            clients._vaults[name, None, ""] = VaultZfs(self.pools, name)
+        clients.zpool = self.zpool
+        self.daemon.events.hooks.append(self._hear)
+        log.addHandler(self.journal)
+        self.serving = asyncio.create_task(self.daemon.serve())
+        await asyncio.sleep(1.0)
+
+    async def stop(self) -> None:
+        self.daemon._stop.set()
+        await self.serving
+        log.removeHandler(self.journal)
+
+    def _hear(self, event: Event) -> None:
+        if event["event"] == "run-started":
+            self.begun.append((self.loop.now, event["backup"], event["trigger"]))
+        if event["event"] == "run-finished":
+            why = event["error"]["what"] if event["error"] is not None else ""
+            self.ended.append(
+                Ended(
+                    self.loop.now,
+                    self.clock.time(),
+                    event["backup"],
+                    event["trigger"],
+                    event["result"],
+                    why,
+                )
+            )
+
+    # What is so
+
+    def sides(self, dataset: str) -> tuple[Own, Own | None]:
+        where = CONFIG["backup"][dataset.split("/")[1]]["vault"]
+        return self.pools.dataset(dataset), self.pools.pools[where].datasets.get(f"{where}/host/{dataset}")
+
+    def use(self) -> Use:
+        gc.collect()
+        history = self.daemon.history._do("select count(*) from run")[0][0]
+        objects = len(gc.get_objects()) - len(self.ended)
+        state = sum(one.stat().st_size for one in self.folder.rglob("*") if one.is_file())
+        return Use(len(list(Path("/proc/self/fd").iterdir())), objects, history, state)
+
+    def last_words(self) -> str:
+        """The end of the journal."""
+        return "\n".join(f"{at:%a %d %H:%M:%S} {record.getMessage()}" for at, record in self.journal.newest)
+
+
+class VaultZfs(SimulatedZfs):
+    """The client of one vault's pool."""
+
+    def __init__(self, pools: Pools, name: str) -> None:
+        super().__init__(pools)
+        self.vault = name
+
+
+def _client(argument: Any) -> VaultZfs | None:
+    found = getattr(argument, "zfs", argument)
+    return found if isinstance(found, VaultZfs) else None
+
+
+def _verified(world: World) -> Any:
+    """In place of a verification's comparisons, which read files: it needs the vault all the same."""
+
+    async def execute(self: Any) -> None:
+        name = self.backup.vault
+        world.verified.append((world.loop.now, name))
+        async with self.vaults[name].use(f"verify {self.name}", self.say):
+            now = int(world.clock.time())
+            proofs = world.pools.pools[name].proofs
+            proofs[self.level] = Proof(proven=now, tried=now, result="ok")
+            self.proofs = dict(proofs)
+            self.found.datasets = 1
+
+    return execute

@@ -1,0 +1,254 @@
+"""After the clock was set back a run's name may be one that only the vault still has: the run takes another name."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.ops.ops_world import (
+    HOUR,
+    START,
+    StoppedClock,
+    context,
+    dataset,
+    snap,
+    snapname,
+    tree,
+    with_source,
+    with_vault,
+)
+from zvault.core.errors import Refused
+from zvault.core.model import Snapshot, Tree
+from zvault.core.names import DatasetName
+from zvault.core.replication.name_clash import clashes
+from zvault.core.replication.plan_model import Action
+from zvault.core.snapshot_list import Snapnames, SnapshotList
+from zvault.ops import run as run_module
+from zvault.ops.hooks import RunHooks
+from zvault.ops.outcome import Outcome
+from zvault.ops.replication import source_snapshot
+from zvault.ops.replication.sides_and_plan import plan_all
+from zvault.ops.run import Run
+from zvault.ops.vaults.vault import Vaults
+from zvault.zfs.changes import LzcFailure
+
+
+class Side:
+    """A pool as a value, whose snapshots can be made and destroyed."""
+
+    def __init__(self, there: Tree) -> None:
+        self.there = there
+        self.lzc = self
+        self.host: Any = SimpleNamespace(address=None, run=self.nobody)
+        self.lapses: int | None = None
+        self.gone: list[str] = []
+        self.kept: set[str] = set()
+        self.refuses = False
+        self.number = 900
+
+    async def nobody(self, *_: object, **__: object) -> Any:
+        return SimpleNamespace(stdout="")
+
+    async def tree(self, _: str, *, sizes: bool = True) -> Tree:
+        return Tree(dict(self.there.datasets))
+
+    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
+        return await self.tree(root)
+
+    async def snapshot(self, names: Sequence[str], _: object) -> None:
+        for name in names:
+            of, _, short = name.partition("@")
+            before = self.there.datasets[DatasetName(of)]
+            if any(one.snapname == short for one in before.snapshots):
+                raise LzcFailure("snapshot", "", [(name, "SnapshotExists", 17)])
+            self.number += 1
+            new = Snapshot(before.name, short, self.number, self.number, START)
+            self.there.datasets[before.name] = replace(before, snapshots=(*before.snapshots, new))
+
+    async def destroy(self, names: Sequence[str]) -> None:
+        if self.refuses:
+            raise Refused("permission denied")
+        if held := [name for name in names if name in self.kept]:
+            raise LzcFailure("destroy", "", [(name, "SnapshotIsHeld", 16) for name in held])
+        self.gone += names
+        for one in list(self.there):
+            left = tuple(snap for snap in one.snapshots if snap.name not in names)
+            self.there.datasets[one.name] = replace(one, snapshots=left)
+
+    async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
+        return {name: {"mine"} for name in names if name in self.kept}
+
+    async def clones(self, _: Sequence[str]) -> dict[str, list[Any]]:
+        return {}
+
+
+class Planned(Run):
+    """A run as far as its plan."""
+
+    plans: dict[str, Action]
+
+    async def _plan(self, vault: Any, sides: Any) -> Any:
+        made = await plan_all(self.context, self.backup, sides)
+        self.plans = {plan.dataset: plan.action for plan in made}
+        return None, SimpleNamespace(idle=False, sizes={})
+
+
+class World:
+    """The clock stands at hour 5, of which the vault has a snapshot that the source has pruned."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **backup: Any) -> None:
+        monkeypatch.setattr(run_module, "announce", lambda *_: None)
+        monkeypatch.setattr(RunHooks, "around", lambda *_: contextlib.nullcontext())
+        monkeypatch.setattr(source_snapshot, "asyncio", SimpleNamespace(sleep=self.sleep))
+        self.clock = StoppedClock(START + 5 * HOUR)
+        above, below = DatasetName("cold/host/tank"), DatasetName("cold/host/tank/a")
+        self.source = Side(tree(dataset("tank", snap(9)), dataset("tank/a", snap(9, "tank/a"))))
+        self.vault = Side(
+            tree(dataset(above, snap(5, above), snap(9, above)), dataset(below, snap(9, below)))
+        )
+        self.where = context(folder=tmp_path, **backup)
+        self.where.env.clock = self.clock
+        with_vault(with_source(self.where, self.source), self.vault)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.clock.at += seconds
+
+    async def run(self, before_look: Any = None) -> Planned:
+        run = Planned(
+            self.where,
+            Vaults(self.where),
+            "b",
+            lambda event, **fields: self.told.append((event, fields)),
+            Outcome(),
+        )
+        opened: Any = SimpleNamespace(zfs=self.vault, name="cold")
+        made, seen = await run._snapshot(opened)
+        if before_look is not None:
+            before_look()
+        await run._look_and_plan(opened, made, seen)
+        return run
+
+    @property
+    def warnings(self) -> list[str]:
+        return [fields["text"] for event, fields in self.told if event == "warning"]
+
+    def names(self) -> list[list[str]]:
+        return [[one.snapname for one in there.snapshots] for there in self.source.there]
+
+
+async def test_a_name_that_the_vault_has_is_given_up_for_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    run = await world.run()
+    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    first, second = snapname(5), run.hooks.snapname
+    assert second > first
+    assert world.source.gone == [f"tank@{first}", f"tank/a@{first}"]
+    assert world.names() == [[snapname(9), second]] * 2
+    (warning,) = world.warnings
+    assert f"tank@{first}" in warning
+    assert "later name" in warning
+    assert [fields["snapname"] for event, fields in world.told if event == "snapshot"] == [first, second]
+
+
+async def test_a_name_that_the_vault_is_known_to_have_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.clock.at += 60
+    await world.run()
+    world.clock.at -= 60
+    run = await world.run()
+    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert run.hooks.snapname > snapname(5)
+    assert (world.source.gone, world.warnings) == ([], [])
+
+
+async def test_what_somebody_holds_by_then_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    run = await world.run(lambda: world.source.kept.add(f"tank@{snapname(5)}"))
+    assert world.source.gone == [f"tank/a@{snapname(5)}"]
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert any("kept tank@" in text for text in world.warnings)
+
+
+async def test_where_nothing_may_be_destroyed_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.source.refuses = True
+    run = await world.run()
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert any("permission denied" in text for text in world.warnings)
+
+
+async def test_a_snapshot_of_that_name_that_is_not_the_runs_own_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch, exclude=["tank/a"])
+    mine = Snapshot(DatasetName("tank/a"), snapname(5), 7, 7, START)
+    there = world.source.there.datasets
+    there[mine.dataset] = replace(there[mine.dataset], snapshots=(mine,))
+    await world.run()
+    assert world.source.gone == [f"tank@{snapname(5)}"]
+
+
+async def test_a_source_that_lies_in_a_vault_with_min_age_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    monkeypatch.setattr(type(world.where.env), "min_age_of", lambda *_: 3600.0)
+    run = await world.run()
+    assert world.source.gone == []
+    assert run.plans["tank"] == Action.CONFLICT
+    assert any("min_age" in text for text in world.warnings)
+
+
+async def test_a_vault_that_has_every_name_does_not_keep_the_source_from_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    above = DatasetName("cold/host/tank")
+    names = [world.where.env.backup("b").snapshot.names.make(_moment(world, second)) for second in range(900)]
+    every = tuple(Snapshot(above, name, 5000 + at, at - 900, START) for at, name in enumerate(names))
+    world.vault.there.datasets[above] = dataset(above, *every, snap(9, above))
+    run = await world.run()
+    assert run.plans["tank"] == Action.CONFLICT
+    assert all(len(names) == 2 for names in world.names())
+
+
+def _moment(world: World, seconds: int) -> Any:
+    return StoppedClock(world.clock.at + seconds).now()
+
+
+@given(st.lists(st.lists(st.integers(0, 9))), st.integers(0, 9))
+def test_whether_a_name_is_had_is_told_of_lists_of_both_kinds(lists: list[list[int]], sought: int) -> None:
+    plain = [tuple(map(snap, numbers)) for numbers in lists]
+    compact = [
+        SnapshotList.of(DatasetName("tank"), [(s.snapname, s.guid, s.createtxg, s.creation) for s in some])
+        for some in plain
+    ]
+    had = any(sought in numbers for numbers in lists)
+    assert (snapname(sought) in Snapnames(plain)) is had
+    assert (snapname(sought) in Snapnames(compact)) is had
+
+
+@given(st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.booleans())
+def test_what_clashes_is_what_was_made_and_is_another_on_the_vault(
+    made: set[int], same: set[int], other: set[int], common: bool
+) -> None:
+    there = [snap(n) for n in same] + [replace(snap(n), guid=900 + n) for n in other - same]
+    source, vault = dataset("tank", *map(snap, range(7))), dataset("tank", *there)
+    pair: Any = SimpleNamespace(source=source, vault=vault, base=(1, 1) if common else None)
+    found = clashes({snap(n).name for n in made}, [pair])
+    assert found == [snap(n).name for n in sorted(made & (other - same)) if common]
