@@ -25,6 +25,7 @@ from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
+from zvault.ops.vaults.past import PastVaults
 from zvault.ops.vaults.vault import Vaults
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Runs:
     def __init__(self, context: Context, vaults: Vaults, history: History, events: Events) -> None:
         self.context = context
         self.vaults = vaults
+        self.past = PastVaults(context, vaults)
         self.history = history
         self.events = events
         self.current: dict[str, ActiveRun] = {}
