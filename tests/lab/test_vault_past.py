@@ -62,8 +62,10 @@ def world(cluster: ceph.Cluster) -> Iterator[Vault]:
 
 def clean(it: Vault) -> None:
     sh("systemctl", "stop", "zvaultd", check=False)
-    for pool in pasts():
+    for pool in (*pasts(), "cold"):
         sh("zpool", "export", "-f", pool, check=False)
+    for number in range(8):
+        sh("nbd-client", "-d", f"/dev/nbd{number}", check=False)
     it.clean()
 
 
@@ -77,10 +79,10 @@ def none_is_open() -> None:
 
     def found() -> dict[str, object]:
         servers = sh("systemctl", "list-units", "--all", "--plain", "--no-legend", "zvault-*cold:*").split()
-        folders = [str(path) for path in Path("/run/zvault").rglob("*cold:*")]
-        files = [str(path) for path in Path("/var/lib/zvault/overlay").glob("*")]
+        files = [path for path in Path("/run/zvault").rglob("*cold:*") if not path.name.startswith(".")]
+        files += Path("/var/lib/zvault/overlay").glob("*")
         held = [name for name in leases() if "/past/" in name or "cold:" in name]
-        every = {"pools": pasts(), "servers": servers, "folders": folders, "files": files, "leases": held}
+        every = {"pools": pasts(), "servers": servers, "files": [*map(str, files)], "leases": held}
         return {kind: things for kind, things in every.items() if things}
 
     eventually(lambda: f"nothing of the past is open: {found()}", lambda: not found(), seconds=30)

@@ -74,25 +74,27 @@ class RestoreVerifyApi:
         from zvault.ops.restore.files import files_document
 
         body = await json_object(request)
-        wanted, context, vaults = (
-            restore_request(body),
-            self.verify_scheduler.context,
-            self.verify_scheduler.vaults,
-        )
-        if is_folder(wanted):
-            return await files_document(context, vaults, files_request(body))
-        return await plan_document(context, vaults, wanted)
+        wanted, context = restore_request(body), self.verify_scheduler.context
+        name = context.env.backup(wanted.backup).its_vault
+        user = f"plan a restore to {wanted.to}"
+        seen = self.verify_scheduler.runs.past.seen(name, wanted.vault_at, user, journald.about(name))
+        async with seen as (context, vaults):
+            if is_folder(wanted):
+                return await files_document(context, vaults, files_request(body))
+            return await plan_document(context, vaults, wanted)
 
     async def post_mount(self, request: web.Request) -> web.StreamResponse:
         """Mount a snapshot for as long as its client waits for the end, or until its time is over."""
         from zvault.ops.restore.mount import mount
 
         wanted = mount_request(await json_object(request))
-        context, vaults = self.verify_scheduler.context, self.verify_scheduler.vaults
-        name = context.env.backup(wanted.backup).its_vault
+        name = self.verify_scheduler.context.env.backup(wanted.backup).its_vault
+        past = self.verify_scheduler.runs.past
 
         async def whole(say: Say) -> MountedAnswer:
-            return await mount(context, vaults, wanted, say)
+            seen = past.seen(name, wanted.vault_at, f"mount at {wanted.folder}", say)
+            async with seen as (context, vaults):
+                return await mount(context, vaults, wanted, say)
 
         return await followed(request, whole, journald.about(name))
 
@@ -112,6 +114,7 @@ def mount_request(body: Mapping[str, object]) -> MountRequest:
         needed_text(body, "folder"),
         moment_of(body),
         None if seconds is None else float(seconds),
+        moment_of(body, "vault_at"),
     )
 
 
@@ -128,6 +131,7 @@ def restore_request(body: Mapping[str, object]) -> RestoreRequest:
         recursive=body.get("recursive") is True,
         replace=body.get("replace") is True,
         compare=body.get("compare") is not False,
+        vault_at=moment_of(body, "vault_at"),
     )
 
 

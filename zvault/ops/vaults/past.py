@@ -30,7 +30,7 @@ from zvault.ops.vaults.device_timeouts import in_order
 from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.past_moment import fit, look_up
 from zvault.ops.vaults.past_record import Past, pasts, unreadable, up_to
-from zvault.ops.vaults.usable import UsableVault
+from zvault.ops.vaults.usable import UsableVault, VaultsByName
 from zvault.ops.vaults.vault import ManagedVault, OpenVault, Vaults
 from zvault.system.systemd_units import Units
 from zvault.system.tasks import to_its_end, watched
@@ -119,6 +119,17 @@ class PastVaults:
                 yield self._world(managed, past)
             finally:
                 await to_its_end(self._leave(past, user, say, warn or say))
+
+    @contextlib.asynccontextmanager
+    async def seen(
+        self, name: str, at: float | None, user: str, say: Say
+    ) -> AsyncIterator[tuple[Context, VaultsByName]]:
+        """What to work with on a vault as it was ``at``; None: as it is."""
+        if at is None:
+            yield self._context, self._vaults
+            return
+        async with self.use(name, at, user, say) as world:
+            yield world.context, world
 
     async def _opened(self, name: str, at: float, user: str, say: Say) -> Past:
         await self._context.activity.awake.wait()
