@@ -16,6 +16,7 @@ from test_blockstore_vault import KEYS, Vault
 from test_s3_nbd import bucket
 from world import (
     ctl,
+    destroy_held,
     eventually,
     fill,
     journal,
@@ -210,15 +211,15 @@ def test_what_is_refused(world: Vault):
     assert "the oldest that is kept is of" in told
     assert ctl("vault", "close", "cold").err.count("nothing of it is open") == 1
 
-    # Nothing of it is left where somebody is in it, and the next look takes it away.
+    # While somebody reads in it, it stays.
     pool = open_at(first)["pool"]
     Path("/mnt/in").mkdir(exist_ok=True)
     sh("mount", "-t", "zfs", f"{pool}/lab/tank/home@{snapshots(f'{pool}/lab/tank/home')[0]}", "/mnt/in")
-    refused = ctl("vault", "close", "cold", timeout=120)
-    assert refused.code != 0
-    assert "busy" in refused.err
-    assert "/mnt/in" in refused.err
-    sh("umount", "/mnt/in")
+    with next(path for path in Path("/mnt/in").rglob("*") if path.is_file()).open("rb"):
+        refused = ctl("vault", "close", "cold", timeout=120)
+        assert refused.code != 0
+        assert "busy" in refused.err
+        assert pasts() == [pool]
     ok("vault", "close", "cold")
     none_is_open()
 
@@ -231,6 +232,66 @@ def test_what_is_refused(world: Vault):
     assert "no moment of its past is kept" in told
     assert "history=hourly:24,daily:30" in told
     none_is_open()
+
+
+def mount_until_it_is_there(at: float) -> subprocess.Popen[bytes]:
+    Path("/mnt/look").mkdir(exist_ok=True)
+    mounting = background("mount", "tank", "tank/home", "/mnt/look", "--vault-at", ago(at))
+    eventually("it is mounted", lambda: os.path.ismount("/mnt/look"))
+    return mounting
+
+
+@pytest.mark.timeout(900)
+def test_restored_and_mounted_out_of_it(world: Vault):
+    sh("zfs", "create", "-V", "8M", "tank/vol")
+    eventually("the volume's device", lambda: Path("/dev/zvol/tank/vol").exists())
+    data = os.urandom(1 << 20)
+    with Path("/dev/zvol/tank/vol").open("r+b") as device:
+        device.write(data)
+    world.start()
+    (first, files, name), *_ = three_runs()
+    ok("vault", "up", "cold")
+    destroy_held("cold/lab/tank")
+    sh("zpool", "sync", "cold")
+    assert "has nothing of that backup" in ctl("restore", "tank", "tank/home", "tank/back").err
+
+    words = ("restore", "tank", "tank/home", "tank/back", "--vault-at", ago(first))
+    plan = ok(*words, "-n", "-j").json()["plan"]
+    assert [(one["to"], one["snapshot"]) for one in plan["datasets"]] == [("tank/back", name)]
+    none_is_open()
+    told = ok(*words).out
+    assert "the same as in the snapshot" in told
+    assert tree_hashes(Path("/tank/back")) == files
+    none_is_open()
+
+    told = ok("restore", "tank", "tank/vol", "tank/vol-back", "--vault-at", ago(first)).out
+    assert "a snapshot of a volume gets no device in a pool that is imported read-only" in told
+    eventually("the restored volume's device", lambda: Path("/dev/zvol/tank/vol-back").exists())
+    with Path("/dev/zvol/tank/vol-back").open("rb") as back:
+        assert back.read(1 << 20) == data
+
+    one = "plain/file 1 of 11"
+    ok("restore", "tank", "tank/home", "/root/rescue", "--file", one, "--vault-at", ago(first))
+    assert tree_hashes(Path("/root/rescue")) == {Path(one).name: files[one]}
+    none_is_open()
+
+    mounting = mount_until_it_is_there(first)
+    assert tree_hashes(Path("/mnt/look")) == files
+    refused = ctl("vault", "close", "cold")
+    assert "by mount at /mnt/look" in refused.err
+    sh("umount", "/mnt/look")
+    assert mounting.wait(60) == 0
+    none_is_open()
+
+    # Whoever kills zvaultd ends it, too.
+    mounting = mount_until_it_is_there(first)
+    before = main_pid()
+    os.kill(before, signal.SIGKILL)
+    restarted(before)
+    mounting.wait(60)
+    assert not os.path.ismount("/mnt/look")
+    none_is_open()
+    assert left()["pools"] == ["cold"]
 
 
 def get_pool(pool: str, prop: str) -> str:

@@ -24,6 +24,7 @@ WELL: dict[str, Any] = {
     "pinned": False,
     "inhibitor": False,
     "inhibitor_since": None,
+    "past": [],
     "error": None,
     "scrub": None,
 }
