@@ -9,7 +9,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.schema import Device, Vault
 from zvault.core.errors import NotFound, Refused, ToolFailed, ZvaultError
 from zvault.devices.nbd.guarded_server import error_of
-from zvault.devices.nbd.past_store import for_reading
+from zvault.devices.nbd.past_store import PastStore, for_reading
 from zvault.ops.vaults.past_record import Past, pool_name
 from zvault.system.process.runner import Runner
 
@@ -38,18 +38,32 @@ def fit(config: Vault) -> tuple[Device, BlockstoreServer]:
 async def look_up(runner: Runner, config: Vault, spec: BlockstoreServer, at: float) -> Past:
     """The last moment up to ``at`` that is kept. Raises NotFound, and what keeps the bucket from being asked."""
     read = for_reading(spec)
-    words = [f"bucket={read.bucket}", f"key={read.key}", *read.settings, "readonly=yes", f"user={spec.user}"]
+    looker = PastStore(read.bucket, read.key, read.settings)
+    words = [
+        f"bucket={read.bucket}",
+        f"key={read.key}",
+        *read.settings,
+        "readonly=yes",
+        f"user={looker.user}",
+    ]
     argv = [sys.executable, "-P", "-m", "zvault.blockstore.find_moment", repr(at), *words]
     result = await runner.run(argv, deadline=DEADLINE, check=False)
     try:
         told = json.loads(result.stdout)
         if (error := told.get("error")) is not None:
             raise _no_moment(config, spec, error_of(error))
-        epoch, number, taken = int(told["epoch"]), int(told["number"]), float(told["taken"])
+        epoch, number, taken = _count(told["epoch"]), _count(told["number"]), float(told["taken"])
         return Past(config.name, epoch, number, taken, pool_name(config.pool, taken))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
         what = f"the moments that the block store of vault '{config.name}' keeps cannot be looked up"
         raise ToolFailed(what, result.complaint()) from error
+
+
+def _count(found: object) -> int:
+    """A number that an epoch, or a checkpoint, can have. Raises ValueError."""
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found < 1 << 63:
+        raise ValueError(f"{found!r} is no number of a checkpoint")
+    return found
 
 
 def _no_moment(config: Vault, spec: BlockstoreServer, error: ZvaultError) -> ZvaultError:

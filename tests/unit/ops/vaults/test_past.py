@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,7 +104,15 @@ async def test_no_moment(keeps: bool, following: str):
 )
 def test_whatever_the_program_says_is_a_moment_or_an_error_in_words(out: str):
     with contextlib.suppress(ZvaultError):
-        check_dataset_name(asyncio.run(look(out)).pool)
+        found = asyncio.run(look(out))
+        check_dataset_name(found.pool)
+        assert re.fullmatch(r"past/cold/\d{1,20}-\d{1,20}", found.lease)
+
+
+@pytest.mark.parametrize("wrong", ["-1", "1e3", "true", "9" * 30, "null", '"1"'])
+async def test_numbers_that_no_checkpoint_has(wrong: str):
+    with pytest.raises(ToolFailed, match="cannot be looked up"):
+        await look(f'{{"epoch": {wrong}, "number": 1, "taken": 1}}')
 
 
 @given(st.lists(st.floats(0, 4e9)), st.floats(0, 4e9))
