@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -35,6 +36,7 @@ from world import (
 LAB = {"mem": "4G", "timeout": 1200}
 
 HOME = Path("/tank/home")
+SPL_HOSTID = Path("/sys/module/spl/parameters/spl_hostid")
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +295,43 @@ def test_restored_and_mounted_out_of_it(world: Vault):
     assert not os.path.ismount("/mnt/look")
     none_is_open()
     assert left()["pools"] == ["cold"]
+
+
+def allow_to_read_only(it: Vault, user: ceph.S3) -> None:
+    """A user can read what is in the bucket and do nothing else; it is whom zvault is from now on."""
+    here = f"arn:aws:s3:::{it.bucket}"
+    said = {
+        "Effect": "Allow",
+        "Principal": {"AWS": ["arn:aws:iam:::user/reader"]},
+        "Action": ["s3:GetObject", "s3:ListBucket"],
+        "Resource": [here, f"{here}/*"],
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [said]})
+    bucket(it.s3).meta.client.put_bucket_policy(Bucket=it.bucket, Policy=policy)
+    keys = f"aws_access_key_id = {user.access_key}\naws_secret_access_key = {user.secret_key}\n"
+    KEYS.write_text(f"[default]\n{keys}")
+
+
+@pytest.mark.timeout(900)
+def test_with_a_key_that_only_reads_on_another_host(world: Vault, cluster: ceph.Cluster):
+    world.start()
+    ((first, files, _),) = runs(11)
+    sh("systemctl", "stop", "zvaultd")
+    sh("rm", "-rf", "/run/zvault", "/var/lib/zvault")
+    allow_to_read_only(world, cluster.s3("reader"))
+    there = {item.key: item.e_tag for item in bucket(world.s3).objects.all()}
+    was = SPL_HOSTID.read_text()
+    SPL_HOSTID.write_text("0x0badcafe")
+    try:
+        sh("systemctl", "start", "zvaultd")
+        assert ctl("vault", "up", "cold").code != 0, "it cannot write"
+        told = ok("restore", "tank", "tank/home", "tank/back", "--vault-at", ago(first)).out
+    finally:
+        SPL_HOSTID.write_text(was)
+    assert "the same as in the snapshot" in told
+    assert tree_hashes(Path("/tank/back")) == files
+    none_is_open()
+    assert {item.key: item.e_tag for item in bucket(world.s3).objects.all()} == there
 
 
 def get_pool(pool: str, prop: str) -> str:
