@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -193,7 +194,12 @@ def test_zvaultd_is_killed_while_it_is_open(world: Vault):
         opening.wait(60)
         none_is_open()
 
-    # It can be opened after that, and ends with zvaultd.
+    # It can be opened after that; where its server dies, anew; and it ends with zvaultd.
+    assert open_at(first)["pool"] == pool
+    assert snapshot_hashes(f"{pool}/lab/tank/home@{name}") == files
+    (server,) = re.findall(r"zvault-blockstore@cold:\S+", sh("systemctl", "list-units", "--plain"))
+    sh("systemctl", "kill", "-s", "KILL", server)
+    eventually("its server is dead", lambda: "failed" in sh("systemctl", "is-active", server, check=False))
     assert open_at(first)["pool"] == pool
     assert snapshot_hashes(f"{pool}/lab/tank/home@{name}") == files
     sh("systemctl", "stop", "zvaultd")

@@ -51,15 +51,20 @@ class OpenPast(OpenVault):
     past: Past
 
     async def trouble(self) -> ZvaultError | None:
-        """Whether its server or its device is lost: then its pool is, too."""
-        for device in await self.stack.probe():
-            if device.state not in ("up", "partial"):
-                return DeviceGone(
-                    f"vault '{self.name}' as it was at {self.past.when} cannot be read any more",
-                    f"{device.name} is {device.state}: {device.detail}",
-                    f"'zvaultctl vault close {self.name}', and open it again",
-                )
-        return None
+        """Whether its server or its device is lost."""
+        return await lost(self.past, self.stack)
+
+
+async def lost(past: Past, stack: Stack) -> ZvaultError | None:
+    """Why a vault as it was cannot be read any more, or None. What its device had for itself goes with its server."""
+    for device in await stack.probe():
+        if device.state not in ("up", "partial"):
+            return DeviceGone(
+                f"vault '{past.vault}' as it was at {past.when} cannot be read any more",
+                f"{device.name} is {device.state}: {device.detail}",
+                f"'zvaultctl vault close {past.vault}', and open it again",
+            )
+    return None
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ class PastVaults:
             past = replace(await look_up(self._context.env.runner, config, spec, at), user=user)
             there = {one.name: one for one in pasts(self._leases)}
             if (known := there.get(past.name)) is not None:
-                if known.opened and await self._context.clients.zpool.kernel_state(known.pool) is not None:
+                if await self._is_whole(known):
                     say(f"vault {name} as it was at {known.when} is open already: pool {known.pool}")
                     return known
                 await self._take_away(known, say)
@@ -155,6 +160,15 @@ class PastVaults:
                 with contextlib.suppress(ZvaultError):
                     await to_its_end(self._take_away(past, say))
                 raise
+
+    async def _is_whole(self, past: Past) -> bool:
+        """Whether it can be joined. Raises DeviceGone for one that cannot be read any more while others use it."""
+        if not past.opened or await self._context.clients.zpool.kernel_state(past.pool) is None:
+            return False
+        trouble = await lost(past, await self._stack(past, []))
+        if trouble is not None and past.name in self._users:
+            raise trouble
+        return trouble is None
 
     def _overlay(self) -> Path:
         """The folder of what is written to the devices. Raises Refused where it is full."""

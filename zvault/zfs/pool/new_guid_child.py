@@ -162,6 +162,8 @@ def main(words: list[str]) -> int:
         told, code = str(change(*words)), 0
     except (Failed, OSError) as error:
         told, code = str(error), 1
+    except (AttributeError, ValueError) as error:
+        told, code = f"this host's libzpool is another than those that are known: {error}", 1
     print(told, file=sys.stderr if code else sys.stdout, flush=True)
     return code
 

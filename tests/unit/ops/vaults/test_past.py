@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from tests.unit.ops.ops_world import START, context
 from zvault.config.schema import Vault
-from zvault.core.errors import Busy, NotFound, Refused, ToolFailed, ZvaultError
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ZvaultError
 from zvault.core.name_rules import check_dataset_name
 from zvault.ops.vaults import past as module
 from zvault.ops.vaults.inhibitor import VaultInhibitor
-from zvault.ops.vaults.past import PastVaults
+from zvault.ops.vaults.past import PastVaults, lost
 from zvault.ops.vaults.past_moment import fit, look_up
 from zvault.ops.vaults.past_record import Past, pasts, pool_name, up_to
 from zvault.ops.vaults.vault import Vaults
@@ -156,6 +156,7 @@ class World:
     error: BaseException | None = None
     dead: bool = False
     busy: bool = False
+    lost: set[str] = field(default_factory=set)
     moment: Past = field(default_factory=lambda: Past("cold", 1, 2, START, "cold_then"))
 
     def step(self) -> None:
@@ -186,7 +187,11 @@ class World:
             assert past.name not in self.changing
             self.devices.discard(past.name)
 
-        return SimpleNamespace(up=up, down=down)
+        async def probe() -> list[Any]:
+            state = "gone" if past.name in self.lost else "up"
+            return [SimpleNamespace(name=past.name, state=state, detail="its server died")]
+
+        return SimpleNamespace(up=up, down=down, probe=probe)
 
     async def change_guid(self, _: Any, __: Any, device: str, pool: str, name: str) -> int:
         assert self.devices == {name}
@@ -369,6 +374,18 @@ async def test_what_somebody_opened_stays_after_its_users(world: World):
     assert world.pools == {"cold_then": 77}
     assert await vaults.sweep(quiet, all_of_it=False) == []
     assert world.pools == {"cold_then": 77}
+
+
+async def test_one_whose_server_died_is_opened_anew(world: World):
+    vaults = world.vaults()
+    await vaults.open("cold", START, quiet)
+    world.lost.add("cold:1-2")
+    async with vaults.use("cold", START, "one", quiet) as there:
+        assert world.steps > 12, "it was taken away, and made again"
+        with pytest.raises(DeviceGone, match="cannot be read any more"):
+            await vaults.open("cold", START, quiet)
+        assert "its server died" in str(await lost(there.vault.past, world.stack(there.vault.past)))
+    assert world.left == [], "nobody opened this one until it is closed"
 
 
 async def test_what_is_busy_is_told_and_taken_away_later(world: World):
