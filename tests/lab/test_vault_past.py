@@ -321,7 +321,7 @@ def allow_to_read_only(it: Vault, user: ceph.S3) -> None:
 @pytest.mark.timeout(900)
 def test_with_a_key_that_only_reads_on_another_host(world: Vault, cluster: ceph.Cluster):
     world.start()
-    ((first, files, _),) = runs(11)
+    (first, files, _), _ = runs(11, 12)
     sh("systemctl", "stop", "zvaultd")
     sh("rm", "-rf", "/run/zvault", "/var/lib/zvault")
     allow_to_read_only(world, cluster.s3("reader"))
