@@ -8,7 +8,8 @@ class RestoreBody(TypedDict, total=False):
 
     ``snapshot`` is what stands after ``@``, None for the newest, or for that of ``at``. Where ``to`` begins with ``/``
     ``files`` are copied into that folder, or all; ``overwrite`` lets them replace what is there.
-    Unless ``compare`` is False what was restored is read again and compared with the snapshot.
+    Unless ``compare`` is False what was restored is read again and compared with the snapshot. ``vault_at``: out of the
+    vault as it was then, as `/past/open` opens it.
     """
 
     backup: str
@@ -21,6 +22,7 @@ class RestoreBody(TypedDict, total=False):
     files: list[str] | None
     overwrite: bool
     compare: bool
+    vault_at: float | None
 
 
 class RestoredDataset(TypedDict):
@@ -113,7 +115,8 @@ class FoundDocument(TypedDict):
 class MountBody(TypedDict, total=False):
     """What to mount: ``dataset`` is the source's name or the vault's, None for the backup's own dataset.
 
-    ``folder`` is an absolute path; ``at`` picks the newest snapshot up to then; ``seconds`` is how long it stays.
+    ``folder`` is an absolute path; ``at`` picks the newest snapshot up to then; ``seconds`` is how long it stays;
+    ``vault_at`` as of a restore.
     """
 
     backup: str
@@ -121,6 +124,7 @@ class MountBody(TypedDict, total=False):
     folder: str
     at: float | None
     seconds: float | None
+    vault_at: float | None
 
 
 @final

@@ -34,7 +34,11 @@ from zvault.api.status import StatusDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
 from zvault.api.vaults import (
     BeginAnewBody,
+    ClosedAnswer,
+    ClosePastBody,
     CreationAnswer,
+    OpenPastBody,
+    PastAnswer,
     PoolHistoryAnswer,
     ScrubAnswer,
     ScrubBody,
@@ -244,6 +248,20 @@ VAULT_DOWN = _act(
     "/v1/vaults/{vault}/down",
     VaultAnswer,
     "Takes the vault down; `follow=1` as above.",
+    query={"follow": "1"},
+)
+OPEN_PAST = _act(
+    "/v1/vaults/{vault}/past/open",
+    PastAnswer,
+    "Opens the vault as it was at a moment that its block store keeps, read-only, beside it; `follow=1` as above.",
+    OpenPastBody,
+    query={"follow": "1"},
+)
+CLOSE_PAST = _act(
+    "/v1/vaults/{vault}/past/close",
+    ClosedAnswer,
+    "Closes it again; `follow=1` as above.",
+    ClosePastBody,
     query={"follow": "1"},
 )
 VAULT_CREATE = _act(

@@ -52,6 +52,22 @@ class ScrubDocument(TypedDict):
     damages: list[DamageDocument]
 
 
+class PastDocument(TypedDict):
+    """A vault as it was, open beside it: of which moment (``taken``), and what its pool is called.
+
+    ``opened`` is False while it is being opened, and of one that could not be closed. ``pinned``: until it is closed;
+    else for as long as its ``user`` needs it.
+    """
+
+    pool: str
+    taken: float
+    epoch: int
+    checkpoint: int
+    opened: bool
+    pinned: bool
+    user: str
+
+
 class UseDocument(TypedDict):
     """What zvault itself does with a vault, known without looking at it."""
 
@@ -60,6 +76,7 @@ class UseDocument(TypedDict):
     inhibitor: bool
     inhibitor_since: float | None
     scrub: ScrubDocument | None
+    past: list[PastDocument]
 
 
 class VaultDocument(UseDocument):
@@ -91,6 +108,30 @@ class VaultsAnswer(TypedDict):
     """All vaults."""
 
     vaults: list[JudgedVault]
+
+
+class OpenPastBody(TypedDict, total=False):
+    """``at``: the last moment up to then that is kept, in seconds since the epoch."""
+
+    at: float
+
+
+class ClosePastBody(TypedDict, total=False):
+    """``at``: the last one up to then that is open; all, where it is left out."""
+
+    at: float | None
+
+
+class PastAnswer(TypedDict):
+    """A vault as it was, which is open."""
+
+    past: PastDocument
+
+
+class ClosedAnswer(TypedDict):
+    """What was closed."""
+
+    closed: list[PastDocument]
 
 
 class VaultAnswer(TypedDict):

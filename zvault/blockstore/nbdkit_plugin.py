@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -25,9 +24,8 @@ for _threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
-from zvault.blockstore import own_user  # noqa: E402
-from zvault.blockstore.confine import confine  # noqa: E402
 from zvault.blockstore.engine import Engine  # noqa: E402
+from zvault.blockstore.own_rights import give_up_rights  # noqa: E402
 from zvault.blockstore.readonly import ReadOnly  # noqa: E402
 from zvault.blockstore.server import ServedDevice, ServeOptions, number_of, say  # noqa: E402
 from zvault.core.errors import Refused, ZvaultError  # noqa: E402
@@ -64,26 +62,12 @@ def after_fork() -> None:
     """Attach, without root's rights and the rest of the file system: threads are started from here on."""
     try:
         _serving[0].take_key()
-        told = _give_up_rights(_serving[0])
+        told = give_up_rights(_serving[0])
         _serving[0].begin()
     except Exception as error:
         _end(error)
     for one in told:
         say(one)
-
-
-def _give_up_rights(serving: ServedDevice) -> list[str]:
-    """What came of it, in words."""
-    words = serving.words
-    if words.user is None:
-        return [confine(words)]
-    if (why := own_user.stays_root(words.user) or own_user.shared_folder(words.spec.folders)) is not None:
-        return [f"stays root: {why}", confine(replace(words, user=None))]
-    own = own_user.prepare(words, words.user)
-    told = confine(words)
-    own.become()
-    serving.become(own.words, own.opener, own.names)
-    return [f"runs as user {own.uid}", told]
 
 
 def _end(error: Exception) -> NoReturn:

@@ -31,12 +31,13 @@ from zvault.blockstore.as_of import AsOf
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import Superblock
+from zvault.blockstore.history import Moment
 from zvault.blockstore.locked_bucket import bare_store, see_that_it_locks
 from zvault.blockstore.log.journal import NoRoom
 from zvault.blockstore.maintenance.recover import moment_of
 from zvault.blockstore.options import Options, ReadOptions
 from zvault.blockstore.readonly import ReadOnly
-from zvault.blockstore.recovery import create, kept_moment, superblock
+from zvault.blockstore.recovery import create, kept_moment, newest_root, superblock
 from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, of_words
 from zvault.core.errors import ConfigError, NotFound, Refused, ToolMissing, ZvaultError
 from zvault.core.units import format_size
@@ -369,6 +370,12 @@ class ServedDevice:
             f"serving {self.device}, read-only: checkpoint {at[1]} of epoch {at[0]}, by versions of then"
         )
         self._serving()
+
+    def past(self) -> list[Moment]:
+        """The moments that are kept, without serving anything and without patience. Raises NotFound, StoreError."""
+        spec = self.words.spec
+        reached = reach(spec, self._stopping, self._say, self._opener, self._key)
+        return newest_root(reached.bare, spec.key, superblock(reached.bare, spec.key)).past
 
     def _serving(self) -> None:
         self.write_status()

@@ -36,6 +36,15 @@ Chosen = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing unless something fails.")]
 DryRun = Annotated[bool, typer.Option("-n", "--dry-run", help="Only show what would be done.")]
+VaultAt = Annotated[
+    str | None,
+    typer.Option(
+        "--vault-at",
+        metavar="TIME",
+        help="Out of the vault as it was at TIME, of what its block store keeps ('blockstore history').",
+        show_default=False,
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this, only show it.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Start it and return at once.")]
 

@@ -10,7 +10,7 @@ import typer
 from zvault.core.units import parse_duration
 
 
-def moment(text: str) -> float:
+def moment(text: str, option: str = "--at") -> float:
     """Seconds since the epoch of ``2026-11-21``, ``2026-11-21 09:30``, ``2026-11-21T09:30Z`` or ``2d ago``.
 
     Without a zone it is this host's time. Raises typer.BadParameter.
@@ -23,5 +23,5 @@ def moment(text: str) -> float:
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"'{text}' is not a time: write for example '2026-11-21 09:30', 2026-11-21T09:30Z or '2d ago'",
-            param_hint="--at",
+            param_hint=option,
         ) from None

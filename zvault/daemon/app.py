@@ -195,6 +195,8 @@ class Daemon:
         await self._run_pending_hooks("snapshot")
         for text in await snapshot_reader.sweep(self.context):
             log.warning("%s", text)
+        for text in await self.runs.past.sweep(log.info):
+            log.warning("%s", text)
         # What a hook after a run takes away, the vault may stand on: then it goes down first.
         ended = hooks.cut_off(self.context.records.hooks)
         needed = {self.context.env.backup(name).vault for name in interrupted - ended}
@@ -311,6 +313,8 @@ class Daemon:
         await self.api.close()
         await self.serving.close()
         await close_readings(self.context)
+        for text in await self.runs.past.sweep(log.info):
+            log.warning("%s", text)
         await release_vaults(self.context, self.vaults)
         await self.context.clients.close()
         self.context.records.costs.close()

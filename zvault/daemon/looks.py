@@ -77,6 +77,7 @@ class Looks:
     async def at_readings(self) -> None:
         """Take away what stayed mounted or held of snapshots that were open for reading, as soon as that can be."""
         left = await snapshot_reader.sweep(self.status.context)
+        left += await self.status.runs.past.sweep(log.info, all_of_it=False)
         for text in left:
             if text not in self._left:
                 log.warning("%s", text)

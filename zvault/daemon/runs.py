@@ -25,6 +25,7 @@ from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
+from zvault.ops.vaults.past import PastVaults
 from zvault.ops.vaults.vault import Vaults
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Runs:
     def __init__(self, context: Context, vaults: Vaults, history: History, events: Events) -> None:
         self.context = context
         self.vaults = vaults
+        self.past = PastVaults(context, vaults)
         self.history = history
         self.events = events
         self.current: dict[str, ActiveRun] = {}
@@ -106,10 +108,17 @@ class Runs:
         """Start a restore and return its id, to be followed like a run."""
         from zvault.ops.restore.datasets import restore
 
-        _ = self.context.env.backup(request.backup).its_vault
+        vault = self.context.env.backup(request.backup).its_vault
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
-            done = await restore(self.context, self.vaults, request, self.emitter(run, backup))
+            emit = self.emitter(run, backup)
+
+            def say(text: str) -> None:
+                emit("message", text=text)
+
+            seen = self.past.seen(vault, request.vault_at, f"restore to {request.to}", say)
+            async with seen as (context, vaults):
+                done = await restore(context, vaults, request, emit)
             outcome.bytes = done.bytes
             outcome.datasets = outcome.sent = done.datasets
             outcome.fall_short(done.error)

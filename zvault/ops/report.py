@@ -30,6 +30,7 @@ from zvault.ops.context import Context
 from zvault.ops.replication.lag import lags
 from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, plan_all
 from zvault.ops.retention.prune_report import prune_part, vault_is_down
+from zvault.ops.vaults.past_record import pasts
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.zfs.pool.pool import Exporting
 from zvault.zfs.stream import Flags
@@ -66,6 +67,7 @@ def own_document(managed: ManagedVault) -> UseDocument:
         "inhibitor": managed.awake.held,
         "inhibitor_since": managed.awake.since,
         "scrub": condition.document() if condition is not None else None,
+        "past": [one.document() for one in pasts(managed.context.records.leases, managed.name)],
     }
 
 

@@ -143,7 +143,9 @@ def vault(name="cold", **changes):
         error=None,
         context=SimpleNamespace(
             env=SimpleNamespace(clock=StoppedClock()),
-            records=SimpleNamespace(conditions=SimpleNamespace(get=lambda _: None)),
+            records=SimpleNamespace(
+                conditions=SimpleNamespace(get=lambda _: None), leases=SimpleNamespace(names=lambda _: [])
+            ),
         ),
         devices=devices,
         imported=imported,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,6 @@ from zvault.core.errors import Refused
 if TYPE_CHECKING:
     from zvault.blockstore.history import Moment
     from zvault.config.device_specs.blockstore import BlockstoreServer
-
-WRITERS = frozenset({"journal", "journal-size", "mode", "cache", "cache-size", "history", "lock", "gc"})
-"""Settings of a vault's device that are for its own server: it holds the folders that they name."""
 
 
 def serve_store(
@@ -84,11 +80,9 @@ def become_server(
 
 def read_only(place: blockstore_place.StorePlace) -> BlockstoreServer:
     """What is served: of a vault's device without what its own server has for itself."""
-    spec = place.spec
-    if not place.vault:
-        return spec
-    kept = tuple(word for word in spec.settings if word.partition("=")[0] not in WRITERS)
-    return replace(spec, settings=kept)
+    from zvault.devices.nbd.past_store import for_reading
+
+    return for_reading(place.spec) if place.vault else place.spec
 
 
 def _see_free(socket: Path) -> None:

@@ -69,12 +69,14 @@ def measure(
         say_all(page(answer["measured"]))
 
 
-def follow(telling: Generator[str, None, A]) -> A:
+def follow(telling: Generator[str, None, A], *, quiet: bool = False) -> A:
     """Print progress messages and return the answer. On a terminal each message replaces the last one."""
     live = sys.stderr.isatty()
     try:
         while True:
             text = clean(next(telling))
+            if quiet:
+                continue
             if live:
                 columns = width(sys.stderr) or len(text)
                 sys.stderr.write(f"\r\x1b[K{text[: columns - 1]}")

@@ -12,7 +12,7 @@ from zvault.api import routes
 from zvault.api.restore import MountBody
 from zvault.cli import completion
 from zvault.cli.client import connect
-from zvault.cli.options import AsJson, BackupName, Quiet
+from zvault.cli.options import AsJson, BackupName, Quiet, VaultAt
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, tell
 from zvault.cli.times import moment
 from zvault.core.units import parse_duration
@@ -37,6 +37,7 @@ def mount(
         str | None,
         typer.Option("--at", metavar="TIME", help="The newest snapshot up to TIME.", show_default=False),
     ] = None,
+    vault_at: VaultAt = None,
     timeout: Annotated[
         str | None,
         typer.Option("--timeout", metavar="DURATION", help="Unmount it after that long.", show_default=False),
@@ -51,7 +52,8 @@ def mount(
     It is read-only, and nothing in it is run or gives anybody rights (ro,nosuid,nodev,noexec); what lies in datasets
     below it is not in it. The vault is brought up and kept up, and the snapshot held, until Ctrl-C, 'umount DIR', the
     timeout, or the end of zvaultd; also after a crash nothing stays. DIR is an empty folder that only root can change.
-    TIME is for example '2026-11-21 09:30' or '2d ago', DURATION 30m.
+    With --vault-at it is that of the vault as it was then, which is opened for it and closed afterwards. TIME is for
+    example '2026-11-21 09:30' or '2d ago', DURATION 30m.
 
     Exit status: 0 it was mounted, and is not any more; 1 it could not be unmounted, as somebody reads there; 2 it was
     not mounted.
@@ -65,6 +67,7 @@ def mount(
         "folder": os.path.abspath(folder),  # noqa: PTH100 - links are not followed: the daemon refuses them
         "at": moment(at) if at else None,
         "seconds": _seconds(timeout) if timeout else None,
+        "vault_at": moment(vault_at, "--vault-at") if vault_at else None,
     }
     telling = connect().followed(routes.MOUNT, request)
     try:

@@ -13,7 +13,7 @@ from zvault.cli import completion
 from zvault.cli.client import Daemon, act
 from zvault.cli.event_text import plural
 from zvault.cli.follow import Follower, follow
-from zvault.cli.options import AsJson, BackupName, NoWait, Quiet, TableForm, Yes
+from zvault.cli.options import AsJson, BackupName, NoWait, Quiet, TableForm, VaultAt, Yes
 from zvault.cli.output import OK, TROUBLE, YELLOW, clean, document, say, say_all, tell
 from zvault.cli.tables import Column, table
 from zvault.cli.times import moment
@@ -42,6 +42,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
         str | None,
         typer.Option("--at", metavar="TIME", help="The newest snapshot made up to then.", show_default=False),
     ] = None,
+    vault_at: VaultAt = None,
     recursive: Annotated[bool, typer.Option("-r", "--recursive", help="All datasets below it too.")] = False,
     replace: Annotated[
         bool, typer.Option("--replace", help="Let it take TO's place; what was there is set aside.")
@@ -70,6 +71,9 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
     there stays as TO_zvault-before-TIME; that is shown first, and wants --yes. On another host TO is
     ssh://root@filer1/tank/back. A restore that was cut off goes on when it is started again the same way.
 
+    With --vault-at the vault is opened as it was then, as by 'vault open', and closed afterwards; that needs a block
+    store with 'history='. So what was pruned since, or destroyed, can be restored.
+
     Where TO begins with a slash it is a folder that files are copied into: those given by --file, which are paths
     below DATASET's root, or all. None is overwritten without --overwrite.
 
@@ -89,8 +93,7 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
             f"'{to}' is a dataset: files go into a folder, as in /tmp/rescue", param_hint="TO"
         )
     request: RestoreBody = {"backup": backup, "dataset": name, "snapshot": snapshot or None, "to": to}
-    if at:
-        request["at"] = moment(at)
+    request |= _times(at, vault_at)
     if recursive:
         request["recursive"] = True
     if replace:
@@ -116,6 +119,15 @@ def restore(  # noqa: PLR0913, PLR0917 - each is an option of the command
         return daemon.post(routes.RESTORE, request)["run"]
 
     raise typer.Exit(follow(start, Follower("restore", quiet, json), lambda run: f"zvaultctl follow {run}"))
+
+
+def _times(at: str | None, vault_at: str | None) -> RestoreBody:
+    body: RestoreBody = {}
+    if at:
+        body["at"] = moment(at)
+    if vault_at:
+        body["vault_at"] = moment(vault_at, "--vault-at")
+    return body
 
 
 def _show(request: RestoreBody, json: bool, *, asked: bool) -> int:

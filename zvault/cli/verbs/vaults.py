@@ -12,7 +12,14 @@ from zvault.api import routes
 from zvault.api.blockstore import StoreDocument
 from zvault.api.cost import CostDocument, asked, spent
 from zvault.api.routes import Route
-from zvault.api.vaults import CreationDocument, DeviceDocument, JudgedVault, VaultAnswer, VaultDocument
+from zvault.api.vaults import (
+    CreationDocument,
+    DeviceDocument,
+    JudgedVault,
+    PastDocument,
+    VaultAnswer,
+    VaultDocument,
+)
 from zvault.cli import completion
 from zvault.cli.client import act, connect, read
 from zvault.cli.event_text import plural
@@ -37,6 +44,7 @@ from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.verbs.begin_anew import begin_anew
 from zvault.cli.verbs.measure import follow
 from zvault.cli.verbs.takeover import take
+from zvault.cli.verbs.vault_past import close_past, open_past
 from zvault.core.errors import NotFound
 from zvault.core.health.verdict import worst
 
@@ -134,6 +142,8 @@ def create(
         say(f"pool {made['pool']} is made; vault {vault} is {made['state']}")
 
 
+app.command("open")(open_past)
+app.command("close")(close_past)
 app.command("begin-anew")(begin_anew)
 app.command("take")(take)
 
@@ -218,6 +228,7 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         ("size", _space(vault, form.exact) if vault["state"] != "down" else ""),
         ("used by", ", ".join(vault["users"])),
         ("pinned", "up until 'zvaultctl vault down'" if vault["pinned"] else ""),
+        *(("open as it was", _past(past)) for past in vault["past"]),
         ("scrub", scrub_told(vault["scrub"])),
         ("damaged", damage_told(vault["scrub"])),
         ("cost", _cost(vault["cost"])),
@@ -234,6 +245,11 @@ def _block(vault: JudgedVault, form: TableForm, first: bool) -> Iterator[str]:
         yield ""
         for line in table(DEVICES, vault["devices"], form, notes=_detail):
             yield f"    {line}"
+
+
+def _past(past: PastDocument) -> str:
+    state = "" if past["opened"] else ", not whole"
+    return f"{written(past['taken'], 'time', False)}, pool {past['pool']}, for {past['user']}{state}"
 
 
 def _cost(cost: CostDocument | None) -> str:

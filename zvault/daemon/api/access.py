@@ -130,6 +130,20 @@ def needed_text(body: Mapping[str, object], key: str) -> str:
     return found
 
 
+LATEST = 253_402_300_799.0
+"""The last second of the year 9999: a later one is no date."""
+
+
+def moment_of(body: Mapping[str, object], key: str = "at") -> float | None:
+    """A time in the request, in seconds since the epoch; None where it has none. Raises Refused."""
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST:
+        raise Malformed(f"'{key}' is no time", "it takes seconds since the epoch", "")
+    return float(value)
+
+
 async def _is_operator(request: web.Request) -> bool:
     """By the groups that the kernel tells of whoever connected. No member: where there is no such group."""
     try:

@@ -14,7 +14,7 @@ from zvault.api import routes
 from zvault.api.answers import StartedAnswer
 from zvault.api.restore import FilesPlanDocument, FoundDocument, MountedAnswer, RestorePlanDocument
 from zvault.daemon import journald
-from zvault.daemon.api.access import Malformed, json_object, needed_text, text_of
+from zvault.daemon.api.access import Malformed, json_object, moment_of, needed_text, text_of
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.monitors.verify_scheduler import VerifyScheduler
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from zvault.ops.restore.files import FilesRequest
     from zvault.ops.restore.mount import MountRequest
     from zvault.ops.restore.plan import RestoreRequest
-
-LATEST = 253_402_300_799.0
-"""The last second of the year 9999: a later one is no date."""
 
 
 class RestoreVerifyApi:
@@ -56,7 +53,10 @@ class RestoreVerifyApi:
 
         body = await json_object(request)
         wanted = FileQuery(
-            needed_text(body, "backup"), needed_text(body, "pattern"), text_of(body, "dataset"), _moment(body)
+            needed_text(body, "backup"),
+            needed_text(body, "pattern"),
+            text_of(body, "dataset"),
+            moment_of(body),
         )
         return await find_document(self.verify_scheduler.context, self.verify_scheduler.vaults, wanted)
 
@@ -74,25 +74,27 @@ class RestoreVerifyApi:
         from zvault.ops.restore.files import files_document
 
         body = await json_object(request)
-        wanted, context, vaults = (
-            restore_request(body),
-            self.verify_scheduler.context,
-            self.verify_scheduler.vaults,
-        )
-        if is_folder(wanted):
-            return await files_document(context, vaults, files_request(body))
-        return await plan_document(context, vaults, wanted)
+        wanted, context = restore_request(body), self.verify_scheduler.context
+        name = context.env.backup(wanted.backup).its_vault
+        user = f"plan a restore to {wanted.to}"
+        seen = self.verify_scheduler.runs.past.seen(name, wanted.vault_at, user, journald.about(name))
+        async with seen as (context, vaults):
+            if is_folder(wanted):
+                return await files_document(context, vaults, files_request(body))
+            return await plan_document(context, vaults, wanted)
 
     async def post_mount(self, request: web.Request) -> web.StreamResponse:
         """Mount a snapshot for as long as its client waits for the end, or until its time is over."""
         from zvault.ops.restore.mount import mount
 
         wanted = mount_request(await json_object(request))
-        context, vaults = self.verify_scheduler.context, self.verify_scheduler.vaults
-        name = context.env.backup(wanted.backup).its_vault
+        name = self.verify_scheduler.context.env.backup(wanted.backup).its_vault
+        past = self.verify_scheduler.runs.past
 
         async def whole(say: Say) -> MountedAnswer:
-            return await mount(context, vaults, wanted, say)
+            seen = past.seen(name, wanted.vault_at, f"mount at {wanted.folder}", say)
+            async with seen as (context, vaults):
+                return await mount(context, vaults, wanted, say)
 
         return await followed(request, whole, journald.about(name))
 
@@ -110,8 +112,9 @@ def mount_request(body: Mapping[str, object]) -> MountRequest:
         needed_text(body, "backup"),
         text_of(body, "dataset"),
         needed_text(body, "folder"),
-        _moment(body),
+        moment_of(body),
         None if seconds is None else float(seconds),
+        moment_of(body, "vault_at"),
     )
 
 
@@ -124,10 +127,11 @@ def restore_request(body: Mapping[str, object]) -> RestoreRequest:
         needed_text(body, "dataset"),
         text_of(body, "snapshot"),
         needed_text(body, "to"),
-        at=_moment(body),
+        at=moment_of(body),
         recursive=body.get("recursive") is True,
         replace=body.get("replace") is True,
         compare=body.get("compare") is not False,
+        vault_at=moment_of(body, "vault_at"),
     )
 
 
@@ -144,12 +148,3 @@ def files_request(body: Mapping[str, object]) -> FilesRequest:
 def is_folder(wanted: RestoreRequest) -> bool:
     """Whether files are to be copied into a folder, and no dataset made."""
     return wanted.to.startswith("/")
-
-
-def _moment(body: Mapping[str, object]) -> float | None:
-    value = body.get("at")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LATEST:
-        raise Malformed("'at' is no time", "it takes seconds since the epoch", "")
-    return float(value)

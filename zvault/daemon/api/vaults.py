@@ -5,7 +5,8 @@ What is done seldom is imported when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -13,15 +14,17 @@ from zvault.api import routes
 from zvault.api.diagnosis import DoctorDocument
 from zvault.api.tuning import MeasuredAnswer, TuningDocument
 from zvault.api.vaults import (
+    ClosedAnswer,
     CreationAnswer,
     JudgedVault,
+    PastAnswer,
     PoolHistoryAnswer,
     TakeoverAnswer,
     VaultAnswer,
     VaultsAnswer,
 )
 from zvault.daemon import journald
-from zvault.daemon.api.access import json_object
+from zvault.daemon.api.access import Malformed, json_object, moment_of
 from zvault.daemon.api.handler import Handler, handle
 from zvault.daemon.api.streaming import Say, followed
 from zvault.daemon.runs import Runs
@@ -29,6 +32,8 @@ from zvault.daemon.status import Status
 from zvault.ops.health import judged
 from zvault.ops.report import vault_document
 from zvault.ops.vaults.vault import ManagedVault, Vaults
+
+A = TypeVar("A", bound=Mapping[str, object])
 
 
 class VaultsApi:
@@ -47,6 +52,8 @@ class VaultsApi:
             handle(routes.TUNING, self.get_tuning),
             handle(routes.VAULT_UP, self.post_up),
             handle(routes.VAULT_DOWN, self.post_down),
+            handle(routes.OPEN_PAST, self.post_open_past),
+            handle(routes.CLOSE_PAST, self.post_close_past),
             handle(routes.VAULT_CREATE, self.post_create),
             handle(routes.MEASURE, self.post_measure),
             handle(routes.CREATION, self.get_creation),
@@ -98,9 +105,27 @@ class VaultsApi:
             await act(vault, say)
             return {"vault": await self._judged(vault)}
 
-        if request.query.get("follow") == "1":
-            return await followed(request, whole, journald.about(vault.name))
-        return await whole(journald.about(vault.name))
+        return await _told(request, whole, vault.name)
+
+    async def post_open_past(self, request: web.Request) -> PastAnswer | web.StreamResponse:
+        """Open a vault as it was."""
+        vault, at = self.vaults[request.match_info["vault"]], moment_of(await json_object(request))
+        if at is None:
+            raise Malformed("'at' is missing in the request", "it says as of when", "see the API's reference")
+
+        async def whole(say: Say) -> PastAnswer:
+            return {"past": (await self.runs.past.open(vault.name, at, say)).document()}
+
+        return await _told(request, whole, vault.name)
+
+    async def post_close_past(self, request: web.Request) -> ClosedAnswer | web.StreamResponse:
+        """Close it again."""
+        vault, at = self.vaults[request.match_info["vault"]], moment_of(await json_object(request))
+
+        async def whole(say: Say) -> ClosedAnswer:
+            return {"closed": [one.document() for one in await self.runs.past.close(vault.name, at, say)]}
+
+        return await _told(request, whole, vault.name)
 
     async def _judged(self, vault: ManagedVault) -> JudgedVault:
         document = await vault_document(vault)
@@ -158,3 +183,12 @@ class VaultsApi:
         made = vault.assembly()
         found = creation_document(vault.name, vault.config, made.profile(), made.stack())
         return {"creation": found}
+
+
+async def _told(
+    request: web.Request, whole: Callable[[Say], Awaitable[A]], vault: str
+) -> A | web.StreamResponse:
+    """Do all of it; with ``follow=1`` told as it goes."""
+    if request.query.get("follow") == "1":
+        return await followed(request, whole, journald.about(vault))
+    return await whole(journald.about(vault))

@@ -92,10 +92,18 @@ class VerifyScheduler:
         """Start to copy files out of a snapshot, and return the run's id."""
         from zvault.ops.restore.files import restore_files
 
-        _ = self.context.env.backup(wanted.request.backup).its_vault
+        request = wanted.request
+        vault = self.context.env.backup(request.backup).its_vault
 
         async def work(run: str, backup: str, outcome: Outcome) -> None:
-            done = await restore_files(self.context, self.vaults, wanted, self.runs.emitter(run, backup))
+            emit = self.runs.emitter(run, backup)
+
+            def say(text: str) -> None:
+                emit("message", text=text)
+
+            seen = self.runs.past.seen(vault, request.vault_at, f"restore to {request.to}", say)
+            async with seen as (context, vaults):
+                done = await restore_files(context, vaults, wanted, emit)
             outcome.datasets, outcome.bytes = 1, done.plan.bytes
             outcome.fall_short(done.error)
 

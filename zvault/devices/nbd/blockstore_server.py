@@ -56,7 +56,7 @@ NEEDS = ("boto3", "numpy", "xxhash")
 
 def command(server: Server, spec: BlockstoreServer, *, create: bool = False) -> list[str]:
     """Argv that serves ``spec`` in the foreground; with ``create`` a store that is not there is made."""
-    argv = ["nbdkit", "-f", *_program(server.socket, spec)]
+    argv = ["nbdkit", "-f", *program(server.socket, spec)]
     if spec.journal is None:
         argv.append(f"journal={memory_journal(server, spec)}")
     argv += [f"status={status_file(server)}", f"seen={Paths().blockstore_positions}"]
@@ -72,12 +72,13 @@ def view_command(
     ``at``: as it was at a moment that is kept, by its checkpoint's epoch and number, as in 3-120; or that was the last
     one ``before`` a time, in seconds since the epoch, by the versions of then.
     """
-    argv = ["nbdkit", "-f", "-r", *_program(socket, spec), "readonly=yes"]
+    argv = ["nbdkit", "-f", "-r", *program(socket, spec), "readonly=yes"]
     argv += [f"at={at}"] if at else []
     return [*argv, f"before={before!r}"] if before is not None else argv
 
 
-def _program(socket: Path, spec: BlockstoreServer) -> list[str]:
+def program(socket: Path, spec: BlockstoreServer) -> list[str]:
+    """What nbdkit is given in any case."""
     argv = [f"--threads={THREADS}", "-U", str(socket), "python", str(PLUGIN)]
     return [*argv, f"bucket={spec.bucket}", f"key={spec.key}", *spec.settings]
 

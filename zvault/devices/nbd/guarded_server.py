@@ -11,7 +11,7 @@ from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
 from zvault.devices.layer import LayerJob, Slot
-from zvault.devices.nbd import blockstore_server, nbdkit
+from zvault.devices.nbd import blockstore_server, nbdkit, past_store
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS, guard_command
 from zvault.devices.server_unit import Server
 from zvault.system.systemd_units import Units
@@ -45,6 +45,8 @@ def server_of(slot: Slot, spec: Guarded) -> Server:
 def server_command(slot: Slot, spec: Guarded, *, create: bool = False) -> list[str]:
     """Argv of a device's server by itself."""
     server = server_of(slot, spec)
+    if isinstance(spec, past_store.PastStore):
+        return past_store.command(server, spec)
     if isinstance(spec, BlockstoreServer):
         return blockstore_server.command(server, spec, create=create)
     return nbdkit.command(spec, server.socket)

@@ -13,7 +13,7 @@ from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, NotFound
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
-from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, s3backer, sockets
+from zvault.devices.nbd import blockstore_server, guarded_server, nbdkit, past_store, s3backer, sockets
 from zvault.devices.nbd import connection as nbd
 from zvault.devices.nbd.target import Target, TcpTarget, UnixTarget, reach
 from zvault.devices.server_unit import Kind, Server
@@ -154,6 +154,8 @@ class NbdSource:
         await nbd.check(self.runner)
         if isinstance(device.nbd, NbdkitServer):
             await nbdkit.check(device.nbd, self.runner)
+        elif isinstance(device.nbd, past_store.PastStore):
+            await past_store.check(self.runner)
         elif isinstance(device.nbd, BlockstoreServer):
             await blockstore_server.check(self.runner)
         elif isinstance(device.nbd, S3backerServer):

@@ -33,7 +33,8 @@ from zvault.ops.restore.plan import (
 from zvault.ops.restore.put_back import PutBack, wanted_of
 from zvault.ops.restore.swap import swap
 from zvault.ops.stream.stream import Progress, stream
-from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.ops.vaults.usable import VaultsByName
+from zvault.ops.vaults.vault import OpenVault
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
 from zvault.zfs.orders import restore_order, resumed_order
@@ -50,6 +51,8 @@ __all__ = ["RestoreRequest", "Restored", "Streams", "plan_document", "restore"]
 RESTORED = Flags(large_blocks=True, compressed=True, embedded=True, raw=False, properties=True)
 """What a restored stream is like: blocks come as they are compressed on the vault."""
 
+NO_DEVICE = "a snapshot of a volume gets no device in a pool that is imported read-only"
+
 DEVICE_TRIES = 50
 """Tenths of a second udev may take."""
 
@@ -63,7 +66,7 @@ class Restored:
     error: ZvaultError | None = None
 
 
-async def restore(context: Context, vaults: Vaults, request: RestoreRequest, emit: Emit) -> Restored:
+async def restore(context: Context, vaults: VaultsByName, request: RestoreRequest, emit: Emit) -> Restored:
     """Restore; what is there is left alone, or set aside if the request says so. Raises what is in the way."""
     backup = context.env.backup(request.backup)
     await check_target(context, request)
@@ -101,19 +104,24 @@ async def restore(context: Context, vaults: Vaults, request: RestoreRequest, emi
         check.tell(await PutBack(zfs, wanted, targets, emit).check(check.compared))
         if request.compare:
             say("comparing what was restored with the snapshot; it can be used already")
-            await _compare(check, plan, targets, vault.zfs, zfs, _host_of(request.to))
+            await _compare(check, plan, targets, vault, zfs, _host_of(request.to))
     return Restored(len(plan.works), streams.done, check.finish())
 
 
 async def _compare(
-    check: Check, plan: RestorePlan, targets: Sequence[DatasetName], vault: Zfs, zfs: Zfs, prefix: str
+    check: Check, plan: RestorePlan, targets: Sequence[DatasetName], vault: OpenVault, zfs: Zfs, prefix: str
 ) -> None:
     for work, target in zip(plan.works, targets, strict=True):
         its = work.restoration.dataset, work.restoration.snapshot
-        await check.dataset(vault, its, zfs, restored_as(*its, target), prefix + target)
+        if vault.readonly and its[0].type == "volume":
+            check.compared.unread[prefix + target] = NO_DEVICE
+            continue
+        await check.dataset(vault.zfs, its, zfs, restored_as(*its, target), prefix + target)
 
 
-async def plan_document(context: Context, vaults: Vaults, request: RestoreRequest) -> RestorePlanDocument:
+async def plan_document(
+    context: Context, vaults: VaultsByName, request: RestoreRequest
+) -> RestorePlanDocument:
     """What a restore would do, and what would make room for it."""
     backup = context.env.backup(request.backup)
     await check_target(context, request)

@@ -16,7 +16,7 @@ from zvault.ops.context import Context
 from zvault.ops.restore.check import Check
 from zvault.ops.restore.plan import RestoreRequest, find_root, no_snapshot
 from zvault.ops.restore.snapshot_reader import OpenSnapshot, reading
-from zvault.ops.vaults.vault import Vaults
+from zvault.ops.vaults.usable import VaultsByName
 from zvault.system import copy_files
 
 NAMED = 20
@@ -62,7 +62,9 @@ class FilesRestored:
     error: ZvaultError | None
 
 
-async def restore_files(context: Context, vaults: Vaults, wanted: FilesRequest, emit: Emit) -> FilesRestored:
+async def restore_files(
+    context: Context, vaults: VaultsByName, wanted: FilesRequest, emit: Emit
+) -> FilesRestored:
     """Copy. Raises Refused where something would be overwritten that must not, before anything is copied."""
     request = wanted.request
 
@@ -119,7 +121,7 @@ async def _copy(opened: OpenSnapshot, plan: FilesPlan, wanted: FilesRequest, emi
         )
 
 
-async def files_document(context: Context, vaults: Vaults, wanted: FilesRequest) -> FilesPlanDocument:
+async def files_document(context: Context, vaults: VaultsByName, wanted: FilesRequest) -> FilesPlanDocument:
     """What it would copy, and what is there already."""
     request = wanted.request
     await copy_files.check_folder(request.to)

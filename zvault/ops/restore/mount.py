@@ -16,7 +16,8 @@ from zvault.ops.context import Context
 from zvault.ops.restore.plan import RestoreRequest, find_root, no_snapshot
 from zvault.ops.restore.snapshot_reader import KeyNotLoaded, held, is_mounted, mounted_at
 from zvault.ops.state.activity import ActiveMount
-from zvault.ops.vaults.vault import OpenVault, Vaults
+from zvault.ops.vaults.usable import VaultsByName
+from zvault.ops.vaults.vault import OpenVault
 from zvault.system.mount import is_mount_point
 from zvault.system.mount_folder import folder_argv
 from zvault.zfs.client import Zfs
@@ -34,7 +35,7 @@ Say = Callable[[str], None]
 class MountRequest:
     """What to mount where: a dataset by either of its names, None for the backup's own; ``at`` picks the snapshot.
 
-    ``seconds``: how long it stays; None until somebody ends it.
+    ``seconds``: how long it stays; None until somebody ends it. ``vault_at``: see RestoreRequest.
     """
 
     backup: str
@@ -42,11 +43,12 @@ class MountRequest:
     folder: str
     at: float | None = None
     seconds: float | None = None
+    vault_at: float | None = None
 
 
 async def mount(
     context: Context,
-    vaults: Vaults,
+    vaults: VaultsByName,
     wanted: MountRequest,
     say: Say,
     *,
@@ -61,10 +63,12 @@ async def mount(
     async with vaults[backup.its_vault].use(user, say, writes=False, create=False) as vault:
         await _check(context, vault.zfs, wanted.folder)
         dataset, snapshot = await _chosen(context, vault, wanted)
-        async with _mounted(context, vault.zfs, snapshot, wanted):
+        async with _mounted(context, vault, snapshot, wanted):
+            kept = "stays open as it was" if vault.readonly else "is kept up"
+            held_too = "" if vault.readonly else "it is held and "
             say(
-                f"{snapshot.name} is mounted at {wanted.folder}, read-only; it is held and vault {vault.name} is kept"
-                " up meanwhile; Ctrl-C or umount ends it"
+                f"{snapshot.name} is mounted at {wanted.folder}, read-only; {held_too}vault {vault.name} {kept}"
+                " meanwhile; Ctrl-C or umount ends it"
             )
             ended = await _until(wanted, snapshot, pause)
     return {"folder": wanted.folder, "dataset": dataset.name, "snapshot": snapshot.name, "ended": ended}
@@ -72,15 +76,16 @@ async def mount(
 
 @asynccontextmanager
 async def _mounted(
-    context: Context, zfs: Zfs, snapshot: Snapshot, wanted: MountRequest
+    context: Context, vault: OpenVault, snapshot: Snapshot, wanted: MountRequest
 ) -> AsyncIterator[None]:
-    """Held first, unmounted before it is released."""
+    """Held first, unmounted before it is released. In a vault as it was nobody can destroy it, nor hold it."""
     number, mounts = secrets.token_hex(8), context.activity.mounts
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(
-            held(context, zfs, [snapshot.name], f"{MOUNT_HOLD}{secrets.token_hex(4)}")
-        )
-        await stack.enter_async_context(mounted_at(context, zfs.host, snapshot, wanted.folder))
+        if not vault.readonly:
+            await stack.enter_async_context(
+                held(context, vault.zfs, [snapshot.name], f"{MOUNT_HOLD}{secrets.token_hex(4)}")
+            )
+        await stack.enter_async_context(mounted_at(context, vault.zfs.host, snapshot, wanted.folder))
         now = context.env.clock.time()
         mounts[number] = ActiveMount(wanted.backup, snapshot.name, wanted.folder, now)
         try:

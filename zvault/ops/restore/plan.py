@@ -34,7 +34,8 @@ class RestoreRequest:
 
     ``to`` is a dataset on this host, or on another as in ``ssh://root@filer1/tank/back``. ``at`` picks the newest made
     up to then, in seconds since the epoch. ``recursive`` takes all below it too; ``replace`` lets it take the place of
-    what is there. Without ``compare`` what was written is not read again to compare it.
+    what is there. Without ``compare`` what was written is not read again to compare it. ``vault_at``: out of the vault
+    as it was then, of what its block store keeps; None: as it is.
     """
 
     backup: str
@@ -45,6 +46,7 @@ class RestoreRequest:
     recursive: bool = False
     replace: bool = False
     compare: bool = True
+    vault_at: float | None = None
 
     def pick(self) -> Pick:
         """How a dataset's snapshot is chosen."""

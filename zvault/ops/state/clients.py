@@ -51,6 +51,17 @@ class Clients:
             self._vaults[key] = self._zfs(vault.host, root)
         return self._vaults[key]
 
+    def past_zfs(self, name: str, key_root: str) -> Zfs:
+        """The client for a pool of this host that is a vault's as it was."""
+        if (name, None, key_root) not in self._vaults:
+            self._vaults[name, None, key_root] = self._zfs(None, key_root)
+        return self._vaults[name, None, key_root]
+
+    async def forget_past(self, name: str) -> None:
+        """Close those clients."""
+        for key in [key for key in self._vaults if key[0] == name]:
+            await self._vaults.pop(key).close()
+
     def _zfs(self, address: Address | None, key_root: str = "") -> Zfs:
         feed = self._feed if address is None else None
         return Zfs(self._env.runner, self.other_host(address), feed, key_root)

@@ -34,6 +34,7 @@ from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.new_pool import Making, absence, missing_pool, new_pool, refuse_unless_blank
 from zvault.ops.vaults.revive import SYNC_DEADLINE, Revival, is_lost
 from zvault.system.key_source import KeySource, parse_key, read_key
+from zvault.system.process.runner import Runner
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.pool.encryption import load_pool_key
 from zvault.zfs.pool.pool import Exporting, PoolState, Zpool, suspended
@@ -109,7 +110,7 @@ class Assembly:
 
         On a failure, what this call brought up is taken down again unless a pool lies on it.
         """
-        key = await self._key()  # first: without it nothing comes up
+        key = await pool_key(self.config, self.context.env.runner)  # first: without it nothing comes up
         before = await self.zpool.state(self.pool)
         making = await self._making() if before is None else Making(False)
         profile, stack = self.profile(), await self.patient_stack(say, making)
@@ -124,14 +125,6 @@ class Assembly:
         except BaseException:
             await to_its_end(self._undo(stack, say))
             raise
-
-    async def _key(self) -> bytes | None:
-        """The key of its pool, where that is encrypted. Raises NotFound, ToolFailed, ConfigError."""
-        table = self.config.encryption
-        if table is None:
-            return None
-        source = KeySource(table.key or "", table.credential or "", table.command or "")
-        return parse_key(await read_key(source, self.context.env.runner), str(source))
 
     async def _load_key(self, key: bytes | None, ours: bool) -> None:
         """Load its pool's key; where that cannot be done, a pool that was brought up here (``ours``) goes again."""
@@ -368,3 +361,12 @@ class Assembly:
             return await self._seen.probe()
         except ZvaultError:
             return []
+
+
+async def pool_key(config: Vault, runner: Runner) -> bytes | None:
+    """The key of a vault's pool, where that is encrypted. Raises NotFound, ToolFailed, ConfigError."""
+    table = config.encryption
+    if table is None:
+        return None
+    source = KeySource(table.key or "", table.credential or "", table.command or "")
+    return parse_key(await read_key(source, runner), str(source))

@@ -40,6 +40,8 @@ class OpenVault:
     zfs: Zfs
     profile: Profile
     managed: ManagedVault
+    readonly: bool = False
+    """Whether nothing can be changed on it, not even a hold: it is a vault as it was (past.py)."""
 
     async def trouble(self) -> ZvaultError | None:
         """Whether the vault fell away below us; quick, also when its pool hangs."""

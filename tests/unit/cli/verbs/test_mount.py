@@ -14,7 +14,8 @@ def mounting(daemon):
 
 
 def test_what_it_asks_for_and_says(mounting, ctl):
-    said = ctl("mount", "home", "tank/my files", "/mnt/x", "--timeout", "30m", "--at", "1970-01-01T00:00:09Z")
+    times = ("--at", "1970-01-01T00:00:09Z", "--vault-at", "1970-01-01T00:00:19Z")
+    said = ctl("mount", "home", "tank/my files", "/mnt/x", "--timeout", "30m", *times)
     assert said.code == 0
     assert said.lines == ["cold/a@s is mounted", "/mnt/x is unmounted: its time is over"]
     assert mounting.asked[-1][2] == {
@@ -23,6 +24,7 @@ def test_what_it_asks_for_and_says(mounting, ctl):
         "folder": "/mnt/x",
         "at": 9.0,
         "seconds": 1800.0,
+        "vault_at": 19.0,
     }
 
 

@@ -25,6 +25,7 @@ UP: VaultDocument = {
     "pinned": False,
     "inhibitor": False,
     "inhibitor_since": None,
+    "past": [],
     "scrub": None,
 }
 DOWN: VaultDocument = {**UP, "state": "down", "health": None, "size": None, "allocated": None, "free": None}

@@ -24,6 +24,7 @@ WELL: dict[str, Any] = {
     "pinned": False,
     "inhibitor": False,
     "inhibitor_since": None,
+    "past": [],
     "error": None,
     "scrub": None,
 }
@@ -37,7 +38,11 @@ class Vault:
     changed = 0.0
     pinned = False
     awake = SimpleNamespace(held=False, since=None)
-    context = SimpleNamespace(records=SimpleNamespace(conditions=SimpleNamespace(get=lambda name: None)))
+    context = SimpleNamespace(
+        records=SimpleNamespace(
+            conditions=SimpleNamespace(get=lambda name: None), leases=SimpleNamespace(names=lambda prefix: [])
+        )
+    )
     error: DeviceGone | None = None
     config = SimpleNamespace(pool="cold", host=None)
     lease = SimpleNamespace(exists=False)

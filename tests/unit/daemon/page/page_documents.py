@@ -102,6 +102,7 @@ def vault(name: str = "cold", of: HealthDocument = WELL, text: str = "nbd", **mo
         "pinned": False,
         "inhibitor": False,
         "inhibitor_since": None,
+        "past": [],
         "scrub": None,
         "verdict": of,
         "cost": None,

@@ -68,6 +68,7 @@ class World:
         self.context = context(START + 9 * HOUR, folder=folder)
         self.users: list[str] = []
         self.said: list[str] = []
+        self.readonly = False
         self.looks = 0
         self.zfs: Any = SimpleNamespace(
             host=self.host, lzc=self.host, tree_or_none=self._tree, get=self._get, log=self.host.log
@@ -92,7 +93,7 @@ class World:
         assert not create
         self.users.append(user)
         try:
-            yield SimpleNamespace(name="cold", zfs=self.zfs)
+            yield SimpleNamespace(name="cold", zfs=self.zfs, readonly=self.readonly)
         finally:
             self.users.remove(user)
 
@@ -211,4 +212,14 @@ async def test_a_crash_leaves_what_the_next_start_undoes_once_the_pool_is_there(
     ]
     assert await snapshot_reader.sweep(world.context) == []
     assert world.host.log == ["umount", f"release {NEWEST}"]
+    assert world.leases == []
+
+
+async def test_in_a_vault_as_it_was_nothing_is_held(world: World) -> None:
+    world.readonly = True
+    ended = await world.mount(seconds=1.0, pause=lambda _: asyncio.sleep(0))
+    assert ended["snapshot"] == NEWEST
+    assert world.host.log == [f"mount {NEWEST}", "umount"]
+    assert "stays open as it was" in world.said[0]
+    assert "held" not in world.said[0]
     assert world.leases == []
