@@ -19,9 +19,9 @@ from zvault.core.units import format_duration
 SPREAD = 50.0
 """Seconds over which the hosts of a vault are spread, by their place in ``hosts``: when they begin, and take over."""
 SOON = 1.0
-"""Seconds to the next decision, at least, where it is only just not the time: what a store says is rounded."""
+"""Seconds for which a look at the lease counts as one of now, and to the next decision at least."""
 FRESH = 10.0
-"""Seconds for which a look at the lease, or at the note, counts as one of now."""
+"""Seconds for which a look at the note counts as one of now: backups that are due together share it."""
 KNOWN_FOR = 1.5
 """Periods for which a host's memory of its last due moment counts: what has changed since is of this one."""
 UNKNOWN_WITHIN = 0.5
@@ -152,7 +152,7 @@ def _of_one_undone(
     """What to do about a run that no host made."""
     if me.turn is Turn.HOLDING:
         return Decision(Action.RUN, f"this host has the vault, and {_undone(run)}")
-    if lease is None or not lease.fresh(now, FRESH):
+    if lease is None or not lease.fresh(now, SOON / 2):
         return _without_lease(me, run, note, now)
     if lease.said is None or not lease.said.held:
         begin = lease.first + me.stagger

@@ -194,3 +194,10 @@ def test_a_host_that_was_shut_out_does_not_write() -> None:
 def test_backups_that_are_configured_no_more_are_left_out() -> None:
     note = NOTE.begun("gone", 1.0)
     assert set(note.only(frozenset({"filer", "new"})).runs) == {"filer"}
+
+
+def test_a_note_put_anew_after_a_lost_answer_is_known_again_and_another_is_not() -> None:
+    running = NOTE.written("b", 8, 10.0).begun("filer", 5.0)
+    assert running.same_as(NOTE.written("b", 8, 25.0).begun("filer", 5.0))
+    assert not running.same_as(NOTE.written("b", 8, 10.0))
+    assert not running.same_as(running.finished("filer", 9.0, done=True, lag=0.0))

@@ -12,6 +12,7 @@ from tests.unit.core.sharing.simulation.timeline import Task, Timeline
 TIMEOUT = 15.0
 """Seconds after which a client gives a request up; the store may still do it."""
 LATEST = 120.0
+DAY = 86400.0
 
 Key = tuple[str, str]
 """A vault's name, and which of its objects: "lease", "note", "epoch"."""
@@ -85,10 +86,12 @@ class Bucket:
     objects: dict[Key, Stored] = field(default_factory=dict)
     data: dict[tuple[str, str, int], set[int]] = field(default_factory=dict)
     """By vault, backup and run: the parts that count, put with the epoch that held when they arrived."""
+    begun: dict[tuple[str, str, int], float] = field(default_factory=dict)
+    """When the snapshot of a run was made, in true time; one that is resumed keeps it."""
     ignored: int = 0
     """Segments of hosts that had been shut out."""
-    requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By vault, what was asked (get or put), and of which object."""
+    requests: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
+    """By vault, day, what was asked (Get or Put), and of which object."""
     out_until: float = 0.0
     etags: int = 0
 
@@ -121,14 +124,19 @@ class Bucket:
         stored = self.objects.get((vault, "epoch"))
         return stored.said[0] if stored is not None else 0
 
+    def parts(self, vault: str, backup: str, number: int) -> set[int]:
+        """What the vault has of a run."""
+        return self.data.setdefault((vault, backup, number), set())
+
     def _count(self, request: Any) -> None:
         if not isinstance(request, Segment):
-            self.requests[request.key[0], type(request).__name__, request.key[1]] += 1
+            vault, what = request.key
+            self.requests[vault, int(self.timeline.now // DAY), type(request).__name__, what] += 1
 
     def _do(self, request: Any) -> Answer:
         if isinstance(request, Segment):
             if request.epoch == self.epoch(request.vault):
-                self.data.setdefault((request.vault, *request.run), set()).add(request.part)
+                self.parts(request.vault, *request.run).add(request.part)
             else:
                 self.ignored += 1
             return Answer(True)

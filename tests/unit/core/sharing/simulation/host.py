@@ -327,6 +327,6 @@ class Turns:
                 return True
             if not (yield from self.look_at_note()):
                 continue
-            if self.note is not None and self.note.said == note:
+            if self.note is not None and self.note.said is not None and self.note.said.same_as(note):
                 return True
         return False

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tests.unit.core.sharing.simulation.bucket import Get, Segment
+from tests.unit.core.sharing.simulation.bucket import Bucket, Get, Segment
 from tests.unit.core.sharing.simulation.host import BOUND, Machine, Turns, Writers
 from tests.unit.core.sharing.simulation.timeline import Steps
 from zvault.core.sharing.decide import Action, Decision, Due, Settled, beat, decide
@@ -32,6 +32,10 @@ class Plan:
     phase: float = 0.0
     failing: float = 0.0
 
+    def parts(self, run: str) -> int:
+        """How many a run has; the same whoever makes it."""
+        return max(1, math.ceil(random.Random(run).uniform(0.05, 1.0) * self.longest / PART))
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -46,6 +50,15 @@ class Done:
     parts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all hosts have in common; ``done`` is called with each run that is finished."""
+
+    writers: Writers
+    bucket: Bucket
+    done: Callable[[Done], None]
+
+
 class Sharer:
     """One host's share in one vault."""
 
@@ -56,15 +69,15 @@ class Sharer:
         hosts: tuple[str, ...],
         plans: Mapping[str, Plan],
         rng: random.Random,
-        writers: Writers,
-        done: Callable[[Done], None],
+        shared: Shared,
     ) -> None:
         self.machine = machine
         self.vault = vault
         self.plans = plans
         self.rng = rng
-        self.turns = Turns(machine, vault, hosts, writers)
-        self.done = done
+        self.turns = Turns(machine, vault, hosts, shared.writers)
+        self.bucket = shared.bucket
+        self.done = shared.done
         self.due: dict[str, Due] = {}
         self.settled: dict[str, Settled] = {}
         self.retries: dict[str, float] = {}
@@ -181,16 +194,17 @@ class Sharer:
 
     def _run(self, name: str) -> Steps:
         """Make a run, or finish one that was broken off; None once that is settled, well or not."""
-        began, plan = self.machine.timeline.now, self.plans[name]
+        plan = self.plans[name]
         if not (
             yield from self.turns.write_note(lambda note: note.begun(name, self.machine.wall()), self.rng)
         ):
             return self._again()
         self._beaten = self.machine.clock()
         number = self._last(name).number
+        began = self.bucket.begun.setdefault((self.vault, name, number), self.machine.timeline.now)
+        parts = plan.parts(f"{self.vault} {name} {number}")
         failing = self.rng.random() < plan.failing
-        parts = max(1, math.ceil(self.rng.uniform(0.05, 1.0) * plan.longest / PART))
-        for part in range(parts):
+        for part in sorted(set(range(parts)) - self.bucket.parts(self.vault, name, number)):
             if not (yield from self._send(name, number, part)):
                 return self._again()
         if failing or not (yield from self._is_ours()):

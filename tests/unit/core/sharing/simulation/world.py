@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.unit.core.sharing.simulation.bucket import Bucket, Troubles
 from tests.unit.core.sharing.simulation.host import BOUND, Machine, Writers
-from tests.unit.core.sharing.simulation.sharer import Done, Plan, Sharer
+from tests.unit.core.sharing.simulation.sharer import Done, Plan, Shared, Sharer
 from tests.unit.core.sharing.simulation.timeline import Task, Timeline
 from zvault.core.sharing.decide import SPREAD, silence
 
@@ -75,7 +75,8 @@ class World:
     def _boot(self, vault: str, machine: Machine) -> None:
         hosts = tuple(one.name for one in self.groups[vault])
         rng = random.Random(self.rng.random())
-        sharer = Sharer(machine, vault, hosts, self.scenario.plans, rng, self.writers, self._finished)
+        shared = Shared(self.writers, self.bucket, self._finished)
+        sharer = Sharer(machine, vault, hosts, self.scenario.plans, rng, shared)
         self.sharers[machine.name] = sharer
         self._tasks[machine.name] = self.timeline.spawn(Task(machine, sharer.main(), daemon=True))
 
@@ -102,11 +103,11 @@ class World:
         if kind == "dies":
             self._die(vault, machine, long)
         elif kind == "sleeps":
-            machine.asleep_until = now + long
+            machine.asleep_until = max(machine.asleep_until, now + long)
         elif kind == "hangs":
-            machine.hung_until = now + long
+            machine.hung_until = max(machine.hung_until, now + long)
         elif kind == "cut off":
-            machine.cut_until = now + long
+            machine.cut_until = max(machine.cut_until, now + long)
         elif kind == "restarts":
             self._die(vault, machine, 60.0)
         else:
