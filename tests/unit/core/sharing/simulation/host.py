@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.unit.core.sharing.simulation.bucket import Answer, Get, Put
@@ -71,9 +72,12 @@ class LeaseSaid:
 
 @dataclass
 class Writers:
-    """Which hosts' servers run, by vault; and whether that was ever wrong."""
+    """Which hosts' servers run, by vault; for how many seconds they did, how often; and whether that was ever wrong."""
 
     serving: dict[str, dict[str, Machine]] = field(default_factory=dict)
+    since: dict[tuple[str, str], float] = field(default_factory=dict)
+    held: Counter[str] = field(default_factory=Counter)
+    turns: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
     def begin(self, vault: str, machine: Machine) -> None:
@@ -84,10 +88,13 @@ class Writers:
             if name != machine.name and not other.dead and now >= other.asleep_until:
                 self.wrong.append(f"{now:.0f}: {machine.name} and {name} both write to {vault}")
         others[machine.name] = machine
+        self.since[vault, machine.name] = now
+        self.turns[vault] += 1
 
     def end(self, vault: str, machine: Machine) -> None:
         """A server is gone."""
-        self.serving.get(vault, {}).pop(machine.name, None)
+        if self.serving.get(vault, {}).pop(machine.name, None) is not None:
+            self.held[vault] += machine.timeline.now - self.since[vault, machine.name]
 
 
 class Turns:

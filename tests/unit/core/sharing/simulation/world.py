@@ -48,6 +48,7 @@ class World:
         self.done: dict[tuple[str, str], list[Done]] = {}
         self.wrong: list[str] = []
         self.troubles: Counter[str] = Counter()
+        self.outages: list[tuple[float, float]] = []
         self.groups = {
             f"v{vault}": [self._machine(f"v{vault}h{number}") for number in range(scenario.hosts)]
             for vault in range(scenario.vaults)
@@ -101,7 +102,7 @@ class World:
         self.troubles[kind] += 1
         long = rng.choice([30.0, 300.0, HOUR, 10 * HOUR]) * rng.uniform(0.5, 1.5)
         if kind == "dies":
-            self._die(vault, machine, long)
+            self.die(vault, machine, long)
         elif kind == "sleeps":
             machine.asleep_until = max(machine.asleep_until, now + long)
         elif kind == "hangs":
@@ -109,11 +110,11 @@ class World:
         elif kind == "cut off":
             machine.cut_until = max(machine.cut_until, now + long)
         elif kind == "restarts":
-            self._die(vault, machine, 60.0)
+            self.die(vault, machine, 60.0)
         else:
             machine.ahead = rng.uniform(-self.scenario.skew, self.scenario.skew)
 
-    def _die(self, vault: str, machine: Machine, long: float) -> None:
+    def die(self, vault: str, machine: Machine, long: float) -> None:
         """Power is lost: nothing of it is left but what the store has."""
         self._tasks[machine.name].end()
         self.sharers[machine.name].turns.power_lost()
@@ -128,10 +129,12 @@ class World:
         self.timeline.call(self.timeline.now + long, boot)
 
     def _plan_outage(self) -> None:
-        """The store answers nobody for up to an hour."""
+        """The store answers nobody for up to half an hour."""
 
         def out() -> None:
-            self.bucket.out_until = self.timeline.now + self.rng.uniform(30.0, HOUR)
+            long = self.rng.uniform(30.0, HOUR / 2)
+            self.bucket.out_until = self.timeline.now + long
+            self.outages.append((self.timeline.now, long))
             self.troubles["outage"] += 1
             self._plan_outage()
 
