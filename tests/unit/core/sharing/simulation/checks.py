@@ -10,7 +10,7 @@ from tests.unit.core.sharing.simulation.sharer import AGAIN
 from tests.unit.core.sharing.simulation.world import DAY, HOUR, TAKEOVER, World
 from zvault.core.sharing.decide import beat
 
-TROUBLE = 40
+TROUBLE = 15
 """Requests that one trouble of a host may cost besides: it asks again, waits for the other host, comes back."""
 SLACK = 1.1
 """Requests and answers are lost, and made again."""
@@ -47,7 +47,8 @@ def bounds(world: World, vault: str) -> dict[tuple[str, str], float]:
     """How many requests there may be for one vault: what docs/explanation/several-hosts.md states."""
     scenario, writers = world.scenario, world.writers
     days, hosts = scenario.days, len(world.groups[vault])
-    moments = sum(days * DAY / plan.period + 1 for plan in scenario.plans.values())
+    due = {(plan.period, plan.phase) for plan in scenario.plans.values()}
+    moments = sum(days * DAY / period + 1 for period, _ in due)
     runs = sum(len(world.done.get((vault, name), [])) for name in scenario.plans) * (
         1 + 2 * max(plan.failing for plan in scenario.plans.values())
     )
