@@ -91,14 +91,13 @@ class Bucket:
     ignored: int = 0
     """Segments of hosts that had been shut out."""
     requests: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
-    """By vault, day, what was asked (Get or Put), and of which object."""
+    """By vault, day, what was asked (Get or Put), and of which object: those that arrived."""
     out_until: float = 0.0
     etags: int = 0
 
     def send(self, task: Task, request: Any) -> None:
         """Take a request, and answer it later."""
         now, draw = self.timeline.now, self.rng.random()
-        self._count(request)
         if now < self.out_until or now < getattr(task.owner, "cut_until", 0.0) or draw < self.troubles.lost:
             self.timeline.wake(task, now + TIMEOUT, NO_ANSWER)
             return
@@ -134,6 +133,7 @@ class Bucket:
             self.requests[vault, int(self.timeline.now // DAY), type(request).__name__, what] += 1
 
     def _do(self, request: Any) -> Answer:
+        self._count(request)
         if isinstance(request, Segment):
             if request.epoch == self.epoch(request.vault):
                 self.parts(request.vault, *request.run).add(request.part)
