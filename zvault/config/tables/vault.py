@@ -11,6 +11,7 @@ from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.fields import (
     Duration,
     HostAddress,
+    HostName,
     NamedTable,
     PoolName,
     Size,
@@ -20,9 +21,11 @@ from zvault.config.fields import (
 from zvault.config.tables.device import Device
 from zvault.config.tables.encryption import PoolEncryption
 from zvault.config.tables.scrub import Scrub
+from zvault.config.tables.sharing import why_not_shared
 from zvault.core.policy.scrub import Policy
 
 MIN_STALL = 10.0
+MAX_HOSTS = 256
 
 
 class Vault(NamedTable):
@@ -76,6 +79,15 @@ class Vault(NamedTable):
         default="on-demand",
         description='"on-demand" brings the vault up for a run and down afterwards; "always" keeps it up.',
         examples=["always"],
+    )
+    hosts: list[HostName] = Field(
+        default_factory=list,
+        description="The hosts that share the vault, by the names that `hostname` prints, all with this same table and "
+        "the same backups into it. Whichever has the vault first makes a backup's run, and the others skip it; those "
+        "named first have first choice. Another takes over from one that stops in the middle of a run "
+        "(docs/explanation/several-hosts.md). Only for devices `zvault:` without `mode=writeback` and without a "
+        '`cache`: other storage cannot shut a host out. It needs `up = "on-demand"` and sources on `ssh://`.',
+        examples=[["backup1", "backup2", "backup3"]],
     )
 
     on_sleep: Literal["sync", "export"] = Field(
@@ -142,6 +154,28 @@ class Vault(NamedTable):
                 " pool is imported"
             )
         return encryption
+
+    @field_validator("hosts")
+    @classmethod
+    def _can_be_shared(cls, hosts: list[str], info: ValidationInfo) -> list[str]:
+        if not hosts:
+            return hosts
+        if not 2 <= len(hosts) <= MAX_HOSTS or len(set(hosts)) < len(hosts):
+            raise ValueError(
+                f"must be from 2 to {MAX_HOSTS} hosts, each named once: leave it out for one host"
+            )
+        if info.data.get("host") is not None:
+            raise ValueError(
+                "share a vault's devices, and this vault's pool is imported on another host: remove host"
+            )
+        if info.data.get("device") == []:
+            raise ValueError("share a vault's devices, and this vault has none: its pool is one host's own")
+        for index, device in enumerate(info.data.get("device") or []):
+            if (why := why_not_shared(device)) is not None:
+                raise ValueError(f"cannot share device[{index}]: {why}")
+        if info.data.get("up") == "always":
+            raise ValueError('take turns, and up = "always" would have each keep the vault: remove up')
+        return hosts
 
     @field_validator("device")
     @classmethod

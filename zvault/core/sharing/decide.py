@@ -1,0 +1,230 @@
+"""What a host does now about a backup that is due on a vault that several hosts share.
+
+No host's clock is compared with another's. Whether another host made the run is told by the run's number: it has grown
+since this host's last due moment. Whether the holder of the lease is alive is told by the lease's age, which the store
+says and this host's own clock continues. Two hosts that decide the same at the same moment are told apart by the
+lease: one gets it, and whoever gets it reads the note again and decides again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from zvault.core.sharing.note import LastRun, Note, Outcome
+from zvault.core.sharing.turn import Turn
+from zvault.core.sharing.watch import Watch
+from zvault.core.units import format_duration
+
+SPREAD = 50.0
+"""Seconds over which the hosts of a vault are spread, by their place in ``hosts``: when they begin, and take over."""
+SOON = 1.0
+"""Seconds to the next decision, at least, where it is only just not the time: what a store says is rounded."""
+FRESH = 10.0
+"""Seconds for which a look at the lease, or at the note, counts as one of now."""
+TRIES = 3
+"""After so many runs that failed in a row, by whichever host, the next is made when it is due again."""
+MIN_BEAT = 300.0
+BEATS_MISSED = 3
+
+
+def beat(lease: float) -> float:
+    """Seconds after which a holder writes the note again at the latest. Fewer cost more requests."""
+    return max(MIN_BEAT, lease)
+
+
+def silence(lease: float) -> float:
+    """Seconds without a writing of the note after which a holder counts as hung, although its lease is renewed."""
+    return BEATS_MISSED * beat(lease)
+
+
+class Action(Enum):
+    """What to do now."""
+
+    LOOK_AT_NOTE = "look at the note"
+    LOOK_AT_LEASE = "look at the lease"
+    RUN = "run"
+    TAKE_OVER = "take over"
+    SKIP = "skip"
+    WAIT = "wait"
+    STAND_BY = "stand by"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An action with its reason, in words.
+
+    ``until``: when to decide again, by this host's own clock; with WAIT. ``settled``: what to remember for the next due
+    moment's ``Due.settled``; with SKIP. ``of``: the boot of the host to take the lease from; with TAKE_OVER.
+    """
+
+    action: Action
+    reason: str
+    until: float | None = None
+    settled: int | None = None
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A backup's run that is due on this host since ``at``, by its own clock (CLOCK_BOOTTIME).
+
+    ``period``: seconds between two due moments, by its schedule. ``settled``: the run's number that this host knew when
+    its last due moment was settled (skipped, or run here); None after a start of zvaultd. ``asked``: by a person, so it
+    is made whoever ran last.
+    """
+
+    backup: str
+    at: float
+    period: float
+    settled: int | None = None
+    max_lag: float | None = None
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """This host among the ``hosts`` of a vault, whose ``lease`` has so many seconds."""
+
+    name: str
+    hosts: tuple[str, ...]
+    lease: float
+    turn: Turn
+
+    @property
+    def stagger(self) -> float:
+        """Seconds that this host lets those before it in ``hosts`` go first; less than SPREAD."""
+        return SPREAD * self.hosts.index(self.name) / len(self.hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What the lease says: its holder by name and boot, for how many seconds a renewal counts, whether it is held."""
+
+    host: str
+    boot: str
+    bound: float
+    held: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """In the place of a note: why it is none. ``newer``: it is of a later version of zvault."""
+
+    why: str
+    newer: bool = False
+
+
+SeenNote = Watch[Note | Unreadable]
+SeenLease = Watch[Holder]
+
+
+def decide(due: Due, me: Member, note: SeenNote | None, lease: SeenLease | None, now: float) -> Decision:
+    """What to do now. ``note`` and ``lease``: what this host saw of them; None where it has not looked yet."""
+    if (held_back := _held_back(due, me, now)) is not None:
+        return held_back
+    if note is None or (me.turn is not Turn.HOLDING and not note.fresh(now, FRESH)):
+        return Decision(Action.LOOK_AT_NOTE, "what the other hosts did is not known as of now")
+    if isinstance(note.said, Unreadable) and note.said.newer:
+        return Decision(Action.STAND_BY, f"another host has a newer zvault, update it here: {note.said.why}")
+    run = note.said.last(due.backup) if isinstance(note.said, Note) else None
+    if run is not None and not due.asked and (settled := _made(due, run, note, now)):
+        return Decision(Action.SKIP, settled, settled=run.number)
+    return _of_one_undone(me, run, note, lease, now)
+
+
+def _of_one_undone(
+    me: Member, run: LastRun | None, note: SeenNote, lease: SeenLease | None, now: float
+) -> Decision:
+    """What to do about a run that no host made."""
+    if me.turn is Turn.HOLDING:
+        return Decision(Action.RUN, f"this host has the vault, and {_undone(run)}")
+    if lease is None or not lease.fresh(now, FRESH):
+        return _without_lease(me, run, note, now)
+    if lease.said is None or not lease.said.held:
+        begin = lease.first + me.stagger
+        if now < begin:
+            return Decision(
+                Action.WAIT, "nobody has the vault; the hosts before this one go first", until=begin
+            )
+        return Decision(Action.RUN, f"nobody has the vault, and {_undone(run)}")
+    if lease.said.host == me.name:
+        return Decision(Action.RUN, f"this host has had the vault, and {_undone(run)}")
+    return _of_one_held(me, run, note, lease, lease.said, now)
+
+
+def _held_back(due: Due, me: Member, now: float) -> Decision | None:
+    """What this host's own state and place decide, without any request."""
+    if me.turn in (Turn.SHUT_OUT, Turn.CUT_OFF):
+        return Decision(Action.STAND_BY, f"this host is {me.turn.label}: {me.turn.meaning}")
+    if me.turn in (Turn.ASKING, Turn.RELEASING):
+        return Decision(Action.WAIT, f"this host is {me.turn.label}", until=now + FRESH)
+    begin = due.at + me.stagger
+    if me.turn is Turn.STANDING_BY and now < begin and not due.asked:
+        return Decision(Action.WAIT, "the hosts before it in 'hosts' go first", until=begin)
+    return None
+
+
+def _made(due: Due, run: LastRun, note: SeenNote, now: float) -> str:
+    """Why a run need not be made again; "" where it is to be made."""
+    age = run.age + note.at_most(now)
+    known = due.settled is not None and run.number <= due.settled
+    if run.outcome is Outcome.RUNNING or known or age > due.period:
+        return ""
+    if run.outcome is Outcome.FAILED:
+        if run.failures < TRIES:
+            return ""
+        return f"{run.failures} runs failed in a row, the last on {run.host}: the next is made when it is due again"
+    if due.settled is None and due.max_lag is not None and age + due.period > due.max_lag:
+        return ""  # Nobody knows whether that host still runs, and the next due moment would be too late.
+    return f"{run.host} made run {run.number}, which ended {format_duration(age)} ago at most"
+
+
+def _undone(run: LastRun | None) -> str:
+    if run is None:
+        return "no host has made a run yet"
+    if run.outcome is Outcome.RUNNING:
+        return f"run {run.number}, begun by {run.host}, was not finished"
+    if run.outcome is Outcome.FAILED:
+        return f"the last run, {run.number} by {run.host}, failed"
+    return f"no host has made one since run {run.number} by {run.host}"
+
+
+def _without_lease(me: Member, run: LastRun | None, note: SeenNote, now: float) -> Decision:
+    """Where the lease was not looked at: whether it has to be. A note that was just written shows a live holder."""
+    if not isinstance(note.said, Note) or not note.said.holding:
+        return Decision(Action.RUN, _undone(run))
+    until = now - note.at_most(now) + me.lease + me.stagger
+    if note.said.host != me.name and until > now:
+        return Decision(Action.WAIT, f"{note.said.host} has the vault", until=until)
+    return Decision(
+        Action.LOOK_AT_LEASE, "whether the host that has the vault is alive is not known as of now"
+    )
+
+
+def _of_one_held(
+    me: Member, run: LastRun | None, note: SeenNote, lease: SeenLease, holder: Holder, now: float
+) -> Decision:
+    """What to do about a run that no host made while another host has the lease."""
+    quiet = lease.age(lease.last)
+    if quiet >= holder.bound + me.stagger:
+        reason = f"{holder.host} has not renewed its lease for {format_duration(quiet)}, and so has stopped"
+        return Decision(Action.TAKE_OVER, f"{reason}; {_undone(run)}", of=holder.boot)
+    ends = lease.last - quiet + holder.bound + me.stagger
+    hung = _hung_at(me, note, holder)
+    if hung is not None and note.last >= hung:
+        reason = f"{holder.host} renews its lease, but has written nothing for {format_duration(silence(me.lease))}"
+        return Decision(Action.TAKE_OVER, f"{reason}, so its zvaultd hangs; {_undone(run)}", of=holder.boot)
+    until = ends if hung is None else min(ends, hung)
+    return Decision(Action.WAIT, f"{holder.host} has the vault", until=max(until, now + SOON))
+
+
+def _hung_at(me: Member, note: SeenNote, holder: Holder) -> float | None:
+    """When a holder counts as hung unless it writes the note before; None for one that writes none.
+
+    Who uses the vault by hand, or by a zvault that knows no other hosts, writes no note.
+    """
+    said = note.said
+    if not isinstance(said, Note) or not said.holding or said.host != holder.host:
+        return None
+    return note.last - note.age(note.last) + silence(me.lease) + me.stagger
