@@ -153,7 +153,7 @@ class Store:
         """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
         self.place = place
         words = words_of(place.params) | {"bucket": place.bucket}
-        settings = S3Settings.ofwords_of(words, keys_file(words))
+        settings = S3Settings.of_words(words, keys_file(words))
         # Tried once: how often, the guard decides, which knows how long it may take.
         self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
 

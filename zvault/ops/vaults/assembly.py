@@ -207,7 +207,8 @@ class Assembly:
             try:
                 await self._revive(stack, state, say)
             except TakenOver as error:
-                return await self._abandon(error, stack, say)
+                await self._abandon(error, stack, say)
+                return
             async with watched(self._storage_trouble):
                 await zpool.sync(self.pool, SYNC_DEADLINE)
             # A sleep may have been announced meanwhile, and an export that it comes into may never end.

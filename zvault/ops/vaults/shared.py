@@ -6,6 +6,8 @@ has stopped is shut out. Everything that moves the vault itself is ManagedVault'
 
 from __future__ import annotations
 
+import asyncio
+import platform
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +16,17 @@ from typing import Protocol
 
 from zvault.core.errors import Busy, Refused, TakenOver, ZvaultError
 from zvault.core.policy.vault_life import Life
-from zvault.core.sharing.decide import Action, Decision, Due, Holder, Member, SeenNote, Unreadable, beat, decide
+from zvault.core.sharing.decide import (
+    Action,
+    Decision,
+    Due,
+    Holder,
+    Member,
+    SeenNote,
+    Unreadable,
+    beat,
+    decide,
+)
 from zvault.core.sharing.decide import SeenLease as LeaseWatch
 from zvault.core.sharing.note import LastRun, Note, NoteDamaged, NoteNewer, Outcome
 from zvault.core.sharing.turn import Turn
@@ -24,6 +36,7 @@ from zvault.devices.shared_note import Seen, SeenLease, SharedNote
 from zvault.ops.vaults.assembly import Assembly, Say
 from zvault.ops.vaults.fencing import lease_name, look, take
 from zvault.ops.vaults.vault import ManagedVault
+from zvault.system.tasks import cancel
 
 TRIES = 3
 """Times that a note is put, where another was put in between each time."""
@@ -86,6 +99,8 @@ class SharedVault:
     vault: ManagedVault
     place: NotePlace | None = None
     clock: Callable[[], float] = boot_time
+    host: str = field(default_factory=platform.node)
+    """This host's name, as its lease has it."""
     note: SeenNote | None = None
     lease: LeaseWatch | None = None
     running: set[str] = field(default_factory=set)
@@ -93,6 +108,10 @@ class SharedVault:
     requests: dict[str, int] = field(default_factory=lambda: {"get": 0, "put": 0})
     written: float = 0.0
     """When this host last wrote the note."""
+
+    def __post_init__(self) -> None:
+        """The vault's status tells who has it."""
+        self.vault.held_by = self.holder
 
     @property
     def name(self) -> str:
@@ -102,14 +121,19 @@ class SharedVault:
     @property
     def me(self) -> Member:
         """This host among the others. Raises Refused where the configuration does not name it."""
-        config, host = self.vault.config, self.vault.context.env.host
-        if host not in config.hosts:
+        hosts = tuple(self.vault.config.hosts)
+        if self.host not in hosts:
             raise Refused(
                 f"vault '{self.name}' is not this host's",
-                f"its hosts are {', '.join(config.hosts)}, and this one is {host}",
-                "add it to hosts, or correct [daemon] host",
+                f"its hosts are {', '.join(hosts)}, and this one is {self.host}",
+                "add it to hosts, or give this host the name that is there",
             )
-        return Member(host, tuple(config.hosts), self.bound, turn_of(self.vault.life, self.vault.error))
+        return Member(self.host, hosts, self.bound, self.turn)
+
+    @property
+    def turn(self) -> Turn:
+        """What this host is among the others."""
+        return turn_of(self.vault.life, self.vault.error)
 
     @property
     def bound(self) -> float:
@@ -151,7 +175,7 @@ class SharedVault:
         )
 
     async def decide(self, due: Due) -> Decision:
-        """What to do about a backup that is due; asks the store for what has to be known. Raises DeviceGone, Refused."""
+        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused."""
         while True:
             decision = decide(due, self.me, self.note, self.lease, self.clock())
             if decision.action is Action.LOOK_AT_NOTE:
@@ -169,7 +193,7 @@ class SharedVault:
     def claim(self, backup: str) -> Claim | None:
         """What the note claims of a backup that another host ran last."""
         run, note = self.last(backup), self.note
-        if run is None or note is None or run.host == self.vault.context.env.host:
+        if run is None or note is None or run.host == self.host:
             return None
         now = self.clock()
         lag = None if run.lag is None else run.lag + run.age + note.at_most(now)
@@ -177,16 +201,15 @@ class SharedVault:
 
     def holder(self) -> str | None:
         """Which host has the vault, as far as this one knows; None where none has, or it was never looked at."""
-        if turn_of(self.vault.life, self.vault.error) in (Turn.HOLDING, Turn.RELEASING):
-            return self.vault.context.env.host
+        if self.turn in (Turn.HOLDING, Turn.RELEASING):
+            return self.host
         note = self.note.said if self.note is not None else None
         noted = note.host if isinstance(note, Note) and note.holding else None
         if self.lease is not None and (self.note is None or self.lease.last > self.note.last):
             said = self.lease.said
             held = said is not None and said.held and self.lease.age(self.clock()) <= said.bound
             return said.host if said is not None and held else None
-        me = self.vault.context.env.host
-        return None if noted == me else noted
+        return None if noted == self.host else noted
 
     # Its turn
 
@@ -201,12 +224,15 @@ class SharedVault:
         self.vault.context.records.leases.drop(lease_name(self.name))
 
     @asynccontextmanager
-    async def run(self, due: Due, lag: Callable[[], float | None], good: Callable[[], bool]) -> AsyncIterator[Decision]:
+    async def run(
+        self, due: Due, lag: Callable[[], float | None], good: Callable[[], bool], warn: Say
+    ) -> AsyncIterator[Decision]:
         """While a backup is run on the vault, which is up: the note says so, and how it ended.
 
         Gives what is decided now that this host has the vault: nobody else writes the note any more. ``lag`` and
         ``good`` are asked at the end. A block that is cancelled leaves the run as one that was not finished: whoever
-        has the vault next goes on with it.
+        has the vault next goes on with it. Raises what kept the note from being written at first; later ``warn`` is
+        told.
         """
         await self.look_at_note()
         decision = await self.decide(due)
@@ -217,33 +243,41 @@ class SharedVault:
         self.running.add(name)
         try:
             await self._write(lambda note: note.begun(name, self._wall()))
+            beating = asyncio.ensure_future(self._beat())
             try:
                 yield decision
             except Exception:
-                self.running.discard(name)
                 if await self.vault.trouble() is None:
-                    with suppress(ZvaultError):
-                        await self._end(name, done=False, lag=lag())
+                    await self._end(name, False, lag(), warn)
                 raise
-            self.running.discard(name)
-            await self._end(name, done=good(), lag=lag())
+            finally:
+                await cancel(beating)
+            await self._end(name, good(), lag(), warn)
         finally:
             self.running.discard(name)
 
-    async def _end(self, backup: str, *, done: bool, lag: float | None) -> None:
-        await self._write(lambda note: note.finished(backup, self._wall(), done=done, lag=lag))
+    async def _end(self, backup: str, done: bool, lag: float | None, warn: Say) -> None:
+        self.running.discard(backup)
+        try:
+            await self._write(lambda note: note.finished(backup, self._wall(), done=done, lag=lag))
+        except (ZvaultError, NoteDamaged) as error:
+            warn(f"the other hosts of vault {self.name} are not told how the run ended: {error}")
 
     def _wall(self) -> float:
         return self.vault.context.env.clock.time()
 
-    async def beat(self) -> None:
-        """Write the note again when it is time to: it shows the others that this zvaultd is alive."""
-        if self.running and self.clock() - self.written >= beat(self.bound):
-            await self._write(lambda note: note)
+    async def _beat(self) -> None:
+        """Write the note again and again: it shows the others that this zvaultd is alive. What fails, the next repeats.
+        """
+        while True:
+            await asyncio.sleep(beat(self.bound) / 3)
+            if self.clock() - self.written >= beat(self.bound) / 2:
+                with suppress(ZvaultError):
+                    await self._write(lambda note: note)
 
     async def _write(self, change: Callable[[Note], Note]) -> None:
         """Put the note with a change. Raises DeviceGone; TakenOver where it is another host's by now."""
-        epoch, me = await self._epoch(), self.vault.context.env.host
+        epoch, me = await self._epoch(), self.host
         for _ in range(TRIES):
             if self.note is None:
                 await self.look_at_note()
@@ -277,6 +311,28 @@ class SharedVault:
             if isinstance(epoch, int) and epoch > 0:
                 return epoch
         raise Busy(f"vault '{self.name}' does not tell its epoch", "its server is not there, or silent")
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurn:
+    """The turn of one run: what is due, and the boot of the host that the vault is taken from, "" for none."""
+
+    shared: SharedVault
+    due: Due
+    of: str
+    say: Say
+    warn: Say
+
+    async def shut_out(self, assembly: Assembly) -> None:
+        """Take the vault from the host that has stopped."""
+        if self.of:
+            await self.shared.shut_out(assembly, self.of, self.say)
+
+    @asynccontextmanager
+    async def taken(self, lag: Callable[[], float | None], good: Callable[[], bool]) -> AsyncIterator[str | None]:
+        """While the run has the vault; gives why it need not be made after all, None where it is to be."""
+        async with self.shared.run(self.due, lag, good, self.warn) as decision:
+            yield None if decision.action is Action.RUN else decision.reason
 
 
 def _read(data: bytes | None) -> Note | Unreadable | None:
