@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import ceph
 import pytest
-from peer import daemon, install_zvault, introduce, peer, peer_daemon, peer_pool
+from peer import (
+    daemon,
+    hashes,
+    install_zvault,
+    introduce,
+    peer,
+    peer_daemon,
+    peer_hashes,
+    peer_pool,
+    peer_snapshots,
+)
 from report_to_host import PEER_SSH
-from test_one_writer import ADDRESS, on
-from world import eventually
+from test_one_writer import ADDRESS, CUT, RECONNECT, on
+from world import eventually, sh, snapshots
+
+from zvault.blockstore.format import numbers
 
 LAB = {"mem": "4G", "timeout": 900, "peer": True}
 
@@ -22,7 +38,7 @@ BOUND = 20
 PLACE = {"lab": 0, "peer": 1}
 WITHIN = BOUND + 60
 """Seconds from a failure of the one host to the beginning of the other's run."""
-SOURCE_MIB, RATE_MIB = 40, 2
+SOURCE_MIB, RATE_MIB = 48, 2
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +122,7 @@ def began(host: str) -> bool:
 
 def write(number: int) -> None:
     """New files on the source, so that there is something to send for some seconds."""
-    peer(f"head -c {SOURCE_MIB << 20} /dev/urandom >/tank/home/{number}; zpool sync tank")
+    peer(f"rm -f /tank/home/*; head -c {SOURCE_MIB << 20} /dev/urandom >/tank/home/{number}; zpool sync tank")
 
 
 def log(host: str) -> str:
@@ -133,3 +149,94 @@ def test_of_two_that_are_due_one_runs_and_the_other_skips(cluster: ceph.Cluster)
     )
     print(results)
     assert sorted(results.values()) == ["ok", "skipped"], log("lab") + log("peer")
+
+
+def kill(host: str) -> None:
+    """As a host that crashes: nothing of zvault is left to say anything."""
+    on(host, "systemctl kill -s KILL zvaultd zvault-blockstore@cold-0; systemctl stop zvaultd")
+
+
+def stop(host: str) -> None:
+    """As a host that hangs or sleeps."""
+    on(host, "systemctl kill -s STOP --kill-whom=all zvaultd zvault-blockstore@cold-0")
+
+
+def cut(host: str) -> None:
+    on(host, CUT)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What befalls a host in the middle of a run, and how it comes back."""
+
+    victim: str
+    strike: Callable[[str], None]
+    back: str
+
+    def __str__(self) -> str:
+        return f"{self.strike.__name__} {self.victim}"
+
+
+@pytest.mark.parametrize(
+    ("number", "failure"),
+    [
+        (1, Failure("peer", kill, "systemctl start zvaultd")),
+        (2, Failure("lab", stop, "systemctl kill -s CONT zvaultd; systemctl start zvaultd")),
+        (3, Failure("peer", cut, RECONNECT)),
+    ],
+    ids=str,
+)
+def test_another_goes_on_with_a_run_whose_host_fails(
+    cluster: ceph.Cluster, number: int, failure: Failure
+) -> None:
+    victim = failure.victim
+    (taker,) = set(ADDRESS) - {victim}
+    write(number)
+    on(victim, "zvaultctl run --no-wait tank")
+    eventually("the stream", lambda: began(victim), seconds=120, every=1)
+    on(taker, "zvaultctl run --no-wait tank")
+    eventually(
+        lambda: f"{backup(taker)}", lambda: f"{victim} has the vault" in (backup(taker)["turn"]["waits"] or "")
+    )
+    assert vault(taker)["held_by"] == victim
+    failure.strike(victim)
+    struck = time.monotonic()
+    eventually(
+        lambda: log(taker)[-3000:], lambda: vault(taker)["held_by"] == taker, seconds=WITHIN, every=0.5
+    )
+    print(f"{failure}: taken over after {time.monotonic() - struck:.0f} s")
+    eventually("its run has ended", lambda: last_run(taker)["ended"], seconds=120, every=1)
+    run = last_run(taker)
+    assert run["result"] == "ok", run
+    kinds = re.findall(r'"kind": ?"([a-z-]+)"', on(taker, events(run["id"])))
+    assert "resume" in kinds, kinds
+    on(victim, failure.back)
+    eventually(lambda: log(victim)[-3000:], lambda: left_nothing(victim), seconds=180, every=2)
+    eventually(
+        lambda: f"{last_run(victim)}", lambda: backup(victim)["state"] == "idle", seconds=120, every=1
+    )
+
+
+def events(run: str) -> str:
+    return f"curl -sS --unix-socket /run/zvault/zvaultd.sock 'http://zvaultd/v1/events?run={run}'"
+
+
+def test_what_was_acknowledged_is_there_and_nobody_wrote_at_the_same_time(cluster: ceph.Cluster) -> None:
+    on("lab", "zvaultctl vault up cold")
+    there, here = peer_snapshots("tank/home"), snapshots("cold/tank/home")
+    assert len(there) >= 4
+    assert [one for one in there if one in here][-4:] == there[-4:], (there, here)
+    for snapname in there:
+        if snapname in here:
+            assert hashes(f"cold/tank/home@{snapname}") == peer_hashes(f"tank/home@{snapname}")
+    found = sh("sh", "-c", "zpool scrub -w cold; zpool status cold")
+    assert "No known data errors" in found, found
+    on("lab", "zvaultctl vault down cold")
+
+    put: dict[int, list[float]] = {}
+    for item in cluster.s3().bucket(BUCKET).objects.filter(Prefix="cold/segments/"):
+        put.setdefault(numbers(item.key)[1], []).append(item.last_modified.timestamp())
+    print({epoch: len(times) for epoch, times in put.items()})
+    assert len(put) > 3
+    for before, after in pairwise(sorted(put)):
+        assert max(put[before]) <= min(put[after]), (before, after)

@@ -181,5 +181,5 @@ def seconds_between(schedule: Cron | Interval, now: datetime, zone: tzinfo) -> f
         while (at := next_time(schedule, at, zone)) <= now:
             before, last = last, at
         if before is not None and last is not None:
-            return (last - before).total_seconds()
+            return last.timestamp() - before.timestamp()
     return float(BACK[-1] * 86400)

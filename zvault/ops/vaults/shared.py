@@ -143,9 +143,11 @@ class SharedVault:
     # What the others did
 
     def _at(self) -> NotePlace:
+        if self.place is not None:
+            return self.place
         env = self.vault.context.env
         slot = Slot(self.name, 0, env.paths.run / "device")
-        return self.place or SharedNote(slot, self.vault.config.device[0], env.runner, self._asked)
+        return SharedNote(slot, self.vault.config.device[0], env.runner, self._asked)
 
     def _asked(self, asked: Mapping[str, int]) -> None:
         for kind, number in asked.items():
