@@ -92,9 +92,8 @@ class HostVault:
     def __post_init__(self) -> None:
         clock = SimpleNamespace(time=lambda: 1.7e9 + self.bucket.now)
         config = Config.model_validate(CONFIG)
-        self.context = SimpleNamespace(
-            env=SimpleNamespace(config=config, clock=clock, backup=config.backup.__getitem__), records=SimpleNamespace(costs=None)
-        )
+        env = SimpleNamespace(config=config, clock=clock, backup=config.backup.__getitem__)
+        self.context = SimpleNamespace(env=env, records=SimpleNamespace(costs=None))
 
     @property
     def config(self) -> Any:
