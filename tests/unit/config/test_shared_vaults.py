@@ -45,7 +45,10 @@ def test_without_hosts_a_vault_is_one_hosts(good: Good) -> None:
         ('nbd = "nbdkit:S3 bucket=zv key=cold size=1T"', "a host that was frozen can still overwrite some"),
         ('nbd = "nbdkit:file /var/lib/cold.img"', "an NBD server does not know which host may write"),
         ('nbd = "tcp:nas.example.org/cold"', "an NBD server does not know which host may write"),
-        ('nbd = "s3backer:zv/cold size=1T blockSize=128k accessFile=/etc/zvault/s3backer"', "an NBD server does not know which host may write"),
+        (
+            'nbd = "s3backer:zv/cold size=1T blockSize=128k accessFile=/etc/zvault/s3backer"',
+            "an NBD server does not know which host may write",
+        ),
         ('nbd = "zvault:zv/cold size=1T"\nexclusive = false', "there is no lease"),
         (
             'nbd = "zvault:zv/cold size=1T mode=writeback journal=/var/lib/j"',

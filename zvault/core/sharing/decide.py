@@ -19,9 +19,13 @@ from zvault.core.units import format_duration
 SPREAD = 50.0
 """Seconds over which the hosts of a vault are spread, by their place in ``hosts``: when they begin, and take over."""
 SOON = 1.0
-"""Seconds to the next decision, at least, where it is only just not the time: what a store says is rounded."""
+"""Seconds for which a look at the lease counts as one of now, and to the next decision at least."""
 FRESH = 10.0
-"""Seconds for which a look at the lease, or at the note, counts as one of now."""
+"""Seconds for which a look at the note counts as one of now: backups that are due together share it."""
+KNOWN_FOR = 1.5
+"""Periods for which a host's memory of its last due moment counts: what has changed since is of this one."""
+UNKNOWN_WITHIN = 0.5
+"""Of a period: a run that ended so lately is of this due moment, where a host remembers nothing of the one before."""
 TRIES = 3
 """After so many runs that failed in a row, by whichever host, the next is made when it is due again."""
 MIN_BEAT = 300.0
@@ -51,6 +55,17 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """What this host remembers of a due moment: the run's ``number`` with which it was settled, skipped or made here.
+
+    ``at``: when, by this host's own clock.
+    """
+
+    number: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """An action with its reason, in words.
 
@@ -61,7 +76,7 @@ class Decision:
     action: Action
     reason: str
     until: float | None = None
-    settled: int | None = None
+    settled: Settled | None = None
     of: str = ""
 
 
@@ -69,16 +84,14 @@ class Decision:
 class Due:
     """A backup's run that is due on this host since ``at``, by its own clock (CLOCK_BOOTTIME).
 
-    ``period``: seconds between two due moments, by its schedule. ``settled``: the run's number that this host knew when
-    its last due moment was settled (skipped, or run here); None after a start of zvaultd. ``asked``: by a person, so it
-    is made whoever ran last.
+    ``period``: seconds between two due moments, by its schedule. ``settled``: what this host remembers of the one
+    before; None after a start of zvaultd. ``asked``: by a person, so it is made whoever ran last.
     """
 
     backup: str
     at: float
     period: float
-    settled: int | None = None
-    max_lag: float | None = None
+    settled: Settled | None = None
     asked: bool = False
 
 
@@ -129,7 +142,7 @@ def decide(due: Due, me: Member, note: SeenNote | None, lease: SeenLease | None,
         return Decision(Action.STAND_BY, f"another host has a newer zvault, update it here: {note.said.why}")
     run = note.said.last(due.backup) if isinstance(note.said, Note) else None
     if run is not None and not due.asked and (settled := _made(due, run, note, now)):
-        return Decision(Action.SKIP, settled, settled=run.number)
+        return Decision(Action.SKIP, settled, settled=Settled(run.number, now))
     return _of_one_undone(me, run, note, lease, now)
 
 
@@ -139,7 +152,7 @@ def _of_one_undone(
     """What to do about a run that no host made."""
     if me.turn is Turn.HOLDING:
         return Decision(Action.RUN, f"this host has the vault, and {_undone(run)}")
-    if lease is None or not lease.fresh(now, FRESH):
+    if lease is None or not lease.fresh(now, SOON / 2):
         return _without_lease(me, run, note, now)
     if lease.said is None or not lease.said.held:
         begin = lease.first + me.stagger
@@ -167,16 +180,16 @@ def _held_back(due: Due, me: Member, now: float) -> Decision | None:
 
 def _made(due: Due, run: LastRun, note: SeenNote, now: float) -> str:
     """Why a run need not be made again; "" where it is to be made."""
-    age = run.age + note.at_most(now)
-    known = due.settled is not None and run.number <= due.settled
-    if run.outcome is Outcome.RUNNING or known or age > due.period:
+    age, known = run.age + note.at_most(now), due.settled
+    if known is not None and now - known.at > KNOWN_FOR * due.period:
+        known = None
+    new = known is None or run.number > known.number
+    if run.outcome is Outcome.RUNNING or not new or age > due.period * (1.0 if known else UNKNOWN_WITHIN):
         return ""
     if run.outcome is Outcome.FAILED:
         if run.failures < TRIES:
             return ""
         return f"{run.failures} runs failed in a row, the last on {run.host}: the next is made when it is due again"
-    if due.settled is None and due.max_lag is not None and age + due.period > due.max_lag:
-        return ""  # Nobody knows whether that host still runs, and the next due moment would be too late.
     return f"{run.host} made run {run.number}, which ended {format_duration(age)} ago at most"
 
 

@@ -147,6 +147,13 @@ class Note:
         )
         return self._with(backup, ended)
 
+    def same_as(self, other: Note) -> bool:
+        """Whether both say the same, but for the ages: one of them may have been put anew after a lost answer."""
+        return self._without_ages() == other._without_ages()
+
+    def _without_ages(self) -> Note:
+        return replace(self, runs={name: replace(run, age=0.0) for name, run in self.runs.items()})
+
     def only(self, backups: frozenset[str]) -> Note:
         """Without backups that are not configured any more."""
         return replace(self, runs={name: run for name, run in self.runs.items() if name in backups})

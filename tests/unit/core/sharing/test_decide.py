@@ -1,0 +1,372 @@
+"""What a host decides about a backup that is due on a shared vault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zvault.core.sharing.decide import (
+    SOON,
+    SPREAD,
+    TRIES,
+    Action,
+    Decision,
+    Due,
+    Holder,
+    Member,
+    SeenLease,
+    SeenNote,
+    Settled,
+    Unreadable,
+    beat,
+    decide,
+    silence,
+)
+from zvault.core.sharing.note import LastRun, Note, Outcome
+from zvault.core.sharing.turn import Turn
+from zvault.core.sharing.watch import Watch
+
+HOUR, LEASE = 3600.0, 300.0
+NOW = 1e6
+ME = Member("b", ("a", "b", "c"), LEASE, Turn.STANDING_BY)
+DUE = Due("filer", NOW - 100, HOUR, Settled(4, NOW - HOUR))
+
+
+def run(number: int = 5, outcome: Outcome = Outcome.DONE, age: float = 60.0, failures: int = 0) -> LastRun:
+    return LastRun(number, "a", outcome, 1.7e9, None, None, failures, age)
+
+
+def noted(
+    last: LastRun | None, *, holding: bool = False, ago: float = 0.0, told: float | None = 0.0
+) -> SeenNote:
+    note = Note("a", 7, holding=holding, runs={"filer": last} if last is not None else {})
+    return replace(Watch[Note | Unreadable].begin(note, "1", NOW - ago, told), last=NOW)
+
+
+def leased(age: float, *, host: str = "a", held: bool = True) -> SeenLease:
+    return Watch.begin(Holder(host, f"{host}-boot", LEASE, held), "1", NOW, age)
+
+
+def action(due: Due, note: SeenNote | None, lease: SeenLease | None = None, me: Member = ME) -> Action:
+    return decide(due, me, note, lease, NOW).action
+
+
+def test_the_hosts_before_it_go_first_and_that_costs_no_request() -> None:
+    due = replace(DUE, at=NOW)
+    assert decide(due, ME, None, None, NOW).until == NOW + SPREAD / 3
+    assert action(due, None, me=replace(ME, name="a")) is Action.LOOK_AT_NOTE
+    assert action(replace(due, asked=True), None) is Action.LOOK_AT_NOTE
+
+
+def test_a_run_that_another_host_made_since_is_skipped_and_remembered() -> None:
+    decision = decide(DUE, ME, noted(run(5)), None, NOW)
+    assert (decision.action, decision.settled) == (Action.SKIP, Settled(5, NOW))
+    assert decision.reason == "a made run 5, which ended 1m ago at most"
+    assert action(replace(DUE, asked=True), noted(run(5))) is Action.RUN
+
+
+@pytest.mark.parametrize(
+    ("due", "last"),
+    [
+        (DUE, None),
+        (DUE, run(4)),
+        (DUE, run(5, age=HOUR + 1)),
+        (DUE, run(5, Outcome.FAILED, failures=1)),
+        (replace(DUE, settled=None), run(5, age=HOUR / 2 + 1)),
+        (replace(DUE, settled=Settled(4, NOW - 2 * HOUR)), run(5, age=HOUR / 2 + 1)),
+    ],
+)
+def test_a_run_that_nobody_made_for_this_moment_is_made(due: Due, last: LastRun | None) -> None:
+    assert action(due, noted(last)) is Action.RUN
+    assert action(due, noted(last), me=replace(ME, turn=Turn.HOLDING)) is Action.RUN
+
+
+def test_after_some_failures_in_a_row_it_waits_for_the_next_moment() -> None:
+    assert action(DUE, noted(run(5, Outcome.FAILED, failures=TRIES - 1))) is Action.RUN
+    assert action(DUE, noted(run(5, Outcome.FAILED, failures=TRIES))) is Action.SKIP
+
+
+def test_a_host_that_remembers_nothing_believes_the_stores_age_of_the_note() -> None:
+    due = replace(DUE, settled=None)
+    assert action(due, noted(run(5), told=600.0)) is Action.SKIP
+    assert action(due, noted(run(5), told=HOUR)) is Action.RUN
+    assert action(due, noted(run(5), told=None)) is Action.RUN
+
+
+def test_who_got_the_lease_decides_again_by_the_note_of_now() -> None:
+    holding = replace(ME, turn=Turn.HOLDING)
+    assert action(DUE, noted(run(5)), me=holding) is Action.SKIP
+    assert action(DUE, noted(run(5, Outcome.RUNNING)), me=holding) is Action.RUN
+
+
+def test_a_run_that_goes_on_is_waited_for_without_a_look_at_the_lease() -> None:
+    note = noted(run(5, Outcome.RUNNING), holding=True, ago=20.0)
+    decision = decide(DUE, ME, note, None, NOW)
+    assert (decision.action, decision.until) == (Action.WAIT, NOW - 20 + LEASE + SPREAD / 3)
+    old = noted(run(5, Outcome.RUNNING), holding=True, ago=LEASE + SPREAD)
+    assert action(DUE, old) is Action.LOOK_AT_LEASE
+
+
+def test_a_run_that_was_broken_off_by_a_host_that_gave_the_lease_back_goes_on_at_once() -> None:
+    assert action(DUE, noted(run(5, Outcome.RUNNING), holding=False)) is Action.RUN
+
+
+def test_a_holder_that_renews_its_lease_is_waited_for_and_one_that_does_not_is_replaced() -> None:
+    note = noted(run(5, Outcome.RUNNING), holding=True, ago=400.0)
+    decision = decide(DUE, ME, note, leased(10.0), NOW)
+    assert (decision.action, decision.until) == (Action.WAIT, NOW - 10 + LEASE + SPREAD / 3)
+    taken = decide(DUE, ME, note, leased(LEASE + SPREAD / 3), NOW)
+    assert (taken.action, taken.of) == (Action.TAKE_OVER, "a-boot")
+    assert action(DUE, note, leased(LEASE + SPREAD / 3 - 1)) is Action.WAIT
+    assert action(DUE, note, leased(10.0, host="b")) is Action.RUN
+    assert action(DUE, note, replace(leased(LEASE), last=NOW - SOON)) is Action.LOOK_AT_LEASE
+
+
+def test_a_holder_whose_zvaultd_hangs_is_replaced_and_one_that_writes_no_note_never_is() -> None:
+    silent = silence(LEASE) + SPREAD
+    note = noted(run(5, Outcome.RUNNING), holding=True, ago=silent)
+    assert action(DUE, note, leased(10.0)) is Action.TAKE_OVER
+    assert action(DUE, note, leased(10.0, host="c")) is Action.WAIT
+    assert action(DUE, noted(run(4), holding=False, ago=silent), leased(10.0)) is Action.WAIT
+    until = decide(DUE, ME, noted(run(4), holding=True, ago=silence(LEASE) - 50), leased(0.0), NOW).until
+    assert until == NOW + 50 + SPREAD / 3
+
+
+@pytest.mark.parametrize("turn", [Turn.SHUT_OUT, Turn.CUT_OFF])
+def test_a_host_that_was_shut_out_stands_by_without_a_request(turn: Turn) -> None:
+    assert action(DUE, None, me=replace(ME, turn=turn)) is Action.STAND_BY
+
+
+def test_a_note_of_a_newer_zvault_is_left_alone_and_a_damaged_one_counts_as_none() -> None:
+    for why, newer, expected in (("version 2", True, Action.STAND_BY), ("no JSON", False, Action.RUN)):
+        note = Watch[Note | Unreadable].begin(Unreadable(why, newer), "1", NOW, 0.0)
+        assert action(DUE, note) is expected
+
+
+OUTCOMES = st.sampled_from(Outcome)
+NOTES = st.builds(
+    noted,
+    st.none() | st.builds(run, st.integers(1, 9), OUTCOMES, st.floats(0, 2 * HOUR), st.integers(0, 4)),
+    holding=st.booleans(),
+    ago=st.floats(0, 2 * HOUR),
+    told=st.none() | st.floats(0, 2 * HOUR),
+)
+LEASES = st.none() | st.builds(
+    leased, st.floats(0, 2 * LEASE), host=st.sampled_from("abc"), held=st.booleans()
+)
+DUES = st.builds(
+    Due,
+    st.just("filer"),
+    st.floats(NOW - HOUR, NOW),
+    st.floats(60.0, 2 * HOUR),
+    st.none() | st.builds(Settled, st.integers(0, 9), st.floats(NOW - 2 * HOUR, NOW)),
+    asked=st.booleans(),
+)
+MEMBERS = st.builds(
+    Member, st.sampled_from("abc"), st.just(("a", "b", "c")), st.just(LEASE), st.sampled_from(Turn)
+)
+
+
+@given(DUES, MEMBERS, NOTES, LEASES)
+def test_each_decision_is_complete(due: Due, me: Member, note: SeenNote, lease: SeenLease | None) -> None:
+    found = decide(due, me, note, lease, NOW)
+    assert found.reason
+    assert (found.until is not None) == (found.action is Action.WAIT)
+    assert (found.settled is not None) == (found.action is Action.SKIP)
+    assert bool(found.of) == (found.action is Action.TAKE_OVER)
+    assert found.until is None or found.until > NOW
+    if me.turn is not Turn.HOLDING and lease is not None and found.action is Action.TAKE_OVER:
+        assert lease.said is not None
+        assert lease.said.host != me.name
+
+
+@given(DUES, MEMBERS, NOTES, LEASES, st.floats(-1e9, 1e9), st.floats(0, 4e9))
+def test_no_hosts_wall_clock_counts(
+    due: Due, me: Member, note: SeenNote, lease: SeenLease | None, wrong: float, ended: float
+) -> None:
+    """Whatever time the writer of a note believed it to be: the decision is the same."""
+    said = note.said
+    assert isinstance(said, Note)
+    runs = {
+        name: replace(one, began=max(0.0, one.began + wrong), ended=ended) for name, one in said.runs.items()
+    }
+    other = replace(note, said=replace(said, runs=runs))
+    assert decide(due, me, other, lease, NOW) == decide(due, me, note, lease, NOW)
+
+
+@given(DUES, MEMBERS, NOTES, LEASES, st.integers(-900_000, 10**7))
+def test_only_durations_of_this_hosts_own_clock_count(
+    due: Due, me: Member, note: SeenNote, lease: SeenLease | None, by: int
+) -> None:
+    """A host that was started earlier, whose own clock therefore shows more, decides the same."""
+
+    def moved(watch: Watch) -> Watch:  # type: ignore[type-arg]
+        before = None if watch.before is None else watch.before + by
+        return replace(watch, first=watch.first + by, last=watch.last + by, before=before)
+
+    settled = due.settled and Settled(due.settled.number, due.settled.at + by)
+    later = decide(
+        replace(due, at=due.at + by, settled=settled),
+        me,
+        moved(note),
+        moved(lease) if lease is not None else None,
+        NOW + by,
+    )
+    here = decide(due, me, note, lease, NOW)
+    if later.action is here.action:
+        assert (later.until is None) == (here.until is None)
+        assert later.until is None or here.until is None or later.until == pytest.approx(here.until + by)
+    else:  # rounding, on the edge of two: a thousandth of a second earlier or later it is the same
+        near = {decide(due, me, note, lease, NOW + edge).action for edge in (-1e-3, 1e-3)}
+        assert later.action in near
+
+
+@dataclass
+class Standby:
+    """One host that waits for a vault, with a store that answers at once; looks are counted."""
+
+    due: Due
+    me: Member
+    note: SeenNote | None = None
+    lease: SeenLease | None = None
+    looks: int = 0
+
+    def until_it_acts(self, holder: RunningHolder, now: float, end: float) -> tuple[Decision, float]:
+        """Decide again and again until it is to do something, or the time is over."""
+        while now < end:
+            found = decide(self.due, self.me, self.note, self.lease, now)
+            if found.action is Action.WAIT:
+                assert found.until is not None
+                now = found.until
+            elif found.action is Action.LOOK_AT_NOTE:
+                self.looks += 1
+                note, written = holder.note(now)
+                etag, told = str(written), float(int(now) - int(written))
+                seen = self.note
+                self.note = (
+                    Watch.begin(note, etag, now, told) if seen is None else seen.look(note, etag, now, told)
+                )
+            elif found.action is Action.LOOK_AT_LEASE:
+                self.looks += 1
+                renewed = holder.renewed(now)
+                etag, told = str(renewed), float(int(now) - int(renewed))
+                said, last = Holder("x", "x-boot", LEASE), self.lease
+                self.lease = (
+                    Watch.begin(said, etag, now, told) if last is None else last.look(said, etag, now, told)
+                )
+            else:
+                return found, now
+        return decide(self.due, self.me, self.note, self.lease, now), now
+
+
+@dataclass(frozen=True)
+class RunningHolder:
+    """A host that makes a long run from 0 on: its guard dies at one time, its zvaultd hangs from another on."""
+
+    dies: float
+    hangs: float
+
+    def renewed(self, now: float) -> float:
+        """When it renewed its lease last."""
+        return (min(now, self.dies) // (LEASE / 10)) * (LEASE / 10)
+
+    def note(self, now: float) -> tuple[Note, float]:
+        """The note, and when it was written last."""
+        written = (min(now, self.dies, self.hangs) // beat(LEASE)) * beat(LEASE)
+        last = LastRun(5, "x", Outcome.RUNNING, 0.0, age=written)
+        return Note("x", 7, holding=True, runs={"filer": last}), written
+
+
+@st.composite
+def standbys(draw: st.DrawFn) -> tuple[Standby, float]:
+    """One of some hosts, and when the backup falls due there."""
+    count = draw(st.integers(2, 256))
+    hosts = ("x", *(f"h{number}" for number in range(count - 1)))
+    at = draw(st.floats(0, 5000.0))
+    name = draw(st.sampled_from(hosts[1:]))
+    return Standby(Due("filer", at, HOUR, Settled(4, at)), Member(name, hosts, LEASE, Turn.STANDING_BY)), at
+
+
+@given(standbys(), st.floats(0, 5000.0))
+def test_a_dead_holder_is_taken_over_within_its_lease_and_a_minute(
+    standby: tuple[Standby, float], dies: float
+) -> None:
+    host, at = standby
+    holder = RunningHolder(dies, hangs=1e9)
+    found, now = host.until_it_acts(holder, at, 1e6)
+    last = holder.renewed(dies)
+    assert (found.action, found.of) == (Action.TAKE_OVER, "x-boot")
+    assert now >= last + LEASE - 1.0  # the store tells whole seconds; the guard stops after half of the lease
+    assert now <= max(last + LEASE, at) + 60.0
+
+
+@given(standbys(), st.floats(0, 5000.0))
+def test_a_holder_that_hangs_is_taken_over_too(standby: tuple[Standby, float], hangs: float) -> None:
+    host, at = standby
+    holder = RunningHolder(1e9, hangs)
+    found, now = host.until_it_acts(holder, at, 1e6)
+    written = holder.note(hangs)[1]
+    assert found.action is Action.TAKE_OVER
+    assert written + silence(LEASE) - 1.0 <= now <= max(written + silence(LEASE), at) + LEASE + 60.0
+
+
+@given(standbys())
+def test_a_holder_that_is_well_is_never_taken_over_and_few_looks_are_made(
+    standby: tuple[Standby, float],
+) -> None:
+    host, at = standby
+    day = 86400.0
+    found, _ = host.until_it_acts(RunningHolder(1e9, 1e9), at, at + day)
+    assert found.action is not Action.TAKE_OVER
+    assert host.looks <= 2 * day / (LEASE * 0.9) + 3
+
+
+def test_hosts_take_over_one_after_the_other_in_their_order() -> None:
+    hosts = ("x", "b", "c", "d")
+    times = []
+    for name in hosts[1:]:
+        host = Standby(Due("filer", 100.0, HOUR), Member(name, hosts, LEASE, Turn.STANDING_BY))
+        times.append(host.until_it_acts(RunningHolder(200.0, 1e9), 100.0, 1e6)[1])
+    assert all(later - earlier >= 10.0 for earlier, later in pairwise(times))
+
+
+@given(
+    ahead=st.lists(st.floats(-600.0, 600.0), min_size=2, max_size=6),
+    period=st.sampled_from([900.0, HOUR, 24 * HOUR]),
+    gone=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 19)), max_size=4),
+)
+def test_one_host_makes_the_run_of_each_due_moment(
+    ahead: list[float], period: float, gone: list[tuple[int, int]]
+) -> None:
+    """Hosts whose wall clocks are wrong by minutes, and that see the note at once; some are away at some moments."""
+    hosts = tuple(f"h{number}" for number in range(len(ahead)))
+    members = {name: Member(name, hosts, LEASE, Turn.STANDING_BY) for name in hosts}
+    settled: dict[str, Settled] = {}
+    runs: list[float] = []
+    moments = sorted(
+        (number * period - error + members[name].stagger, name)
+        for (name, error), number in product(zip(hosts, ahead, strict=True), range(1, 21))
+        if (hosts.index(name), number - 1) not in gone
+    )
+    for now, name in moments:
+        last = LastRun(len(runs), "x", Outcome.DONE, 0.0) if runs else None
+        note = Note("x", 1, runs={"filer": last} if last is not None else {})
+        seen = Watch[Note | Unreadable].begin(note, str(len(runs)), now, now - runs[-1] if runs else 0.0)
+        due = Due("filer", now - members[name].stagger, period, settled.get(name))
+        found = decide(due, members[name], seen, None, now + 1e-6)
+        assert found.action in (Action.RUN, Action.SKIP)
+        if found.action is Action.RUN:
+            runs.append(now)
+        settled[name] = Settled(len(runs), now)
+    away = len({number for _, number in gone})
+    assert 19 - away <= len(runs) <= 23 + 2 * away
+    if not away:
+        known = period + 600.0 + SPREAD  # from then on each host remembers a moment
+        settled_down = [at for at in runs if at > known]
+        for one, later in pairwise(settled_down):
+            assert later - one == pytest.approx(period)
+    assert max(later - one for one, later in pairwise(runs)) <= (2 + away) * period + 1250.0
