@@ -142,8 +142,10 @@ def left_nothing(host: str) -> bool:
 def test_of_two_that_are_due_one_runs_and_the_other_skips(cluster: ceph.Cluster) -> None:
     results = eventually(
         lambda: f"{ {host: last_run(host) for host in ADDRESS} }",
-        lambda: all(last_run(host)["ended"] for host in ADDRESS)
-        and {host: last_run(host)["result"] for host in ADDRESS},
+        lambda: (
+            all(last_run(host)["ended"] for host in ADDRESS)
+            and {host: last_run(host)["result"] for host in ADDRESS}
+        ),
         seconds=180,
         every=2,
     )
@@ -196,7 +198,8 @@ def test_another_goes_on_with_a_run_whose_host_fails(
     eventually("the stream", lambda: began(victim), seconds=120, every=1)
     on(taker, "zvaultctl run --no-wait tank")
     eventually(
-        lambda: f"{backup(taker)}", lambda: f"{victim} has the vault" in (backup(taker)["turn"]["waits"] or "")
+        lambda: f"{backup(taker)}",
+        lambda: f"{victim} has the vault" in (backup(taker)["turn"]["waits"] or ""),
     )
     assert vault(taker)["held_by"] == victim
     failure.strike(victim)
@@ -212,9 +215,7 @@ def test_another_goes_on_with_a_run_whose_host_fails(
     assert "resume" in kinds, kinds
     on(victim, failure.back)
     eventually(lambda: log(victim)[-3000:], lambda: left_nothing(victim), seconds=180, every=2)
-    eventually(
-        lambda: f"{last_run(victim)}", lambda: backup(victim)["state"] == "idle", seconds=120, every=1
-    )
+    eventually(lambda: f"{last_run(victim)}", lambda: backup(victim)["state"] == "idle", seconds=120, every=1)
 
 
 def events(run: str) -> str:

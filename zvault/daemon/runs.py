@@ -215,7 +215,15 @@ class Runs:
 
         async def execute(turn: RunTurn | None) -> None:
             it = Run(
-                self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot, turn=turn
+                self.context,
+                self.vaults,
+                backup,
+                emit,
+                outcome,
+                id=run,
+                pause=pause,
+                snapshot=snapshot,
+                turn=turn,
             )
             await self._execute(it, backup, outcome)
 

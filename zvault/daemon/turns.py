@@ -10,7 +10,7 @@ from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import HeldElsewhere, TakenOver, ZvaultError
 from zvault.core.policy.schedule import Cron, Interval, next_time
-from zvault.core.sharing.decide import Action, Decision, Due
+from zvault.core.sharing.decide import Action, Decision, Due, Settled
 from zvault.core.sharing.turn import Turn
 from zvault.daemon.active_run import ActiveRun
 from zvault.ops.context import Context
@@ -40,7 +40,7 @@ class Turns:
         self.context = context
         self.vaults = vaults
         self._shared: dict[str, SharedVault] = {}
-        self._settled: dict[str, int] = {}
+        self._settled: dict[str, Settled] = {}
 
     def vault(self, name: str) -> SharedVault | None:
         """A vault of the configuration that hosts share; None for any other."""
@@ -101,7 +101,9 @@ class Turns:
             if decision is None or decision.action not in (Action.RUN, Action.TAKE_OVER):
                 outcome.result = "skipped"
                 emit("message", text=f"skipped: {decision.reason if decision else 'a new run takes over'}")
-                break
+                if decision is not None and decision.settled is not None:
+                    self._settled[name] = decision.settled
+                return
             if decision.action is Action.TAKE_OVER:
                 emit("warning", text=f"taking vault {shared.name} over: {decision.reason}")
             await execute(self._turn(shared, due, decision.of, emit))
@@ -113,7 +115,7 @@ class Turns:
                 # Else what the note says would have it tried again at once.
                 await shared.look_at_lease()
         if outcome.result != "interrupted" and (last := shared.last(name)) is not None:
-            self._settled[name] = last.number
+            self._settled[name] = Settled(last.number, shared.clock())
 
     @staticmethod
     def _turn(shared: SharedVault, due: Due, of: str, emit: Emit) -> RunTurn:
@@ -169,7 +171,7 @@ class Turns:
         period = seconds_between(schedule, env.clock.now(), env.zone) if schedule is not None else 0.0
         settled = self._settled.get(backup.name)
         by_hand = asked or schedule is None
-        return Due(backup.name, shared.clock(), period, settled, backup.max_lag, asked=by_hand)
+        return Due(backup.name, shared.clock(), period, settled, asked=by_hand)
 
 
 def seconds_between(schedule: Cron | Interval, now: datetime, zone: tzinfo) -> float:

@@ -102,7 +102,7 @@ async def test_the_next_time_is_another_time(a: Host, b: Host, bucket: Bucket):
     for number in range(3):
         assert (await a.run()).result == "ok"
         assert (await b.run()).result == "skipped"
-        assert b.turns._settled["tank"] == number + 1
+        assert b.turns._settled["tank"].number == number + 1
         bucket.now += 3500
 
 

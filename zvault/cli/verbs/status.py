@@ -195,7 +195,11 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
         yield from table(VAULTS, found["vaults"], form)
         for vault in found["vaults"]:
             if vault["hosts"]:
-                has = f"{clean(vault['held_by'])} has it" if vault["held_by"] else "none is known to have it now"
+                has = (
+                    f"{clean(vault['held_by'])} has it"
+                    if vault["held_by"]
+                    else "none is known to have it now"
+                )
                 yield f"{vault['name']} is shared by {', '.join(vault['hosts'])}: {has}"
     for backup in found["backups"]:
         if not well(backup) or backup["last_error"] or backup["retry_at"] is not None:
@@ -216,7 +220,9 @@ def _turn_told(backup: BackupDocument) -> Iterator[str]:
         yield f"{backup['name']} waits for its turn: {clean(turn['waits'])}"
     if turn["claimed_by"] is not None:
         lag = turn["claimed_lag"]
-        told = "it did not say what the lag was" if lag is None else f"its lag is {format_duration(lag)} by that"
+        told = (
+            "it did not say what the lag was" if lag is None else f"its lag is {format_duration(lag)} by that"
+        )
         yield f"{backup['name']}: last run by host {clean(turn['claimed_by'])}, as that host says; {told}"
 
 

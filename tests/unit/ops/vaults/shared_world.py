@@ -108,7 +108,10 @@ class HostVault:
     def up(self, epoch: int) -> None:
         """This host gets the vault."""
         self.life, self.epoch = Life.UP, epoch
-        self.bucket.holder, self.bucket.renewed = Holder(self.host, f"boot-{self.host}", BOUND), self.bucket.now
+        self.bucket.holder, self.bucket.renewed = (
+            Holder(self.host, f"boot-{self.host}", BOUND),
+            self.bucket.now,
+        )
 
     def down(self) -> None:
         """It gives it back."""
