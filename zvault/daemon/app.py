@@ -199,7 +199,8 @@ class Daemon:
         ended = hooks.cut_off(self.context.records.hooks)
         needed = {self.context.env.backup(name).vault for name in interrupted - ended}
         for vault in self.vaults.all():
-            await self._adopt(vault, needed=vault.name in needed)
+            # One that hosts share may be another's by now: the run asks for its turn first, with nothing left here.
+            await self._adopt(vault, needed=vault.name in needed and not vault.config.hosts)
         await reconcile_tuning(self.context, log.info)
         await self._run_pending_hooks("run")
         _tell_version()
