@@ -34,8 +34,13 @@ class Host:
                 backup=lambda _: SimpleNamespace(vault="cold"),
             ),
         )
-        self.vault: Any = SimpleNamespace(name="cold", error=None, awake=SimpleNamespace(since=None))
-        self.spare: Any = SimpleNamespace(name="spare", error=None, awake=SimpleNamespace(since=None))
+        alone: dict[str, Any] = {
+            "error": None,
+            "config": SimpleNamespace(hosts=[]),
+            "awake": SimpleNamespace(since=None),
+        }
+        self.vault: Any = SimpleNamespace(name="cold", **alone)
+        self.spare: Any = SimpleNamespace(name="spare", **alone)
         self.current: dict[str, object] = {}
 
     @asynccontextmanager

@@ -15,7 +15,9 @@ from zvault.devices.nbd import guarded_server
 SPEC = of_words(["bucket=zv", "key=cold", "size=1G"])
 
 
-def test_a_copy_that_is_thrown_away_neither_writes_to_the_store_nor_asks_for_its_lease(tmp_path: Path) -> None:
+def test_a_copy_that_is_thrown_away_neither_writes_to_the_store_nor_asks_for_its_lease(
+    tmp_path: Path,
+) -> None:
     slot = Slot("cold", 0, tmp_path)
     argv = guarded_server.throw_away_command(slot, SPEC)
     assert argv[0] == "nbdkit", "it runs below a guard"
