@@ -18,6 +18,12 @@ from zvault.ops.vaults.sleep import PausedScrub
 from zvault.system.logind import Inhibitor
 
 
+def alone(name: str) -> Any:
+    """A vault that no other host shares."""
+    config, awake = SimpleNamespace(hosts=[]), SimpleNamespace(since=None)
+    return SimpleNamespace(name=name, error=None, config=config, awake=awake)
+
+
 class Host:
     """logind, runs and vaults: what is asked of them, in order."""
 
@@ -34,13 +40,7 @@ class Host:
                 backup=lambda _: SimpleNamespace(vault="cold"),
             ),
         )
-        alone: dict[str, Any] = {
-            "error": None,
-            "config": SimpleNamespace(hosts=[]),
-            "awake": SimpleNamespace(since=None),
-        }
-        self.vault: Any = SimpleNamespace(name="cold", **alone)
-        self.spare: Any = SimpleNamespace(name="spare", **alone)
+        self.vault, self.spare = alone("cold"), alone("spare")
         self.current: dict[str, object] = {}
 
     @asynccontextmanager
