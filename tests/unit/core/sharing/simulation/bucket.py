@@ -12,7 +12,6 @@ from tests.unit.core.sharing.simulation.timeline import Task, Timeline
 TIMEOUT = 15.0
 """Seconds after which a client gives a request up; the store may still do it."""
 LATEST = 120.0
-DAY = 86400.0
 
 Key = tuple[str, str]
 """A vault's name, and which of its objects: "lease", "note", "epoch"."""
@@ -90,15 +89,14 @@ class Bucket:
     """When the snapshot of a run was made, in true time; one that is resumed keeps it."""
     ignored: int = 0
     """Segments of hosts that had been shut out."""
-    requests: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
-    """By vault, day, what was asked (Get or Put), and of which object."""
+    requests: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """By vault, what was asked (Get or Put), and of which object: those that arrived."""
     out_until: float = 0.0
     etags: int = 0
 
     def send(self, task: Task, request: Any) -> None:
         """Take a request, and answer it later."""
         now, draw = self.timeline.now, self.rng.random()
-        self._count(request)
         if now < self.out_until or now < getattr(task.owner, "cut_until", 0.0) or draw < self.troubles.lost:
             self.timeline.wake(task, now + TIMEOUT, NO_ANSWER)
             return
@@ -131,9 +129,10 @@ class Bucket:
     def _count(self, request: Any) -> None:
         if not isinstance(request, Segment):
             vault, what = request.key
-            self.requests[vault, int(self.timeline.now // DAY), type(request).__name__, what] += 1
+            self.requests[vault, type(request).__name__, what] += 1
 
     def _do(self, request: Any) -> Answer:
+        self._count(request)
         if isinstance(request, Segment):
             if request.epoch == self.epoch(request.vault):
                 self.parts(request.vault, *request.run).add(request.part)

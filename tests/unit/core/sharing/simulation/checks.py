@@ -36,9 +36,9 @@ def longest_lags(world: World) -> dict[tuple[str, str], float]:
 
 
 def requests(world: World) -> dict[str, Counter[tuple[str, str]]]:
-    """For each vault, what was asked a day, on average."""
+    """For each vault, what was asked of the store, and how often."""
     found: dict[str, Counter[tuple[str, str]]] = {vault: Counter() for vault in world.groups}
-    for (vault, _, verb, what), count in world.bucket.requests.items():
+    for (vault, verb, what), count in world.bucket.requests.items():
         found[vault][verb, what] += count
     return found
 

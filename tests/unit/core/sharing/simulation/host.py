@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.unit.core.sharing.simulation.bucket import Answer, Get, Put
-from tests.unit.core.sharing.simulation.timeline import Steps, Task, Timeline
+from tests.unit.core.sharing.simulation.timeline import GUARD_LATE, Steps, Task, Timeline
 from zvault.core.sharing.decide import Holder, Member
 from zvault.core.sharing.note import Note
 from zvault.core.sharing.turn import Event, Turn, after
@@ -72,8 +73,12 @@ class LeaseSaid:
 
 @dataclass
 class Writers:
-    """Which hosts' servers run, by vault; for how many seconds they did, how often; and whether that was ever wrong."""
+    """Which hosts' servers run, by vault; for how many seconds they did, how often; and whether that was ever wrong.
 
+    ``began`` is called when one starts.
+    """
+
+    began: Callable[[str, Machine], None]
     serving: dict[str, dict[str, Machine]] = field(default_factory=dict)
     since: dict[tuple[str, str], float] = field(default_factory=dict)
     held: Counter[str] = field(default_factory=Counter)
@@ -81,15 +86,16 @@ class Writers:
     wrong: list[str] = field(default_factory=list)
 
     def begin(self, vault: str, machine: Machine) -> None:
-        """A server starts. One of a frozen host may be left: it can do nothing until it goes on."""
+        """A server starts. One of a frozen host may be left: what it sends when it goes on does not count."""
         others = self.serving.setdefault(vault, {})
         now = machine.timeline.now
         for name, other in others.items():
-            if name != machine.name and not other.dead and now >= other.asleep_until:
+            if name != machine.name and not other.dead and now > other.asleep_until + GUARD_LATE:
                 self.wrong.append(f"{now:.0f}: {machine.name} and {name} both write to {vault}")
         others[machine.name] = machine
         self.since[vault, machine.name] = now
         self.turns[vault] += 1
+        self.began(vault, machine)
 
     def end(self, vault: str, machine: Machine) -> None:
         """A server is gone."""

@@ -220,11 +220,11 @@ class Sharer:
         """Put one part of a run's data; whether the server lives."""
         yield self.machine.timeline.now + PART
         while self.turns.serving:
+            answer = yield Segment(self.vault, self.turns.epoch, (name, number), part)
             if self.machine.clock() - self._beaten > beat(BOUND):
                 if not (yield from self.turns.write_note(lambda note: note, self.rng)):
                     return False
                 self._beaten = self.machine.clock()
-            answer = yield Segment(self.vault, self.turns.epoch, (name, number), part)
             if answer.done:
                 return True
         return False

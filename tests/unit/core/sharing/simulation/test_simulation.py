@@ -14,9 +14,10 @@ import pytest
 
 from tests.unit.core.sharing.simulation.bucket import Troubles
 from tests.unit.core.sharing.simulation.checks import bounds, longest_lags, requests, violations
-from tests.unit.core.sharing.simulation.host import BOUND
-from tests.unit.core.sharing.simulation.sharer import Plan
+from tests.unit.core.sharing.simulation.host import BOUND, Machine
+from tests.unit.core.sharing.simulation.sharer import CLEAN_UP, Plan
 from tests.unit.core.sharing.simulation.world import DAY, HOUR, SKEW, Scenario, World
+from zvault.core.sharing.turn import Turn
 
 SOAK = int(os.environ.get("ZVAULT_EXAMPLES", "1")) > 1
 HOURLY = Plan(HOUR, 3 * HOUR, 600.0, failing=0.01)
@@ -84,21 +85,72 @@ def test_a_host_that_skips_makes_a_request_or_two_an_hour() -> None:
     assert found["Get", "note"] <= bounds(world, "v0")["Get", "note"]
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_host_that_dies_in_a_run_is_followed_within_its_lease_and_a_minute(first: bool) -> None:
+def test_of_many_hosts_that_ask_at_the_same_moment_one_gets_the_vault() -> None:
+    """Their clocks agree, and there are so many of them that they ask before they can see what others wrote."""
+    plans = {"mail": replace(HOURLY, longest=180.0, failing=0.0)}
+    world = well(replace(QUIET, hosts=120, plans=plans, days=1, skew=0.0))
+    assert world.writers.turns["v0"] <= 25
+    refused = requests(world)["v0"]["Get", "lease"] - world.writers.turns["v0"]
+    assert refused > 5
+
+
+def in_a_long_run(skew: float) -> tuple[World, Machine]:
+    """A world in which a host is in the middle of a run of hours, and that host."""
     plan = {"mail": Plan(DAY, DAY, 4 * HOUR, phase=HOUR)}
-    world = World(replace(QUIET, plans=plan, days=1, skew=0.0 if first else SKEW))
+    world = World(replace(QUIET, plans=plan, days=1, skew=skew))
     world.timeline.run(HOUR + 2 * SKEW)
     (name,) = world.writers.serving["v0"]
-    died, dead = world.timeline.now, next(one for one in world.groups["v0"] if one.name == name)
-    before = world.bucket.epoch("v0")
-    parts = set(world.bucket.parts("v0", "mail", 1))
-    assert parts
-    world.die("v0", dead, 2 * DAY)
-    while world.bucket.epoch("v0") == before:
+    assert world.bucket.parts("v0", "mail", 1)
+    return world, next(one for one in world.groups["v0"] if one.name == name)
+
+
+def until_taken_over(world: World) -> float:
+    """Seconds until another host has the vault."""
+    began, before = world.timeline.now, world.bucket.epoch("v0")
+    while world.bucket.epoch("v0") == before and world.timeline.now < DAY:
         world.timeline.run(world.timeline.now + 1.0)
-    assert world.timeline.now - died <= BOUND + 60.0
+    return world.timeline.now - began
+
+
+@pytest.mark.parametrize("skew", [0.0, SKEW])
+def test_a_host_that_dies_in_a_run_is_followed_within_its_lease_and_a_minute(skew: float) -> None:
+    world, machine = in_a_long_run(skew)
+    world.die("v0", machine, 2 * DAY)
+    assert until_taken_over(world) <= BOUND + 60.0
     world.run()
     (run,) = world.done["v0", "mail"]
-    assert (run.number, run.host != name) == (1, True)
+    assert (run.number, run.host != machine.name) == (1, True)
+    assert not violations(world)
+
+
+def test_a_host_that_was_frozen_finds_itself_shut_out_and_what_it_sends_does_not_count() -> None:
+    world, machine = in_a_long_run(0.0)
+    machine.asleep_until = world.timeline.now + HOUR
+    assert until_taken_over(world) <= BOUND + 60.0
+    assert world.bucket.ignored == 0
+    world.timeline.run(machine.asleep_until + 10 * CLEAN_UP)
+    assert world.bucket.ignored > 0
+    assert world.sharers[machine.name].turns.turn is Turn.STANDING_BY
+    world.run()
+    (run,) = world.done["v0", "mail"]
+    assert run.host != machine.name
+    assert not violations(world)
+
+
+def test_a_host_whose_zvaultd_hangs_stops_its_server_before_another_begins() -> None:
+    world, machine = in_a_long_run(0.0)
+    machine.hung_until = world.timeline.now + 10 * HOUR
+    assert until_taken_over(world) <= 3 * BOUND + BOUND + 120.0
+    assert not world.writers.wrong
+    assert machine.name not in world.writers.serving["v0"]
+
+
+def test_a_host_that_loses_its_network_has_stopped_before_another_begins() -> None:
+    world, machine = in_a_long_run(0.0)
+    machine.cut_until = world.timeline.now + 10 * HOUR
+    world.timeline.run(world.timeline.now + BOUND / 2 + 1)
+    assert machine.name not in world.writers.serving["v0"]
+    assert world.sharers[machine.name].turns.turn is Turn.CUT_OFF
+    assert until_taken_over(world) <= BOUND / 2 + 60.0
+    world.run()
     assert not violations(world)

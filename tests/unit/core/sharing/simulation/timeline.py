@@ -7,6 +7,9 @@ import itertools
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
+GUARD_LATE = 1.0
+"""Seconds after a sleep for which a host goes on before its guard looks: the worst case of who is scheduled first."""
+
 Steps = Generator[Any, Any, Any]
 """What a task yields: seconds of true time to sleep until, or a request to the bucket; it is sent the answer."""
 
@@ -29,8 +32,9 @@ class Task:
 
     def runs_from(self, at: float) -> float:
         """When it can go on, if it is woken at this time."""
-        hung = self.owner.hung_until if self.daemon else 0.0
-        return max(at, self.owner.asleep_until, hung)
+        if self.daemon:
+            return max(at, self.owner.asleep_until, self.owner.hung_until)
+        return max(at, self.owner.asleep_until + GUARD_LATE) if at < self.owner.asleep_until else at
 
     def end(self) -> None:
         """It is never woken again."""

@@ -44,7 +44,8 @@ class World:
         self.timeline = Timeline()
         self.bucket = Bucket(self.timeline, random.Random(self.rng.random()), scenario.troubles)
         self.timeline.answer = self.bucket.send
-        self.writers = Writers()
+        self.writers = Writers(self._began)
+        self._ambushes: Counter[str] = Counter()
         self.done: dict[tuple[str, str], list[Done]] = {}
         self.wrong: list[str] = []
         self.troubles: Counter[str] = Counter()
@@ -89,12 +90,26 @@ class World:
         self.done.setdefault((run.vault, run.backup), []).append(run)
 
     def _plan_trouble(self, vault: str, machine: Machine) -> None:
-        at = self.timeline.now + self.rng.expovariate(1 / self.scenario.faults)
-        self.timeline.call(at, lambda: self._trouble(vault, machine))
+        """The next trouble of a host; every other one is that of whichever host has the vault next, in its run."""
+
+        def come() -> None:
+            self._plan_trouble(vault, machine)
+            if self.rng.random() < 0.5:
+                self._trouble(vault, machine)
+            else:
+                self._ambushes[vault] += 1
+
+        self.timeline.call(self.timeline.now + self.rng.expovariate(1 / self.scenario.faults), come)
+
+    def _began(self, vault: str, machine: Machine) -> None:
+        """A host has the vault, and may have something waiting for it."""
+        if self._ambushes[vault]:
+            self._ambushes[vault] -= 1
+            at = self.timeline.now + self.rng.uniform(0.0, 900.0)
+            self.timeline.call(at, lambda: self._trouble(vault, machine))
 
     def _trouble(self, vault: str, machine: Machine) -> None:
         """One of all troubles, unless fewer than two other hosts are well."""
-        self._plan_trouble(vault, machine)
         if sum(not one.in_trouble() for one in self.groups[vault] if one is not machine) < 2 or machine.dead:
             return
         now, rng = self.timeline.now, self.rng
