@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from datetime import datetime, timedelta, tzinfo
 
 from zvault.api.emit import Emit
@@ -29,6 +28,7 @@ BACK = (1, 8, 35, 400)
 
 Execute = Callable[[RunTurn], Awaitable[None]]
 """Makes a run, in its turn."""
+Decide = Callable[[Due], Awaitable[Decision]]
 Pause = Callable[[float], Awaitable[bool]]
 """Waits so many seconds; tells whether to go on then, or to end because a new run takes over."""
 
@@ -96,8 +96,9 @@ class Turns:
         """Make a run that is due when its turn comes, or see that another host has made it."""
         name = current.backup
         due = self._due(self.context.env.backup(name), shared, asked=current.trigger == "hand")
+        decide = shared.decide
         while True:
-            decision = await self._its_turn(shared, due, current, emit, pause)
+            decision = await self._its_turn(shared, due, current, emit, pause, decide)
             if decision is None or decision.action not in (Action.RUN, Action.TAKE_OVER):
                 outcome.result = "skipped"
                 emit("message", text=f"skipped: {decision.reason if decision else 'a new run takes over'}")
@@ -111,9 +112,7 @@ class Turns:
                 break
             emit("message", text=f"not now: {outcome.error}")
             outcome.error, outcome.result = None, "ok"
-            with suppress(ZvaultError):
-                # Else what the note says would have it tried again at once.
-                await shared.look_at_lease()
+            decide = shared.decide_anew  # by the lease too: the note alone would have it tried again at once
         if outcome.result != "interrupted" and (last := shared.last(name)) is not None:
             self._settled[name] = Settled(last.number, shared.clock())
 
@@ -124,7 +123,7 @@ class Turns:
         )
 
     async def _its_turn(
-        self, shared: SharedVault, due: Due, current: ActiveRun, emit: Emit, pause: Pause
+        self, shared: SharedVault, due: Due, current: ActiveRun, emit: Emit, pause: Pause, decide: Decide
     ) -> Decision | None:
         """Wait until there is something to do; None where a new run takes over."""
         told = ""
@@ -132,7 +131,7 @@ class Turns:
             while True:
                 wait = AGAIN
                 try:
-                    decision = await shared.decide(due)
+                    decision = await decide(due)
                 except ZvaultError as error:
                     if not error.retryable:
                         raise

@@ -14,6 +14,7 @@ from tests.unit.ops.vaults.shared_world import Bucket, due, host
 from zvault.core.errors import HeldElsewhere, Refused
 from zvault.core.policy.schedule import parse_every, parse_schedule
 from zvault.core.policy.vault_life import Life
+from zvault.core.sharing.decide import Holder
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.turns import Turns, seconds_between
 from zvault.ops.outcome import Outcome
@@ -133,6 +134,27 @@ async def test_who_was_slower_waits_and_asks_again(a: Host, b: Host, bucket: Buc
     b.fails = [HeldElsewhere("the device is held by a")]
     assert (await b.run()).result == "ok"
     assert len(b.turned) == 2
+
+
+async def test_who_was_slower_goes_by_the_lease_however_long_a_look_takes(b: Host, bucket: Bucket):
+    """The note says that nobody has the vault: its last writer gave it back, or somebody has it up by hand."""
+    bucket.holder, bucket.renewed = Holder("a", "boot-a", 300.0), bucket.now
+    b.fails = [HeldElsewhere("the device is held by a")]
+    slow(bucket, 15.0)
+    assert (await b.run()).result == "ok"
+    assert [turn.of for turn in b.turned] == ["", "boot-a"], "it asked again while another had it"
+    assert "waits: a has the vault" in [text for _, text in b.told]
+
+
+def slow(bucket: Bucket, seconds: float) -> None:
+    """Have each request take so long."""
+    asked = bucket._asked
+
+    def waits() -> None:
+        bucket.now += seconds
+        asked()
+
+    bucket._asked = waits  # type: ignore[method-assign]
 
 
 async def test_another_failure_is_the_runs(a: Host):
