@@ -26,6 +26,7 @@ MAX_BYTES = 1 << 20
 MAX_BACKUPS = 2000
 MAX_HOSTS = 256
 _MAX_COUNT = (1 << 53) - 1
+_MAX_EPOCH = (1 << 32) - 1
 _MAX_SECONDS = 253402300799.0
 """The end of the year 9999; no duration is longer either."""
 _DECIMAL = 32
@@ -119,14 +120,14 @@ class Note:
             raise NoteDamaged(f"{self.host} wrote it with epoch {self.epoch}, after this host's, {epoch}")
         later = max(0.0, since)
         runs = {name: replace(run, age=min(run.age + later, _MAX_SECONDS)) for name, run in self.runs.items()}
-        return Note(host, epoch, self.sequence + 1, holding, runs)
+        return Note(host, epoch, _next(self.sequence), holding, runs)
 
     def begun(self, backup: str, at: float) -> Note:
         """A run of a backup begins on the note's host, ``at`` by its clock. One that was broken off goes on."""
         before = self.last(backup)
         if before is None:
             return self._with(backup, LastRun(1, self.host, Outcome.RUNNING, at))
-        number = before.number if before.outcome is Outcome.RUNNING else before.number + 1
+        number = before.number if before.outcome is Outcome.RUNNING else _next(before.number)
         running = LastRun(
             number, self.host, Outcome.RUNNING, at, lag=before.lag, failures=before.failures, age=0.0
         )
@@ -142,7 +143,7 @@ class Note:
             outcome=Outcome.DONE if done else Outcome.FAILED,
             ended=at,
             lag=lag,
-            failures=0 if done else before.failures + 1,
+            failures=0 if done else min(before.failures + 1, _MAX_COUNT),
             age=0.0,
         )
         return self._with(backup, ended)
@@ -211,6 +212,17 @@ def _positive(name: str, value: object) -> int:
     return count
 
 
+def _epoch(name: str, value: object) -> int:
+    if type(value) is not int or not 1 <= value <= _MAX_EPOCH:
+        raise NoteDamaged(f"{name} is none that a block store has")
+    return value
+
+
+def _next(count: int) -> int:
+    """One more. What somebody else wrote may be at the end already, and must not stop the counting."""
+    return count % _MAX_COUNT + 1
+
+
 def _seconds(name: str, value: object) -> float:
     if type(value) not in (int, float) or not 0 <= float(value) <= _MAX_SECONDS:  # type: ignore[arg-type]
         raise NoteDamaged(f"{name} is no number of seconds")
@@ -251,7 +263,7 @@ def _outcome(name: str, value: object) -> Outcome:
 
 _CHECKS: Mapping[str, Any] = {
     "number": _positive,
-    "epoch": _positive,
+    "epoch": _epoch,
     "sequence": _positive,
     "failures": _count,
     "host": _name,

@@ -36,7 +36,7 @@ RUNS = st.builds(
 NOTES = st.builds(
     Note,
     host=HOSTS,
-    epoch=st.integers(1, 1 << 32),
+    epoch=st.integers(1, (1 << 32) - 1),
     sequence=st.integers(1, 1 << 50),
     holding=st.booleans(),
     runs=st.dictionaries(BACKUPS, RUNS, max_size=5),
@@ -144,7 +144,7 @@ def test_what_nobody_could_read_back_is_not_written() -> None:
 
 def test_the_largest_note_fits() -> None:
     run = LastRun((1 << 53) - 1, "h" * 64, Outcome.RUNNING, 1.7e9, 1.7e9, 1234567.123, 999, 1234567.123)
-    many = Note("h" * 64, 1 << 32, runs={f"{number:064d}": run for number in range(MAX_BACKUPS)})
+    many = Note("h" * 64, (1 << 32) - 1, runs={f"{number:064d}": run for number in range(MAX_BACKUPS)})
     assert len(many.as_bytes()) < MAX_BYTES
 
 
@@ -201,3 +201,19 @@ def test_a_note_put_anew_after_a_lost_answer_is_known_again_and_another_is_not()
     assert running.same_as(NOTE.written("b", 8, 25.0).begun("filer", 5.0))
     assert not running.same_as(NOTE.written("b", 8, 10.0))
     assert not running.same_as(running.finished("filer", 9.0, done=True, lag=0.0))
+
+
+def test_counts_at_their_end_begin_anew_so_that_nobody_can_stop_the_note() -> None:
+    most = (1 << 53) - 1
+    last = LastRun(most, "a", Outcome.FAILED, 0.0, failures=most, age=253402300799.0)
+    note = Note("a", 7, most, runs={"filer": last}).written("b", 8, 1e12).begun("filer", 1.0)
+    assert Note.of_bytes(note.as_bytes()).sequence == 1
+    run = note.finished("filer", 2.0, done=False, lag=None).last("filer")
+    assert run is not None
+    assert (run.number, run.failures) == (1, most)
+
+
+def test_an_epoch_that_no_block_store_can_have_is_refused() -> None:
+    assert Note.of_bytes(json.dumps(document(epoch=(1 << 32) - 1)).encode()).epoch == (1 << 32) - 1
+    with pytest.raises(NoteDamaged, match="epoch is none"):
+        Note.of_bytes(json.dumps(document(epoch=1 << 32)).encode())

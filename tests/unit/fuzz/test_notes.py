@@ -1,0 +1,28 @@
+"""The note beside a shared vault's lease, which whoever has the bucket's keys may have written."""
+
+from __future__ import annotations
+
+from tests.unit.fuzz.mutation import mutated, seeds
+from tests.unit.fuzz.target import MIB, target
+from zvault.core.sharing.decide import Due, Member, Unreadable, decide
+from zvault.core.sharing.note import Note, NoteDamaged
+from zvault.core.sharing.turn import Turn
+from zvault.core.sharing.watch import Watch
+
+REAL = seeds("notes")
+ME = Member("b", ("a", "b"), 300.0, Turn.STANDING_BY)
+
+
+def test_the_seeds_are_notes() -> None:
+    assert [(note.holding, len(note.runs)) for note in map(Note.of_bytes, REAL)] == [(False, 0), (True, 2)]
+
+
+@target(mutated(REAL), NoteDamaged, cap=4 * MIB)
+def test_notes(data: bytes) -> None:
+    """What is taken for a note can be decided by, and be written again by a host that has the vault."""
+    note = Note.of_bytes(data)
+    for name in [*note.runs, "filer"]:
+        seen = Watch[Note | Unreadable].begin(note, "etag", 1000.0, 5.0)
+        assert decide(Due(name, 900.0, 3600.0), ME, seen, None, 1000.0).reason
+    later = note.written("b", max(1, note.epoch), 5.0).begun("filer", 6.0)
+    assert Note.of_bytes(later.as_bytes()).same_as(later)
