@@ -112,6 +112,8 @@ class Turns:
                 break
             emit("message", text=f"not now: {outcome.error}")
             outcome.error, outcome.result = None, "ok"
+            if isinstance(shared.vault.error, HeldElsewhere):
+                shared.vault.error = None  # another host has the vault, as it may
             decide = shared.decide_anew  # by the lease too: the note alone would have it tried again at once
         if outcome.result != "interrupted" and (last := shared.last(name)) is not None:
             self._settled[name] = Settled(last.number, shared.clock())
