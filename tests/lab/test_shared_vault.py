@@ -155,7 +155,7 @@ def test_of_two_that_are_due_one_runs_and_the_other_skips(cluster: ceph.Cluster)
 
 def kill(host: str) -> None:
     """As a host that crashes: nothing of zvault is left to say anything."""
-    on(host, "systemctl kill -s KILL zvaultd zvault-blockstore@cold-0; systemctl stop zvaultd")
+    on(host, "systemctl kill -s KILL zvaultd zvault-blockstore@cold-0; systemctl --no-block stop zvaultd")
 
 
 def stop(host: str) -> None:
@@ -202,8 +202,8 @@ def test_another_goes_on_with_a_run_whose_host_fails(
         lambda: f"{victim} has the vault" in (backup(taker)["turn"]["waits"] or ""),
     )
     assert vault(taker)["held_by"] == victim
-    failure.strike(victim)
     struck = time.monotonic()
+    failure.strike(victim)
     eventually(
         lambda: log(taker)[-3000:], lambda: vault(taker)["held_by"] == taker, seconds=WITHIN, every=0.5
     )
