@@ -30,12 +30,12 @@ from test_one_writer import ADDRESS, CUT, RECONNECT, on
 from world import eventually, sh, snapshots
 
 from zvault.blockstore.format import numbers
+from zvault.devices.s3_lease.lease import BucketPlace, Store
 
-LAB = {"mem": "4G", "timeout": 900, "peer": True}
+LAB = {"mem": "4G", "timeout": 1200, "peer": True}
 
 BUCKET, KEYS = "zvault", "/etc/credstore/zvault.lab"
 BOUND = 20
-PLACE = {"lab": 0, "peer": 1}
 WITHIN = BOUND + 60
 """Seconds from a failure of the one host to the beginning of the other's run."""
 SOURCE_MIB, RATE_MIB = 48, 2
@@ -179,18 +179,15 @@ class Failure:
         return f"{self.strike.__name__} {self.victim}"
 
 
-@pytest.mark.parametrize(
-    ("number", "failure"),
-    [
-        (1, Failure("peer", kill, "systemctl start zvaultd")),
-        (2, Failure("lab", stop, "systemctl kill -s CONT zvaultd; systemctl start zvaultd")),
-        (3, Failure("peer", cut, RECONNECT)),
-    ],
-    ids=str,
-)
-def test_another_goes_on_with_a_run_whose_host_fails(
-    cluster: ceph.Cluster, number: int, failure: Failure
-) -> None:
+def has_lease(s3: ceph.S3) -> str:
+    """Whose the lease is, by the object itself."""
+    place = [f"bucket={BUCKET}", "key=cold", f"endpoint={s3.endpoint}", f"keys={KEYS}"]
+    seen = Store(BucketPlace.of(place)).read()
+    return seen.lease.host if seen is not None and seen.lease.held else ""
+
+
+def goes_on(s3: ceph.S3, number: int, failure: Failure) -> None:
+    """One host fails in the middle of a run, the other takes over, and the first one cleans up and stands by."""
     victim = failure.victim
     (taker,) = set(ADDRESS) - {victim}
     write(number)
@@ -201,14 +198,12 @@ def test_another_goes_on_with_a_run_whose_host_fails(
         lambda: f"{backup(taker)}",
         lambda: f"{victim} has the vault" in (backup(taker)["turn"]["waits"] or ""),
     )
-    assert vault(taker)["held_by"] == victim
+    assert vault(taker)["held_by"] == has_lease(s3) == victim
     struck = time.monotonic()
     failure.strike(victim)
-    eventually(
-        lambda: log(taker)[-3000:], lambda: vault(taker)["held_by"] == taker, seconds=WITHIN, every=0.5
-    )
+    eventually(lambda: log(taker)[-3000:], lambda: has_lease(s3) == taker, seconds=WITHIN, every=0.5)
     print(f"{failure}: taken over after {time.monotonic() - struck:.0f} s")
-    eventually("its run has ended", lambda: last_run(taker)["ended"], seconds=120, every=1)
+    eventually("its run has ended", lambda: last_run(taker)["ended"], seconds=240, every=1)
     run = last_run(taker)
     assert run["result"] == "ok", run
     kinds = re.findall(r'"kind": ?"([a-z-]+)"', on(taker, events(run["id"])))
@@ -216,6 +211,21 @@ def test_another_goes_on_with_a_run_whose_host_fails(
     on(victim, failure.back)
     eventually(lambda: log(victim)[-3000:], lambda: left_nothing(victim), seconds=180, every=2)
     eventually(lambda: f"{last_run(victim)}", lambda: backup(victim)["state"] == "idle", seconds=120, every=1)
+    print(f"{failure}: stands by after {time.monotonic() - struck:.0f} s")
+
+
+@pytest.mark.parametrize(
+    ("number", "failure"),
+    [
+        (1, Failure("peer", kill, "systemctl start zvaultd")),
+        (2, Failure("lab", stop, "systemctl kill -s CONT --kill-whom=all zvaultd; systemctl start zvaultd")),
+    ],
+    ids=str,
+)
+def test_another_goes_on_with_a_run_whose_host_fails(
+    cluster: ceph.Cluster, number: int, failure: Failure
+) -> None:
+    goes_on(cluster.s3(), number, failure)
 
 
 def events(run: str) -> str:
@@ -225,11 +235,10 @@ def events(run: str) -> str:
 def test_what_was_acknowledged_is_there_and_nobody_wrote_at_the_same_time(cluster: ceph.Cluster) -> None:
     on("lab", "zvaultctl vault up cold")
     there, here = peer_snapshots("tank/home"), snapshots("cold/tank/home")
-    assert len(there) >= 4
-    assert [one for one in there if one in here][-4:] == there[-4:], (there, here)
+    assert len(there) > 2
+    assert set(there) <= set(here), (there, here)
     for snapname in there:
-        if snapname in here:
-            assert hashes(f"cold/tank/home@{snapname}") == peer_hashes(f"tank/home@{snapname}")
+        assert hashes(f"cold/tank/home@{snapname}") == peer_hashes(f"tank/home@{snapname}")
     found = sh("sh", "-c", "zpool scrub -w cold; zpool status cold")
     assert "No known data errors" in found, found
     on("lab", "zvaultctl vault down cold")
@@ -238,6 +247,10 @@ def test_what_was_acknowledged_is_there_and_nobody_wrote_at_the_same_time(cluste
     for item in cluster.s3().bucket(BUCKET).objects.filter(Prefix="cold/segments/"):
         put.setdefault(numbers(item.key)[1], []).append(item.last_modified.timestamp())
     print({epoch: len(times) for epoch, times in put.items()})
-    assert len(put) > 3
+    assert len(put) > 2
     for before, after in pairwise(sorted(put)):
         assert max(put[before]) <= min(put[after]), (before, after)
+
+
+def test_a_host_that_loses_its_way_to_the_store_is_shut_out(cluster: ceph.Cluster) -> None:
+    goes_on(cluster.s3(), 3, Failure("peer", cut, RECONNECT))
