@@ -4,7 +4,7 @@ from typing import Literal, TypedDict
 
 from zvault.core.errors import ErrorDocument
 
-Result = Literal["ok", "partial", "failed", "interrupted"]
+Result = Literal["ok", "partial", "failed", "interrupted", "skipped"]
 
 
 class RunDocument(TypedDict):

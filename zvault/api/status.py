@@ -28,6 +28,18 @@ class ProofDocument(TypedDict):
     told: str
 
 
+class TurnDocument(TypedDict):
+    """Of a backup whose vault several hosts share: what this one waits for, and what another claims of the last run.
+
+    ``claimed_by`` made it, ``claimed_lag`` is the lag by now that follows from what it says; nobody here has seen it.
+    """
+
+    waits: str | None
+    claimed_by: str | None
+    claimed_lag: float | None
+    skipped: int
+
+
 class BackupDocument(TypedDict):
     """One backup. ``run``, ``bytes_done`` and ``bytes_total`` are of the run under way.
 
@@ -36,6 +48,7 @@ class BackupDocument(TypedDict):
     on either side, of which prune_limit held something back at the last pruning. One that makes snapshots only has no
     ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
     oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
+    ``turn``: None where no other host shares the vault; ``lag_seconds`` is then the least of what was read and claimed.
     """
 
     name: str
@@ -63,6 +76,7 @@ class BackupDocument(TypedDict):
     held_back: int | None
     bytes_done: int
     bytes_total: int | None
+    turn: TurnDocument | None
     verdict: HealthDocument
 
 

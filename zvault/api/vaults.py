@@ -69,8 +69,14 @@ class PastDocument(TypedDict):
 
 
 class UseDocument(TypedDict):
-    """What zvault itself does with a vault, known without looking at it."""
+    """What zvault itself does with a vault, known without looking at it.
 
+    ``hosts`` are those that share it, and ``held_by`` the one that has it, as far as this one knows: None also where
+    none has.
+    """
+
+    hosts: list[str]
+    held_by: str | None
     users: list[str]
     pinned: bool
     inhibitor: bool

@@ -63,6 +63,12 @@ class Refused(ZvaultError):
     reason = "refused"
 
 
+class TakenOver(Refused):
+    """Another host had the storage of a pool that this host still has imported: nothing more may be written."""
+
+    reason = "taken-over"
+
+
 class Conflict(ZvaultError):
     """Source and vault share no base, or the vault's dataset has gone its own way."""
 
@@ -74,6 +80,12 @@ class Busy(ZvaultError):
 
     reason = "busy"
     retryable = True
+
+
+class HeldElsewhere(Busy):
+    """Another host has the vault."""
+
+    reason = "held-elsewhere"
 
 
 class ToolMissing(ZvaultError):

@@ -15,7 +15,8 @@ class ActiveRun:
 
     ``started`` is when it began, ``waiting`` when it tries again what failed (seconds since the epoch). While it waits
     another run of its backup may take over: then it is ``superseded``, and ends. ``missed`` is the trigger of one that
-    was due earlier. ``failed`` is what was told of the last try that failed.
+    was due earlier. ``failed`` is what was told of the last try that failed. ``turn``: for
+    what it waits until it is this host's turn, where hosts share the vault.
     """
 
     id: str
@@ -30,6 +31,7 @@ class ActiveRun:
     waiting: float | None = None
     missed: str | None = None
     failed: Retry | None = None
+    turn: str | None = None
     superseded: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = 0.0
 

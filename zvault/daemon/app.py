@@ -201,7 +201,12 @@ class Daemon:
         ended = hooks.cut_off(self.context.records.hooks)
         needed = {self.context.env.backup(name).vault for name in interrupted - ended}
         for vault in self.vaults.all():
-            await self._adopt(vault, needed=vault.name in needed)
+            if vault.config.hosts:
+                # It may be another host's by now: the run asks for its turn first, with nothing left here. Giving up
+                # what was left takes as long as the store does, and nobody need wait for that.
+                self._background(self._adopt(vault, needed=False))
+            else:
+                await self._adopt(vault, needed=vault.name in needed)
         await reconcile_tuning(self.context, log.info)
         await self._run_pending_hooks("run")
         _tell_version()

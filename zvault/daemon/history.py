@@ -243,7 +243,7 @@ class History:
         """Backups' runs that ended since a time (seconds since the epoch), in the order in which they began."""
         rows = self._do(
             f"select backup, started, ended, result, bytes from run where trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608, E501
-            " and ended >= ? and result is not null order by rowid",
+            " and ended >= ? and result is not null and result != 'skipped' order by rowid",
             (*ASIDE, since),
         )
         return [
@@ -264,13 +264,14 @@ class History:
     def last(
         self, backup: str, result: Result | None = None, *, way: str | None = None
     ) -> RunDocument | None:
-        """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it.
+        """The newest ended run of a backup, or the newest with that result. What is ASIDE tells nothing of it, nor does
+        one that another host made.
 
         With a ``way`` only runs count from when the backup was configured to go that way.
         """
         rows = self._do(
             f"select * from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
-            " and ended is not null and (? is null or result=?) and (? is null or way=?)"
+            " and ended is not null and result != 'skipped' and (? is null or result=?) and (? is null or way=?)"
             " order by rowid desc limit 1",
             (backup, *ASIDE, result, result, way, way),
         )

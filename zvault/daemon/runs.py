@@ -21,11 +21,13 @@ from zvault.daemon.history import ASIDE, History
 from zvault.daemon.journald import log
 from zvault.daemon.lag_readings import LagReadings
 from zvault.daemon.run_counters import RunCounters
+from zvault.daemon.turns import Turns
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.past import PastVaults
+from zvault.ops.vaults.shared import RunTurn
 from zvault.ops.vaults.vault import Vaults
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Runs:
         self.current: dict[str, ActiveRun] = {}
         self.readings = LagReadings(context)
         self.lags, self.proofs, self.made = self.readings.lags, self.readings.proofs, self.readings.made
+        self.turns = Turns(context, vaults)
         self.counters = RunCounters(over_limit=history.held_back())
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
@@ -64,6 +67,8 @@ class Runs:
         """
         self.context.env.backup(backup)
         if (running := self.running(backup)) is not None:
+            if running.turn is not None and trigger != "hand":
+                return running.id  # what is due is what it waits to do
             if running.waiting is not None:
                 return self._take_over(running, trigger, snapshot=snapshot)
             running.missed = trigger if trigger != "hand" else running.missed
@@ -215,9 +220,30 @@ class Runs:
             await asyncio.wait(before)
         async with self._reaping:
             pass
-        pause = partial(self._pause, run)
-        emit, way = self.emitter(run, backup), self.lags.way(backup)
-        it = Run(self.context, self.vaults, backup, emit, outcome, id=run, pause=pause, snapshot=snapshot)
+        pause, emit = partial(self._pause, run), self.emitter(run, backup)
+
+        async def execute(turn: RunTurn | None) -> None:
+            it = Run(
+                self.context,
+                self.vaults,
+                backup,
+                emit,
+                outcome,
+                id=run,
+                pause=pause,
+                snapshot=snapshot,
+                turn=turn,
+            )
+            await self._execute(it, backup, outcome)
+
+        shared = self.turns.of(backup)
+        if shared is None:
+            await execute(None)
+        else:
+            await self.turns.run(shared, self.current[run], outcome, emit, pause, execute)
+
+    async def _execute(self, it: Run, backup: str, outcome: Outcome) -> None:
+        way = self.lags.way(backup)
         await it.execute()
         if outcome.lags:
             self.readings.keep(backup, outcome.lags, way)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import zvault
-from zvault.api.status import BackupDocument, StatusDocument
+from zvault.api.status import BackupDocument, StatusDocument, TurnDocument
 from zvault.api.vaults import JudgedVault, VaultDocument
 from zvault.config.schema import Backup
 from zvault.core.diagnosis.stalls import Stalls
@@ -176,7 +176,20 @@ class Status:
             "held_back": self._held_back(name),
             "bytes_done": run.bytes_done if run else 0,
             "bytes_total": run.bytes_total if run else None,
+            "turn": self._turn(name),
             "verdict": health_document(verdict),
+        }
+
+    def _turn(self, name: str) -> TurnDocument | None:
+        turns, run = self.runs.turns, self.runs.running(name)
+        if turns.of(name) is None:
+            return None
+        claim = turns.claim(name)
+        return {
+            "waits": run.turn if run is not None else None,
+            "claimed_by": claim.host if claim is not None else None,
+            "claimed_lag": turns.claimed_lag(name),
+            "skipped": self.runs.counters.runs[name, "skipped"],
         }
 
     def _held_back(self, name: str) -> int | None:
@@ -190,8 +203,12 @@ class Status:
         return self.state.trouble if self.state is not None else None
 
     def lag(self, name: str) -> float | None:
-        """A backup's lag now: its worst dataset's; None while any is unknown."""
-        return worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
+        """A backup's lag now: its worst dataset's; None while any is unknown.
+
+        Where hosts share the vault, at most what another claims.
+        """
+        own = worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
+        return self.runs.turns.lag(name, own)
 
     def snapshot_age(self, name: str) -> float | None:
         """Of a backup that makes snapshots only, how old the newest is where that is the oldest; None if unknown."""

@@ -125,6 +125,8 @@ class LayerJob:
     """A pool of this host's still waits for the device, so nobody may have had it in between."""
     absence: Absence = field(default_factory=Absence)
     """What to tell of what is not there, without ``create``."""
+    throw_away: bool = False
+    """What is written to it shall reach nobody: see Stack.throw_away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,12 @@ class Stack:
         self.absence = absence or Absence()
         self.resume = False
         """Whether a pool waits for the devices: see layer.Job."""
+        self.throw_away = False
+        """Whether what is written to the devices shall be thrown away: a pool that another host has now is exported so.
+
+        They are on record as another device than the vault's, so that a crash leaves none that a vault is opened on."""
+        self._had: dict[Slot, DeviceRecord] = {}
+        """What lost devices had when this stack first cleared them away: the pool knows them by their numbers."""
         units = Units(runner, unit_states if isinstance(runner, HostRunner) else None)
         self.kinds: dict[str, Layer] = {
             "nbd": NbdSource(runner, units),
@@ -244,14 +250,16 @@ class Stack:
             await self._take_down(found, say)
         self.inventory.forget_stale()
         slots = self.inventory.configured()
-        lost = {found.slot: found.record for found in broken if found.record is not None}
+        self._had |= {found.slot: found.record for found in broken if found.record is not None}
+        lost = {slot: self._had[slot] for slot in self.inventory.configured() if slot in self._had}
         if not broken:
             return [found for found in seen if found.slot in slots], lost
         return await self.inventory.look(slots), lost
 
     async def _bring_up(self, device: Device, slot: Slot, lost: DeviceRecord | None, say: Say) -> None:
         slot.make_directory()
-        record = DeviceRecord(device.spec, tuple(LayerRecord(kind) for kind in device.layers))
+        spec = f"a copy of {device.spec} that is thrown away" if self.throw_away else device.spec
+        record = DeviceRecord(spec, tuple(LayerRecord(kind) for kind in device.layers))
         self.leases.put(slot.lease, record.as_lease())
         had = {part.kind: part.data for part in lost.layers} if lost is not None else {}
         below = ""
@@ -259,7 +267,8 @@ class Stack:
             write = self._writer(slot, depth)
             had_now = had.get(kind, {})
             job = LayerJob(
-                *(slot, device, below, had_now, self.create, write, say, self.resume, self.absence)
+                *(slot, device, below, had_now, self.create, write, say, self.resume, self.absence),
+                throw_away=self.throw_away,
             )
             below = await self.kinds[kind].up(job)
 

@@ -62,6 +62,8 @@ def own_document(managed: ManagedVault) -> UseDocument:
     """The part of a vault's document that needs no look: what zvault itself does with it."""
     condition = managed.context.records.conditions.get(managed.name)
     return {
+        "hosts": list(managed.config.hosts),
+        "held_by": managed.held_by(),
         "users": sorted(managed.users),
         "pinned": managed.pinned,
         "inhibitor": managed.awake.held,

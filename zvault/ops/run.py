@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
-from zvault.core.errors import DeadlineExceeded, DeviceGone, PoolSuspended, Stalled, ZvaultError
+from zvault.core.errors import (
+    DeadlineExceeded,
+    DeviceGone,
+    HeldElsewhere,
+    PoolSuspended,
+    Stalled,
+    TakenOver,
+    ZvaultError,
+)
 from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
 from zvault.core.replication.name_clash import clashes
@@ -21,7 +30,7 @@ from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.name_clash import give_up, names_on_vault
 from zvault.ops.outcome import Outcome, Results, datasets_failed
-from zvault.ops.replication.lag import lags, newest_made
+from zvault.ops.replication.lag import age, lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, selected, snapshot_choices
@@ -36,6 +45,7 @@ from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.state.source_tree import source_tree
+from zvault.ops.vaults.shared import RunTurn
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
 from zvault.zfs.pool.pool import Exporting
@@ -72,7 +82,8 @@ class Run:
     Its result is about what was sent. What becomes of the vault afterwards is the vault's state, and a warning here.
 
     It keeps the backup's name, and looks its table up at each step: a new configuration is in force from the next on.
-    What is known of each dataset (``results``), and how far it is (``meter``), holds over all tries.
+    What is known of each dataset (``results``), and how far it is (``meter``), holds over all tries. ``turn``: where
+    hosts share the vault.
     """
 
     context: Context
@@ -83,6 +94,7 @@ class Run:
     id: str = ""
     pause: Pause = sleep
     snapshot: bool = True
+    turn: RunTurn | None = None
 
     def __post_init__(self) -> None:
         """The hooks, and what is known of each dataset, belong to this run and no other."""
@@ -139,7 +151,8 @@ class Run:
             except ZvaultError as error:
                 lost = error
             why = lost or self.results.retryable
-            if why is None or not why.retryable or wait is None:
+            faster = self.turn is not None and isinstance(why, (HeldElsewhere, TakenOver))
+            if why is None or not why.retryable or wait is None or faster:
                 break
             self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
             if not await self.pause(wait):
@@ -173,9 +186,17 @@ class Run:
         done = False
         try:
             vault_used = self.vaults[self.backup.vault].use(
-                f"backup {self.name}", self.say, warn=self._warn, create=True
+                f"backup {self.name}",
+                self.say,
+                warn=self._warn,
+                create=True,
+                shut_out=self.turn.shut_out if self.turn is not None and self.turn.of else None,
             )
-            async with vault_used as vault:
+            async with vault_used as vault, self._in_turn() as needless:
+                if needless is not None:
+                    self.outcome.result, done = "skipped", True
+                    self.say(f"skipped: {needless}")
+                    return
                 self._tell_up(vault)
                 made, seen = await self._snapshot(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
@@ -195,6 +216,20 @@ class Run:
             # Cancelled while the vault went down, which it has by now: nothing of the run was cut off.
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[str | None]:
+        """While it has the vault that hosts share; gives why it need not run, None where it is to."""
+        if self.turn is None:
+            yield None
+            return
+        async with self.turn.taken(self._worst_lag, lambda: not self.results.failed) as needless:
+            yield needless
+
+    def _worst_lag(self) -> float | None:
+        ages = [age(lag, self.context.env.clock.time()) for lag in self.outcome.lags.values()]
+        known = [one for one in ages if one is not None]
+        return max(known) if known and len(known) == len(ages) else None
 
     async def _only_snapshot(self) -> None:
         """A try of a backup without a vault: a snapshot, unless it only prunes, and the source pruned."""

@@ -140,6 +140,7 @@ def vault(name="cold", **changes):
         users={"home": 1},
         pinned=False,
         awake=SimpleNamespace(held=True, since=SINCE),
+        held_by=lambda: None,
         error=None,
         context=SimpleNamespace(
             env=SimpleNamespace(clock=StoppedClock()),

@@ -42,7 +42,7 @@ async def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     class Run:
         listed = None
 
-        def __init__(self, *arguments: Any, id: str, pause: Any, snapshot: bool) -> None:
+        def __init__(self, *arguments: Any, id: str, pause: Any, snapshot: bool, turn: None) -> None:
             self.outcome: Outcome = arguments[-1]
             self.pause = pause
 

@@ -189,9 +189,18 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
             if backup["vault"] is None:
                 only = "makes snapshots only, and" if backup["makes_snapshots"] else "only prunes, and"
                 yield f"{backup['name']} {only} backs nothing up: {_newest_told(backup)}"
+            yield from _turn_told(backup)
     if found["vaults"]:
         yield ""
         yield from table(VAULTS, found["vaults"], form)
+        for vault in found["vaults"]:
+            if vault["hosts"]:
+                has = (
+                    f"{clean(vault['held_by'])} has it"
+                    if vault["held_by"]
+                    else "none is known to have it now"
+                )
+                yield f"{vault['name']} is shared by {', '.join(vault['hosts'])}: {has}"
     for backup in found["backups"]:
         if not well(backup) or backup["last_error"] or backup["retry_at"] is not None:
             yield ""
@@ -200,6 +209,21 @@ def _screen(found: StatusDocument, form: TableForm) -> Iterator[str]:
         if not well(vault):
             yield ""
             yield from _troubled_vault(vault)
+
+
+def _turn_told(backup: BackupDocument) -> Iterator[str]:
+    """What another host that shares the vault does in this one's place; what it claims nobody here has seen."""
+    turn = backup["turn"]
+    if turn is None:
+        return
+    if turn["waits"] is not None:
+        yield f"{backup['name']} waits for its turn: {clean(turn['waits'])}"
+    if turn["claimed_by"] is not None:
+        lag = turn["claimed_lag"]
+        told = (
+            "it did not say what the lag was" if lag is None else f"its lag is {format_duration(lag)} by that"
+        )
+        yield f"{backup['name']}: last run by host {clean(turn['claimed_by'])}, as that host says; {told}"
 
 
 def _daemons(found: StatusDocument) -> Iterator[str]:

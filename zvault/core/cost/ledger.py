@@ -65,6 +65,12 @@ class Ledger:
     since: float
     days: Mapping[date, Asked] = field(default_factory=dict)
 
+    def also(self, asked: Mapping[str, int], at: float, zone: tzinfo) -> Ledger:
+        """The same with requests at a time that the store itself does not count: not by one of its writers."""
+        day = day_of(at, zone)
+        more = Asked(**{kind: asked.get(kind, 0) for kind in COUNTED})
+        return replace(self, days={**self.days, day: self.days.get(day, Asked()) + more})
+
     def read(self, now: Reading, zone: tzinfo) -> Ledger:
         """The same with a newer reading. What another store, or one that went back, was asked for is not known."""
         if now.store != self.reading.store:

@@ -45,7 +45,7 @@ START_WITHIN = 900.0
 NAMED = 3
 """Datasets named in one sentence."""
 
-Result = Literal["ok", "partial", "failed", "interrupted"]
+Result = Literal["ok", "partial", "failed", "interrupted", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def backup_facts(
     now, way = env.clock.time(), env.way(backup)
     lags = runs.lags.get(name, {})
     last, success = history.last(name, way=way), history.last(name, "ok", way=way)
-    lag = worst_lag(lags, now)
+    lag = runs.turns.lag(name, worst_lag(lags, now))
     running = runs.running(name)
     proofs = runs.proofs.noted(name)
     made = runs.made.get(name, {})

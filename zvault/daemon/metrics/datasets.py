@@ -25,11 +25,18 @@ class LagSample:
     base_age: float | None
 
 
-def of_lags(backup: str, lags: Mapping[str, DatasetLag], now: float, limit: int) -> Iterator[LagSample]:
+def of_lags(
+    backup: str, lags: Mapping[str, DatasetLag], now: float, limit: int, claimed: float | None = None
+) -> Iterator[LagSample]:
     """A sample of each dataset. Beyond ``limit`` of them one for all: the worst lag and base age, and what is pending.
 
-    That is unknown where it is of any of them.
+    That is unknown where it is of any of them. Where another host ``claimed`` a lesser lag there is that alone: what
+    this host has seen of the vault is older.
     """
+    own = worst_lag(lags, now)
+    if claimed is not None and (own is None or claimed < own):
+        yield LagSample((backup, ALL), claimed, None, None)
+        return
     if len(lags) <= limit:
         for dataset, lag in lags.items():
             base = now - lag.base if lag.base is not None else None

@@ -20,6 +20,7 @@ from zvault.daemon.metrics.datasets import of_ages, of_lags
 from zvault.daemon.metrics.health import health_metrics
 from zvault.daemon.metrics.notify import notify_metrics
 from zvault.daemon.metrics.scrub import scrub_metrics
+from zvault.daemon.metrics.shared import shared_metrics
 from zvault.daemon.metrics.stalls import stalls_metrics
 from zvault.daemon.metrics.verification import verify_metrics
 from zvault.daemon.notify.notifier import Notifier
@@ -82,6 +83,7 @@ class Metrics(Collector):
             self.status.runs.counters.differing,
         )
         yield from blockstore_metrics(self.vaults)
+        yield from shared_metrics(self.status.runs.turns)
         context = self.status.context
         costs = context.records.costs
         yield from cost_metrics(
@@ -96,8 +98,13 @@ class Metrics(Collector):
         documents = {name: self.status.backup(backup) for name, backup in backups.items()}
         limit = self.status.context.env.config.daemon.metrics_datasets
         now = self.status.context.env.clock.time()
+        turns = self.status.runs.turns
         lags = [
-            one for name in backups for one in of_lags(name, self.status.runs.lags.get(name, {}), now, limit)
+            one
+            for name in backups
+            for one in of_lags(
+                name, self.status.runs.lags.get(name, {}), now, limit, claimed=turns.claimed_lag(name)
+            )
         ]
         yield _gauge(
             "zvault_backup_lag_seconds",

@@ -116,7 +116,8 @@ class SleepMonitor:
         for vault in self.vaults.all():
             try:
                 rest = self._rests.pop(vault.name, PausedScrub())
-                await get_up(vault, rest, journald.about(vault.name), needed=vault.name in needed)
+                goes_on = vault.name in needed and not vault.config.hosts
+                await get_up(vault, rest, journald.about(vault.name), needed=goes_on)
             except ZvaultError as error:
                 vault.error = error
                 log.error("vault %s: %s", vault.name, error, extra={"VAULT": vault.name})

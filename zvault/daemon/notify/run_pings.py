@@ -21,7 +21,9 @@ class RunPings:
         self._lines: dict[str, deque[str]] = {}
 
     def hear(self, event: Event) -> Ping | None:
-        """Take in an event. A run that was cut short makes no ping: the next one goes on with it."""
+        """Take in an event. A run that was cut short makes no ping: the next one goes on with it.
+
+        Nor does one that another host of the vault makes in this one's place."""
         run = event["run"]
         if event["event"] == "run-started":
             if event["trigger"] in ASIDE:
@@ -37,7 +39,7 @@ class RunPings:
         return self._ended(event, list(self._lines.pop(run)))
 
     def _ended(self, event: RunFinished, lines: list[str]) -> Ping | None:
-        if event["result"] == "interrupted":
+        if event["result"] in ("interrupted", "skipped"):
             return None
         if event["result"] == "ok":
             said = line(event)

@@ -77,6 +77,15 @@ def view_command(
     return [*argv, f"before={before!r}"] if before is not None else argv
 
 
+def throw_away_command(server: Server, spec: BlockstoreServer) -> list[str]:
+    """Argv that serves ``spec`` as it is in the bucket, to be written to: what is written ends with the server.
+
+    nbdkit-cow-filter(1) keeps it in a file without a name. Nothing asks for the lease, for nothing reaches the store.
+    """
+    argv = ["nbdkit", "-f", "--filter=cow", *program(server.socket, spec), "readonly=yes"]
+    return [*argv, f"status={status_file(server)}", f"user={spec.user}"]
+
+
 def program(socket: Path, spec: BlockstoreServer) -> list[str]:
     """What nbdkit is given in any case."""
     argv = [f"--threads={THREADS}", "-U", str(socket), "python", str(PLUGIN)]

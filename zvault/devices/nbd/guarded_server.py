@@ -9,7 +9,17 @@ from pathlib import Path
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ToolMissing, ZvaultError
+from zvault.core.errors import (
+    Busy,
+    DeviceGone,
+    HeldElsewhere,
+    NotFound,
+    Refused,
+    TakenOver,
+    ToolFailed,
+    ToolMissing,
+    ZvaultError,
+)
 from zvault.devices.layer import LayerJob, Slot
 from zvault.devices.nbd import blockstore_server, nbdkit, past_store
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS, guard_command
@@ -18,6 +28,8 @@ from zvault.system.systemd_units import Units
 
 _KINDS: dict[str, type[ZvaultError]] = {
     "Busy": Busy,
+    "HeldElsewhere": HeldElsewhere,
+    "TakenOver": TakenOver,
     "DeviceGone": DeviceGone,
     "NotFound": NotFound,
     "Refused": Refused,
@@ -63,10 +75,21 @@ def command(
     return guard_command("guard", bound, server, report=report_file(slot), resume=resume, patience=patience)
 
 
+def throw_away_command(slot: Slot, spec: Guarded) -> list[str]:
+    """Argv of a server whose writes reach nobody. Raises Refused for what has none."""
+    if not isinstance(spec, BlockstoreServer):
+        raise Refused(f"there is no copy of {spec} to throw away", "only zvault's block store has one")
+    return blockstore_server.throw_away_command(server_of(slot, spec), spec)
+
+
 async def start(job: LayerJob, spec: Guarded, units: Units) -> None:
     """Start a device's server. Raises as nbdkit.start, and Busy with who has the lease, or Refused."""
     slot = job.slot
-    argv = command(slot, job.device, spec, create=job.create, resume=job.resume)
+    argv = (
+        throw_away_command(slot, spec)
+        if job.throw_away
+        else command(slot, job.device, spec, create=job.create, resume=job.resume)
+    )
     server, own = server_of(slot, spec), isinstance(spec, BlockstoreServer)
     report_file(slot).unlink(missing_ok=True)
     blockstore_server.clear_status(server)

@@ -38,7 +38,7 @@ RENEWALS = 10
 """Within the bound; each may take as long as the pause between two."""
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
-GIVE_BACK_SECONDS = 3.0
+GIVE_BACK_SECONDS = 10.0
 SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
 
@@ -154,9 +154,18 @@ class LeaseGuard:
                 await asyncio.wait_for(asyncio.to_thread(acknowledge, self.store, self.mine), self.pause)
 
     async def _give_back(self) -> None:
-        free = dataclasses.replace(self.mine, held=False)
         with contextlib.suppress(ZvaultError, LeaseLost, TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self.store.put, free, self.etag), GIVE_BACK_SECONDS)
+            await asyncio.wait_for(asyncio.to_thread(self._free), GIVE_BACK_SECONDS)
+
+    def _free(self) -> None:
+        free = dataclasses.replace(self.mine, held=False)
+        try:
+            self.store.put(free, self.etag)
+        except LeaseLost:
+            # A renewal that was under way when the server ended may have been carried out since.
+            seen = self.store.read()
+            if seen is not None and seen.lease.held and seen.lease.boot == self.mine.boot:
+                self.store.put(free, seen.etag)
 
 
 def main() -> int:

@@ -48,7 +48,7 @@ class BucketPlace:
     @classmethod
     def of(cls, params: Sequence[str]) -> BucketPlace:
         """From the plugin's parameters. Raises Refused without a bucket or key."""
-        words = _words(params)
+        words = words_of(params)
         if not words.get("bucket") or not words.get("key"):
             why = "its place in the object store is not known"
             raise Refused("there can be no lease of it", why, "give the S3 plugin bucket= and key=")
@@ -152,7 +152,7 @@ class Store:
     def __init__(self, place: BucketPlace) -> None:
         """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
         self.place = place
-        words = _words(place.params) | {"bucket": place.bucket}
+        words = words_of(place.params) | {"bucket": place.bucket}
         settings = S3Settings.of_words(words, keys_file(words))
         # Tried once: how often, the guard decides, which knows how long it may take.
         self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
@@ -210,7 +210,7 @@ class Store:
             raise Refused(what, f"{error.what}: {error.why}", error.next) from error
 
 
-def _words(params: Sequence[str]) -> dict[str, str]:
+def words_of(params: Sequence[str]) -> dict[str, str]:
     """The plugin's parameters; it takes them with "_" for "-" too."""
     pairs = (word.split("=", 1) for word in params if "=" in word)
     return {name.replace("_", "-"): value for name, value in pairs}

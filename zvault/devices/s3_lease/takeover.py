@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from zvault.core.errors import Busy, DeviceGone, Refused, ZvaultError
+from zvault.core.errors import Busy, DeviceGone, HeldElsewhere, TakenOver, ZvaultError
 from zvault.core.units import format_duration
 from zvault.devices.s3_lease.lease import Lease, LeaseLost, LeaseObject, Store
 
@@ -147,22 +147,22 @@ def acknowledge(store: Store, mine: Lease) -> None:
         return  # they wait for the bound instead
 
 
-def held_elsewhere(store: Store, seen: LeaseObject) -> Busy:
+def held_elsewhere(store: Store, seen: LeaseObject) -> HeldElsewhere:
     """Another host has the lease."""
     renewed = f"and renewed its lease {format_duration(seen.age)} ago"
     if seen.expired():
         renewed = f"but has not renewed its lease for {format_duration(seen.age)}, and so has stopped writing"
-    return Busy(
+    return HeldElsewhere(
         f"the vault's device in {store.place} is held by {seen.lease.host}",
         f"{seen.lease.owner()}, {renewed}",
         "take it down there; if that host is gone for good, 'zvaultctl vault take' takes it over",
     )
 
 
-def _gone_its_way(store: Store, seen: LeaseObject) -> Refused:
+def _gone_its_way(store: Store, seen: LeaseObject) -> TakenOver:
     lease = seen.lease
     state = lease.owner() if lease.held else f"{lease.host} had it, and has given it back"
-    return Refused(
+    return TakenOver(
         f"the vault's device in {store.place} was another's meanwhile",
         f"{state}; what this host's pool has in memory no longer fits what is there",
         "the suspended pool can only be given up: reboot this host, then bring the vault up",

@@ -47,6 +47,12 @@ class CostBook:
             if reading is not None and -OLDEST <= reading.at - env.clock.time() <= AHEAD:
                 self._note(env, _key(vault["name"], index), reading)
 
+    def asked(self, env: Environment, vault: str, asked: Mapping[str, int]) -> None:
+        """Note requests that zvaultd itself made to the store of a vault's first device, by kind."""
+        known = self._get(name := _key(vault, 0))
+        if known is not None:
+            self._known[name] = known.also(asked, env.clock.time(), env.zone)
+
     def _note(self, env: Environment, name: str, reading: Reading) -> None:
         known = self._get(name)
         self._known[name] = now = begun(reading) if known is None else known.read(reading, env.zone)

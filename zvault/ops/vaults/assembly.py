@@ -24,10 +24,12 @@ from zvault.core.errors import (
     DeviceGone,
     NotFound,
     Refused,
+    TakenOver,
     ZvaultError,
 )
 from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
+from zvault.ops.vaults.abandon import abandon
 from zvault.ops.vaults.device_timeouts import in_order
 from zvault.ops.vaults.earlier_pools import PoolHistory, noted_pools, pool_history
 from zvault.ops.vaults.mounts import others_use
@@ -116,7 +118,12 @@ class Assembly:
         profile, stack = self.profile(), await self.patient_stack(say, making)
         if before is not None:
             await self._refuse_stranger(stack)
-            await self._revive(stack, before, say)
+            try:
+                await self._revive(stack, before, say)
+            except TakenOver as error:
+                await self._abandon(error, stack, say)
+                await to_its_end(stack.down(say))
+                raise
         devices = await stack.up(say)
         try:
             state = await self._open_pool(stack, devices, profile, making, key, say)
@@ -190,13 +197,24 @@ class Assembly:
         if state is not None and await self._is_stranger(stack):
             say(f"the pool '{self.pool}' that is imported is not this vault's: leaving it alone")
         elif state is not None:
-            await self._revive(stack, state, say)
+            try:
+                await self._revive(stack, state, say)
+            except TakenOver as error:
+                await self._abandon(error, stack, say)
+                return
             async with watched(self._storage_trouble):
                 await zpool.sync(self.pool, SYNC_DEADLINE)
             # A sleep may have been announced meanwhile, and an export that it comes into may never end.
             await self.context.activity.awake.wait()
             await self._export()
             say(f"exported pool {self.pool}")
+
+    async def _abandon(self, error: TakenOver, stack: Stack, say: Say) -> None:
+        """Give the imported pool up that another host has now. Raises ``error`` where hosts do not share the vault."""
+        if not self.config.hosts:
+            raise error
+        say(f"another host has taken vault {self.name} over")
+        await abandon(self.pool, self.zpool, stack, say)
 
     async def _left(self, stack: Stack) -> str:
         """What of the vault is up all the same, in words."""

@@ -58,13 +58,18 @@ class Lifecycle:
         return withheld(self.life, self.facts)
 
     def assembly(self, *, new: bool = False, fenced: bool = False) -> Assembly:
-        """Its devices and pool, as they are configured now; ``new`` and ``fenced`` as an Assembly has them."""
+        """Its devices and pool, as they are configured now; ``new`` and ``fenced`` as an Assembly has them.
+
+        Who has the device of a vault that hosts share has shut all others out: by the lease, and the store's epoch. So
+        its pool is imported though the host that had it last did not get to export it.
+        """
         config, known = self.config, self.lease.paths()
-        if new or fenced:
+        fenced = fenced or bool(config.hosts)
+        if new or (fenced and not config.hosts):
             return Assembly(self.context, self.name, config, known, new, fenced)
         made = self._assembly
         if made is None or made.config is not config or made.known != known:
-            made = self._assembly = Assembly(self.context, self.name, config, known)
+            made = self._assembly = Assembly(self.context, self.name, config, known, fenced=fenced)
         return made
 
     async def trouble(self) -> ZvaultError | None:

@@ -65,12 +65,15 @@ async def _settle(
     await assembly.zpool.sync(pool, until - time.monotonic())
     now = time.monotonic()
     say(f"pool {pool} has written out what it had, in {now - began:.1f} s")
-    if vault.config.on_sleep == "export":
+    if vault.config.on_sleep == "export" or vault.config.hosts:
         if export is None:
             say(f"pool {pool} stays imported: zvault has not imported it")
         elif time_to_export(until - now, now - began):
             await export(until - now)
             say(f"exported pool {pool}")
+            if vault.config.hosts:
+                # Its server gives the lease back, and another host need not wait for it to end.
+                await assembly.stack().down(say)
         else:
             say(f"pool {pool} stays imported: {until - now:.1f} s are not enough to export it for sure")
 

@@ -27,6 +27,9 @@ from zvault.zfs.client import Zfs
 Export = Callable[[float], Awaitable[None]]
 """Exports a vault's pool within some seconds, as ``Zpool.export`` does."""
 
+ShutOut = Callable[[Assembly], Awaitable[None]]
+"""Takes the devices of a vault from the host that had them last."""
+
 T = TypeVar("T")
 
 
@@ -60,6 +63,9 @@ class ManagedVault(Lifecycle):
         self._open: OpenVault | None = None
         """What its users share."""
 
+        self.held_by: Callable[[], str | None] = lambda: None
+        """Which host has it, where several share it."""
+
     @property
     def moving(self) -> bool:
         """Whether it is being brought up or taken down, or is kept as it is: what is seen of it now may not last."""
@@ -81,12 +87,13 @@ class ManagedVault(Lifecycle):
         warn: Say | None = None,
         writes: bool = True,
         create: bool = False,
+        shut_out: ShutOut | None = None,
     ) -> AsyncIterator[OpenVault]:
         """Have the vault up for as long as the block runs, under an inhibitor if it ``writes`` to it.
 
         With ``create`` the pool of a new vault is made, if its configuration says so; only a run has it made. What
         keeps the vault from going down afterwards is its own state, and no failure of the block: ``warn`` (or ``say``)
-        is told.
+        is told. ``shut_out`` takes it from a host that has stopped, where it has to be brought up.
         """
         async with AsyncExitStack() as held:
             if writes:
@@ -95,6 +102,9 @@ class ManagedVault(Lifecycle):
                 opened = self._shared
                 if opened is None:
                     assembly = replace(self.assembly(), create=create)
+                    if shut_out is not None:
+                        await refuse_if_up(assembly, self.users)
+                        await shut_out(assembly)
                     opened = self._open = await self._begin(user, say, assembly)
                 self.users[user] = self.users.get(user, 0) + 1
             try:

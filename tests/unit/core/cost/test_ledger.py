@@ -136,3 +136,11 @@ def test_money(amount: float, currency: str, text: str) -> None:
 def test_a_ledger_of_no_day() -> None:
     ledger = Ledger(reading(0.0), 0.0, {date(2020, 1, 1): Asked(put=1)})
     assert ledger.month(1.8e9, UTC) == Asked()
+
+
+def test_requests_that_no_writer_counts_cost_too() -> None:
+    """The store's own counters go on from where they were: what was added is not taken off again."""
+    ledger = begun(reading(at("2026-11-01 00:00"), get=10))
+    ledger = ledger.also({"get": 3, "put": 1, "else": 9}, at("2026-11-02 12:00"), BERLIN)
+    now = at("2026-11-03 12:00")
+    assert ledger.read(reading(now, get=15), BERLIN).month(now, BERLIN) == Asked(put=1, get=8)

@@ -22,9 +22,11 @@ from zvault.daemon.metrics.exporter import Metrics
 from zvault.daemon.page.topics import Topic
 from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.status import Status
+from zvault.daemon.turns import Turns
 from zvault.daemon.web.server import WebServer
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Clock, Environment
+from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import HostRunner
 
 NOW = 1_795_265_053.5
@@ -49,6 +51,7 @@ class FakeRuns:
         self.proofs = FakeProofs()
         self.counters = RunCounters()
         self.current: dict[str, Any] = {}
+        self.turns: Any = None
 
     def running(self, name: str) -> Any:
         return self.current.get(name)
@@ -77,9 +80,11 @@ def status() -> Status:
     paths = Paths(nowhere, nowhere, nowhere, nowhere)
     context = Context.of(Environment(config, paths, HostRunner(), "host", StoppedClock()))
     vaults = [SimpleNamespace(name="cold", awake=SimpleNamespace(held=True, since=1e9))]
+    runs = FakeRuns()
+    runs.turns = Turns(context, Vaults(context))
     parts: Any = (
         SimpleNamespace(vaults=SimpleNamespace(all=lambda: vaults)),
-        FakeRuns(),
+        runs,
         FakeHistory(),
         SimpleNamespace(next_run=lambda name: NOW + 60 if name == "b" else None, behind=lambda: 0.0),
     )
@@ -199,7 +204,7 @@ def test_limits_and_runs_of_each_backup(metrics: Metrics) -> None:
 
 def test_counters_begin_at_zero_and_count(metrics: Metrics) -> None:
     # A series that begins with the first failure is one whose first failure increase() cannot see.
-    results = ("ok", "partial", "failed", "interrupted")
+    results = ("ok", "partial", "failed", "interrupted", "skipped")
     zero = {(name, result): 0.0 for name in "bc" for result in results}
     assert samples(metrics, "zvault_backup_runs") == zero
     fill(metrics)

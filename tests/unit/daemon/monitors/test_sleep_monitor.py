@@ -18,6 +18,12 @@ from zvault.ops.vaults.sleep import PausedScrub
 from zvault.system.logind import Inhibitor
 
 
+def alone(name: str) -> Any:
+    """A vault that no other host shares."""
+    config, awake = SimpleNamespace(hosts=[]), SimpleNamespace(since=None)
+    return SimpleNamespace(name=name, error=None, config=config, awake=awake)
+
+
 class Host:
     """logind, runs and vaults: what is asked of them, in order."""
 
@@ -34,8 +40,7 @@ class Host:
                 backup=lambda _: SimpleNamespace(vault="cold"),
             ),
         )
-        self.vault: Any = SimpleNamespace(name="cold", error=None, awake=SimpleNamespace(since=None))
-        self.spare: Any = SimpleNamespace(name="spare", error=None, awake=SimpleNamespace(since=None))
+        self.vault, self.spare = alone("cold"), alone("spare")
         self.current: dict[str, object] = {}
 
     @asynccontextmanager

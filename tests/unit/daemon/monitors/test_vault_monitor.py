@@ -20,6 +20,8 @@ WELL: dict[str, Any] = {
     "state": "up",
     "health": "ONLINE",
     "devices": [],
+    "hosts": [],
+    "held_by": None,
     "users": [],
     "pinned": False,
     "inhibitor": False,
@@ -44,8 +46,9 @@ class Vault:
         )
     )
     error: DeviceGone | None = None
-    config = SimpleNamespace(pool="cold", host=None)
+    config = SimpleNamespace(pool="cold", host=None, hosts=[])
     lease = SimpleNamespace(exists=False)
+    held_by = staticmethod(lambda: None)
 
     def __init__(self) -> None:
         self.users: dict[str, int] = {}
@@ -169,7 +172,7 @@ def find_fault(vault: Vault) -> None:
 
 
 def configure_anew(vault: Vault) -> None:
-    vault.config = SimpleNamespace(pool="cold", host=None)
+    vault.config = SimpleNamespace(pool="cold", host=None, hosts=[])
 
 
 @pytest.mark.parametrize(

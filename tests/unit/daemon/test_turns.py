@@ -1,0 +1,246 @@
+"""A backup that is due asks for its turn: what it does then, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.unit.ops.vaults.shared_world import Bucket, due, host
+from zvault.core.errors import HeldElsewhere, Refused
+from zvault.core.policy.schedule import parse_every, parse_schedule
+from zvault.core.policy.vault_life import Life
+from zvault.core.sharing.decide import Holder
+from zvault.daemon.active_run import ActiveRun
+from zvault.daemon.turns import Turns, seconds_between
+from zvault.ops.outcome import Outcome
+from zvault.ops.vaults.shared import RunTurn
+
+
+class Host:
+    """A host with its Turns; ``on_pause`` is what happens while it waits."""
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self.bucket = bucket
+        self.vault, self.shared = host(bucket, name)
+        self.vault.context.env.clock.now = lambda: datetime(2026, 1, 1, tzinfo=UTC)
+        self.vault.context.env.zone = UTC
+        vaults: Any = {"cold": self.vault}
+        self.turns = Turns(self.vault.context, vaults)
+        self.turns._shared["cold"] = self.shared
+        self.told: list[tuple[str, str]] = []
+        self.turned: list[RunTurn] = []
+        self.waits: list[str | None] = []
+        self.on_pause: Callable[[int], bool] = lambda _: True
+        self.fails: list[Exception] = []
+
+    async def run(self, trigger: str = "schedule") -> Outcome:
+        task: Any = None
+        current, outcome = ActiveRun("r", "tank", trigger, task), Outcome()
+
+        async def pause(seconds: float) -> bool:
+            self.waits.append(current.turn)
+            assert len(self.waits) < 200, "it waits for ever"
+            self.bucket.now += seconds
+            on = self.on_pause(len(self.waits))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return on
+
+        async def execute(turn: RunTurn) -> None:
+            self.turned.append(turn)
+            if self.fails:
+                outcome.error = self.fails.pop(0)  # type: ignore[assignment]
+                outcome.result = "failed"
+                return
+            self.vault.up(self.vault.epoch + 1)
+            async with turn.taken(lambda: 5.0, lambda: True) as needless:
+                if needless is not None:
+                    outcome.result = "skipped"
+            self.vault.down()
+
+        def emit(event: str, /, **fields: Any) -> None:
+            self.told.append((event, fields["text"]))
+
+        told: Any = emit
+        await self.turns.run(self.shared, current, outcome, told, pause, execute)
+        assert current.turn is None
+        return outcome
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket()
+
+
+@pytest.fixture
+def a(bucket: Bucket) -> Host:
+    return Host(bucket, "a")
+
+
+@pytest.fixture
+def b(bucket: Bucket) -> Host:
+    return Host(bucket, "b")
+
+
+async def test_one_runs_and_the_other_skips_what_it_did(a: Host, b: Host):
+    assert (await a.run()).result == "ok"
+    skipped = await b.run()
+    assert (skipped.result, skipped.error) == ("skipped", None)
+    assert not b.turned
+    assert [text for _, text in b.told if text.startswith("skipped: a made run 1")], b.told
+    assert b.turns.claimed_lag("tank") == pytest.approx(5.0, abs=120)
+    assert b.turns.lag("tank", None) == b.turns.claimed_lag("tank")
+    assert b.turns.lag("tank", 1e6) == b.turns.claimed_lag("tank")
+    assert a.turns.lag("tank", 7.0) == 7.0
+
+
+async def test_the_next_time_is_another_time(a: Host, b: Host, bucket: Bucket):
+    for number in range(3):
+        assert (await a.run()).result == "ok"
+        assert (await b.run()).result == "skipped"
+        assert b.turns._settled["tank"].number == number + 1
+        bucket.now += 3500
+
+
+async def test_what_somebody_asks_for_is_made_though_another_did_it(a: Host, b: Host):
+    await a.run()
+    assert (await b.run("hand")).result == "ok"
+    assert len(b.turned) == 1
+
+
+async def test_it_waits_for_who_has_it_and_tells_that_once(a: Host, b: Host, bucket: Bucket):
+    a.vault.up(1)
+    taken = a.shared.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail)
+    await taken.__aenter__()
+
+    def ends(number: int) -> bool:
+        bucket.renewed = bucket.now
+        if number == 40:
+            asyncio.get_running_loop().create_task(taken.__aexit__(None, None, None))
+        return True
+
+    b.on_pause = ends
+    assert (await b.run()).result == "skipped"
+    assert [text for _, text in b.told if "a has the vault" in text] == ["waits: a has the vault"]
+    assert "a has the vault" in b.waits
+
+
+async def test_who_was_slower_waits_and_asks_again(a: Host, b: Host, bucket: Bucket):
+    b.fails = [HeldElsewhere("the device is held by a")]
+    assert (await b.run()).result == "ok"
+    assert len(b.turned) == 2
+
+
+async def test_who_was_slower_goes_by_the_lease_however_long_a_look_takes(b: Host, bucket: Bucket):
+    """The note says that nobody has the vault: its last writer gave it back, or somebody has it up by hand."""
+    bucket.holder, bucket.renewed = Holder("a", "boot-a", 300.0), bucket.now
+    b.fails = [HeldElsewhere("the device is held by a")]
+    slow(bucket, 15.0)
+    assert (await b.run()).result == "ok"
+    assert [turn.of for turn in b.turned] == ["", "boot-a"], "it asked again while another had it"
+    assert "waits: a has the vault" in [text for _, text in b.told]
+
+
+def slow(bucket: Bucket, seconds: float) -> None:
+    """Have each request take so long."""
+    asked = bucket._asked
+
+    def waits() -> None:
+        bucket.now += seconds
+        asked()
+
+    bucket._asked = waits  # type: ignore[method-assign]
+
+
+async def test_another_failure_is_the_runs(a: Host):
+    a.fails = [Refused("not this")]
+    outcome = await a.run()
+    assert (outcome.result, len(a.turned)) == ("failed", 1)
+
+
+async def test_a_store_that_does_not_answer_is_asked_again_and_told_of_once(a: Host, bucket: Bucket):
+    bucket.away = True
+
+    def back(number: int) -> bool:
+        bucket.away = number < 20
+        return True
+
+    a.on_pause = back
+    assert (await a.run()).result == "ok"
+    assert len([text for _, text in a.told if "it is not known whose turn it is" in text]) == 1
+    assert bucket.requests < 20
+
+
+async def test_who_was_cut_off_waits_until_it_has_cleaned_up(a: Host, bucket: Bucket):
+    a.vault.life = Life.LOST
+
+    def cleans(number: int) -> bool:
+        assert bucket.requests == 0
+        if number == 5:
+            a.vault.life = Life.DOWN
+        return True
+
+    a.on_pause = cleans
+    assert (await a.run()).result == "ok"
+    assert len(a.waits) >= 5
+
+
+async def test_a_new_run_takes_over_from_one_that_waits(a: Host, b: Host, bucket: Bucket):
+    a.vault.up(1)
+    b.on_pause = lambda _: False
+    async with a.shared.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+        assert (await b.run()).result == "skipped"
+    assert ("message", "skipped: a new run takes over") in b.told
+
+
+async def test_a_host_that_stopped_is_taken_over_from(a: Host, b: Host, bucket: Bucket):
+    a.vault.up(1)
+
+    async def broken_off() -> None:
+        async with a.shared.run(due(bucket), lambda: None, lambda: True, pytest.fail):
+            await asyncio.sleep(3600)
+
+    run = asyncio.ensure_future(broken_off())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    began = bucket.now
+    assert (await b.run()).result == "ok"
+    (turn,) = b.turned
+    assert turn.of == "boot-a"
+    assert bucket.now - began <= 300 + 60
+    assert [text for kind, text in b.told if kind == "warning" and "taking vault cold over" in text]
+
+
+def test_only_vaults_that_hosts_share_have_turns(a: Host):
+    assert a.turns.of("home") is None
+    assert a.turns.of("nothing") is None
+    assert a.turns.lag("home", 3.0) == 3.0
+    assert [shared.name for shared in a.turns.all()] == ["cold"]
+    assert dict(a.turns.periods()) == {"tank": 3600.0}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "now", "seconds"),
+    [
+        ("daily", "2026-03-30 12:00", 82800.0),  # the clock went forward
+        ("daily", "2026-07-01 12:00", 86400.0),
+        ("hourly", "2026-07-01 12:30", 3600.0),
+        ("weekly", "2026-07-01 12:00", 7 * 86400.0),
+        ("monthly", "2026-07-02 12:00", 30 * 86400.0),
+    ],
+)
+def test_seconds_between_two_due_moments(schedule: str, now: str, seconds: float):
+    zone = ZoneInfo("Europe/Berlin")
+    at = datetime.fromisoformat(now).replace(tzinfo=zone)
+    assert seconds_between(parse_schedule(schedule), at, zone) == seconds
+
+
+def test_seconds_between_of_an_interval():
+    assert seconds_between(parse_every("90m"), datetime(2026, 1, 1, tzinfo=UTC), UTC) == 5400.0

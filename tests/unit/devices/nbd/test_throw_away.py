@@ -1,0 +1,29 @@
+"""A block store served so that what is written to it ends with the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zvault.config.device_specs.blockstore import of_words
+from zvault.config.device_specs.nbd import NbdkitServer
+from zvault.core.errors import Refused
+from zvault.devices.layer import Slot
+from zvault.devices.nbd import guarded_server
+
+SPEC = of_words(["bucket=zv", "key=cold", "size=1G"])
+
+
+def test_a_copy_that_is_thrown_away_neither_writes_to_the_store_nor_asks_for_its_lease(
+    tmp_path: Path,
+) -> None:
+    slot = Slot("cold", 0, tmp_path)
+    argv = guarded_server.throw_away_command(slot, SPEC)
+    assert argv[0] == "nbdkit", "it runs below a guard"
+    assert argv.index("--filter=cow") < argv.index("python")
+    assert "readonly=yes" in argv
+    assert "-r" not in argv, "the pool could not write"
+    assert not [word for word in argv if word.startswith(("create=", "seen=", "journal="))]
+    with pytest.raises(Refused, match="no copy"):
+        guarded_server.throw_away_command(slot, NbdkitServer("S3"))

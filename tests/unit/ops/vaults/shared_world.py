@@ -1,0 +1,132 @@
+"""Hosts that share a vault, in one process: one note and one lease in memory, a clock that is set, vaults as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from zvault.config.schema import Config
+from zvault.core.errors import DeviceGone, ZvaultError
+from zvault.core.policy.vault_life import Life
+from zvault.core.sharing.decide import Due, Holder
+from zvault.devices.shared_note import Seen, SeenLease
+from zvault.ops.vaults.shared import SharedVault
+
+HOUR = 3600.0
+BOUND = 300.0
+
+CONFIG = {
+    "vault": {
+        "cold": {
+            "pool": "cold",
+            "hosts": ["a", "b"],
+            "device": [{"nbd": "zvault:bucket/cold size=1G", "lease": "5m"}],
+        },
+        "local": {"pool": "local"},
+    },
+    "backup": {
+        "tank": {"source": "ssh://root@nas/tank", "vault": "cold", "every": "1h"},
+        "home": {"source": "home", "vault": "local"},
+    },
+}
+
+
+@dataclass
+class Bucket:
+    """The note and the lease, and the clock of everybody. ``requests`` are those for the note and the lease."""
+
+    now: float = 1000.0
+    data: bytes | None = None
+    etag: str = ""
+    put_at: float = 0.0
+    holder: Holder | None = None
+    renewed: float = 0.0
+    away: bool = False
+    requests: int = 0
+    before_put: Any = None
+
+    def clock(self) -> float:
+        return self.now
+
+    def _asked(self) -> None:
+        self.requests += 1
+        if self.away:
+            raise DeviceGone("the store does not answer")
+
+    async def read(self) -> Seen:
+        self._asked()
+        return Seen(self.data, self.etag, None if self.data is None else self.now - self.put_at)
+
+    async def read_lease(self) -> SeenLease:
+        self._asked()
+        if self.holder is None:
+            return SeenLease(None, "", None)
+        return SeenLease(self.holder, f"{self.renewed}", self.now - self.renewed)
+
+    async def put(self, data: bytes, etag: str) -> str | None:
+        self._asked()
+        if self.before_put is not None:
+            before, self.before_put = self.before_put, None
+            before()
+        if etag != self.etag:
+            return None
+        self.data, self.etag, self.put_at = data, f"e{self.requests}", self.now
+        return self.etag
+
+
+@dataclass
+class HostVault:
+    """Stands for a ManagedVault of one host."""
+
+    bucket: Bucket
+    host: str
+    epoch: int = 1
+    life: Life = Life.DOWN
+    error: ZvaultError | None = None
+    lost: bool = False
+    name: str = "cold"
+    context: Any = field(init=False)
+    held_by: Any = None
+
+    def __post_init__(self) -> None:
+        clock = SimpleNamespace(time=lambda: 1.7e9 + self.bucket.now)
+        config = Config.model_validate(CONFIG)
+        env = SimpleNamespace(config=config, clock=clock, backup=config.backup.__getitem__)
+        self.context = SimpleNamespace(env=env, records=SimpleNamespace(costs=None))
+
+    @property
+    def config(self) -> Any:
+        return self.context.env.config.vault["cold"]
+
+    async def devices(self) -> list[Any]:
+        return [SimpleNamespace(told={"engine": {"epoch": self.epoch}})]
+
+    async def trouble(self) -> ZvaultError | None:
+        return DeviceGone("lost") if self.lost else None
+
+    def up(self, epoch: int) -> None:
+        """This host gets the vault."""
+        self.life, self.epoch = Life.UP, epoch
+        self.bucket.holder, self.bucket.renewed = (
+            Holder(self.host, f"boot-{self.host}", BOUND),
+            self.bucket.now,
+        )
+
+    def down(self) -> None:
+        """It gives it back."""
+        self.life = Life.DOWN
+        self.bucket.holder = Holder(self.host, f"boot-{self.host}", BOUND, held=False)
+        self.bucket.renewed = self.bucket.now
+
+
+def host(bucket: Bucket, name: str) -> tuple[HostVault, SharedVault]:
+    """A host of that name."""
+    vault = HostVault(bucket, name)
+    it: Any = vault
+    return vault, SharedVault(it, place=bucket, clock=bucket.clock, host=name)
+
+
+def due(bucket: Bucket, **known: Any) -> Due:
+    """The backup is due now."""
+    return Due("tank", bucket.now, HOUR, **known)

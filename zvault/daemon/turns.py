@@ -1,0 +1,188 @@
+"""A backup that is due on a vault that hosts share asks first whether it is this host's turn."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta, tzinfo
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import HeldElsewhere, TakenOver, ZvaultError
+from zvault.core.policy.schedule import Cron, Interval, next_time
+from zvault.core.sharing.decide import Action, Decision, Due, Settled
+from zvault.core.sharing.turn import Turn
+from zvault.daemon.active_run import ActiveRun
+from zvault.ops.context import Context
+from zvault.ops.outcome import Outcome
+from zvault.ops.vaults.shared import Claim, RunTurn, SharedVault
+from zvault.ops.vaults.vault import Vaults
+
+STEP = 15.0
+"""Seconds between looks at the clock: it goes on while the host sleeps, and asyncio's does not."""
+AGAIN = 60.0
+"""Seconds until a store that does not answer is asked again."""
+CLEANS = 5.0
+"""Seconds between looks whether a host that was cut off or shut out has cleaned up; they ask nobody."""
+BACK = (1, 8, 35, 400)
+"""Days to look back for the due moments of a calendar schedule."""
+
+Execute = Callable[[RunTurn], Awaitable[None]]
+"""Makes a run, in its turn."""
+Decide = Callable[[Due], Awaitable[Decision]]
+Pause = Callable[[float], Awaitable[bool]]
+"""Waits so many seconds; tells whether to go on then, or to end because a new run takes over."""
+
+
+class Turns:
+    """Whose turn a backup is, for all vaults that hosts share."""
+
+    def __init__(self, context: Context, vaults: Vaults) -> None:
+        self.context = context
+        self.vaults = vaults
+        self._shared: dict[str, SharedVault] = {}
+        self._settled: dict[str, Settled] = {}
+
+    def vault(self, name: str) -> SharedVault | None:
+        """A vault of the configuration that hosts share; None for any other."""
+        config = self.context.env.config.vault.get(name)
+        if config is None or not config.hosts:
+            return None
+        if name not in self._shared:
+            self._shared[name] = SharedVault(self.vaults[name])
+        return self._shared[name]
+
+    def all(self) -> list[SharedVault]:
+        """Each vault that hosts share."""
+        found = (self.vault(name) for name in self.context.env.config.vault)
+        return [shared for shared in found if shared is not None]
+
+    def periods(self) -> Iterator[tuple[str, float]]:
+        """Seconds between two due moments of each backup that is due by itself on one of these."""
+        env = self.context.env
+        for name, backup in env.config.backup.items():
+            schedule = backup.every or backup.schedule
+            if schedule is not None and self.of(name) is not None:
+                yield name, seconds_between(schedule, env.clock.now(), env.zone)
+
+    def of(self, backup: str) -> SharedVault | None:
+        """The shared vault of a backup; None where its vault is this host's alone, or it has none."""
+        config = self.context.env.config.backup.get(backup)
+        return None if config is None or config.vault is None else self.vault(config.vault)
+
+    def claim(self, backup: str) -> Claim | None:
+        """What another host claims of the last run of a backup, which it made."""
+        shared = self.of(backup)
+        return shared.claim(backup) if shared is not None else None
+
+    def lag(self, backup: str, own: float | None) -> float | None:
+        """A backup's lag: what this host has read itself, or what another host claims to have done since."""
+        known = [one for one in (own, self.claimed_lag(backup)) if one is not None]
+        return min(known, default=None)
+
+    def claimed_lag(self, backup: str) -> float | None:
+        """The lag by now that follows from what another host says of the run that it made last."""
+        shared, claim = self.of(backup), self.claim(backup)
+        return None if shared is None or claim is None else claim.lag_now(shared.clock())
+
+    async def run(
+        self,
+        shared: SharedVault,
+        current: ActiveRun,
+        outcome: Outcome,
+        emit: Emit,
+        pause: Pause,
+        execute: Execute,
+    ) -> None:
+        """Make a run that is due when its turn comes, or see that another host has made it."""
+        name = current.backup
+        due = self._due(self.context.env.backup(name), shared, asked=current.trigger == "hand")
+        decide = shared.decide
+        while True:
+            decision = await self._its_turn(shared, due, current, emit, pause, decide)
+            if decision is None or decision.action not in (Action.RUN, Action.TAKE_OVER):
+                outcome.result = "skipped"
+                emit("message", text=f"skipped: {decision.reason if decision else 'a new run takes over'}")
+                if decision is not None and decision.settled is not None:
+                    self._settled[name] = decision.settled
+                return
+            if decision.action is Action.TAKE_OVER:
+                emit("warning", text=f"taking vault {shared.name} over: {decision.reason}")
+            await execute(self._turn(shared, due, decision.of, emit))
+            if not isinstance(outcome.error, (HeldElsewhere, TakenOver)):
+                break
+            emit("message", text=f"not now: {outcome.error}")
+            outcome.error, outcome.result = None, "ok"
+            if isinstance(shared.vault.error, HeldElsewhere):
+                shared.vault.error = None  # another host has the vault, as it may
+            decide = shared.decide_anew  # by the lease too: the note alone would have it tried again at once
+        if outcome.result != "interrupted" and (last := shared.last(name)) is not None:
+            self._settled[name] = Settled(last.number, shared.clock())
+
+    @staticmethod
+    def _turn(shared: SharedVault, due: Due, of: str, emit: Emit) -> RunTurn:
+        return RunTurn(
+            shared, due, of, lambda text: emit("message", text=text), lambda text: emit("warning", text=text)
+        )
+
+    async def _its_turn(
+        self, shared: SharedVault, due: Due, current: ActiveRun, emit: Emit, pause: Pause, decide: Decide
+    ) -> Decision | None:
+        """Wait until there is something to do; None where a new run takes over."""
+        told = ""
+        try:
+            while True:
+                wait = AGAIN
+                try:
+                    decision = await decide(due)
+                except ZvaultError as error:
+                    if not error.retryable:
+                        raise
+                    reason = f"it is not known whose turn it is: {error}"
+                else:
+                    reason, wait = decision.reason, self._wait(shared, decision)
+                    if not wait:
+                        return decision
+                if reason != told:
+                    emit("message", text=f"waits: {reason}")
+                current.turn = told = reason
+                if not await self._pause(shared, wait, pause):
+                    return None
+        finally:
+            current.turn = None
+
+    @staticmethod
+    def _wait(shared: SharedVault, decision: Decision) -> float:
+        """How many seconds to wait, 0 where the decision holds now."""
+        if decision.action is Action.WAIT:
+            return max(1.0, (decision.until or 0.0) - shared.clock())
+        left_over = shared.turn in (Turn.CUT_OFF, Turn.SHUT_OUT)
+        return CLEANS if decision.action is Action.STAND_BY and left_over else 0.0
+
+    @staticmethod
+    async def _pause(shared: SharedVault, seconds: float, pause: Pause) -> bool:
+        until = shared.clock() + seconds
+        while (left := until - shared.clock()) > 0:
+            if not await pause(min(STEP, left)):
+                return False
+        return True
+
+    def _due(self, backup: Backup, shared: SharedVault, *, asked: bool) -> Due:
+        env = self.context.env
+        schedule = backup.every or backup.schedule
+        period = seconds_between(schedule, env.clock.now(), env.zone) if schedule is not None else 0.0
+        settled = self._settled.get(backup.name)
+        by_hand = asked or schedule is None
+        return Due(backup.name, shared.clock(), period, settled, asked=by_hand)
+
+
+def seconds_between(schedule: Cron | Interval, now: datetime, zone: tzinfo) -> float:
+    """Seconds between the two newest due moments of a schedule."""
+    if isinstance(schedule, Interval):
+        return schedule.seconds
+    for days in BACK:
+        before, last, at = None, None, now - timedelta(days=days)
+        while (at := next_time(schedule, at, zone)) <= now:
+            before, last = last, at
+        if before is not None and last is not None:
+            return last.timestamp() - before.timestamp()
+    return float(BACK[-1] * 86400)

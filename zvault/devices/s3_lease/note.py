@@ -1,0 +1,100 @@
+"""The note beside a lease, read and written: one object, put only in the place of what was read.
+
+``python -m zvault.devices.s3_lease.note note|lease|put [--etag ETAG] -- nbdkit …``, with the argv of the device's
+server, from which it takes where the store is. It prints one JSON document; ``put`` has the note on stdin. ``asked``
+counts the requests by kind, also of what failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from zvault.core.errors import ZvaultError
+from zvault.devices.s3_lease.lease import CONNECT_SECONDS, READ_SECONDS, BucketPlace, Store, words_of
+from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
+from zvault.object_store.s3 import S3Store
+from zvault.object_store.s3_client import S3Settings
+from zvault.system.credentials import keys_file
+
+T = TypeVar("T")
+
+LARGEST_NOTE = 1 << 20
+"""Bytes that are read of one; a store that has more there has no note."""
+
+
+class NoteStore:
+    """The note of one device's store. Every call waits for the store, a few seconds at most, and is tried once."""
+
+    def __init__(self, place: BucketPlace) -> None:
+        """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
+        self.place = place
+        self.asked: Counter[str] = Counter()
+        words = words_of(place.params) | {"bucket": place.bucket}
+        settings = S3Settings.of_words(words, keys_file(words))
+        self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
+        self._leases = Store(place)
+
+    @property
+    def key(self) -> str:
+        """The note's key."""
+        return f"{self.place.key}.note"
+
+    def note(self) -> dict[str, object]:
+        """The note as it is: ``data`` in base64, None where there is none; ``age`` by the store's own clock."""
+        try:
+            data, etag, age = self._counted("get", lambda: self._objects.read_aged(self.key))
+        except ObjectMissing:
+            return {"data": None, "etag": "", "age": None}
+        return {"data": base64.b64encode(data[: LARGEST_NOTE + 1]).decode(), "etag": etag, "age": age}
+
+    def lease(self) -> dict[str, object]:
+        """Who has the lease: ``lease`` is None where there is none."""
+        seen = self._counted("get", self._leases.read)
+        if seen is None:
+            return {"lease": None, "etag": "", "age": None}
+        said = seen.lease
+        lease = {"host": said.host, "boot": said.boot, "bound": said.bound, "held": said.held}
+        return {"lease": lease, "etag": seen.etag, "age": seen.age}
+
+    def put(self, data: bytes, etag: str) -> dict[str, object]:
+        """Put the note in the place of the one with this ETag, "" for none; without ``etag`` it was another by now."""
+        try:
+            return {"etag": self._counted("put", lambda: self._objects.put(self.key, data, etag or NEW))}
+        except PreconditionFailed:
+            return {"etag": None}
+
+    def _counted(self, kind: str, ask: Callable[[], T]) -> T:
+        self.asked[kind] += 1
+        return ask()
+
+
+def main() -> int:
+    """See above."""
+    parser = argparse.ArgumentParser(prog="zvault.devices.s3_lease.note")
+    parser.add_argument("verb", choices=["note", "lease", "put"])
+    parser.add_argument("--etag", default="")
+    parser.add_argument("server", nargs="+")
+    given = parser.parse_args()
+    asked: Counter[str] = Counter()
+    try:
+        store = NoteStore(BucketPlace.of(given.server))
+        asked = store.asked
+        answer = {"note": store.note, "lease": store.lease}.get(
+            given.verb, lambda: store.put(sys.stdin.buffer.read(LARGEST_NOTE + 1), given.etag)
+        )()
+    except ZvaultError as error:
+        told = {"kind": type(error).__name__, "what": error.what, "why": error.why, "next": error.next}
+        answer = {"error": told}
+    print(json.dumps({**answer, "asked": asked}))  # noqa: T201 - the answer of this program
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

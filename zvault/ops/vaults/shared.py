@@ -1,0 +1,366 @@
+"""A vault that several hosts share, as this host sees it: who has it, what they have run, and whose turn it is.
+
+What to do is decided in core/sharing; here the note and the lease are looked at, the note is written, and a host that
+has stopped is shut out. Everything that moves the vault itself is ManagedVault's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from zvault.core.errors import Busy, Refused, TakenOver, ZvaultError
+from zvault.core.policy.vault_life import Life
+from zvault.core.sharing.decide import (
+    Action,
+    Decision,
+    Due,
+    Holder,
+    Member,
+    SeenNote,
+    Unreadable,
+    beat,
+    decide,
+)
+from zvault.core.sharing.decide import SeenLease as LeaseWatch
+from zvault.core.sharing.note import LastRun, Note, NoteDamaged, NoteNewer, Outcome
+from zvault.core.sharing.turn import Turn
+from zvault.core.sharing.watch import Watch
+from zvault.devices.layer import Slot
+from zvault.devices.shared_note import Seen, SeenLease, SharedNote
+from zvault.ops.vaults.assembly import Assembly, Say
+from zvault.ops.vaults.fencing import lease_name, look, take
+from zvault.ops.vaults.vault import ManagedVault
+from zvault.system.tasks import cancel
+
+TRIES = 3
+"""Times that a note is put, where another was put in between each time."""
+
+
+def boot_time() -> float:
+    """Seconds of a clock that goes on while the host sleeps, and that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class NotePlace(Protocol):
+    """Where note and lease are: see SharedNote."""
+
+    async def read(self) -> Seen:
+        """The note."""
+
+    async def read_lease(self) -> SeenLease:
+        """Whose the lease is."""
+
+    async def put(self, data: bytes, etag: str) -> str | None:
+        """Put the note."""
+
+
+def turn_of(life: Life, error: ZvaultError | None) -> Turn:
+    """What a vault's state on this host, and what keeps it there, make of the host among the others."""
+    match life:
+        case Life.COMING_UP | Life.COMING_BACK:
+            return Turn.ASKING
+        case Life.UP | Life.EXPORTED_BY_HAND:
+            return Turn.HOLDING
+        case Life.GOING_DOWN | Life.EXPORTED:
+            return Turn.RELEASING
+        case Life.LOST | Life.HALF_DOWN:
+            return Turn.SHUT_OUT if isinstance(error, TakenOver) else Turn.CUT_OFF
+        case _:
+            return Turn.STANDING_BY
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the note says of a backup that another host made last; nobody here has seen it in the pool.
+
+    ``lag`` in seconds at ``at``, by this host's clock of boot_time.
+    """
+
+    host: str
+    outcome: Outcome
+    lag: float | None
+    at: float
+
+    def lag_now(self, now: float) -> float | None:
+        """The lag by now, in seconds."""
+        return None if self.lag is None else self.lag + max(0.0, now - self.at)
+
+
+@dataclass
+class SharedVault:
+    """One vault that several hosts share. ``place`` is where the note is; the clock is ``boot_time``."""
+
+    vault: ManagedVault
+    place: NotePlace | None = None
+    clock: Callable[[], float] = boot_time
+    host: str = field(default_factory=platform.node)
+    """This host's name, as its lease has it."""
+    note: SeenNote | None = None
+    lease: LeaseWatch | None = None
+    running: set[str] = field(default_factory=set)
+    """Backups that this host runs: while there are any, it writes the note as the one that has the vault."""
+    requests: dict[str, int] = field(default_factory=lambda: {"get": 0, "put": 0})
+    written: float = 0.0
+    """When this host last wrote the note."""
+
+    def __post_init__(self) -> None:
+        """The vault's status tells who has it."""
+        self.vault.held_by = self.holder
+
+    @property
+    def name(self) -> str:
+        """The vault's name."""
+        return self.vault.name
+
+    @property
+    def me(self) -> Member:
+        """This host among the others. Raises Refused where the configuration does not name it."""
+        hosts = tuple(self.vault.config.hosts)
+        if self.host not in hosts:
+            raise Refused(
+                f"vault '{self.name}' is not this host's",
+                f"its hosts are {', '.join(hosts)}, and this one is {self.host}",
+                "add it to hosts, or give this host the name that is there",
+            )
+        return Member(self.host, hosts, self.bound, self.turn)
+
+    @property
+    def turn(self) -> Turn:
+        """What this host is among the others."""
+        return turn_of(self.vault.life, self.vault.error)
+
+    @property
+    def bound(self) -> float:
+        """Seconds after which a lease that was not renewed is over."""
+        return max(device.lease_bound or 0.0 for device in self.vault.config.device)
+
+    # What the others did
+
+    def _at(self) -> NotePlace:
+        if self.place is not None:
+            return self.place
+        env = self.vault.context.env
+        slot = Slot(self.name, 0, env.paths.run / "device")
+        return SharedNote(slot, self.vault.config.device[0], env.runner, self._asked)
+
+    def _asked(self, asked: Mapping[str, int]) -> None:
+        for kind, number in asked.items():
+            self.requests[kind] = self.requests.get(kind, 0) + number
+        context = self.vault.context
+        context.records.costs.asked(context.env, self.name, asked)
+
+    async def look_at_note(self) -> None:
+        """See what the hosts have run. Raises DeviceGone, Refused."""
+        seen = await self._at().read()
+        said = _read(seen.data)
+        now = self.clock()
+        self.note = (
+            Watch.begin(said, seen.etag, now, seen.age)
+            if self.note is None
+            else self.note.look(said, seen.etag, now, seen.age)
+        )
+
+    async def look_at_lease(self) -> None:
+        """See who has the vault. Raises DeviceGone, Refused."""
+        seen = await self._at().read_lease()
+        now = self.clock()
+        self.lease = (
+            Watch.begin(seen.holder, seen.etag, now, seen.age)
+            if self.lease is None
+            else self.lease.look(seen.holder, seen.etag, now, seen.age)
+        )
+
+    async def decide(self, due: Due) -> Decision:
+        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused."""
+        while True:
+            decision = decide(due, self.me, self.note, self.lease, self.clock())
+            if decision.action is Action.LOOK_AT_NOTE:
+                await self.look_at_note()
+            elif decision.action is Action.LOOK_AT_LEASE:
+                await self.look_at_lease()
+            else:
+                return decision
+
+    async def decide_anew(self, due: Due) -> Decision:
+        """The same after another host was faster: by note and lease as they are now, however long a look takes."""
+        await self.look_at_note()
+        await self.look_at_lease()
+        assert self.note is not None  # noqa: S101 - both were looked at
+        assert self.lease is not None  # noqa: S101
+        return decide(due, self.me, self.note, self.lease, min(self.note.last, self.lease.last))
+
+    def last(self, backup: str) -> LastRun | None:
+        """The last run of a backup that the note tells of, as this host last saw it."""
+        said = self.note.said if self.note is not None else None
+        return said.last(backup) if isinstance(said, Note) else None
+
+    def claim(self, backup: str) -> Claim | None:
+        """What the note claims of a backup that another host ran last."""
+        run, note = self.last(backup), self.note
+        if run is None or note is None or run.host == self.host:
+            return None
+        now = self.clock()
+        lag = None if run.lag is None else run.lag + run.age + note.at_most(now)
+        return Claim(run.host, run.outcome, lag, now)
+
+    def holder(self) -> str | None:
+        """Which host has the vault, as far as this one knows; None where none has, or it was never looked at."""
+        if self.turn in (Turn.HOLDING, Turn.RELEASING):
+            return self.host
+        note = self.note.said if self.note is not None else None
+        noted = note.host if isinstance(note, Note) and note.holding else None
+        if self.lease is not None and (self.note is None or self.lease.last > self.note.last):
+            said = self.lease.said
+            held = said is not None and said.held and self.lease.age(self.clock()) <= said.bound
+            return said.host if said is not None and held else None
+        return None if noted == self.host else noted
+
+    # Its turn
+
+    async def shut_out(self, assembly: Assembly, of: str, say: Say) -> None:
+        """Take the lease of each device from the host of that boot, which has stopped. Raises Busy, DeviceGone."""
+        held = await look(assembly)
+        for one in held:
+            if one.holder.who is not None and f"--of={of}" not in one.holder.fence[-1].argv:
+                raise Busy(f"{one.slot.name} has changed hands", f"it is held by {one.holder.who}")
+        say(f"taking vault {self.name} over")
+        await take(assembly, held, say)
+        self.vault.context.records.leases.drop(lease_name(self.name))
+
+    @asynccontextmanager
+    async def run(
+        self, due: Due, lag: Callable[[], float | None], good: Callable[[], bool], warn: Say
+    ) -> AsyncIterator[Decision]:
+        """While a backup is run on the vault, which is up: the note says so, and how it ended.
+
+        Gives what is decided now that this host has the vault: nobody else writes the note any more. ``lag`` and
+        ``good`` are asked at the end. A block that is cancelled leaves the run as one that was not finished: whoever
+        has the vault next goes on with it. Raises what kept the note from being written at first; later ``warn`` is
+        told.
+        """
+        await self.look_at_note()
+        decision = await self.decide(due)
+        if decision.action is not Action.RUN:
+            yield decision
+            return
+        name = due.backup
+        self.running.add(name)
+        try:
+            await self._write(lambda note: note.begun(name, self._wall()))
+            beating = asyncio.ensure_future(self._beat())
+            try:
+                yield decision
+            except Exception:
+                if await self.vault.trouble() is None:
+                    await self._end(name, False, lag(), warn)
+                raise
+            finally:
+                await cancel(beating)
+            await self._end(name, good(), lag(), warn)
+        finally:
+            self.running.discard(name)
+
+    async def _end(self, backup: str, done: bool, lag: float | None, warn: Say) -> None:
+        self.running.discard(backup)
+        try:
+            await self._write(lambda note: note.finished(backup, self._wall(), done=done, lag=lag))
+        except (ZvaultError, NoteDamaged) as error:
+            warn(f"the other hosts of vault {self.name} are not told how the run ended: {error}")
+
+    def _wall(self) -> float:
+        return self.vault.context.env.clock.time()
+
+    async def _beat(self) -> None:
+        """Write the note again and again, so that the others see that this zvaultd is alive; what fails is repeated."""
+        while True:
+            await asyncio.sleep(beat(self.bound) / 3)
+            if self.clock() - self.written >= beat(self.bound) / 2:
+                with suppress(ZvaultError):
+                    await self._write(lambda note: note)
+
+    async def _write(self, change: Callable[[Note], Note]) -> None:
+        """Put the note with a change. Raises DeviceGone; TakenOver where it is another host's by now."""
+        epoch, me = await self._epoch(), self.host
+        for _ in range(TRIES):
+            if self.note is None:
+                await self.look_at_note()
+            seen = self.note
+            assert seen is not None  # noqa: S101 - it was looked at
+            now = self.clock()
+            configured = frozenset(self.vault.context.env.config.backup)
+            try:
+                if isinstance(seen.said, Note):
+                    since = seen.age(now)
+                    new = change(
+                        seen.said.written(me, epoch, since, holding=bool(self.running)).only(configured)
+                    )
+                else:
+                    new = change(Note(me, epoch, holding=bool(self.running)))
+                data = new.as_bytes()
+            except NoteDamaged as error:
+                raise TakenOver(
+                    f"the note of vault '{self.name}' is another host's", str(error), "this host stands by"
+                ) from None
+            etag = await self._at().put(data, seen.etag)
+            if etag is not None:
+                self.written = self.clock()
+                self.note = seen.look(new, etag, self.written, 0.0)
+                return
+            await self.look_at_note()
+            there = self.note.said if self.note is not None else None
+            if isinstance(there, Note) and there.same_as(new):
+                self.written = now  # only the answer was lost
+                return
+        raise Busy(f"the note of vault '{self.name}' cannot be written", "others put it all the time")
+
+    async def _epoch(self) -> int:
+        """The block store's epoch of this host's time with it: whoever comes later has a greater one."""
+        for device in await self.vault.devices():
+            epoch = ((device.told or {}).get("engine") or {}).get("epoch")
+            if isinstance(epoch, int) and epoch > 0:
+                return epoch
+        raise Busy(f"vault '{self.name}' does not tell its epoch", "its server is not there, or silent")
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurn:
+    """The turn of one run: what is due, and the boot of the host that the vault is taken from, "" for none."""
+
+    shared: SharedVault
+    due: Due
+    of: str
+    say: Say
+    warn: Say
+
+    async def shut_out(self, assembly: Assembly) -> None:
+        """Take the vault from the host that has stopped."""
+        if self.of:
+            await self.shared.shut_out(assembly, self.of, self.say)
+
+    @asynccontextmanager
+    async def taken(
+        self, lag: Callable[[], float | None], good: Callable[[], bool]
+    ) -> AsyncIterator[str | None]:
+        """While the run has the vault; gives why it need not be made after all, None where it is to be."""
+        async with self.shared.run(self.due, lag, good, self.warn) as decision:
+            yield None if decision.action is Action.RUN else decision.reason
+
+
+def _read(data: bytes | None) -> Note | Unreadable | None:
+    if data is None:
+        return None
+    try:
+        return Note.of_bytes(data)
+    except NoteNewer as error:
+        return Unreadable(str(error), newer=True)
+    except NoteDamaged as error:
+        return Unreadable(str(error))
+
+
+__all__ = ["Claim", "Holder", "SharedVault", "boot_time", "turn_of"]
