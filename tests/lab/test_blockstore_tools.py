@@ -28,8 +28,8 @@ from zvault.blockstore.locked_bucket import bare_store
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.maintenance.version_gc import remove_versions
 from zvault.blockstore.options import Options
+from zvault.blockstore.reach import settings_of
 from zvault.blockstore.recovery import create
-from zvault.blockstore.server import settings_of
 from zvault.cli.verbs import blockstore_place
 from zvault.core.policy.object_lock import Lock
 from zvault.object_store.s3 import S3Store

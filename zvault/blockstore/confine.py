@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from zvault.blockstore.server import ServeOptions, settings_of
+from zvault.blockstore.reach import settings_of
+from zvault.blockstore.serve_options import ServeOptions
 from zvault.core.errors import ZvaultError
 from zvault.system import landlock
 

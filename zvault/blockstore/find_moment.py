@@ -14,7 +14,9 @@ from typing import Any
 
 from zvault.blockstore.history import up_to
 from zvault.blockstore.own_rights import give_up_rights
-from zvault.blockstore.server import ServedDevice, ServeOptions, place, say
+from zvault.blockstore.reach import place
+from zvault.blockstore.serve_options import ServeOptions
+from zvault.blockstore.server import ServedDevice, say
 from zvault.core.errors import ZvaultError
 
 

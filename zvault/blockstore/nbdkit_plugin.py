@@ -27,7 +27,8 @@ import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 from zvault.blockstore.engine import Engine  # noqa: E402
 from zvault.blockstore.own_rights import give_up_rights  # noqa: E402
 from zvault.blockstore.readonly import ReadOnly  # noqa: E402
-from zvault.blockstore.server import ServedDevice, ServeOptions, number_of, say  # noqa: E402
+from zvault.blockstore.serve_options import ServeOptions  # noqa: E402
+from zvault.blockstore.server import ServedDevice, number_of, say  # noqa: E402
 from zvault.core.errors import Refused, ZvaultError  # noqa: E402
 
 API_VERSION = 2

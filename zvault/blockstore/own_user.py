@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zvault.blockstore.server import ServeOptions, settings_of
+from zvault.blockstore.reach import settings_of
+from zvault.blockstore.serve_options import ServeOptions
 from zvault.config.device_specs.blockstore import USERS
 from zvault.object_store.s3_client import S3Settings
 from zvault.system import opener

@@ -17,40 +17,43 @@ import errno
 import json
 import os
 import re
-import shutil
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from zvault.blockstore.as_of import AsOf
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import Superblock
 from zvault.blockstore.history import Moment
-from zvault.blockstore.locked_bucket import bare_store, see_that_it_locks
+from zvault.blockstore.locked_bucket import see_that_it_locks
 from zvault.blockstore.log.journal import NoRoom
 from zvault.blockstore.maintenance.recover import moment_of
 from zvault.blockstore.options import Options, ReadOptions
+from zvault.blockstore.reach import (
+    ReachedStore,
+    Say,
+    as_of,
+    encryption_key,
+    opened_by,
+    place,
+    reach,
+    settings_of,
+)
 from zvault.blockstore.readonly import ReadOnly
 from zvault.blockstore.recovery import create, kept_moment, newest_root, superblock
-from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, of_words
-from zvault.core.errors import ConfigError, NotFound, Refused, ToolMissing, ZvaultError
+from zvault.blockstore.serve_options import ServeOptions, options_of, read_options_of
+from zvault.core.errors import NotFound, Refused, ZvaultError
 from zvault.core.units import format_size
 from zvault.object_store.interface import ObjectStore
-from zvault.object_store.metered import BOUNDS, MeteredStore
-from zvault.object_store.rate_limited import Budget, RateLimitedStore
-from zvault.object_store.retrying import RetryingStore
+from zvault.object_store.metered import BOUNDS
 from zvault.object_store.s3_client import S3Settings
-from zvault.system.credentials import keys_file
 from zvault.system.opener import Opener
 
 if TYPE_CHECKING:
-    from zvault.blockstore.encryption.encrypted_store import EncryptedStore
     from zvault.blockstore.encryption.store_key import StoreKey
 
 EVERY = 1.0
@@ -60,216 +63,6 @@ CLOSE_SECONDS = 540.0
 """Seconds to put everything away; the guard kills what takes longer.
 
 See STOP_SECONDS of zvault/devices/nbd/blockstore_server.py."""
-
-IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-
-OWN = frozenset({"status", "create", "readonly", "at", "before", "seen", "user"})
-"""Words that are no settings of the block store."""
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
-    """What the command line says: the device, where to tell of it, whether it may be made, or is only looked at."""
-
-    spec: BlockstoreServer
-    status: Path | None = None
-    create: bool = False
-    readonly: bool = False
-    at: tuple[int, int] | None = None
-    """Of which moment it is looked at, by epoch and number of its checkpoint; None: now."""
-    before: float | None = None
-    """Seconds since the epoch: versions that came later are not believed, and the moment need not be kept."""
-    seen: Path | None = None
-    """See Options.seen."""
-    user: int | None = None
-    """Whom the server becomes, where it begins as root: see own_user.py."""
-
-    @classmethod
-    def of(cls, words: Sequence[str]) -> ServeOptions:
-        """From ``NAME=VALUE``. Raises ConfigError."""
-        own = {name: value for name, _, value in (word.partition("=") for word in words)}
-        rest = [word for word in words if word.partition("=")[0] not in OWN]
-        readonly = own.get("readonly", "no")
-        try:
-            if readonly not in ("yes", "no"):
-                raise ValueError(f"readonly must be yes or no, not {readonly}")
-            if readonly == "yes" and own.get("create") == "yes":
-                raise ValueError("readonly=yes and create=yes: what is made is written to")
-            at = _moment(own["at"]) if own.get("at") else None
-            before = float(own["before"]) if own.get("before") else None
-            if at is not None and readonly == "no":
-                raise ValueError("at= needs readonly=yes: the past is not written to")
-            if before is not None and at is None:
-                raise ValueError("before= needs at=")
-            user = int(own["user"]) if own.get("user") else None
-            spec = of_words(rest)
-        except ValueError as error:
-            raise ConfigError(
-                "the block store cannot be served so", str(error), "correct its words"
-            ) from error
-        status = own.get("status")
-        create = own.get("create") == "yes"
-        seen = Path(own["seen"]) if own.get("seen") else None
-        told = Path(status) if status else None
-        return cls(spec, told, create, readonly == "yes", at, before, seen, user)
-
-
-def _moment(text: str) -> tuple[int, int]:
-    epoch, dash, number = text.partition("-")
-    if not (dash and epoch.isdecimal() and number.isdecimal()):
-        raise ValueError(f"{text} is no epoch and number of a checkpoint, as in at=3-120")
-    return int(epoch), int(number)
-
-
-@dataclass(frozen=True, slots=True)
-class ReachedStore:
-    """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` waits for it."""
-
-    patient: RetryingStore
-    counted: MeteredStore
-    bare: ObjectStore
-    """Without patience: for what has to be known at once."""
-    encrypted: EncryptedStore | None = None
-    """The patient one, where its objects are encrypted."""
-
-    @property
-    def objects(self) -> ObjectStore:
-        """As the block store sees its objects."""
-        return self.patient if self.encrypted is None else self.encrypted
-
-
-def settings_of(spec: BlockstoreServer) -> S3Settings:
-    """How its bucket is talked to. Raises NotFound for a credential that is not there."""
-    words = {"bucket": spec.bucket, **dict(word.split("=", 1) for word in spec.settings)}
-    sse = spec.setting("sse")
-    return replace(
-        S3Settings.of_words(words, keys_file(words)),
-        storage_class=spec.setting("storage-class") or None,
-        sse="aws:kms" if sse == "aws:kms" else "AES256" if sse else None,
-        sse_kms_key_id=spec.setting("sse-kms-key-id") or None,
-        lock=spec.lock,
-    )
-
-
-def reach(
-    spec: BlockstoreServer,
-    stopping: threading.Event,
-    say: Say,
-    opener: Opener | None = None,
-    key: StoreKey | None = None,
-) -> ReachedStore:
-    """Its object store, within its budgets; asks nothing yet. ``opener`` opens what its keys are in.
-
-    ``key``: that its objects are encrypted with; None: they are not.
-
-    Raises ToolMissing, NotFound.
-    """
-    settings = _opened_by(settings_of(spec), opener)
-    counted = MeteredStore(bare_store(settings, spec))
-    budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
-    bare = RateLimitedStore(counted, budget)
-    patient = RetryingStore(bare, stopping=stopping, say=say)
-    if key is None:
-        return ReachedStore(patient, counted, bare)
-    objects = encrypted_store(patient, spec.key, key, say)
-    return ReachedStore(patient, counted, objects.over(bare), objects)
-
-
-def as_of(
-    store: ObjectStore, encrypted: EncryptedStore | None, prefix: str, before: float
-) -> tuple[AsOf, ObjectStore]:
-    """A store's bucket as it was then; and the same as the block store sees its objects, with the keys of then."""
-    then = AsOf(store, prefix, before)
-    return then, then if encrypted is None else encrypted.over(then)
-
-
-def encryption_key(spec: BlockstoreServer) -> StoreKey | None:
-    """The key that its objects are encrypted with; None where they are not. Raises NotFound, ToolMissing, ConfigError.
-
-    May run a program.
-    """
-    if not spec.encryption:
-        return None
-    with _cryptography():
-        from zvault.blockstore.encryption.key_source import key_of
-    return key_of(spec.encryption)
-
-
-def encrypted_store(store: ObjectStore, prefix: str, key: StoreKey, say: Say) -> EncryptedStore:
-    """An object store with its objects encrypted; asks nothing yet. ``say`` is told of those that are not authentic."""
-    from zvault.blockstore.encryption.encrypted_store import EncryptedStore, StoreKeys
-
-    return EncryptedStore(store, StoreKeys(prefix, key, say))
-
-
-@contextlib.contextmanager
-def _cryptography() -> Iterator[None]:
-    """What only encrypted stores need."""
-    try:
-        yield
-    except ImportError as error:
-        raise ToolMissing(
-            "an encrypted block store cannot be used",
-            f"Python has no {error.name}",
-            "apt install python3-cryptography",
-        ) from error
-
-
-def _opened_by(settings: S3Settings, opener: Opener | None) -> S3Settings:
-    return settings if opener is None else replace(settings, open_file=opener.read)
-
-
-def options_of(spec: BlockstoreServer) -> Options:
-    """How it is to be attached. Raises Refused for a journal that would not outlive a power cut."""
-    if spec.journal is None:
-        raise ConfigError("the block store has no journal", "", "give it journal=/path")
-    journal, size = Path(spec.journal), spec.journal_size
-    kind = file_system(journal)
-    if spec.mode == "strict" and kind in IN_MEMORY:
-        size = min(size, max(MIN_JOURNAL, free(journal) // 2))
-    if spec.mode == "writeback" and kind in IN_MEMORY:
-        raise Refused(
-            f"{journal} is no place for a journal",
-            f"it is in memory ({kind}), and with mode=writeback it holds what is nowhere else yet",
-            "name a folder on a disk by journal=, or leave mode=strict",
-        )
-    return Options(
-        journal=journal,
-        mode=spec.mode,
-        journal_size=size,
-        cache=Path(spec.cache) if spec.cache is not None else None,
-        cache_size=spec.cache_size,
-        memory=spec.memory,
-        uploads=spec.uploads,
-        history=spec.history,
-        lock=spec.lock,
-        gc_elsewhere=spec.gc_elsewhere,
-    )
-
-
-def read_options_of(spec: BlockstoreServer) -> ReadOptions:
-    """How it is to be looked at only."""
-    cache = Path(spec.cache) if spec.cache is not None else None
-    return ReadOptions(cache, spec.cache_size, spec.memory, max(8, 2 * spec.uploads))
-
-
-def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The kind of file system that a path is in, or will be; "" where it cannot be told."""
-    real, kind, longest = str(path.resolve()), "", -1
-    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
-        _, point, found, *_ = line.split(" ")
-        point = point.replace("\\040", " ").rstrip("/")
-        if (real == point or real.startswith(f"{point}/")) and len(point) >= longest:
-            kind, longest = found, len(point)
-    return kind
-
-
-def free(path: Path) -> int:
-    """Bytes that there is room for where a path is, or will be."""
-    there = next(one for one in (path, *path.parents) if one.exists())
-    return shutil.disk_usage(there).free
 
 
 def owner() -> str:
@@ -382,7 +175,7 @@ class ServedDevice:
         threading.Thread(target=self._tell, name="status", daemon=True).start()
 
     def _settings(self) -> S3Settings:
-        return _opened_by(settings_of(self.words.spec), self._opener)
+        return opened_by(settings_of(self.words.spec), self._opener)
 
     def _options(self) -> Options:
         opens = self._opener.write if self._opener is not None else None
@@ -493,11 +286,6 @@ def _renamed(value: Any, named: Callable[[str], str]) -> Any:
     if isinstance(value, list | tuple):
         return [_renamed(one, named) for one in value]
     return value
-
-
-def place(spec: BlockstoreServer) -> str:
-    """Where its objects are, in words."""
-    return f"s3://{spec.bucket}/{spec.key}" + (f" at {spec.endpoint}" if spec.endpoint else "")
 
 
 def number_of(error: BaseException) -> int:

@@ -84,7 +84,7 @@ def test_it_serves_and_reaches_nothing_else(tmp_path: Path, mode: str) -> None:
 
 def test_a_kernel_without_it_serves_too_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from zvault.blockstore import confine
-    from zvault.blockstore.server import ServeOptions
+    from zvault.blockstore.serve_options import ServeOptions
 
     monkeypatch.setattr(landlock, "version", lambda: 0)
     words = ServeOptions.of(
@@ -96,7 +96,7 @@ def test_a_kernel_without_it_serves_too_and_says_so(monkeypatch: pytest.MonkeyPa
 
 def test_a_file_with_keys_may_be_replaced_by_another(tmp_path: Path) -> None:
     from zvault.blockstore import confine
-    from zvault.blockstore.server import ServeOptions
+    from zvault.blockstore.serve_options import ServeOptions
 
     keys = tmp_path / "deep" / "keys"
     words = ServeOptions.of(["bucket=b", "key=k", "readonly=yes", f"keys={keys}"])

@@ -20,13 +20,15 @@ import pytest
 from tests.unit.api.conforms import wrong
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.api.blockstore import EngineStatus, StoreDocument
-from zvault.blockstore import server
+from zvault.blockstore import reach, serve_options, server
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.options import Options
 from zvault.blockstore.position import WentBack
+from zvault.blockstore.reach import ReachedStore
 from zvault.blockstore.readonly import Superseded
 from zvault.blockstore.recovery import create
-from zvault.blockstore.server import ReachedStore, ServedDevice, ServeOptions, file_system, options_of
+from zvault.blockstore.serve_options import ServeOptions, file_system, options_of
+from zvault.blockstore.server import ServedDevice
 from zvault.config.device_specs.blockstore import BlockstoreServer, parse_blockstore
 from zvault.core.errors import Busy, ConfigError, NotFound, Refused, ZvaultError
 from zvault.devices.nbd import blockstore_server
@@ -85,8 +87,8 @@ class Device:
         counted = MeteredStore(self.store)
         patient = RetryingStore(counted, stopping=serving._stopping, say=self.said.append)
         serving._reached, serving._say = ReachedStore(patient, counted, counted), self.said.append
-        if key := server.encryption_key(serving.words.spec) if self.encrypted else None:
-            objects = server.encrypted_store(patient, "cold", key, self.said.append)
+        if key := reach.encryption_key(serving.words.spec) if self.encrypted else None:
+            objects = reach.encrypted_store(patient, "cold", key, self.said.append)
             serving._reached = ReachedStore(patient, counted, objects.over(counted), objects)
         return serving  # type: ignore[no-any-return]
 
@@ -314,9 +316,9 @@ def test_an_encrypted_one_is_used_and_never_made(device: Device, tmp_path: Path)
         serving.begin()
     assert "zvaultctl blockstore create" in caught.value.next
     assert device.store.objects == {}
-    key = server.encryption_key(serving.words.spec)
+    key = reach.encryption_key(serving.words.spec)
     assert key is not None
-    create(server.encrypted_store(device.store, "cold", key, device.said.append), "cold", SIZE)
+    create(reach.encrypted_store(device.store, "cold", key, device.said.append), "cold", SIZE)
     handle = device.serve(word)
     device.plugin.pwrite(handle, b"what nobody reads" * 4096, 0, 0)
     device.plugin.flush(handle, 0)
@@ -489,7 +491,9 @@ def test_a_journal_in_memory_leaves_memory_for_others(monkeypatch: pytest.Monkey
         monkeypatch.setattr(server, "free", lambda path, room=room: room)
         assert options_of(spec).journal_size == size
     monkeypatch.undo()
-    assert server.free(tmp_path / "not" / "yet") == pytest.approx(server.free(tmp_path), rel=0.1)
+    assert serve_options.free(tmp_path / "not" / "yet") == pytest.approx(
+        serve_options.free(tmp_path), rel=0.1
+    )
 
 
 def test_the_status_goes_on_by_itself(device: Device, monkeypatch: pytest.MonkeyPatch):

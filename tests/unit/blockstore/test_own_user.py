@@ -25,7 +25,8 @@ import json, os, sys
 from pathlib import Path
 from zvault.blockstore import own_user
 from zvault.blockstore.confine import confine
-from zvault.blockstore.server import ServeOptions, settings_of
+from zvault.blockstore.reach import settings_of
+from zvault.blockstore.serve_options import ServeOptions
 from zvault.blockstore.position import Position, SeenPosition
 
 words = ServeOptions.of(sys.argv[2:])

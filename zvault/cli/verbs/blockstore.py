@@ -81,7 +81,7 @@ def create(
     """
     from zvault.blockstore import recovery
     from zvault.blockstore.locked_bucket import see_that_it_locks
-    from zvault.blockstore.server import settings_of
+    from zvault.blockstore.reach import settings_of
 
     found = blockstore_place.find(place)
     wanted = _size(size, found.spec.size)

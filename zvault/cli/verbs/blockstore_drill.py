@@ -42,7 +42,7 @@ def drill(
     """
     from zvault.blockstore.locked_bucket import see_that_it_locks
     from zvault.blockstore.maintenance import drill as it
-    from zvault.blockstore.server import settings_of
+    from zvault.blockstore.reach import settings_of
     from zvault.core.policy.object_lock import SPAN, Lock
     from zvault.object_store.s3 import S3Store
 

@@ -39,14 +39,14 @@ class Target:
 
     def __init__(self, place: blockstore_place.StorePlace) -> None:
         """Raises NotFound, ToolMissing, ConfigError."""
-        from zvault.blockstore.server import encryption_key
+        from zvault.blockstore.reach import encryption_key
 
         self._key, self._prefix = encryption_key(place.spec), place.spec.key
         self._store: EncryptedStore | None = None
 
     def encrypted(self, store: ObjectStore) -> ObjectStore:
         """The store as the copy is kept there."""
-        from zvault.blockstore.server import encrypted_store
+        from zvault.blockstore.reach import encrypted_store
 
         if self._key is None:
             return store

@@ -41,7 +41,7 @@ class StorePlace:
     pool: str = ""
 
     def __str__(self) -> str:
-        from zvault.blockstore.server import place
+        from zvault.blockstore.reach import place
 
         return place(self.spec)
 
@@ -91,7 +91,7 @@ def _of_vault(text: str) -> StorePlace:
 
 def reach(place: StorePlace) -> ObjectStore:
     """Its object store, which waits a while for answers; encrypted, where it is. Raises ToolMissing, NotFound."""
-    from zvault.blockstore.server import encrypted_store, encryption_key
+    from zvault.blockstore.reach import encrypted_store, encryption_key
 
     key = encryption_key(place.spec)
     bare = reach_bare(place)
@@ -100,7 +100,7 @@ def reach(place: StorePlace) -> ObjectStore:
 
 def reach_as_of(place: StorePlace, before: float) -> tuple[AsOf, ObjectStore]:
     """Its bucket as it was at a time, in seconds since the epoch; and the same decrypted, where it is encrypted."""
-    from zvault.blockstore.server import as_of, encrypted_store, encryption_key
+    from zvault.blockstore.reach import as_of, encrypted_store, encryption_key
 
     key, bare = encryption_key(place.spec), reach_bare(place)
     encrypted = None if key is None else encrypted_store(bare, place.spec.key, key, tell)
@@ -112,7 +112,7 @@ def reach_bare(place: StorePlace) -> ObjectStore:
     import threading
 
     from zvault.blockstore.locked_bucket import bare_store
-    from zvault.blockstore.server import settings_of
+    from zvault.blockstore.reach import settings_of
     from zvault.object_store.rate_limited import Budget, RateLimitedStore
     from zvault.object_store.retrying import RetryingStore
 
@@ -169,7 +169,7 @@ def options(place: StorePlace) -> Iterator[Options]:
     from dataclasses import replace
 
     from zvault.blockstore.options import Options
-    from zvault.blockstore.server import options_of
+    from zvault.blockstore.serve_options import options_of
 
     spec = place.spec
     folder, seen = spec.journal or place.journal, positions()

@@ -17,7 +17,7 @@ from zvault.blockstore.attach import attach
 from zvault.blockstore.format import BLOCK
 from zvault.blockstore.maintenance.repair import quiet
 from zvault.blockstore.options import Options
-from zvault.blockstore.server import ServeOptions
+from zvault.blockstore.serve_options import ServeOptions
 from zvault.cli.verbs import blockstore_place
 from zvault.config import paths
 from zvault.devices.nbd.blockstore_server import PLUGIN

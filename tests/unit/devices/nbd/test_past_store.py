@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zvault.blockstore.server import ServeOptions
+from zvault.blockstore.serve_options import ServeOptions
 from zvault.config.device_specs.blockstore import USERS, BlockstoreServer
 from zvault.config.device_specs.nbd import parse_nbd
 from zvault.config.tables.device import Device

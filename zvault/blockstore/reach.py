@@ -1,0 +1,131 @@
+"""The object store of a block store, as its settings say: with its keys, within its budgets, encrypted or not."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from zvault.blockstore.as_of import AsOf
+from zvault.blockstore.locked_bucket import bare_store
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.core.errors import ToolMissing
+from zvault.object_store.interface import ObjectStore
+from zvault.object_store.metered import MeteredStore
+from zvault.object_store.rate_limited import Budget, RateLimitedStore
+from zvault.object_store.retrying import RetryingStore
+from zvault.object_store.s3_client import S3Settings
+from zvault.system.credentials import keys_file
+from zvault.system.opener import Opener
+
+if TYPE_CHECKING:
+    from zvault.blockstore.encryption.encrypted_store import EncryptedStore
+    from zvault.blockstore.encryption.store_key import StoreKey
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedStore:
+    """An object store, and what it is looked at with: ``counted`` is next to it, ``patient`` waits for it."""
+
+    patient: RetryingStore
+    counted: MeteredStore
+    bare: ObjectStore
+    """Without patience: for what has to be known at once."""
+    encrypted: EncryptedStore | None = None
+    """The patient one, where its objects are encrypted."""
+
+    @property
+    def objects(self) -> ObjectStore:
+        """As the block store sees its objects."""
+        return self.patient if self.encrypted is None else self.encrypted
+
+
+def settings_of(spec: BlockstoreServer) -> S3Settings:
+    """How its bucket is talked to. Raises NotFound for a credential that is not there."""
+    words = {"bucket": spec.bucket, **dict(word.split("=", 1) for word in spec.settings)}
+    sse = spec.setting("sse")
+    return replace(
+        S3Settings.of_words(words, keys_file(words)),
+        storage_class=spec.setting("storage-class") or None,
+        sse="aws:kms" if sse == "aws:kms" else "AES256" if sse else None,
+        sse_kms_key_id=spec.setting("sse-kms-key-id") or None,
+        lock=spec.lock,
+    )
+
+
+def reach(
+    spec: BlockstoreServer,
+    stopping: threading.Event,
+    say: Say,
+    opener: Opener | None = None,
+    key: StoreKey | None = None,
+) -> ReachedStore:
+    """Its object store, within its budgets; asks nothing yet. ``opener`` opens what its keys are in.
+
+    ``key``: that its objects are encrypted with; None: they are not.
+
+    Raises ToolMissing, NotFound.
+    """
+    settings = opened_by(settings_of(spec), opener)
+    counted = MeteredStore(bare_store(settings, spec))
+    budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
+    bare = RateLimitedStore(counted, budget)
+    patient = RetryingStore(bare, stopping=stopping, say=say)
+    if key is None:
+        return ReachedStore(patient, counted, bare)
+    objects = encrypted_store(patient, spec.key, key, say)
+    return ReachedStore(patient, counted, objects.over(bare), objects)
+
+
+def as_of(
+    store: ObjectStore, encrypted: EncryptedStore | None, prefix: str, before: float
+) -> tuple[AsOf, ObjectStore]:
+    """A store's bucket as it was then; and the same as the block store sees its objects, with the keys of then."""
+    then = AsOf(store, prefix, before)
+    return then, then if encrypted is None else encrypted.over(then)
+
+
+def encryption_key(spec: BlockstoreServer) -> StoreKey | None:
+    """The key that its objects are encrypted with; None where they are not. Raises NotFound, ToolMissing, ConfigError.
+
+    May run a program.
+    """
+    if not spec.encryption:
+        return None
+    with _cryptography():
+        from zvault.blockstore.encryption.key_source import key_of
+    return key_of(spec.encryption)
+
+
+def encrypted_store(store: ObjectStore, prefix: str, key: StoreKey, say: Say) -> EncryptedStore:
+    """An object store with its objects encrypted; asks nothing yet. ``say`` is told of those that are not authentic."""
+    from zvault.blockstore.encryption.encrypted_store import EncryptedStore, StoreKeys
+
+    return EncryptedStore(store, StoreKeys(prefix, key, say))
+
+
+@contextlib.contextmanager
+def _cryptography() -> Iterator[None]:
+    """What only encrypted stores need."""
+    try:
+        yield
+    except ImportError as error:
+        raise ToolMissing(
+            "an encrypted block store cannot be used",
+            f"Python has no {error.name}",
+            "apt install python3-cryptography",
+        ) from error
+
+
+def opened_by(settings: S3Settings, opener: Opener | None) -> S3Settings:
+    """The same, with its keys opened by ``opener``, if there is one."""
+    return settings if opener is None else replace(settings, open_file=opener.read)
+
+
+def place(spec: BlockstoreServer) -> str:
+    """Where its objects are, in words."""
+    return f"s3://{spec.bucket}/{spec.key}" + (f" at {spec.endpoint}" if spec.endpoint else "")
