@@ -486,9 +486,9 @@ def test_a_journal_that_holds_what_is_nowhere_else_is_not_in_memory(tmp_path: Pa
 
 def test_a_journal_in_memory_leaves_memory_for_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     spec = parse_blockstore(f"zv/cold journal={tmp_path / 'not' / 'yet'} journal-size=1G")
-    monkeypatch.setattr(server, "file_system", lambda path: "tmpfs")
+    monkeypatch.setattr(serve_options, "file_system", lambda path: "tmpfs")
     for room, size in ((300 << 20, 150 << 20), (10 << 20, 64 << 20), (100 << 30, 1 << 30)):
-        monkeypatch.setattr(server, "free", lambda path, room=room: room)
+        monkeypatch.setattr(serve_options, "free", lambda path, room=room: room)
         assert options_of(spec).journal_size == size
     monkeypatch.undo()
     assert serve_options.free(tmp_path / "not" / "yet") == pytest.approx(
