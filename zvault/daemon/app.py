@@ -187,11 +187,7 @@ class Daemon:
         """
         for name in self.history.interrupt_unfinished(self.context.env.clock.time(), CUT_OFF.as_dict()):
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
-        interrupted = {
-            name
-            for name in self.context.env.config.backup
-            if (last := self.history.last(name)) and last["result"] == "interrupted"
-        }
+        interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}
         await self._run_pending_hooks("snapshot")
         for text in await snapshot_reader.sweep(self.context):
             log.warning("%s", text)

@@ -20,6 +20,7 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.journald import log
 from zvault.daemon.lag_readings import LagReadings
+from zvault.daemon.made_elsewhere import made_elsewhere
 from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.turns import Turns
 from zvault.ops.context import Context
@@ -223,17 +224,8 @@ class Runs:
         pause, emit = partial(self._pause, run), self.emitter(run, backup)
 
         async def execute(turn: RunTurn | None) -> None:
-            it = Run(
-                self.context,
-                self.vaults,
-                backup,
-                emit,
-                outcome,
-                id=run,
-                pause=pause,
-                snapshot=snapshot,
-                turn=turn,
-            )
+            where = (self.context, self.vaults, backup, emit, outcome)
+            it = Run(*where, id=run, pause=pause, snapshot=snapshot, turn=turn)
             await self._execute(it, backup, outcome)
 
         shared = self.turns.of(backup)
@@ -241,6 +233,10 @@ class Runs:
             await execute(None)
         else:
             await self.turns.run(shared, self.current[run], outcome, emit, pause, execute)
+            if outcome.result == "skipped":
+                last, now = self.history.last(backup), self.context.env.clock.time()
+                if (made_by := made_elsewhere(shared, backup, last, now)) is not None:
+                    self.history.skip(run, made_by)
 
     async def _execute(self, it: Run, backup: str, outcome: Outcome) -> None:
         way = self.lags.way(backup)
