@@ -57,6 +57,8 @@ class Runs:
         self.counters = RunCounters(over_limit=history.held_back())
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
+        self.held: dict[str, asyncio.Event] = {}
+        """Backups whose runs wait until what an earlier zvaultd left of them is done."""
         self._reaping = asyncio.Lock()
         events.hooks.append(self._count)
 
@@ -211,13 +213,13 @@ class Runs:
             self._finish(run, backup, trigger, outcome, now, now)
 
     async def _back_up(self, run: str, backup: str, outcome: Outcome, *, snapshot: bool) -> None:
+        if (held := self.held.get(backup)) is not None:
+            await held.wait()
         if (pruning := self._pruning(backup)) is not None:
             # Not refused: a backup that is due must not fall out because somebody prunes.
             await asyncio.wait({pruning.task})
-        before = {
-            one.task for one in self.current.values() if one.superseded.is_set() and one.backup == backup
-        }
-        if before:
+        runs = [one for one in self.current.values() if one.backup == backup]
+        if before := {one.task for one in runs if one.superseded.is_set()}:
             await asyncio.wait(before)
         async with self._reaping:
             pass
