@@ -294,9 +294,9 @@ def cut_off(store: LeaseStore) -> set[str]:
     return {_backup(name) for name in store.names("hooks/run/")} - {""}
 
 
-def _backup(lease: str) -> str:
+def _backup(name: str) -> str:
     """The backup that a lease of hooks is about; "" where its name tells none."""
-    parts = lease.split("/")
+    parts = name.split("/")
     return parts[2] if len(parts) > 2 else ""
 
 
