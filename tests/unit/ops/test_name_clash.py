@@ -131,7 +131,7 @@ class World:
             Outcome(),
         )
         opened: Any = SimpleNamespace(zfs=self.vault, name="cold")
-        made, seen = await run._snapshot(opened)
+        made, seen = await run.snapshots.make(opened)
         if before_look is not None:
             before_look()
         await run._look_and_plan(opened, made, seen)
