@@ -1,4 +1,4 @@
-"""Gives up the snapshots that a run made just now, where their name is another snapshot's on the vault."""
+"""Gives up the snapshots that a run made just now and made anew, as their name is another snapshot's on the vault."""
 
 from __future__ import annotations
 
@@ -24,31 +24,25 @@ def names_on_vault(context: Context, backup: Backup) -> Snapnames:
     return Snapnames(pair.vault.snapshots for pair in pairs if pair.vault is not None)
 
 
+def told(clashing: Sequence[SnapshotName]) -> str:
+    """Which snapshots clash, in words."""
+    named = ", ".join(clashing[:NAMED]) + (f" and {len(clashing) - NAMED} more" * (len(clashing) > NAMED))
+    return f"the vault has another snapshot of that name (the clock was set back?): {named}"
+
+
 async def give_up(
-    context: Context,
-    backup: Backup,
-    sides: Sides,
-    made: Collection[str],
-    clashing: Sequence[SnapshotName],
-    emit: Emit,
-) -> bool:
-    """Destroy all that one run has made (``made``, full names), and nothing else; whether anything of it went.
+    context: Context, backup: Backup, sides: Sides, replaced: Collection[str], emit: Emit
+) -> None:
+    """Destroy snapshots of the source (``replaced``, full names) that were made anew, and nothing else.
 
     What somebody holds or uses by now is left and told. So is all of it where nothing may be destroyed.
     """
-    named = ", ".join(clashing[:NAMED]) + (f" and {len(clashing) - NAMED} more" * (len(clashing) > NAMED))
-    why = f"the vault has another snapshot of that name (the clock was set back?): {named}"
-    if context.env.min_age_of(backup.source):
-        emit("warning", text=f"{why}; it stays, for the source lies in a vault with min_age")
-        return False
     source = context.clients.source_of(backup)
-    mine = [snap for dataset in sides.source for snap in of(made, dataset.snapshots)]
-    emit("warning", text=f"the snapshot is made anew under a later name, as {why}")
+    mine = [snap for dataset in sides.source for snap in of(replaced, dataset.snapshots)]
     try:
         gone = await destroy(source.lzc, mine, emit, Explainer(source))
     except ZvaultError as error:
-        emit("warning", text=f"the snapshot could not be destroyed: {error}")
-        return False
+        emit("warning", text=f"the snapshot that was made anew could not be destroyed: {error}")
+        return
     if gone:
         emit("pruned", side="source", count=len(gone), snapshots=[snap.name for snap in gone])
-    return bool(gone)

@@ -254,9 +254,9 @@ class Run:
         """
         sizes: Sizes = "vault" if made or vault.zfs.lapses is None else "none"
         looked = await self._look(vault, made, seen, sizes=sizes)
-        if (again := await self.snapshots.make_anew(vault, looked.sides)) is not None:
-            made, seen = again
-            looked = await self._look(vault, made, seen, sizes=sizes)
+        if (anew := await self.snapshots.make_anew(vault, looked.sides)) is not None:
+            made, seen = anew, None
+            looked = await self._look(vault, made, sizes=sizes)
         opened, plan = await self._plan(vault, looked.sides)
         if not (looked.sides.sized or plan.idle):
             looked = await self._look(vault, made, seen)

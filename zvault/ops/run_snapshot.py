@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
 from zvault.core.model import Tree
+from zvault.core.names import SnapshotName
 from zvault.core.replication.name_clash import clashes
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
+from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
-from zvault.ops.name_clash import give_up, names_on_vault
+from zvault.ops.name_clash import give_up, names_on_vault, told
 from zvault.ops.replication.sides_and_plan import Sides, selected, snapshot_choices
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.unchanged import find_unchanged
@@ -48,9 +51,14 @@ class RunSnapshot:
     def _say(self, text: str) -> None:
         self.emit("message", text=text)
 
-    async def make(self, vault: OpenVault | None) -> tuple[str, Tree | None]:
+    def _warn(self, text: str) -> None:
+        self.emit("warning", text=text)
+
+    async def make(
+        self, vault: OpenVault | None, *, avoid: Snapnames | None = None
+    ) -> tuple[str, Tree | None]:
         """Make the run's snapshot, unless an earlier try has, of what changed; the snapname of one that was made, else
-        nothing. And the source as it was listed then, if it was.
+        nothing. And the source as it was listed then, if it was. It gets none of the names to ``avoid``.
         """
         if self.hooks.snapname:
             self._say(f"going on with @{self.hooks.snapname}")
@@ -65,19 +73,19 @@ class RunSnapshot:
             unchanged = NOTHING_UNCHANGED
             if vault is not None:
                 unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
-            self.hooks.snapname = await self._make_but(backup, unchanged)
+            self.hooks.snapname = await self._make_but(backup, unchanged, avoid)
             if not unchanged.stands:
                 return self.hooks.snapname, None
             seen = await source_tree(self.context.clients, backup)
             if not unchanged.holds(seen):
                 # The snapshot is of one moment, so those that changed before it have to be in it.
                 self._say("what was unchanged is written to just now: all datasets are snapshotted")
-                self.hooks.snapname = await self._make_but(backup, NOTHING_UNCHANGED)
+                self.hooks.snapname = await self._make_but(backup, NOTHING_UNCHANGED, avoid)
                 return self.hooks.snapname, None
             self._note_unchanged(unchanged, seen)
         return self.hooks.snapname, seen
 
-    async def _make_but(self, backup: Backup, unchanged: Unchanged) -> str:
+    async def _make_but(self, backup: Backup, unchanged: Unchanged, avoid: Snapnames | None) -> str:
         """Make a snapshot of all datasets but those that are unchanged; its snapname, or nothing if those are all."""
 
         async def listed() -> list[str]:
@@ -88,12 +96,14 @@ class RunSnapshot:
             return [name for name, one in choices.items() if one.taken]
 
         lzc = self.context.clients.source_of(backup).lzc
-        taken = names_on_vault(self.context, backup)
-        made = SourceSnapshot(lzc, backup, listed, self.context.env.clock, taken)
+        taken = names_on_vault(self.context, backup) if avoid is None else avoid
+        made = SourceSnapshot(
+            lzc, backup, listed, self.context.env.clock, taken, must_be_free=avoid is not None
+        )
         snapname = await made.make()
         self._fresh.update(made.made)
         if made.warning:
-            self.emit("warning", text=made.warning)
+            self._warn(made.warning)
         return snapname
 
     def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
@@ -103,19 +113,35 @@ class RunSnapshot:
         self.context.records.unchanged.note(self.name, unchanged, known)
         self._say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
 
-    async def make_anew(self, vault: OpenVault, sides: Sides) -> tuple[str, Tree | None] | None:
-        """Make the run's snapshots anew where the vault has others of their name; as ``make``, None where not.
+    async def make_anew(self, vault: OpenVault, sides: Sides) -> str | None:
+        """Make the run's snapshots anew where the vault has others of their name, and then destroy those made before.
 
-        Now that the vault is listed its names are known. Once is enough: whatever else comes up is a conflict.
+        The new snapname, or nothing where none could be made: then the first ones stay, and what can be sent of them
+        is. Both sides have to be listed again after either; None where there was nothing to do. Now that the vault is
+        listed its names are known, so once is enough: whatever else comes up is a conflict.
         """
         fresh, self._fresh = self._fresh, set()
         clashing = clashes(fresh, sides.pairing.pairs) if fresh else []
         if not clashing:
             return None
-        if not await give_up(self.context, self._backup, sides, fresh, clashing, self.emit):
+        why = told(clashing)
+        if self.context.env.min_age_of(self._backup.source):
+            self._warn(f"{why}; it stays, for the source lies in a vault with min_age")
             return None
+        self._warn(f"the snapshot is made anew under a later name, as {why}")
         self.source.forget()
-        self.hooks.snapname = ""
-        again = await self.make(vault)
-        self._fresh.clear()
-        return again
+        first, self.hooks.snapname = self.hooks.snapname, ""
+        made = ""
+        try:
+            made, _ = await self.make(vault, avoid=Snapnames(one.snapshots for one in sides.vault))
+        except ZvaultError as error:
+            self._warn(f"the snapshot could not be made anew, so @{first} stays: {error}")
+        again, self._fresh = self._fresh, set()
+        if not made:
+            self.hooks.snapname = first
+            return ""
+        anew = {SnapshotName(name).dataset for name in again}
+        replaced = {name for name in fresh if SnapshotName(name).dataset in anew}
+        await give_up(self.context, self._backup, sides, replaced, self.emit)
+        self.source.forget()
+        return made

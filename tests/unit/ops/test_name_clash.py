@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from tests.unit.ops.ops_world import (
     with_source,
     with_vault,
 )
-from zvault.core.errors import Refused
+from zvault.core.errors import HookFailed, Refused
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.name_clash import clashes
@@ -53,6 +53,7 @@ class Side:
         self.kept: set[str] = set()
         self.refuses = False
         self.number = 900
+        self.did: list[str] = []
 
     async def nobody(self, *_: object, **__: object) -> Any:
         return SimpleNamespace(stdout="")
@@ -64,14 +65,17 @@ class Side:
         return await self.tree(root)
 
     async def snapshot(self, names: Sequence[str], _: object) -> None:
+        self.number += 100
+        txg = self.number
         for name in names:
             of, _, short = name.partition("@")
             before = self.there.datasets[DatasetName(of)]
             if any(one.snapname == short for one in before.snapshots):
                 raise LzcFailure("snapshot", "", [(name, "SnapshotExists", 17)])
             self.number += 1
-            new = Snapshot(before.name, short, self.number, self.number, START)
+            new = Snapshot(before.name, short, self.number, txg, START)
             self.there.datasets[before.name] = replace(before, snapshots=(*before.snapshots, new))
+        self.did.append(f"snapshot {names[0].partition('@')[2]}")
 
     async def destroy(self, names: Sequence[str]) -> None:
         if self.refuses:
@@ -79,6 +83,7 @@ class Side:
         if held := [name for name in names if name in self.kept]:
             raise LzcFailure("destroy", "", [(name, "SnapshotIsHeld", 16) for name in held])
         self.gone += names
+        self.did.append(f"destroy {names[0].partition('@')[2]}")
         for one in list(self.there):
             left = tuple(snap for snap in one.snapshots if snap.name not in names)
             self.there.datasets[one.name] = replace(one, snapshots=left)
@@ -106,7 +111,9 @@ class World:
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **backup: Any) -> None:
         monkeypatch.setattr(run_module, "announce", lambda *_: None)
-        monkeypatch.setattr(RunHooks, "around", lambda *_: contextlib.nullcontext())
+        monkeypatch.setattr(RunHooks, "around", lambda *_: self.around())
+        self.hooks_run = 0
+        self.hooks_fail_at = 0
         monkeypatch.setattr(source_snapshot, "asyncio", SimpleNamespace(sleep=self.sleep))
         self.clock = StoppedClock(START + 5 * HOUR)
         above, below = DatasetName("cold/host/tank"), DatasetName("cold/host/tank/a")
@@ -121,6 +128,13 @@ class World:
 
     async def sleep(self, seconds: float) -> None:
         self.clock.at += seconds
+
+    @contextlib.asynccontextmanager
+    async def around(self) -> AsyncIterator[None]:
+        self.hooks_run += 1
+        if self.hooks_run == self.hooks_fail_at:
+            raise HookFailed("the hook 'dump' failed", "no room")
+        yield
 
     async def run(self, before_look: Any = None) -> Planned:
         run = Planned(
@@ -159,6 +173,58 @@ async def test_a_name_that_the_vault_has_is_given_up_for_a_later_one(
     assert f"tank@{first}" in warning
     assert "later name" in warning
     assert [fields["snapname"] for event, fields in world.told if event == "snapshot"] == [first, second]
+
+
+async def test_the_new_snapshots_are_there_before_the_first_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    run = await world.run()
+    first, second = snapname(5), run.hooks.snapname
+    assert world.source.did == [f"snapshot {first}", f"snapshot {second}", f"destroy {first}"]
+    assert world.hooks_run == 2
+
+
+async def test_where_a_hook_fails_the_second_time_the_first_snapshots_stay_and_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.hooks_fail_at = 2
+    run = await world.run()
+    assert (world.source.gone, run.hooks.snapname) == ([], snapname(5))
+    assert world.names() == [[snapname(9), snapname(5)]] * 2
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert any("could not be made anew" in text and "no room" in text for text in world.warnings)
+
+
+async def test_where_no_name_is_free_on_the_vault_nothing_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    elsewhere = DatasetName("cold/host/tank/gone")
+    names = [world.where.env.backup("b").snapshot.names.make(_moment(world, second)) for second in range(900)]
+    every = (Snapshot(elsewhere, name, 5000 + at, at, START) for at, name in enumerate(names))
+    world.vault.there.datasets[elsewhere] = dataset(elsewhere, *every)
+    run = await world.run()
+    assert world.source.did == [f"snapshot {snapname(5)}"], "nor is it made again under a name that is had"
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert any("could not be made anew" in text for text in world.warnings)
+
+
+async def test_a_dataset_that_got_no_new_snapshot_keeps_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+
+    async def nothing_of_a(_: str, *, sizes: bool = True) -> Tree:
+        seen = dict(world.source.there.datasets)
+        if len(world.source.did) == 1 and world.hooks_run == 2:
+            del seen[DatasetName("tank/a")]
+        return Tree(seen)
+
+    monkeypatch.setattr(world.source, "tree", nothing_of_a)
+    await world.run()
+    assert world.source.gone == [f"tank@{snapname(5)}"]
 
 
 async def test_a_name_that_the_vault_is_known_to_have_is_not_given(
