@@ -12,7 +12,8 @@ from zvault.core.replication.name_clash import of
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
-from zvault.ops.retention.prune import Explainer, destroy
+from zvault.ops.retention.prune import destroy_in_batches
+from zvault.ops.state.source_tree import source_tree
 
 NAMED = 3
 """Datasets named in one warning."""
@@ -35,14 +36,18 @@ async def give_up(
 ) -> None:
     """Destroy snapshots of the source (``replaced``, full names) that were made anew, and nothing else.
 
-    What somebody holds or uses by now is left and told. So is all of it where nothing may be destroyed.
+    What somebody holds or uses by now is left and told. After an error what went is looked at: some may have gone.
     """
     source = context.clients.source_of(backup)
     mine = [snap for dataset in sides.source for snap in of(replaced, dataset.snapshots)]
-    try:
-        gone = await destroy(source.lzc, mine, emit, Explainer(source))
-    except ZvaultError as error:
-        emit("warning", text=f"the snapshot that was made anew could not be destroyed: {error}")
-        return
+    gone, trouble = await destroy_in_batches(source, mine, emit)
+    if trouble is not None:
+        emit("warning", text=f"the snapshots that were made anew could not all be destroyed: {trouble}")
+        try:
+            left = await source_tree(context.clients, backup, sizes=False)
+        except ZvaultError as error:
+            emit("warning", text=f"how many of them went is not known: {error}")
+        else:
+            gone = [snap for snap in mine if left.snapshot(snap.name) != snap]
     if gone:
         emit("pruned", side="source", count=len(gone), snapshots=[snap.name for snap in gone])

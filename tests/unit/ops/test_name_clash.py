@@ -25,7 +25,7 @@ from tests.unit.ops.ops_world import (
     with_source,
     with_vault,
 )
-from zvault.core.errors import HookFailed, Refused
+from zvault.core.errors import HookFailed, HostUnreachable, Refused
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
 from zvault.core.replication.name_clash import clashes
@@ -36,6 +36,7 @@ from zvault.ops.hooks import RunHooks
 from zvault.ops.outcome import Outcome
 from zvault.ops.replication import source_snapshot
 from zvault.ops.replication.sides_and_plan import plan_all
+from zvault.ops.retention import prune
 from zvault.ops.run import Run
 from zvault.ops.vaults.vault import Vaults
 from zvault.zfs.changes import LzcFailure
@@ -54,6 +55,8 @@ class Side:
         self.refuses = False
         self.number = 900
         self.did: list[str] = []
+        self.orders: list[list[str]] = []
+        self.breaks_off = False
 
     async def nobody(self, *_: object, **__: object) -> Any:
         return SimpleNamespace(stdout="")
@@ -80,6 +83,13 @@ class Side:
     async def destroy(self, names: Sequence[str]) -> None:
         if self.refuses:
             raise Refused("permission denied")
+        self.orders.append(list(names))
+        if self.breaks_off:
+            await self.take_away(names[:1])
+            raise HostUnreachable("cannot reach filer", "it broke off")
+        await self.take_away(names)
+
+    async def take_away(self, names: Sequence[str]) -> None:
         if held := [name for name in names if name in self.kept]:
             raise LzcFailure("destroy", "", [(name, "SnapshotIsHeld", 16) for name in held])
         self.gone += names
@@ -267,6 +277,30 @@ async def test_a_snapshot_of_that_name_that_is_not_the_runs_own_stays(
     there[mine.dataset] = replace(there[mine.dataset], snapshots=(mine,))
     await world.run()
     assert world.source.gone == [f"tank@{snapname(5)}"]
+
+
+async def test_what_went_before_an_error_is_planned_as_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.source.breaks_off = True
+    run = await world.run()
+    assert world.names() == [
+        [snapname(9), run.hooks.snapname],
+        [snapname(9), snapname(5), run.hooks.snapname],
+    ]
+    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert any("it broke off" in text for text in world.warnings)
+    assert [fields["snapshots"] for event, fields in world.told if event == "pruned"] == [
+        [f"tank@{snapname(5)}"]
+    ]
+
+
+async def test_many_are_destroyed_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    monkeypatch.setattr(prune, "BATCH", 1)
+    await world.run()
+    assert world.source.orders == [[f"tank@{snapname(5)}"], [f"tank/a@{snapname(5)}"]]
 
 
 async def test_a_source_that_lies_in_a_vault_with_min_age_keeps_it(
