@@ -9,12 +9,11 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Tree
 from zvault.core.names import SnapshotName
-from zvault.core.replication.name_clash import clashes
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
-from zvault.ops.name_clash import give_up, names_on_vault, told
+from zvault.ops.name_clash import give_up, names_on_vault, to_replace
 from zvault.ops.replication.sides_and_plan import Sides, selected, snapshot_choices
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.unchanged import find_unchanged
@@ -36,8 +35,8 @@ class RunSnapshot:
     hooks: RunHooks
     source: RecentSource
     wanted: bool = True
-    _fresh: set[str] = field(default_factory=set, init=False)
-    """Those made since both sides were listed, by full name."""
+    _fresh: list[list[str]] = field(default_factory=list, init=False)
+    """The full names of those made since both sides were listed, by the call that made them."""
 
     @property
     def wanted_now(self) -> bool:
@@ -101,7 +100,8 @@ class RunSnapshot:
             lzc, backup, listed, self.context.env.clock, taken, must_be_free=avoid is not None
         )
         snapname = await made.make()
-        self._fresh.update(made.made)
+        if made.made:
+            self._fresh.append(made.made)
         if made.warning:
             self._warn(made.warning)
         return snapname
@@ -120,15 +120,10 @@ class RunSnapshot:
         is. Both sides have to be listed again after either; None where there was nothing to do. Now that the vault is
         listed its names are known, so once is enough: whatever else comes up is a conflict.
         """
-        fresh, self._fresh = self._fresh, set()
-        clashing = clashes(fresh, sides.pairing.pairs) if fresh else []
-        if not clashing:
+        calls, self._fresh = self._fresh, []
+        before = to_replace(self.context, self._backup, sides, calls, self.emit)
+        if not before:
             return None
-        why = told(clashing)
-        if self.context.env.min_age_of(self._backup.source):
-            self._warn(f"{why}; it stays, for the source lies in a vault with min_age")
-            return None
-        self._warn(f"the snapshot is made anew under a later name, as {why}")
         self.source.forget()
         first, self.hooks.snapname = self.hooks.snapname, ""
         made = ""
@@ -136,12 +131,12 @@ class RunSnapshot:
             made, _ = await self.make(vault, avoid=Snapnames(one.snapshots for one in sides.vault))
         except ZvaultError as error:
             self._warn(f"the snapshot could not be made anew, so @{first} stays: {error}")
-        again, self._fresh = self._fresh, set()
+        calls, self._fresh = self._fresh, []
         if not made:
             self.hooks.snapname = first
             return ""
-        anew = {SnapshotName(name).dataset for name in again}
-        replaced = {name for name in fresh if SnapshotName(name).dataset in anew}
-        await give_up(self.context, self._backup, sides, replaced, self.emit)
+        anew = {SnapshotName(name).dataset for names in calls for name in names}
+        replaced = [snap for snap in before if snap.dataset in anew]
+        await give_up(self.context, self._backup, replaced, self.emit)
         self.source.forget()
         return made

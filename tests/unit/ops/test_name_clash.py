@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,10 +25,11 @@ from tests.unit.ops.ops_world import (
     with_source,
     with_vault,
 )
+from zvault.config.schema import Config
 from zvault.core.errors import HookFailed, HostUnreachable, Refused
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.name_clash import clashes
+from zvault.core.replication.name_clash import clashes, still_own
 from zvault.core.replication.plan_model import Action
 from zvault.core.snapshot_list import Snapnames, SnapshotList
 from zvault.ops import run as run_module
@@ -124,6 +125,7 @@ class World:
         monkeypatch.setattr(RunHooks, "around", lambda *_: self.around())
         self.hooks_run = 0
         self.hooks_fail_at = 0
+        self.at_hook_two: Callable[[], None] = lambda: None
         monkeypatch.setattr(source_snapshot, "asyncio", SimpleNamespace(sleep=self.sleep))
         self.clock = StoppedClock(START + 5 * HOUR)
         above, below = DatasetName("cold/host/tank"), DatasetName("cold/host/tank/a")
@@ -144,6 +146,8 @@ class World:
         self.hooks_run += 1
         if self.hooks_run == self.hooks_fail_at:
             raise HookFailed("the hook 'dump' failed", "no room")
+        if self.hooks_run == 2:
+            self.at_hook_two()
         yield
 
     async def run(self, before_look: Any = None) -> Planned:
@@ -303,6 +307,75 @@ async def test_many_are_destroyed_in_batches(tmp_path: Path, monkeypatch: pytest
     assert world.source.orders == [[f"tank@{snapname(5)}"], [f"tank/a@{snapname(5)}"]]
 
 
+def received(world: World, name: str, guid: int) -> None:
+    """Somebody destroyed a dataset and received it again, with a snapshot of the name that the run gave."""
+    there, of = world.source.there.datasets, DatasetName(name)
+    again = Snapshot(of, snapname(5), guid, 5000, START)
+    there[of] = replace(there[of], snapshots=(*there[of].snapshots[:-1], again))
+
+
+@pytest.mark.parametrize("guid", [105, 777])
+async def test_a_dataset_that_was_received_again_keeps_what_it_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guid: int
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    below = DatasetName("tank/b")
+    world.source.there.datasets[below] = dataset(below, snap(9, below))
+    there = DatasetName("cold/host/tank/b")
+    world.vault.there.datasets[there] = dataset(there, snap(9, there))
+    run = await world.run(lambda: received(world, "tank/a", guid))
+    assert world.source.gone == [f"tank@{snapname(5)}", f"tank/b@{snapname(5)}"]
+    assert run.plans["tank"] == Action.INCREMENTAL
+
+
+async def test_so_does_one_that_was_received_again_while_the_new_snapshot_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.at_hook_two = lambda: received(world, "tank/a", 777)
+    await world.run()
+    assert world.source.gone == [f"tank@{snapname(5)}"]
+
+
+def with_other(world: World, source: str) -> None:
+    """Another backup sends every snapshot of a source, to another vault, which has none of them yet."""
+    cold = {"pool": "cold"}
+    backups = {
+        "b": {"source": "tank", "vault": "cold"},
+        "o": {"source": source, "vault": "usb", "backlog": "all"},
+    }
+    world.where.env.config = Config.model_validate(
+        {
+            "daemon": {"timezone": "UTC"},
+            "vault": {"cold": cold, "usb": {"pool": "usb"}},
+            "backup": backups,
+        }
+    )
+
+
+async def test_what_another_backup_has_still_to_send_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with_other(world, "tank/a")
+    run = await world.run()
+    assert world.source.gone == [f"tank@{snapname(5)}"]
+    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert f"kept tank/a@{snapname(5)}: backup o has not sent it yet" in world.warnings
+
+
+async def test_where_all_that_clash_stay_nothing_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with_other(world, "tank")
+    run = await world.run()
+    assert world.source.did == [f"snapshot {snapname(5)}"]
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    (warning,) = world.warnings
+    assert "it stays: backup o has not sent it yet" in warning
+
+
 async def test_a_source_that_lies_in_a_vault_with_min_age_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,3 +425,32 @@ def test_what_clashes_is_what_was_made_and_is_another_on_the_vault(
     pair: Any = SimpleNamespace(source=source, vault=vault, base=(1, 1) if common else None)
     found = clashes({snap(n).name for n in made}, [pair])
     assert found == [snap(n).name for n in sorted(made & (other - same)) if common]
+
+
+FATES = ["stays", "gone", "received from the vault", "received from elsewhere", "another renamed"]
+
+
+@given(st.lists(st.lists(st.sampled_from(FATES), min_size=1, max_size=6), max_size=3))
+def test_of_what_was_made_only_what_is_still_that_counts(calls: list[list[str]]) -> None:
+    there, on_vault, made, originals, strangers = tree(), tree(), [], [], 0
+    for number, fates in enumerate(calls):
+        short, names = snapname(number), []
+        for place, fate in enumerate(fates):
+            of, guid = DatasetName(f"tank/{number}-{place}"), 1000 * number + place
+            names.append(f"{of}@{short}")
+            txg = {"stays": 50 + number, "another renamed": 1 + place}.get(fate, 100 + 10 * number + place)
+            now = Snapshot(of, short, guid, txg, START)
+            there.datasets[of] = dataset(of, *([now] if fate != "gone" else []))
+            if fate == "received from the vault":
+                target = DatasetName(f"cold/{of}")
+                on_vault.datasets[target] = dataset(target, replace(now, dataset=target, createtxg=1))
+            if fate == "stays":
+                originals.append(now)
+        made.append(names)
+        others = sum(fate in {"received from elsewhere", "another renamed"} for fate in fates)
+        strangers += others and others >= fates.count("stays")
+    found = still_own(made, there, on_vault)
+    vaults = {one.guid for of in on_vault for one in of.snapshots}
+    assert not any(one.guid in vaults for one in found)
+    if not strangers:
+        assert found == originals
