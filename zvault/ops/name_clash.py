@@ -85,7 +85,9 @@ async def give_up(context: Context, backup: Backup, replaced: Sequence[Snapshot]
         mine = [snap for snap in there if snap.name not in needed]
         gone, trouble = await destroy_in_batches(source, mine, emit)
         if trouble is not None:
-            emit("warning", text=f"not all of the snapshots that were made first could be destroyed: {trouble}")
+            emit(
+                "warning", text=f"not all of the snapshots that were made first could be destroyed: {trouble}"
+            )
             after = await source_tree(context.clients, backup, sizes=False)
             gone = [snap for snap in mine if after.snapshot(snap.name) != snap]
     except ZvaultError as error:
