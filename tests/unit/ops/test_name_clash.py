@@ -2,175 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.ops.name_clash_world import World
 from tests.unit.ops.ops_world import (
-    HOUR,
     START,
     StoppedClock,
-    context,
     dataset,
     snap,
     snapname,
-    tree,
-    with_source,
-    with_vault,
 )
 from zvault.config.schema import Config
-from zvault.core.errors import HookFailed, HostUnreachable, Refused
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.name_clash import clashes, still_own
 from zvault.core.replication.plan_model import Action
 from zvault.core.snapshot_list import Snapnames, SnapshotList
-from zvault.ops import run as run_module
-from zvault.ops.hooks import RunHooks
-from zvault.ops.outcome import Outcome
-from zvault.ops.replication import source_snapshot
-from zvault.ops.replication.sides_and_plan import plan_all
 from zvault.ops.retention import prune
-from zvault.ops.run import Run
-from zvault.ops.vaults.vault import Vaults
-from zvault.zfs.changes import LzcFailure
-
-
-class Side:
-    """A pool as a value, whose snapshots can be made and destroyed."""
-
-    def __init__(self, there: Tree) -> None:
-        self.there = there
-        self.lzc = self
-        self.host: Any = SimpleNamespace(address=None, run=self.nobody)
-        self.lapses: int | None = None
-        self.gone: list[str] = []
-        self.kept: set[str] = set()
-        self.refuses = False
-        self.number = 900
-        self.did: list[str] = []
-        self.orders: list[list[str]] = []
-        self.breaks_off = False
-
-    async def nobody(self, *_: object, **__: object) -> Any:
-        return SimpleNamespace(stdout="")
-
-    async def tree(self, _: str, *, sizes: bool = True) -> Tree:
-        return Tree(dict(self.there.datasets))
-
-    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
-        return await self.tree(root)
-
-    async def snapshot(self, names: Sequence[str], _: object) -> None:
-        self.number += 100
-        txg = self.number
-        for name in names:
-            of, _, short = name.partition("@")
-            before = self.there.datasets[DatasetName(of)]
-            if any(one.snapname == short for one in before.snapshots):
-                raise LzcFailure("snapshot", "", [(name, "SnapshotExists", 17)])
-            self.number += 1
-            new = Snapshot(before.name, short, self.number, txg, START)
-            self.there.datasets[before.name] = replace(before, snapshots=(*before.snapshots, new))
-        self.did.append(f"snapshot {names[0].partition('@')[2]}")
-
-    async def destroy(self, names: Sequence[str]) -> None:
-        if self.refuses:
-            raise Refused("permission denied")
-        self.orders.append(list(names))
-        if self.breaks_off:
-            await self.take_away(names[:1])
-            raise HostUnreachable("cannot reach filer", "it broke off")
-        await self.take_away(names)
-
-    async def take_away(self, names: Sequence[str]) -> None:
-        if held := [name for name in names if name in self.kept]:
-            raise LzcFailure("destroy", "", [(name, "SnapshotIsHeld", 16) for name in held])
-        self.gone += names
-        self.did.append(f"destroy {names[0].partition('@')[2]}")
-        for one in list(self.there):
-            left = tuple(snap for snap in one.snapshots if snap.name not in names)
-            self.there.datasets[one.name] = replace(one, snapshots=left)
-
-    async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
-        return {name: {"mine"} for name in names if name in self.kept}
-
-    async def clones(self, _: Sequence[str]) -> dict[str, list[Any]]:
-        return {}
-
-
-class Planned(Run):
-    """A run as far as its plan."""
-
-    plans: dict[str, Action]
-
-    async def _plan(self, vault: Any, sides: Any) -> Any:
-        made = await plan_all(self.context, self.backup, sides)
-        self.plans = {plan.dataset: plan.action for plan in made}
-        return None, SimpleNamespace(idle=False, sizes={})
-
-
-class World:
-    """The clock stands at hour 5, of which the vault has a snapshot that the source has pruned."""
-
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **backup: Any) -> None:
-        monkeypatch.setattr(run_module, "announce", lambda *_: None)
-        monkeypatch.setattr(RunHooks, "around", lambda *_: self.around())
-        self.hooks_run = 0
-        self.hooks_fail_at = 0
-        self.at_hook_two: Callable[[], None] = lambda: None
-        monkeypatch.setattr(source_snapshot, "asyncio", SimpleNamespace(sleep=self.sleep))
-        self.clock = StoppedClock(START + 5 * HOUR)
-        above, below = DatasetName("cold/host/tank"), DatasetName("cold/host/tank/a")
-        self.source = Side(tree(dataset("tank", snap(9)), dataset("tank/a", snap(9, "tank/a"))))
-        self.vault = Side(
-            tree(dataset(above, snap(5, above), snap(9, above)), dataset(below, snap(9, below)))
-        )
-        self.where = context(folder=tmp_path, **backup)
-        self.where.env.clock = self.clock
-        with_vault(with_source(self.where, self.source), self.vault)
-        self.told: list[tuple[str, dict[str, Any]]] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.clock.at += seconds
-
-    @contextlib.asynccontextmanager
-    async def around(self) -> AsyncIterator[None]:
-        self.hooks_run += 1
-        if self.hooks_run == self.hooks_fail_at:
-            raise HookFailed("the hook 'dump' failed", "no room")
-        if self.hooks_run == 2:
-            self.at_hook_two()
-        yield
-
-    async def run(self, before_look: Any = None) -> Planned:
-        run = Planned(
-            self.where,
-            Vaults(self.where),
-            "b",
-            lambda event, **fields: self.told.append((event, fields)),
-            Outcome(),
-        )
-        opened: Any = SimpleNamespace(zfs=self.vault, name="cold")
-        made, seen = await run.snapshots.make(opened)
-        if before_look is not None:
-            before_look()
-        await run._look_and_plan(opened, made, seen)
-        return run
-
-    @property
-    def warnings(self) -> list[str]:
-        return [fields["text"] for event, fields in self.told if event == "warning"]
-
-    def names(self) -> list[list[str]]:
-        return [[one.snapname for one in there.snapshots] for there in self.source.there]
 
 
 async def test_a_name_that_the_vault_has_is_given_up_for_a_later_one(
@@ -414,43 +267,3 @@ def test_whether_a_name_is_had_is_told_of_lists_of_both_kinds(lists: list[list[i
     had = any(sought in numbers for numbers in lists)
     assert (snapname(sought) in Snapnames(plain)) is had
     assert (snapname(sought) in Snapnames(compact)) is had
-
-
-@given(st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.booleans())
-def test_what_clashes_is_what_was_made_and_is_another_on_the_vault(
-    made: set[int], same: set[int], other: set[int], common: bool
-) -> None:
-    there = [snap(n) for n in same] + [replace(snap(n), guid=900 + n) for n in other - same]
-    source, vault = dataset("tank", *map(snap, range(7))), dataset("tank", *there)
-    pair: Any = SimpleNamespace(source=source, vault=vault, base=(1, 1) if common else None)
-    found = clashes({snap(n).name for n in made}, [pair])
-    assert found == [snap(n).name for n in sorted(made & (other - same)) if common]
-
-
-FATES = ["stays", "gone", "received from the vault", "received from elsewhere", "another renamed"]
-
-
-@given(st.lists(st.lists(st.sampled_from(FATES), min_size=1, max_size=6), max_size=3))
-def test_of_what_was_made_only_what_is_still_that_counts(calls: list[list[str]]) -> None:
-    there, on_vault, made, originals, strangers = tree(), tree(), [], [], 0
-    for number, fates in enumerate(calls):
-        short, names = snapname(number), []
-        for place, fate in enumerate(fates):
-            of, guid = DatasetName(f"tank/{number}-{place}"), 1000 * number + place
-            names.append(f"{of}@{short}")
-            txg = {"stays": 50 + number, "another renamed": 1 + place}.get(fate, 100 + 10 * number + place)
-            now = Snapshot(of, short, guid, txg, START)
-            there.datasets[of] = dataset(of, *([now] if fate != "gone" else []))
-            if fate == "received from the vault":
-                target = DatasetName(f"cold/{of}")
-                on_vault.datasets[target] = dataset(target, replace(now, dataset=target, createtxg=1))
-            if fate == "stays":
-                originals.append(now)
-        made.append(names)
-        others = sum(fate in {"received from elsewhere", "another renamed"} for fate in fates)
-        strangers += others and others >= fates.count("stays")
-    found = still_own(made, there, on_vault)
-    vaults = {one.guid for of in on_vault for one in of.snapshots}
-    assert not any(one.guid in vaults for one in found)
-    if not strangers:
-        assert found == originals
