@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 
@@ -21,6 +22,8 @@ STEP = 15.0
 """Seconds between looks at the clock: it goes on while the host sleeps, and asyncio's does not."""
 AGAIN = 60.0
 """Seconds until a store that does not answer is asked again."""
+ASKS = 5
+"""Times that the vault is asked for, where note and lease say that it can be had and it cannot."""
 CLEANS = 5.0
 """Seconds between looks whether a host that was cut off or shut out has cleaned up; they ask nobody."""
 BACK = (1, 8, 35, 400)
@@ -96,9 +99,9 @@ class Turns:
         """Make a run that is due when its turn comes, or see that another host has made it."""
         name = current.backup
         due = self._due(self.context.env.backup(name), shared, asked=current.trigger == "hand")
-        decide = shared.decide
-        while True:
-            decision = await self._its_turn(shared, due, current, emit, pause, decide)
+        decide, goes_on = shared.decide, True
+        for asked in itertools.count(1):
+            decision = await self._its_turn(shared, due, current, emit, pause, decide) if goes_on else None
             if decision is None or decision.action not in (Action.RUN, Action.TAKE_OVER):
                 outcome.result = "skipped"
                 emit("message", text=f"skipped: {decision.reason if decision else 'a new run takes over'}")
@@ -110,11 +113,16 @@ class Turns:
             await execute(self._turn(shared, due, decision.of, emit))
             if not isinstance(outcome.error, (HeldElsewhere, TakenOver)):
                 break
-            emit("message", text=f"not now: {outcome.error}")
-            outcome.error, outcome.result = None, "ok"
             if isinstance(shared.vault.error, HeldElsewhere):
                 shared.vault.error = None  # another host has the vault, as it may
-            decide = shared.decide_anew  # by the lease too: the note alone would have it tried again at once
+            if asked == ASKS:
+                break
+            emit("message", text=f"not now: {outcome.error}")
+            current.turn = f"it could not have the vault: {outcome.error}"
+            outcome.error, outcome.result = None, "ok"
+            goes_on = await self._pause(shared, min(AGAIN, shared.bound), pause)
+            current.turn = None
+            decide = shared.decide_anew  # by the lease too: the note alone would have it tried again
         if outcome.result != "interrupted" and (last := shared.last(name)) is not None:
             self._settled[name] = Settled(last.number, shared.clock())
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.unit.ops.vaults.shared_world import Bucket, due, host
-from zvault.core.errors import HeldElsewhere, Refused
+from zvault.core.errors import HeldElsewhere, Refused, TakenOver, ZvaultError
 from zvault.core.policy.schedule import parse_every, parse_schedule
 from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import Holder
@@ -144,6 +144,19 @@ async def test_who_was_slower_goes_by_the_lease_however_long_a_look_takes(b: Hos
     assert (await b.run()).result == "ok"
     assert [turn.of for turn in b.turned] == ["", "boot-a"], "it asked again while another had it"
     assert "waits: a has the vault" in [text for _, text in b.told]
+
+
+@pytest.mark.parametrize("error", [HeldElsewhere("the device is held by a"), TakenOver("it was another's")])
+async def test_a_vault_that_cannot_be_had_is_asked_for_in_peace_and_not_for_ever(
+    a: Host, bucket: Bucket, error: ZvaultError
+):
+    """Whatever note and lease say: where that does not agree with who gets the vault, the run fails in the end."""
+    a.fails = [error] * 100
+    began = bucket.now
+    outcome = await a.run()
+    assert (outcome.result, outcome.error) == ("failed", error)
+    assert 2 <= len(a.turned) <= 5
+    assert bucket.now - began >= 60 * (len(a.turned) - 1), "it asked again at once"
 
 
 def slow(bucket: Bucket, seconds: float) -> None:

@@ -112,12 +112,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What the lease says: its holder by name and boot, for how many seconds a renewal counts, whether it is held."""
+    """What the lease says: its holder by name and boot, for how many seconds a renewal counts, whether it is held.
+
+    ``ours``: the holder is this host, in this boot or an earlier one. Its name alone does not tell.
+    """
 
     host: str
     boot: str
     bound: float
     held: bool = True
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def _of_one_undone(
                 Action.WAIT, "nobody has the vault; the hosts before this one go first", until=begin
             )
         return Decision(Action.RUN, f"nobody has the vault, and {_undone(run)}")
-    if lease.said.host == me.name:
+    if lease.said.ours:
         return Decision(Action.RUN, f"this host has had the vault, and {_undone(run)}")
     return _of_one_held(me, run, note, lease, lease.said, now)
 

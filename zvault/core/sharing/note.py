@@ -122,6 +122,11 @@ class Note:
         runs = {name: replace(run, age=min(run.age + later, _MAX_SECONDS)) for name, run in self.runs.items()}
         return Note(host, epoch, _next(self.sequence), holding, runs)
 
+    def replaced(self, host: str, epoch: int, since: float, *, holding: bool = True) -> Note:
+        """The same in the place of a note whose epoch the host's store never had: no lag that it claims is kept."""
+        new = replace(self, epoch=min(self.epoch, epoch)).written(host, epoch, since, holding=holding)
+        return replace(new, runs={name: replace(run, lag=None) for name, run in new.runs.items()})
+
     def begun(self, backup: str, at: float) -> Note:
         """A run of a backup begins on the note's host, ``at`` by its clock. One that was broken off goes on."""
         before = self.last(backup)

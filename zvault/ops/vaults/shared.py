@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.core.errors import Busy, Refused, TakenOver, ZvaultError
 from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import (
@@ -36,6 +37,7 @@ from zvault.devices.shared_note import Seen, SeenLease, SharedNote
 from zvault.ops.vaults.assembly import Assembly, Say
 from zvault.ops.vaults.fencing import lease_name, look, take
 from zvault.ops.vaults.vault import ManagedVault
+from zvault.system.state_files import current_boot_id
 from zvault.system.tasks import cancel
 
 TRIES = 3
@@ -101,6 +103,8 @@ class SharedVault:
     clock: Callable[[], float] = boot_time
     host: str = field(default_factory=platform.node)
     """This host's name, as its lease has it."""
+    boot: str = field(default_factory=current_boot_id)
+    """This host's boot, as its lease has it."""
     note: SeenNote | None = None
     lease: LeaseWatch | None = None
     running: set[str] = field(default_factory=set)
@@ -296,17 +300,14 @@ class SharedVault:
             configured = frozenset(self.vault.context.env.config.backup)
             try:
                 if isinstance(seen.said, Note):
-                    since = seen.age(now)
-                    new = change(
-                        seen.said.written(me, epoch, since, holding=bool(self.running)).only(configured)
-                    )
+                    ours = seen.said.epoch > epoch and await self._is_ours(seen.said.epoch)
+                    write = seen.said.replaced if ours else seen.said.written
+                    new = change(write(me, epoch, seen.age(now), holding=bool(self.running)).only(configured))
                 else:
                     new = change(Note(me, epoch, holding=bool(self.running)))
                 data = new.as_bytes()
             except NoteDamaged as error:
-                raise TakenOver(
-                    f"the note of vault '{self.name}' is another host's", str(error), "this host stands by"
-                ) from None
+                raise self._of_another(error) from None
             etag = await self._at().put(data, seen.etag)
             if etag is not None:
                 self.written = self.clock()
@@ -318,6 +319,25 @@ class SharedVault:
                 self.written = now  # only the answer was lost
                 return
         raise Busy(f"the note of vault '{self.name}' cannot be written", "others put it all the time")
+
+    def _of_another(self, error: NoteDamaged) -> TakenOver:
+        server = self.vault.config.device[0].server
+        place = f"{server.bucket}/{server.key}.note" if isinstance(server, BlockstoreServer) else "KEY.note"
+        return TakenOver(
+            f"the note of vault '{self.name}' is another host's",
+            str(error),
+            f"this host stands by; if no other host has had the vault since, remove the object {place}",
+        )
+
+    async def _is_ours(self, epoch: int) -> bool:
+        """Whether this host has the vault although the note has a later epoch, which its store never had then.
+
+        Who takes the vault takes the lease first, so while that is this boot's nobody came later.
+        """
+        await self.look_at_lease()
+        said = self.lease.said if self.lease is not None else None
+        mine = said is not None and said.held and said.ours and said.boot == self.boot
+        return mine and await self._epoch() < epoch
 
     async def _epoch(self) -> int:
         """The block store's epoch of this host's time with it: whoever comes later has a greater one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,11 +58,12 @@ class Bucket:
         self._asked()
         return Seen(self.data, self.etag, None if self.data is None else self.now - self.put_at)
 
-    async def read_lease(self) -> SeenLease:
+    async def read_lease(self, reader: str = "") -> SeenLease:
         self._asked()
         if self.holder is None:
             return SeenLease(None, "", None)
-        return SeenLease(self.holder, f"{self.renewed}", self.now - self.renewed)
+        holder = replace(self.holder, ours=self.holder.boot == f"boot-{reader}")
+        return SeenLease(holder, f"{self.renewed}", self.now - self.renewed)
 
     async def put(self, data: bytes, etag: str) -> str | None:
         self._asked()
@@ -73,6 +74,23 @@ class Bucket:
             return None
         self.data, self.etag, self.put_at = data, f"e{self.requests}", self.now
         return self.etag
+
+
+@dataclass(frozen=True)
+class BucketOf:
+    """The bucket, as a host of that name sees it."""
+
+    bucket: Bucket
+    host: str
+
+    async def read(self) -> Seen:
+        return await self.bucket.read()
+
+    async def read_lease(self) -> SeenLease:
+        return await self.bucket.read_lease(self.host)
+
+    async def put(self, data: bytes, etag: str) -> str | None:
+        return await self.bucket.put(data, etag)
 
 
 @dataclass
@@ -124,7 +142,8 @@ def host(bucket: Bucket, name: str) -> tuple[HostVault, SharedVault]:
     """A host of that name."""
     vault = HostVault(bucket, name)
     it: Any = vault
-    return vault, SharedVault(it, place=bucket, clock=bucket.clock, host=name)
+    place = BucketOf(bucket, name)
+    return vault, SharedVault(it, place=place, clock=bucket.clock, host=name, boot=f"boot-{name}")
 
 
 def due(bucket: Bucket, **known: Any) -> Due:

@@ -15,7 +15,7 @@ from tests.unit.ops.vaults.shared_world import BOUND, CONFIG, HOUR, Bucket, Host
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver
 from zvault.core.policy.vault_life import Life
-from zvault.core.sharing.decide import Action
+from zvault.core.sharing.decide import Action, Holder
 from zvault.core.sharing.note import Note, Outcome
 from zvault.core.sharing.turn import Turn
 from zvault.devices.layer import Slot
@@ -122,6 +122,32 @@ async def test_who_was_shut_out_writes_no_note(bucket: Bucket):
     with pytest.raises(TakenOver, match="is another host's"):
         async with a.run(replace(due(bucket), asked=True), lambda: 1.0, lambda: True, pytest.fail):
             pytest.fail("it may not run")
+
+
+async def test_a_note_of_an_epoch_that_the_store_never_had_is_replaced_by_who_has_the_lease(bucket: Bucket):
+    """The store was made anew under the same key, or somebody wrote the note who never had the vault."""
+    vault, a = host(bucket, "a")
+    there = Note("b", (1 << 32) - 1).begun("tank", 1.0).finished("tank", 2.0, done=True, lag=3.0)
+    bucket.data, bucket.etag, bucket.put_at = there.as_bytes(), "x", bucket.now - 2 * HOUR
+    vault.up(1)
+    async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail) as decision:
+        assert decision.action is Action.RUN
+        assert (noted(bucket).host, noted(bucket).epoch) == ("a", 1)
+        assert noted(bucket).runs["tank"].lag is None, "what it claims of another store's run is kept"
+    assert (noted(bucket).runs["tank"].number, noted(bucket).runs["tank"].lag) == (2, 1.0)
+
+
+async def test_who_does_not_have_the_lease_leaves_such_a_note_and_names_it(bucket: Bucket):
+    vault, a = host(bucket, "a")
+    there = Note("b", 9).as_bytes()
+    for holder in (None, Holder("a", "boot-of-another-a", BOUND), Holder("a", "boot-a", BOUND, held=False)):
+        vault.up(1)
+        bucket.data, bucket.etag, bucket.holder = there, "x", holder
+        with pytest.raises(TakenOver) as raised:
+            async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+                pytest.fail("it may not run")
+        assert bucket.data == there
+        assert "remove the object bucket/cold.note" in raised.value.next
 
 
 async def test_another_run_of_the_same_host_keeps_the_note_holding(bucket: Bucket):
@@ -240,7 +266,7 @@ async def test_the_store_is_asked_by_a_process_and_each_request_counts():
     runner: Any = Answers(
         {"data": None, "etag": "", "age": None, "asked": {"get": 1}},
         {
-            "lease": {"host": "a", "boot": "x", "bound": 20.0, "held": True},
+            "lease": {"host": "a", "boot": "x", "bound": 20.0, "held": True, "ours": False},
             "etag": "l",
             "age": 3.0,
             "asked": {"get": 1},

@@ -141,7 +141,8 @@ class Turns:
         if not answer.done:
             return None
         said, now = answer.said, self.machine.clock()
-        holder = Holder(said.host, said.boot, BOUND, said.held) if said is not None else None
+        ours = said is not None and said.host == self.machine.name
+        holder = Holder(said.host, said.boot, BOUND, said.held, ours) if said is not None else None
         told = answer.age
         seen = self.lease
         self.lease = (
