@@ -124,7 +124,7 @@ class Turns:
             current.turn = None
             decide = shared.decide_anew  # by the lease too: the note alone would have it tried again
         if outcome.result != "interrupted" and (last := shared.last(name)) is not None:
-            self._settled[name] = Settled(last.number, shared.clock())
+            self._settled[name] = Settled(last.number, shared.clock(), last.failures)
 
     @staticmethod
     def _turn(shared: SharedVault, due: Due, of: str, emit: Emit) -> RunTurn:

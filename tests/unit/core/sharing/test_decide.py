@@ -91,6 +91,29 @@ def test_after_some_failures_in_a_row_it_waits_for_the_next_moment() -> None:
     assert action(DUE, noted(run(5, Outcome.FAILED, failures=TRIES))) is Action.SKIP
 
 
+def test_failures_count_from_what_the_host_remembers_so_a_host_that_always_fails_keeps_no_other_away() -> (
+    None
+):
+    failed = run(9, Outcome.FAILED, failures=7)
+    assert action(replace(DUE, settled=Settled(8, NOW - HOUR, failures=6)), noted(failed)) is Action.RUN
+    assert action(replace(DUE, settled=Settled(6, NOW - HOUR, failures=4)), noted(failed)) is Action.SKIP
+    since_a_good_one = run(12, Outcome.FAILED, failures=TRIES)
+    assert (
+        action(replace(DUE, settled=Settled(8, NOW - HOUR, failures=6)), noted(since_a_good_one))
+        is Action.SKIP
+    )
+
+
+def test_a_host_gives_way_because_of_failures_once_and_then_tries_itself() -> None:
+    skips = decide(DUE, ME, noted(run(5, Outcome.FAILED, failures=TRIES)), None, NOW)
+    assert skips.settled == Settled(5, NOW, failures=TRIES, gave_way=True)
+    assert skips.settled is not None
+    later = replace(DUE, settled=skips.settled)
+    note = noted(run(5 + TRIES, Outcome.FAILED, failures=2 * TRIES))
+    assert action(replace(later, settled=replace(skips.settled, gave_way=False)), note) is Action.SKIP
+    assert action(later, note) is Action.RUN
+
+
 def test_a_host_that_remembers_nothing_believes_the_stores_age_of_the_note() -> None:
     due = replace(DUE, settled=None)
     assert action(due, noted(run(5), told=600.0)) is Action.SKIP

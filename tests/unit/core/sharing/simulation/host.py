@@ -25,7 +25,8 @@ POLL = 10.0
 class Machine:
     """A host's clocks and troubles.
 
-    ``ahead``: its wall clock's error in seconds. ``base`` and ``drift``: of its own clock, which nobody sets.
+    ``ahead``: its wall clock's error in seconds. ``base`` and ``drift``: of its own clock, which nobody sets. Until
+    ``failing_until`` each run on it fails.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Machine:
     hung_until: float = 0.0
     cut_until: float = 0.0
     dead: bool = False
+    failing_until: float = 0.0
 
     @property
     def boot(self) -> str:
