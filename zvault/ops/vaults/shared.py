@@ -41,7 +41,7 @@ from zvault.system.state_files import current_boot_id
 from zvault.system.tasks import cancel
 
 TRIES = 3
-"""Times that a note is put, where another was put in between each time."""
+"""Times that a note is put, where another host put one in between each time."""
 
 
 def boot_time() -> float:
@@ -112,6 +112,8 @@ class SharedVault:
     requests: dict[str, int] = field(default_factory=lambda: {"get": 0, "put": 0})
     written: float = 0.0
     """When this host last wrote the note."""
+    _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the note is read or put, so that what this host's runs write does not come in between."""
 
     def __post_init__(self) -> None:
         """The vault's status tells who has it."""
@@ -161,6 +163,10 @@ class SharedVault:
 
     async def look_at_note(self) -> None:
         """See what the hosts have run. Raises DeviceGone, Refused."""
+        async with self._noting:
+            await self._read_note()
+
+    async def _read_note(self) -> None:
         seen = await self._at().read()
         said = _read(seen.data)
         now = self.clock()
@@ -290,10 +296,14 @@ class SharedVault:
 
     async def _write(self, change: Callable[[Note], Note]) -> None:
         """Put the note with a change. Raises DeviceGone; TakenOver where it is another host's by now."""
+        async with self._noting:
+            await self._put_note(change)
+
+    async def _put_note(self, change: Callable[[Note], Note]) -> None:
         epoch, me = await self._epoch(), self.host
         for _ in range(TRIES):
             if self.note is None:
-                await self.look_at_note()
+                await self._read_note()
             seen = self.note
             assert seen is not None  # noqa: S101 - it was looked at
             now = self.clock()
@@ -313,7 +323,7 @@ class SharedVault:
                 self.written = self.clock()
                 self.note = seen.look(new, etag, self.written, 0.0)
                 return
-            await self.look_at_note()
+            await self._read_note()
             there = self.note.said if self.note is not None else None
             if isinstance(there, Note) and there.same_as(new):
                 self.written = now  # only the answer was lost

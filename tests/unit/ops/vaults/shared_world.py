@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -44,7 +45,10 @@ class Bucket:
     renewed: float = 0.0
     away: bool = False
     requests: int = 0
+    puts: int = 0
     before_put: Any = None
+    slow: bool = False
+    """Whether others go on while it does what it was asked, before it answers, and after that."""
 
     def clock(self) -> float:
         return self.now
@@ -54,9 +58,16 @@ class Bucket:
         if self.away:
             raise DeviceGone("the store does not answer")
 
+    async def _waits(self) -> None:
+        for _ in range(3 if self.slow else 0):
+            await asyncio.sleep(0)
+
     async def read(self) -> Seen:
         self._asked()
-        return Seen(self.data, self.etag, None if self.data is None else self.now - self.put_at)
+        await self._waits()
+        seen = Seen(self.data, self.etag, None if self.data is None else self.now - self.put_at)
+        await self._waits()
+        return seen
 
     async def read_lease(self, reader: str = "") -> SeenLease:
         self._asked()
@@ -70,10 +81,14 @@ class Bucket:
         if self.before_put is not None:
             before, self.before_put = self.before_put, None
             before()
+        await self._waits()
         if etag != self.etag:
             return None
-        self.data, self.etag, self.put_at = data, f"e{self.requests}", self.now
-        return self.etag
+        self.puts += 1
+        new = f"e{self.puts}"
+        self.data, self.etag, self.put_at = data, new, self.now
+        await self._waits()
+        return new
 
 
 @dataclass(frozen=True)

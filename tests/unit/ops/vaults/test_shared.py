@@ -164,6 +164,24 @@ async def test_another_run_of_the_same_host_keeps_the_note_holding(bucket: Bucke
     assert {run.outcome for run in noted(bucket).runs.values()} == {Outcome.DONE}
 
 
+async def test_backups_that_are_due_together_are_all_in_the_note(bucket: Bucket):
+    vault, a = host(bucket, "a")
+    names = [f"tank{number}" for number in range(8)]
+    backups = {name: {"source": f"ssh://root@nas/{name}", "vault": "cold", "every": "1h"} for name in names}
+    vault.context.env.config = Config.model_validate({**CONFIG, "backup": backups})
+    vault.up(1)
+    bucket.slow = True
+    together = asyncio.Barrier(len(names))
+
+    async def runs(name: str) -> None:
+        async with a.run(replace(due(bucket), backup=name), lambda: 1.0, lambda: True, pytest.fail):
+            await together.wait()
+
+    await asyncio.gather(*map(runs, names))
+    assert {name: run.outcome for name, run in noted(bucket).runs.items()} == dict.fromkeys(names, Outcome.DONE)
+    assert not noted(bucket).holding
+
+
 @pytest.mark.parametrize(("lost", "outcome"), [(False, "failed"), (True, "running")])
 async def test_a_run_that_fails_is_told_but_not_by_a_host_that_lost_the_vault(
     bucket: Bucket, lost: bool, outcome: str
