@@ -15,7 +15,9 @@ from zvault.core.sharing.turn import Turn
 from zvault.daemon.active_run import ActiveRun
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
-from zvault.ops.vaults.shared import Claim, RunTurn, SharedVault
+from zvault.ops.vaults.claim import Claim
+from zvault.ops.vaults.run_turn import RunTurn
+from zvault.ops.vaults.shared import SharedVault
 from zvault.ops.vaults.vault import Vaults
 
 STEP = 15.0

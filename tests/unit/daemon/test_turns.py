@@ -18,7 +18,7 @@ from zvault.core.sharing.decide import Holder
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.turns import Turns, seconds_between
 from zvault.ops.outcome import Outcome
-from zvault.ops.vaults.shared import RunTurn
+from zvault.ops.vaults.run_turn import RunTurn
 
 
 class Host:

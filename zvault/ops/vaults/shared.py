@@ -16,12 +16,10 @@ from typing import Protocol
 
 from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.core.errors import Busy, Refused, TakenOver, ZvaultError
-from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import (
     Action,
     Decision,
     Due,
-    Holder,
     Member,
     SeenNote,
     Unreadable,
@@ -29,13 +27,15 @@ from zvault.core.sharing.decide import (
     decide,
 )
 from zvault.core.sharing.decide import SeenLease as LeaseWatch
-from zvault.core.sharing.note import LastRun, Note, NoteDamaged, NoteNewer, Outcome
+from zvault.core.sharing.note import LastRun, Note, NoteDamaged, NoteNewer
 from zvault.core.sharing.turn import Turn
 from zvault.core.sharing.watch import Watch
 from zvault.devices.layer import Slot
 from zvault.devices.shared_note import Seen, SeenLease, SharedNote
 from zvault.ops.vaults.assembly import Assembly, Say
+from zvault.ops.vaults.claim import Claim
 from zvault.ops.vaults.fencing import lease_name, look, take
+from zvault.ops.vaults.host_turn import turn_of
 from zvault.ops.vaults.vault import ManagedVault
 from zvault.system.state_files import current_boot_id
 from zvault.system.tasks import cancel
@@ -60,38 +60,6 @@ class NotePlace(Protocol):
 
     async def put(self, data: bytes, etag: str) -> str | None:
         """Put the note."""
-
-
-def turn_of(life: Life, error: ZvaultError | None) -> Turn:
-    """What a vault's state on this host, and what keeps it there, make of the host among the others."""
-    match life:
-        case Life.COMING_UP | Life.COMING_BACK:
-            return Turn.ASKING
-        case Life.UP | Life.EXPORTED_BY_HAND:
-            return Turn.HOLDING
-        case Life.GOING_DOWN | Life.EXPORTED:
-            return Turn.RELEASING
-        case Life.LOST | Life.HALF_DOWN:
-            return Turn.SHUT_OUT if isinstance(error, TakenOver) else Turn.CUT_OFF
-        case _:
-            return Turn.STANDING_BY
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What the note says of a backup that another host made last; nobody here has seen it in the pool.
-
-    ``lag`` in seconds at ``at``, by this host's clock of boot_time.
-    """
-
-    host: str
-    outcome: Outcome
-    lag: float | None
-    at: float
-
-    def lag_now(self, now: float) -> float | None:
-        """The lag by now, in seconds."""
-        return None if self.lag is None else self.lag + max(0.0, now - self.at)
 
 
 @dataclass
@@ -358,30 +326,6 @@ class SharedVault:
         raise Busy(f"vault '{self.name}' does not tell its epoch", "its server is not there, or silent")
 
 
-@dataclass(frozen=True, slots=True)
-class RunTurn:
-    """The turn of one run: what is due, and the boot of the host that the vault is taken from, "" for none."""
-
-    shared: SharedVault
-    due: Due
-    of: str
-    say: Say
-    warn: Say
-
-    async def shut_out(self, assembly: Assembly) -> None:
-        """Take the vault from the host that has stopped."""
-        if self.of:
-            await self.shared.shut_out(assembly, self.of, self.say)
-
-    @asynccontextmanager
-    async def taken(
-        self, lag: Callable[[], float | None], good: Callable[[], bool]
-    ) -> AsyncIterator[str | None]:
-        """While the run has the vault; gives why it need not be made after all, None where it is to be."""
-        async with self.shared.run(self.due, lag, good, self.warn) as decision:
-            yield None if decision.action is Action.RUN else decision.reason
-
-
 def _read(data: bytes | None) -> Note | Unreadable | None:
     if data is None:
         return None
@@ -391,6 +335,3 @@ def _read(data: bytes | None) -> Note | Unreadable | None:
         return Unreadable(str(error), newer=True)
     except NoteDamaged as error:
         return Unreadable(str(error))
-
-
-__all__ = ["Claim", "Holder", "SharedVault", "boot_time", "turn_of"]

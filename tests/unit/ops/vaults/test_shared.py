@@ -14,14 +14,12 @@ import pytest
 from tests.unit.ops.vaults.shared_world import BOUND, CONFIG, HOUR, Bucket, HostVault, due, host
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver
-from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import Action, Holder
 from zvault.core.sharing.note import Note, Outcome
-from zvault.core.sharing.turn import Turn
 from zvault.devices.layer import Slot
 from zvault.devices.shared_note import SharedNote
 from zvault.ops.vaults import shared as module
-from zvault.ops.vaults.shared import SharedVault, turn_of
+from zvault.ops.vaults.shared import SharedVault
 
 
 @pytest.fixture
@@ -178,7 +176,9 @@ async def test_backups_that_are_due_together_are_all_in_the_note(bucket: Bucket)
             await together.wait()
 
     await asyncio.gather(*map(runs, names))
-    assert {name: run.outcome for name, run in noted(bucket).runs.items()} == dict.fromkeys(names, Outcome.DONE)
+    assert {name: run.outcome for name, run in noted(bucket).runs.items()} == dict.fromkeys(
+        names, Outcome.DONE
+    )
     assert not noted(bucket).holding
 
 
@@ -229,16 +229,6 @@ async def test_a_host_that_is_not_named_is_refused(bucket: Bucket):
     _, c = host(bucket, "c")
     with pytest.raises(Refused, match="its hosts are a, b, and this one is c"):
         await c.decide(due(bucket))
-
-
-@pytest.mark.parametrize("life", list(Life))
-def test_each_state_of_a_vault_is_one_of_the_host(life: Life):
-    turn = turn_of(life, None)
-    if life in (Life.LOST, Life.HALF_DOWN):
-        assert (turn, turn_of(life, TakenOver("gone"))) == (Turn.CUT_OFF, Turn.SHUT_OUT)
-    else:
-        assert turn_of(life, TakenOver("gone")) is turn
-        assert (turn is Turn.HOLDING) == (life in (Life.UP, Life.EXPORTED_BY_HAND))
 
 
 async def test_a_lease_that_changed_hands_is_not_taken(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
