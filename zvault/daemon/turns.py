@@ -81,12 +81,18 @@ class Turns:
 
     def lag(self, backup: str, own: float | None) -> float | None:
         """A backup's lag: what this host has read itself, or what another host claims to have done since."""
-        known = [one for one in (own, self.claimed_lag(backup)) if one is not None]
+        known = [one for one in (own, self.done_lag(backup)) if one is not None]
         return min(known, default=None)
 
     def claimed_lag(self, backup: str) -> float | None:
         """The lag by now that follows from what another host says of the run that it made last."""
         shared, claim = self.of(backup), self.claim(backup)
+        return None if shared is None or claim is None else claim.lag_now(shared.clock())
+
+    def done_lag(self, backup: str) -> float | None:
+        """The lag by now after the last run that another host says it has done: by this a backup is judged."""
+        shared = self.of(backup)
+        claim = shared.done.get(backup) if shared is not None else None
         return None if shared is None or claim is None else claim.lag_now(shared.clock())
 
     async def run(

@@ -15,6 +15,8 @@ from zvault.core.errors import HeldElsewhere, Refused, TakenOver, ZvaultError
 from zvault.core.policy.schedule import parse_every, parse_schedule
 from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import Holder
+from zvault.core.sharing.note import Note
+from zvault.core.sharing.note import Outcome as NoteOutcome
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.turns import Turns, seconds_between
 from zvault.ops.outcome import Outcome
@@ -97,6 +99,44 @@ async def test_one_runs_and_the_other_skips_what_it_did(a: Host, b: Host):
     assert b.turns.lag("tank", None) == b.turns.claimed_lag("tank")
     assert b.turns.lag("tank", 1e6) == b.turns.claimed_lag("tank")
     assert a.turns.lag("tank", 7.0) == 7.0
+
+
+async def test_only_a_run_that_was_done_counts_as_lag_and_what_was_read_is_kept_apart(
+    a: Host, b: Host, bucket: Bucket
+):
+    await a.run()
+    await b.run()
+    done = b.turns.done_lag("tank")
+    assert done == b.turns.claimed_lag("tank") is not None
+    assert done == pytest.approx(5.0, abs=120)
+    a.vault.up(9)
+    for good in (None, False):  # it is under way, and fails with a lag that nobody can have
+        bucket.now += 1800
+        if good is None:
+            run = a.shared.run(due(bucket), lambda: -1e6, lambda: False, pytest.fail)
+            await run.__aenter__()
+        else:
+            await run.__aexit__(None, None, None)
+        await b.shared.look_at_note()
+        claim = b.turns.claim("tank")
+        assert claim is not None
+        assert claim.outcome is (NoteOutcome.RUNNING if good is None else NoteOutcome.FAILED)
+        assert b.turns.claimed_lag("tank") is not None
+        done = b.turns.done_lag("tank")
+        assert done == pytest.approx(bucket.now - 1000, abs=120), "it is that of the run that was done"
+        assert b.turns.lag("tank", 1e9) == done
+    b.vault.up(10)
+    async with b.shared.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+        assert b.turns.done_lag("tank") == done
+    assert b.turns.done_lag("tank") is None, "what this host did itself it has read"
+
+
+@pytest.mark.parametrize("lag", [-2.5e11, -1.0, 0.0])
+async def test_no_claimed_lag_is_less_than_the_time_since_the_run_ended(b: Host, bucket: Bucket, lag: float):
+    note = Note("a", 1).begun("tank", 1.0).finished("tank", 2.0, done=True, lag=lag)
+    bucket.data, bucket.etag, bucket.put_at = note.written("a", 1, 1000.0).as_bytes(), "x", bucket.now - 500
+    await b.shared.look_at_note()
+    assert b.turns.done_lag("tank") == b.turns.claimed_lag("tank") == 1500.0
 
 
 async def test_the_next_time_is_another_time(a: Host, b: Host, bucket: Bucket):

@@ -27,7 +27,7 @@ from zvault.core.sharing.decide import (
     decide,
 )
 from zvault.core.sharing.decide import SeenLease as LeaseWatch
-from zvault.core.sharing.note import LastRun, Note, NoteDamaged, NoteNewer
+from zvault.core.sharing.note import LastRun, Note, NoteDamaged, NoteNewer, Outcome
 from zvault.core.sharing.turn import Turn
 from zvault.core.sharing.watch import Watch
 from zvault.devices.layer import Slot
@@ -80,6 +80,8 @@ class SharedVault:
     requests: dict[str, int] = field(default_factory=lambda: {"get": 0, "put": 0})
     written: float = 0.0
     """When this host last wrote the note."""
+    done: dict[str, Claim] = field(default_factory=dict)
+    """By backup, the last run that another host was seen to have done: what runs that fail or go on do not change."""
     _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the note is read or put, so that what this host's runs write does not come in between."""
 
@@ -143,6 +145,18 @@ class SharedVault:
             if self.note is None
             else self.note.look(said, seen.etag, now, seen.age)
         )
+        self._remember(self.note)
+
+    def _remember(self, note: SeenNote) -> None:
+        now, runs = self.clock(), note.said.runs if isinstance(note.said, Note) else {}
+        for backup, run in runs.items():
+            if run.outcome is not Outcome.DONE:
+                continue
+            claim = Claim.of(run, note.at_most(now), now)
+            if run.host == self.host:
+                self.done.pop(backup, None)
+            elif claim.lag is not None:
+                self.done[backup] = claim
 
     async def look_at_lease(self) -> None:
         """See who has the vault. Raises DeviceGone, Refused."""
@@ -184,8 +198,7 @@ class SharedVault:
         if run is None or note is None or run.host == self.host:
             return None
         now = self.clock()
-        lag = None if run.lag is None else run.lag + run.age + note.at_most(now)
-        return Claim(run.host, run.outcome, lag, now)
+        return Claim.of(run, note.at_most(now), now)
 
     def holder(self) -> str | None:
         """Which host has the vault, as far as this one knows; None where none has, or it was never looked at."""
@@ -290,6 +303,7 @@ class SharedVault:
             if etag is not None:
                 self.written = self.clock()
                 self.note = seen.look(new, etag, self.written, 0.0)
+                self._remember(self.note)
                 return
             await self._read_note()
             there = self.note.said if self.note is not None else None
