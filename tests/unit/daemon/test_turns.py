@@ -180,7 +180,7 @@ async def test_who_was_slower_goes_by_the_lease_however_long_a_look_takes(b: Hos
     """The note says that nobody has the vault: its last writer gave it back, or somebody has it up by hand."""
     bucket.holder, bucket.renewed = Holder("a", "boot-a", 300.0), bucket.now
     b.fails = [HeldElsewhere("the device is held by a")]
-    slow(bucket, 15.0)
+    bucket.seconds = 15.0
     assert (await b.run()).result == "ok"
     assert [turn.of for turn in b.turned] == ["", "boot-a"], "it asked again while another had it"
     assert "waits: a has the vault" in [text for _, text in b.told]
@@ -197,17 +197,6 @@ async def test_a_vault_that_cannot_be_had_is_asked_for_in_peace_and_not_for_ever
     assert (outcome.result, outcome.error) == ("failed", error)
     assert 2 <= len(a.turned) <= 5
     assert bucket.now - began >= 60 * (len(a.turned) - 1), "it asked again at once"
-
-
-def slow(bucket: Bucket, seconds: float) -> None:
-    """Have each request take so long."""
-    asked = bucket._asked
-
-    def waits() -> None:
-        bucket.now += seconds
-        asked()
-
-    bucket._asked = waits  # type: ignore[method-assign]
 
 
 async def test_another_failure_is_the_runs(a: Host):

@@ -169,23 +169,32 @@ class SharedVault:
         )
 
     async def decide(self, due: Due) -> Decision:
-        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused."""
-        while True:
+        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused.
+
+        Each is looked at once: a look may take longer than the one before it counts as one of now.
+        """
+        began = self.clock()
+        decision = decide(due, self.me, self.note, self.lease, began)
+        if decision.action is Action.LOOK_AT_NOTE:
+            await self.look_at_note()
             decision = decide(due, self.me, self.note, self.lease, self.clock())
-            if decision.action is Action.LOOK_AT_NOTE:
-                await self.look_at_note()
-            elif decision.action is Action.LOOK_AT_LEASE:
-                await self.look_at_lease()
-            else:
-                return decision
+        if decision.action is not Action.LOOK_AT_LEASE:
+            return decision
+        await self.look_at_lease()
+        return self._as_of_the_looks(due, began)
 
     async def decide_anew(self, due: Due) -> Decision:
         """The same after another host was faster: by note and lease as they are now, however long a look takes."""
+        began = self.clock()
         await self.look_at_note()
         await self.look_at_lease()
-        assert self.note is not None  # noqa: S101 - both were looked at
+        return self._as_of_the_looks(due, began)
+
+    def _as_of_the_looks(self, due: Due, began: float) -> Decision:
+        """By note and lease, both of which count as of now: as of the earlier look since ``began``."""
+        assert self.note is not None  # noqa: S101
         assert self.lease is not None  # noqa: S101
-        return decide(due, self.me, self.note, self.lease, min(self.note.last, self.lease.last))
+        return decide(due, self.me, self.note, self.lease, max(began, min(self.note.last, self.lease.last)))
 
     def last(self, backup: str) -> LastRun | None:
         """The last run of a backup that the note tells of, as this host last saw it."""

@@ -47,6 +47,8 @@ class Bucket:
     requests: int = 0
     puts: int = 0
     before_put: Any = None
+    seconds: float = 0.0
+    """How long it takes to answer."""
     slow: bool = False
     """Whether others go on while it does what it was asked, before it answers, and after that."""
 
@@ -55,6 +57,8 @@ class Bucket:
 
     def _asked(self) -> None:
         self.requests += 1
+        assert self.requests < 500, "it asks for ever"
+        self.now += self.seconds
         if self.away:
             raise DeviceGone("the store does not answer")
 

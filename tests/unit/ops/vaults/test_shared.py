@@ -212,6 +212,31 @@ async def test_a_note_that_is_none_is_replaced_and_a_newer_one_is_left_alone(buc
     assert bucket.data == newer
 
 
+async def test_a_store_that_answers_late_is_asked_once_for_note_and_lease(bucket: Bucket):
+    (vault, a), (_, b) = host(bucket, "a"), host(bucket, "b")
+    vault.up(1)
+    theirs = due(bucket)
+    async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+        bucket.now += BOUND + 60
+        bucket.renewed, bucket.requests, bucket.seconds = bucket.now, 0, 15.0
+        waits = await asyncio.wait_for(b.decide(theirs), 5)
+        assert (waits.action, waits.reason, bucket.requests) == (Action.WAIT, "a has the vault", 2)
+        bucket.seconds = 0.0
+
+
+async def test_a_note_that_was_looked_at_before_it_was_this_hosts_turn_to_begin_counts(bucket: Bucket):
+    (vault, a), (_, b) = host(bucket, "a"), host(bucket, "b")
+    vault.up(1)
+    async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+        bucket.now += BOUND + 60
+        theirs = due(bucket)
+        begins = bucket.now + b.me.stagger
+        bucket.now = begins - 3
+        await b.look_at_note()
+        bucket.now, bucket.renewed = begins + 3, begins
+        assert (await b.decide(theirs)).reason == "a has the vault"
+
+
 async def test_a_put_that_was_overtaken_is_made_again_on_what_is_there(bucket: Bucket):
     vault, a = host(bucket, "a")
     vault.up(3)
