@@ -41,7 +41,7 @@ from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
 from zvault.ops.run_snapshot import RunSnapshot
-from zvault.ops.vaults.shared import RunTurn
+from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
 from zvault.zfs.pool.pool import Exporting

@@ -204,8 +204,8 @@ def verifications_waited(life: Life) -> None:
 
 
 SWING = 700
-"""Objects that may be more at one moment than at another: 61 to 473 were in fortnights of three seeds, 324 in 60 days of a
-fourth. It has no part in how long it goes on: some 600 runs a fortnight that leave two each are too many.
+"""Objects that may be more at one moment than at another: 61 to 473 were in fortnights of three seeds, 324 in 60 days
+of a fourth, however long that goes on: some 600 runs a fortnight that leave two each are too many.
 """
 
 
