@@ -13,6 +13,7 @@ from zvault.config.schema import Config
 from zvault.core.errors import ToolMissing
 from zvault.daemon.app import Daemon
 from zvault.daemon.journald import log
+from zvault.ops.report import vault_document
 from zvault.ops.vaults.assembly import Assembly
 from zvault.system.process.runner import HostRunner
 
@@ -25,6 +26,8 @@ LEASES = (
     "tuning/host",
     "tuning/vault/cold",
     "take/cold",
+    "past/cold/1-2",
+    "past/gone/none",
 )
 
 MALFORMED = (
@@ -67,6 +70,7 @@ async def test_malformed_leases_keep_it_not_from_starting(
         path.write_text(text)
     await it.reconcile()
     assert b"zvault_build_info" in it.metrics.text()
+    assert (await vault_document(it.vaults["cold"]))["past"] == []
     it.history.close()
 
 

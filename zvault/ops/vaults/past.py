@@ -157,7 +157,7 @@ class PastVaults:
             try:
                 return await self._make(past, device, folder, key, say)
             except BaseException:
-                with contextlib.suppress(ZvaultError):
+                with contextlib.suppress(ZvaultError, OSError):
                     await to_its_end(self._take_away(past, say))
                 raise
 
@@ -278,7 +278,7 @@ class PastVaults:
                 return
             try:
                 await self._take_away(now, say)
-            except ZvaultError as error:
+            except (ZvaultError, OSError) as error:
                 warn(f"vault {past.vault} as it was at {past.when} could not be closed: {error}")
 
     async def sweep(self, say: Say, *, all_of_it: bool = True) -> list[str]:
@@ -293,7 +293,7 @@ class PastVaults:
                     continue
                 try:
                     await to_its_end(self._take_away(past, say))
-                except ZvaultError as error:
+                except (ZvaultError, OSError) as error:
                     left.append(f"vault {past.vault} as it was at {past.when} is left open: {error}")
         return left
 

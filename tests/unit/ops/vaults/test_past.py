@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from zvault.ops.vaults import past as module
 from zvault.ops.vaults.inhibitor import VaultInhibitor
 from zvault.ops.vaults.past import PastVaults, lost
 from zvault.ops.vaults.past_moment import fit, look_up
-from zvault.ops.vaults.past_record import Past, pasts, pool_name, up_to
+from zvault.ops.vaults.past_record import Past, pasts, pool_name, unreadable, up_to
 from zvault.ops.vaults.vault import Vaults
 from zvault.system.process.runner import Result
 from zvault.system.state_files import LeaseStore
@@ -134,6 +135,71 @@ def test_what_is_written_down_is_read_back(tmp_path: Path):
         leases.put(one.lease, one.as_lease())
     assert pasts(leases) == [made[1], made[0]]
     assert pasts(leases, "cold") == [made[0]]
+
+
+WHOLE = Past("cold", 1, 2, 9.5, "p", "somebody", 77, opened=True).as_lease()
+
+
+def put_raw(folder: Path, data: object) -> None:
+    path = folder / "past/cold/1-2"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"boot_id": "this", "time": 1, "data": data}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        *({key: value for key, value in WHOLE.items() if key != gone} for gone in WHOLE),
+        *(
+            {**WHOLE, "taken": taken}
+            for taken in ("x", None, [1], float("nan"), float("inf"), 1e300, -1, True)
+        ),
+        *({**WHOLE, "guid": guid} for guid in ("x", None, 1.5, -1, 2**64, True)),
+        {**WHOLE, "pool": None},
+        {**WHOLE, "pool": "-f"},
+        {**WHOLE, "pool": "p/home"},
+        {**WHOLE, "user": 5},
+        {**WHOLE, "opened": "no"},
+        {**WHOLE, "pinned": 1},
+    ],
+)
+def test_a_lease_that_tells_of_nothing_known_is_told_and_passed_over(
+    tmp_path: Path, wrong: dict[str, object]
+):
+    leases = LeaseStore(tmp_path, boot_id="this")
+    other = Past("cold", 3, 4, 1.0, "q")
+    leases.put(other.lease, other.as_lease())
+    put_raw(tmp_path, wrong)
+    assert pasts(leases) == [other]
+    (told,) = unreadable(leases)
+    assert "past/cold/1-2" in told
+
+
+def test_a_lease_whose_name_is_no_moment_is_told(tmp_path: Path):
+    leases = LeaseStore(tmp_path, boot_id="this")
+    leases.put("past/cold/x", WHOLE)
+    assert pasts(leases) == []
+    (told,) = unreadable(leases)
+    assert "past/cold/x" in told
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(WHOLE)), json_values))
+def test_whatever_a_lease_holds_it_is_read_or_told(data: dict[str, Any]):
+    with tempfile.TemporaryDirectory() as folder:
+        put_raw(Path(folder), {**WHOLE, **data})
+        leases = LeaseStore(Path(folder), boot_id="this")
+        found = pasts(leases)
+        assert len(found) + len(unreadable(leases)) == 1
+        for one in found:
+            assert one.when.endswith("UTC")
+            check_dataset_name(one.pool)
 
 
 # What is made, and goes
@@ -400,6 +466,33 @@ async def test_what_is_busy_is_told_and_taken_away_later(world: World):
     world.busy = False
     assert await vaults.sweep(quiet, all_of_it=False) == []
     assert world.left == []
+
+
+async def test_what_the_host_says_no_to_is_told_and_keeps_nothing_else_open(world: World):
+    vaults, said = world.vaults(), list[str]()
+    await vaults.open("cold", START, quiet)
+    world.moment = replace(world.moment, vault="attic", pool="attic_then")
+    other = world.moment.as_lease()
+    vaults._leases.put(world.moment.lease, other)
+    drop = vaults._leases.drop
+
+    def read_only(name: str) -> None:
+        if "cold" not in name:
+            raise OSError(30, "Read-only file system")
+        drop(name)
+
+    vaults._leases.drop = read_only  # type: ignore[method-assign]
+    (left,) = await vaults.sweep(quiet)
+    assert "vault attic as it was" in left
+    assert "Read-only file system" in left
+    assert world.pools == {}
+    vaults._leases.drop = drop  # type: ignore[method-assign]
+    assert await vaults.sweep(quiet) == []
+    assert world.left == []
+    world.moment = replace(world.moment, vault="cold", pool="cold_then")
+    async with vaults.use("cold", START, "one", quiet, warn=said.append):
+        vaults._leases.drop = lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error"))  # type: ignore[method-assign]
+    assert "Input/output error" in said[-1]
 
 
 async def test_without_room_for_what_is_written_nothing_is_opened(
