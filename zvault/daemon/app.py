@@ -309,6 +309,7 @@ class Daemon:
         log.info("stopping: %d runs to end", len(self.runs.current))
         sd_notify.stopping("draining")
         self.scheduler.stop()
+        self.runs.past.stop("the daemon is stopping")
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):
             task.cancel()

@@ -10,9 +10,10 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Config
-from zvault.core.errors import ToolMissing
+from zvault.core.errors import Refused, ToolMissing
 from zvault.daemon.app import Daemon
 from zvault.daemon.journald import log
+from zvault.daemon.runs import Runs
 from zvault.ops.report import vault_document
 from zvault.ops.vaults.assembly import Assembly
 from zvault.system.process.runner import HostRunner
@@ -72,6 +73,21 @@ async def test_malformed_leases_keep_it_not_from_starting(
     assert b"zvault_build_info" in it.metrics.text()
     assert (await vault_document(it.vaults["cold"]))["past"] == []
     it.history.close()
+
+
+async def test_as_it_stops_what_is_being_opened_as_it_was_is_given_up_before_runs_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, told = made(tmp_path, monkeypatch), list[str]()
+
+    async def end_runs(_: Any, runs: Runs) -> None:
+        with pytest.raises(Refused) as refused:
+            await runs.past.open("cold", 1.0, lambda _: None)
+        told.append(refused.value.why)
+
+    monkeypatch.setattr("zvault.daemon.app.end_runs", end_runs)
+    await it._drain()
+    assert told == ["the daemon is stopping"]
 
 
 def test_a_profile_with_a_typo_keeps_no_vault_from_going_down(
