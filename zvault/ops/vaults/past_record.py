@@ -140,7 +140,6 @@ def _past(name: str, data: Mapping[str, Any]) -> Past:
 
 
 def up_to(found: Sequence[Past], at: float) -> Past | None:
-    """The last of some moments that is not later than ``at``."""
-    return max(
-        (one for one in found if one.taken <= at), key=lambda one: (one.taken, one.number), default=None
-    )
+    """The last of some moments that is not later than ``at``, as the store finds it: clocks are set back, it is not."""
+    known = (one for one in found if 0 < one.taken <= at)
+    return max(known, key=lambda one: (one.epoch, one.number), default=None)

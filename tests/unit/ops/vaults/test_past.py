@@ -18,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.ops.ops_world import START, context
+from zvault.blockstore.history import Moment
+from zvault.blockstore.history import up_to as find
 from zvault.config.schema import Vault
 from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed, ZvaultError
 from zvault.core.name_rules import check_dataset_name
@@ -79,9 +81,9 @@ async def look(out: str, *, keeps: bool = True) -> Past:
 
 
 async def test_a_moment():
-    found = await look('{"epoch": 3, "number": 120, "taken": 1795000000.5}')
+    found = await look('{"epoch": 3, "number": 120, "taken": 1794999999.5}')
     assert (found.at, found.name, found.lease) == ("3-120", "cold:3-120", "past/cold/3-120")
-    assert found.pool == "cold_zvault-at-20261118T110640Z"
+    assert found.pool == "cold_zvault-at-20261118T110639Z"
 
 
 @pytest.mark.parametrize(
@@ -117,11 +119,26 @@ async def test_numbers_that_no_checkpoint_has(wrong: str):
         await look(f'{{"epoch": {wrong}, "number": 1, "taken": 1}}')
 
 
-@given(st.lists(st.floats(0, 4e9)), st.floats(0, 4e9))
-def test_the_last_one_up_to_a_time(times: list[float], at: float):
-    found = [Past("cold", 1, number, taken, "p") for number, taken in enumerate(times)]
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 4e9))), st.floats(-1, 4e9))
+def test_the_last_one_up_to_a_time_is_the_one_that_the_store_finds(made: list[tuple[int, float]], at: float):
+    """Whatever clocks said: so 'close --at' means what 'open --at' opened."""
+    found = [Past("cold", epoch, number, taken, "p") for number, (epoch, taken) in enumerate(made)]
+    moments = [Moment(one.epoch, one.number, one.taken, 1, 1) for one in found]
+    try:
+        expected = find(moments, at, "here")
+    except NotFound:
+        assert up_to(found, at) is None
+        return
     last = up_to(found, at)
-    assert (last.taken if last else None) == max((one for one in times if one <= at), default=None)
+    assert last is not None
+    assert (last.epoch, last.number) == (expected.epoch, expected.number)
+    assert 0 < last.taken <= at
+
+
+@pytest.mark.parametrize("taken", [0, -1, START + 1, '"x"', "NaN"])
+async def test_a_time_that_is_unknown_or_not_up_to_the_one_asked_for(taken: object):
+    with pytest.raises(ToolFailed, match="cannot be looked up"):
+        await look(f'{{"epoch": 1, "number": 1, "taken": {taken}}}')
 
 
 @given(st.floats(0, 2.5e11))
