@@ -162,7 +162,7 @@ class PastVaults:
             return await self._make(past, device, folder, key, say)
         except BaseException:
             with contextlib.suppress(ZvaultError, OSError):
-                await to_its_end(self._take_away(past, say))
+                await to_its_end(self._take_away(self._there(past) or past, say))
             raise
 
     async def _named(self, past: Past) -> Past:
@@ -336,7 +336,7 @@ class PastVaults:
         if await zpool.kernel_state(past.pool) is None:
             return
         state = await zpool.state(past.pool)
-        if state is not None and past.guid not in (0, state.guid):
+        if past.guid == 0 or (state is not None and state.guid != past.guid):
             say(f"the pool '{past.pool}' that is imported is not what zvault imported: leaving it alone")
             return
         await self._context.clients.forget_past(past.name)

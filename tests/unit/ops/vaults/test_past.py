@@ -432,6 +432,15 @@ async def test_a_pool_of_that_name_that_zvault_did_not_import_is_left_alone(worl
     assert world.left == ["cold_then"]
 
 
+async def test_a_pool_that_was_imported_where_none_was_yet_is_not_exported(world: World):
+    """Killed before its pool had a GUID of its own, zvaultd had imported none."""
+    vaults = world.vaults()
+    vaults._note(world.moment)
+    world.pools["cold_then"] = 5
+    assert await vaults.sweep(quiet) == []
+    assert world.left == ["cold_then"]
+
+
 async def test_a_second_moment_of_the_same_second_has_another_name(world: World):
     vaults = world.vaults()
     await vaults.open("cold", START, quiet)
