@@ -45,7 +45,7 @@ def command(device: str, pool: str, name: str) -> list[str]:
         "NoNewPrivileges=yes",
         "ProtectKernelTunables=yes",
         "ProtectControlGroups=yes",
-        "InaccessiblePaths=/run",
+        "TemporaryFileSystem=/run:ro",
         "RestrictAddressFamilies=none",
         "RestrictNamespaces=yes",
         "SystemCallFilter=@system-service",

@@ -59,10 +59,12 @@ def test_what_it_reads_of_a_bucket_gets_at_nothing_of_the_host():
         "ProtectControlGroups=yes",
         "RestrictAddressFamilies=none",
         "RestrictNamespaces=yes",
-        "InaccessiblePaths=/run",
+        "TemporaryFileSystem=/run:ro",
         "SystemCallFilter=@system-service",
         "SystemCallErrorNumber=EPERM",
     }
+    # With /run among them a unit does not start (226/NAMESPACE): seen with systemd 253 (systemd's issue 27997).
+    assert not any(one.startswith("InaccessiblePaths=") for one in properties)
 
 
 async def test_the_guid_that_it_says():
