@@ -32,11 +32,13 @@ class TurnDocument(TypedDict):
     """Of a backup whose vault several hosts share: what this one waits for, and what another claims of the last run.
 
     ``claimed_by`` made it, ``claimed_lag`` is the lag by now that follows from what it says; nobody here has seen it.
+    ``own_lag`` is what this host has read itself, None where it is not known.
     """
 
     waits: str | None
     claimed_by: str | None
     claimed_lag: float | None
+    own_lag: float | None
     skipped: int
 
 
@@ -48,7 +50,8 @@ class BackupDocument(TypedDict):
     on either side, of which prune_limit held something back at the last pruning. One that makes snapshots only has no
     ``vault``, nor a lag; ``snapshot_age_seconds`` is then how old the newest snapshot is of the dataset where it is the
     oldest, None where one has none or nobody knows. With neither ``vault`` nor ``makes_snapshots`` it only prunes.
-    ``turn``: None where no other host shares the vault; ``lag_seconds`` is then the least of what was read and claimed.
+    ``turn``: None where no other host shares the vault; ``lag_seconds`` is then the lesser of what was read here and
+    what another host says it has done.
     """
 
     name: str

@@ -58,12 +58,16 @@ def with_next(moments: Sequence[Moment], newest: Moment) -> list[Moment]:
 
 
 def up_to(moments: Sequence[Moment], when: float, place: str) -> Moment:
-    """The last of some moments that is not later than ``when``. Raises NotFound."""
-    found = [one for one in moments if one.taken <= when]
+    """The last of some moments that is not later than ``when``, in the order of the store. Raises NotFound.
+
+    Of those whose time is not known none is: nobody could say that it is old enough.
+    """
+    timed = [one for one in moments if one.taken > 0]
+    found = [one for one in timed if one.taken <= when]
     if not found:
-        oldest = min((one.taken for one in moments), default=None)
-        why = "no moment of its past is kept"
-        if oldest is not None:
+        why = "no time is known of those that are kept" if moments else "no moment of its past is kept"
+        if timed:
+            oldest = min(one.taken for one in timed)
             why = f"the oldest that is kept is of {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
         raise NotFound(
             f"of the block store in {place} nothing is known as of then",

@@ -34,7 +34,7 @@ LIBRARIES = ("zvault", "boto3", "botocore", "cryptography", "numpy", "xxhash")
 """What it imports, or reads files of, when it is another user already."""
 
 IN_FOLDERS = {
-    "journal": re.compile(r"\d{12,}\.journal|begin\.new|lost\+found"),
+    "journal": re.compile(r"\d{12,}\.journal|\d+\.spare|begin\.new|lost\+found"),
     "cache": re.compile(r"frames|index|index\.new|lost\+found"),
 }
 """What a journal and a cache have in their folders (log/journal.py, read/cache.py), which may be file systems."""

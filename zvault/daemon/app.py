@@ -46,6 +46,7 @@ from zvault.ops.context import Context
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.state.environment import Clock, Environment
 from zvault.ops.tuning.parameters import reconcile_tuning
+from zvault.ops.vaults.past_record import pasts
 from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system import sd_notify
 from zvault.system.process.runner import HostRunner
@@ -312,7 +313,7 @@ class Daemon:
         sd_notify.ready(self.status.line())
 
     def _refuse_loss(self, config: Config) -> None:
-        """A vault that is up here cannot vanish from the configuration: nobody could take it down any more."""
+        """What is up here, or open as it was, cannot vanish: nobody could take it down, or close it, any more."""
         gone = [name for name in self.context.env.config.vault if name not in config.vault]
         left = [name for name in gone if self.vaults[name].lease.exists]
         if left:
@@ -321,12 +322,19 @@ class Daemon:
                 "it could not be taken down any more",
                 f"put it back, 'zvaultctl vault down {left[0]}', then remove it",
             )
+        if then := [name for name in gone if pasts(self.context.records.leases, name)]:
+            raise ConfigError(
+                f"vault {', '.join(then)} is gone from the configuration but open as it was",
+                "nobody could see or close that any more",
+                f"put it back, 'zvaultctl vault close {then[0]}', then remove it",
+            )
 
     async def _drain(self) -> None:
         """Begin nothing new, end what runs, leave nothing half-made."""
         log.info("stopping: %d runs to end", len(self.runs.current))
         sd_notify.stopping("draining")
         self.scheduler.stop()
+        self.runs.past.stop("the daemon is stopping")
         await end_runs(self.context, self.runs)
         for task in list(self._tasks):
             task.cancel()

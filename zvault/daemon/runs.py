@@ -28,7 +28,7 @@ from zvault.ops.outcome import Outcome
 from zvault.ops.retention.prune import prune_backup
 from zvault.ops.run import Run
 from zvault.ops.vaults.past import PastVaults
-from zvault.ops.vaults.shared import RunTurn
+from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import Vaults
 
 if TYPE_CHECKING:

@@ -193,6 +193,7 @@ class Status:
             "waits": run.turn if run is not None else None,
             "claimed_by": claim.host if claim is not None else None,
             "claimed_lag": turns.claimed_lag(name),
+            "own_lag": self._own_lag(name),
             "skipped": self.runs.counters.runs[name, "skipped"],
         }
 
@@ -209,10 +210,12 @@ class Status:
     def lag(self, name: str) -> float | None:
         """A backup's lag now: its worst dataset's; None while any is unknown.
 
-        Where hosts share the vault, at most what another claims.
+        Where hosts share the vault, at most what follows from the last run that another says it has done.
         """
-        own = worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
-        return self.runs.turns.lag(name, own)
+        return self.runs.turns.lag(name, self._own_lag(name))
+
+    def _own_lag(self, name: str) -> float | None:
+        return worst_lag(self.runs.lags.get(name, {}), self.context.env.clock.time())
 
     def snapshot_age(self, name: str) -> float | None:
         """Of a backup that makes snapshots only, how old the newest is where that is the oldest; None if unknown."""

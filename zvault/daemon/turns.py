@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 
@@ -14,13 +15,17 @@ from zvault.core.sharing.turn import Turn
 from zvault.daemon.active_run import ActiveRun
 from zvault.ops.context import Context
 from zvault.ops.outcome import Outcome
-from zvault.ops.vaults.shared import Claim, RunTurn, SharedVault
+from zvault.ops.vaults.claim import Claim
+from zvault.ops.vaults.run_turn import RunTurn
+from zvault.ops.vaults.shared import SharedVault
 from zvault.ops.vaults.vault import Vaults
 
 STEP = 15.0
 """Seconds between looks at the clock: it goes on while the host sleeps, and asyncio's does not."""
 AGAIN = 60.0
 """Seconds until a store that does not answer is asked again."""
+ASKS = 5
+"""Times that the vault is asked for, where note and lease say that it can be had and it cannot."""
 CLEANS = 5.0
 """Seconds between looks whether a host that was cut off or shut out has cleaned up; they ask nobody."""
 BACK = (1, 8, 35, 400)
@@ -76,12 +81,18 @@ class Turns:
 
     def lag(self, backup: str, own: float | None) -> float | None:
         """A backup's lag: what this host has read itself, or what another host claims to have done since."""
-        known = [one for one in (own, self.claimed_lag(backup)) if one is not None]
+        known = [one for one in (own, self.done_lag(backup)) if one is not None]
         return min(known, default=None)
 
     def claimed_lag(self, backup: str) -> float | None:
         """The lag by now that follows from what another host says of the run that it made last."""
         shared, claim = self.of(backup), self.claim(backup)
+        return None if shared is None or claim is None else claim.lag_now(shared.clock())
+
+    def done_lag(self, backup: str) -> float | None:
+        """The lag by now after the last run that another host says it has done: by this a backup is judged."""
+        shared = self.of(backup)
+        claim = shared.done.get(backup) if shared is not None else None
         return None if shared is None or claim is None else claim.lag_now(shared.clock())
 
     async def run(
@@ -96,9 +107,9 @@ class Turns:
         """Make a run that is due when its turn comes, or see that another host has made it."""
         name = current.backup
         due = self._due(self.context.env.backup(name), shared, asked=current.trigger == "hand")
-        decide = shared.decide
-        while True:
-            decision = await self._its_turn(shared, due, current, emit, pause, decide)
+        decide, goes_on = shared.decide, True
+        for asked in itertools.count(1):
+            decision = await self._its_turn(shared, due, current, emit, pause, decide) if goes_on else None
             if decision is None or decision.action not in (Action.RUN, Action.TAKE_OVER):
                 outcome.result = "skipped"
                 emit("message", text=f"skipped: {decision.reason if decision else 'a new run takes over'}")
@@ -110,13 +121,18 @@ class Turns:
             await execute(self._turn(shared, due, decision.of, emit))
             if not isinstance(outcome.error, (HeldElsewhere, TakenOver)):
                 break
-            emit("message", text=f"not now: {outcome.error}")
-            outcome.error, outcome.result = None, "ok"
             if isinstance(shared.vault.error, HeldElsewhere):
                 shared.vault.error = None  # another host has the vault, as it may
-            decide = shared.decide_anew  # by the lease too: the note alone would have it tried again at once
+            if asked == ASKS:
+                break
+            emit("message", text=f"not now: {outcome.error}")
+            current.turn = f"it could not have the vault: {outcome.error}"
+            outcome.error, outcome.result = None, "ok"
+            goes_on = await self._pause(shared, min(AGAIN, shared.bound), pause)
+            current.turn = None
+            decide = shared.decide_anew  # by the lease too: the note alone would have it tried again
         if outcome.result != "interrupted" and (last := shared.last(name)) is not None:
-            self._settled[name] = Settled(last.number, shared.clock())
+            self._settled[name] = Settled(last.number, shared.clock(), last.failures)
 
     @staticmethod
     def _turn(shared: SharedVault, due: Due, of: str, emit: Emit) -> RunTurn:

@@ -213,7 +213,7 @@ class S3Store:
             with contextlib.closing(answer["Body"]) as body:
                 if span and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
                     most = max(most, LARGEST)  # it knows no ranges
-                return answer, _whole(body, answer.get("ContentLength"), most, key)
+                return answer, _whole(body, most, key)
 
     def _cut(self, key: str, part: _Part, start: int, end: int) -> bytes:
         """What was asked for, out of what came: that, or more from a store that knows no ranges."""
@@ -268,13 +268,8 @@ def _listed_wrongly(prefix: str, why: str) -> Damaged:
     return Damaged(f"the listing of {prefix} cannot be right", why, "see what is wrong with the object store")
 
 
-def _whole(body: Any, told: object, most: int, key: str) -> bytes:
-    """All that comes, which is no more than ``most`` bytes. Raises TooLarge.
-
-    ``told``: how many come, as the answer says. No more are read then, and fewer are an error; so it is one read.
-    """
-    if isinstance(told, int) and told <= most:
-        return body.read()  # type: ignore[no-any-return]
+def _whole(body: Any, most: int, key: str) -> bytes:
+    """All that comes, which is no more than ``most`` bytes, whatever length the answer says. Raises TooLarge."""
     pieces, left = [], most + 1
     while left > 0 and (piece := body.read(left)):
         pieces.append(piece)

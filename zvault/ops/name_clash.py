@@ -1,18 +1,21 @@
-"""Gives up the snapshots that a run made just now, where their name is another snapshot's on the vault."""
+"""Gives up the snapshots that a run made just now and made anew, as their name is another snapshot's on the vault."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
+from zvault.core.model import Snapshot, Tree
 from zvault.core.names import SnapshotName
-from zvault.core.replication.name_clash import of
+from zvault.core.replication.name_clash import clashes, still_own
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
-from zvault.ops.retention.prune import Explainer, destroy
+from zvault.ops.retention.other_backups import OtherBackups
+from zvault.ops.retention.prune import destroy_in_batches
+from zvault.ops.state.source_tree import source_tree
 
 NAMED = 3
 """Datasets named in one warning."""
@@ -24,31 +27,70 @@ def names_on_vault(context: Context, backup: Backup) -> Snapnames:
     return Snapnames(pair.vault.snapshots for pair in pairs if pair.vault is not None)
 
 
-async def give_up(
-    context: Context,
-    backup: Backup,
-    sides: Sides,
-    made: Collection[str],
-    clashing: Sequence[SnapshotName],
-    emit: Emit,
-) -> bool:
-    """Destroy all that one run has made (``made``, full names), and nothing else; whether anything of it went.
+def to_replace(
+    context: Context, backup: Backup, sides: Sides, calls: Sequence[Sequence[str]], emit: Emit
+) -> list[Snapshot]:
+    """The snapshots that a run made by some calls (the full names of each), where some have to be made anew.
 
-    What somebody holds or uses by now is left and told. So is all of it where nothing may be destroyed.
+    None where no clash would go with them: it is told why those stay.
     """
+    clashing = clashes({name for names in calls for name in names}, sides.pairing.pairs) if calls else []
+    if not clashing:
+        return []
     named = ", ".join(clashing[:NAMED]) + (f" and {len(clashing) - NAMED} more" * (len(clashing) > NAMED))
     why = f"the vault has another snapshot of that name (the clock was set back?): {named}"
     if context.env.min_age_of(backup.source):
         emit("warning", text=f"{why}; it stays, for the source lies in a vault with min_age")
-        return False
-    source = context.clients.source_of(backup)
-    mine = [snap for dataset in sides.source for snap in of(made, dataset.snapshots)]
+        return []
+    made = still_own(calls, sides.source, sides.vault)
+    needed, names = _still_needed(context, backup, sides.source, made), {snap.name for snap in made}
+    if not any(name in names and name not in needed for name in clashing):
+        reason = next(
+            (needed[name] for name in clashing if name in needed), "it may not be the one that this run made"
+        )
+        emit("warning", text=f"{why}; it stays: {reason}")
+        return []
     emit("warning", text=f"the snapshot is made anew under a later name, as {why}")
+    return made
+
+
+def _still_needed(
+    context: Context, backup: Backup, source: Tree, snapshots: Iterable[Snapshot]
+) -> dict[SnapshotName, str]:
+    """Which of a source's snapshots another backup has still to send, by full name, with the reason."""
+    others = OtherBackups.of(context, backup)
+    found: dict[SnapshotName, str] = {}
+    for snap in snapshots:
+        dataset = source.get(snap.dataset)
+        why = others.need(dataset).get(snap.guid) if dataset is not None else None
+        if why is not None:
+            found[snap.name] = why
+    return found
+
+
+async def give_up(context: Context, backup: Backup, replaced: Sequence[Snapshot], emit: Emit) -> None:
+    """Destroy snapshots of the source that were made anew, and nothing else.
+
+    What is another one by now stays. So does, and is told, what somebody holds or uses, or another backup has still to
+    send. After an error it is looked at what went: some may have gone.
+    """
+    source = context.clients.source_of(backup)
+    gone: list[Snapshot] = []
     try:
-        gone = await destroy(source.lzc, mine, emit, Explainer(source))
+        before = await source_tree(context.clients, backup, sizes=False)
+        there = [snap for snap in replaced if before.snapshot(snap.name) == snap]
+        needed = _still_needed(context, backup, before, there)
+        for name, why in needed.items():
+            emit("warning", text=f"kept {name}: {why}")
+        mine = [snap for snap in there if snap.name not in needed]
+        gone, trouble = await destroy_in_batches(source, mine, emit)
+        if trouble is not None:
+            emit(
+                "warning", text=f"not all of the snapshots that were made first could be destroyed: {trouble}"
+            )
+            after = await source_tree(context.clients, backup, sizes=False)
+            gone = [snap for snap in mine if after.snapshot(snap.name) != snap]
     except ZvaultError as error:
-        emit("warning", text=f"the snapshot could not be destroyed: {error}")
-        return False
+        emit("warning", text=f"the snapshots that were made first may still be there: {error}")
     if gone:
         emit("pruned", side="source", count=len(gone), snapshots=[snap.name for snap in gone])
-    return bool(gone)

@@ -22,30 +22,26 @@ from zvault.core.errors import (
 )
 from zvault.core.model import Tree
 from zvault.core.policy.backoff import A_FIFTH, delays
-from zvault.core.replication.name_clash import clashes
 from zvault.core.replication.progress import RunMeter
-from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
 from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
-from zvault.ops.name_clash import give_up, names_on_vault
 from zvault.ops.outcome import Outcome, Results, datasets_failed
 from zvault.ops.replication.lag import age, lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
-from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, selected, snapshot_choices
+from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, selected
 from zvault.ops.replication.small_streams import SmallStreams
 from zvault.ops.replication.source_record import update_vault
-from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
+from zvault.ops.replication.source_snapshot import RecentSource
 from zvault.ops.replication.transfer import Transfers
 from zvault.ops.replication.transfer_all import StreamLimits, in_a_cycle, transfer_all
-from zvault.ops.replication.unchanged import find_unchanged
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, arrivals
 from zvault.ops.retention.prune import prune
 from zvault.ops.retention.prune_plan import plan_prune
 from zvault.ops.retention.vault_holds import move_holds
-from zvault.ops.state.source_tree import source_tree
-from zvault.ops.vaults.shared import RunTurn
+from zvault.ops.run_snapshot import RunSnapshot
+from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import OpenVault, Vaults
 from zvault.ops.verification.proofs import prove_guids
 from zvault.zfs.pool.pool import Exporting
@@ -106,18 +102,16 @@ class Run:
         self.all_sent = False
         self._source = RecentSource(self.context.clients, self.context.env.clock)
         self._first: Sides | None = None  # both sides as they were before anything was sent
-        self._fresh: set[str] = set()  # the snapshots that it made since both sides were listed, by full name
         about = HookRun(self.name, self.id, str(self.backup.source), self.backup.vault or "")
         self.hooks = RunHooks(self.context.records.hooks, about, self.emit, self._blemish)
+        self.snapshots = RunSnapshot(
+            self.context, self.name, self.emit, self.hooks, self._source, wanted=self.snapshot
+        )
 
     @property
     def backup(self) -> Backup:
         """The backup's table in the configuration in force. Raises NotFound."""
         return self.context.env.backup(self.name)
-
-    @property
-    def _makes_snapshot(self) -> bool:
-        return self.snapshot and self.backup.snapshot.make
 
     def say(self, text: str) -> None:
         """Tell whoever follows the run."""
@@ -198,7 +192,7 @@ class Run:
                     self.say(f"skipped: {needless}")
                     return
                 self._tell_up(vault)
-                made, seen = await self._snapshot(vault)
+                made, seen = await self.snapshots.make(vault)
                 looked, opened, plan = await self._look_and_plan(vault, made, seen)
                 await self._transfer(opened, plan)
                 self.all_sent = not self.results.failed
@@ -233,7 +227,7 @@ class Run:
 
     async def _only_snapshot(self) -> None:
         """A try of a backup without a vault: a snapshot, unless it only prunes, and the source pruned."""
-        made, _ = await self._snapshot(None)
+        made, _ = await self.snapshots.make(None)
         looked = await self._look(None, made)
         sides = looked.sides
         self._listed(sides, looked.began)
@@ -249,61 +243,6 @@ class Run:
         held = "sleep and shutdown wait for this run" if awake.held else str(awake.problem)
         self.emit("inhibitor", held=awake.held, message=held)
 
-    async def _snapshot(self, vault: OpenVault | None) -> tuple[str, Tree | None]:
-        """Make the run's snapshot, unless an earlier try has, of what changed; the snapname of one that was made, else
-        nothing. And the source as it was listed then, if it was.
-        """
-        if self.hooks.snapname:
-            self.say(f"going on with @{self.hooks.snapname}")
-            return "", None
-        if not self._makes_snapshot:
-            return "", None
-        async with self.hooks.around("snapshot", self.backup.snapshot.hooks):
-            backup = self.backup
-            if backup.snapshot.hooks.before:
-                self._source.forget()  # who knows what they did
-
-            unchanged = NOTHING_UNCHANGED
-            if vault is not None:
-                unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
-            self.hooks.snapname = await self._snapshot_but(backup, unchanged)
-            if not unchanged.stands:
-                return self.hooks.snapname, None
-            seen = await source_tree(self.context.clients, backup)
-            if not unchanged.holds(seen):
-                # The snapshot is of one moment, so those that changed before it have to be in it.
-                self.say("what was unchanged is written to just now: all datasets are snapshotted")
-                self.hooks.snapname = await self._snapshot_but(backup, NOTHING_UNCHANGED)
-                return self.hooks.snapname, None
-            self._note_unchanged(unchanged, seen)
-        return self.hooks.snapname, seen
-
-    async def _snapshot_but(self, backup: Backup, unchanged: Unchanged) -> str:
-        """Make a snapshot of all datasets but those that are unchanged; its snapname, or nothing if those are all."""
-
-        async def listed() -> list[str]:
-            """The datasets' names; whoever asks again found them to be others by now."""
-            chosen = selected(backup, await self._source.tree(backup))
-            self._source.forget()
-            choices = snapshot_choices(self.context.env, backup, chosen, unchanged)
-            return [name for name, one in choices.items() if one.taken]
-
-        lzc = self.context.clients.source_of(backup).lzc
-        taken = names_on_vault(self.context, backup)
-        made = SourceSnapshot(lzc, backup, listed, self.context.env.clock, taken)
-        snapname = await made.make()
-        self._fresh.update(made.made)
-        if made.warning:
-            self.emit("warning", text=made.warning)
-        return snapname
-
-    def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
-        """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""
-        known = {snap.guid for dataset in source for snap in dataset.snapshots}
-        known |= {mark.guid for dataset in source for mark in dataset.bookmarks}
-        self.context.records.unchanged.note(self.name, unchanged, known)
-        self.say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
-
     async def _look_and_plan(
         self, vault: OpenVault, made: str, seen: Tree | None
     ) -> tuple[Survey, OpenBackup, RunPlan]:
@@ -315,9 +254,9 @@ class Run:
         """
         sizes: Sizes = "vault" if made or vault.zfs.lapses is None else "none"
         looked = await self._look(vault, made, seen, sizes=sizes)
-        if (again := await self._snapshot_anew(vault, looked.sides)) is not None:
-            made, seen = again
-            looked = await self._look(vault, made, seen, sizes=sizes)
+        if (anew := await self.snapshots.make_anew(vault, looked.sides)) is not None:
+            made, seen = anew, None
+            looked = await self._look(vault, made, sizes=sizes)
         opened, plan = await self._plan(vault, looked.sides)
         if not (looked.sides.sized or plan.idle):
             looked = await self._look(vault, made, seen)
@@ -326,28 +265,11 @@ class Run:
         announce(opened, plan)
         return looked, opened, plan
 
-    async def _snapshot_anew(self, vault: OpenVault, sides: Sides) -> tuple[str, Tree | None] | None:
-        """Make the run's snapshots anew where the vault has others of their name; as ``_snapshot``, None where not.
-
-        Now that the vault is listed its names are known. Once is enough: whatever else comes up is a conflict.
-        """
-        fresh, self._fresh = self._fresh, set()
-        clashing = clashes(fresh, sides.pairing.pairs) if fresh else []
-        if not clashing:
-            return None
-        if not await give_up(self.context, self.backup, sides, fresh, clashing, self.emit):
-            return None
-        self._source.forget()
-        self.hooks.snapname = ""
-        again = await self._snapshot(vault)
-        self._fresh.clear()
-        return again
-
     async def _look(
         self, vault: OpenVault | None, made: str, seen: Tree | None = None, *, sizes: Sizes = "vault"
     ) -> Survey:
         """List both sides; the source is not listed again where nothing was made, or it was ``seen`` since."""
-        seen = seen if self._makes_snapshot else await self._source.tree(self.backup)
+        seen = seen if self.snapshots.wanted_now else await self._source.tree(self.backup)
         began = self.context.env.clock.monotonic()
         zfs = vault.zfs if vault is not None else None
         sides = await look(self.context, self.backup, zfs, source=seen, sizes=sizes)

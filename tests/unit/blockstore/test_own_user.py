@@ -144,7 +144,7 @@ def test_a_folder_goes_from_one_user_to_the_next(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_has_something_else_in_it_stays_roots(tmp_path: Path) -> None:
-    for name in ("000000000001.journal", "begin.new", "lost+found"):
+    for name in ("000000000001.journal", "1.spare", "begin.new", "lost+found"):
         (tmp_path / name).touch()
     assert own_user.shared_folder({"journal": str(tmp_path), "cache": str(tmp_path / "none")}) is None
     (tmp_path / "photographs").mkdir()

@@ -69,10 +69,15 @@ def test_storage_that_cannot_shut_a_host_out_is_refused_with_the_reason(
     assert line.endswith("several hosts can share only zvault:BUCKET/KEY devices")
 
 
-def test_each_device_counts(problems: Problems) -> None:
-    other = '[[vault.cold.device]]\nvdev = "special"\nnbd = "tcp:nas.example.org/meta"\n'
+@pytest.mark.parametrize("storage", ["zvault:zv/meta size=1T", "tcp:nas.example.org/meta"])
+def test_several_devices_are_refused_for_their_leases_may_be_those_of_several_hosts(
+    problems: Problems, storage: str
+) -> None:
+    other = f'[[vault.cold.device]]\nvdev = "special"\nnbd = "{storage}"\n'
     (line,) = problems(vault(device=STORE + other))
-    assert "cannot share device[1]: an NBD server" in line
+    assert (
+        "vault.cold.hosts: share a vault of one device, and this one has 2: each device has a lease" in line
+    )
 
 
 @pytest.mark.parametrize(

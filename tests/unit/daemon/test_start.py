@@ -10,10 +10,13 @@ import pytest
 from zvault.config.paths import Paths
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Config
-from zvault.core.errors import ToolMissing
+from zvault.core.errors import Refused, ToolMissing
 from zvault.daemon.app import Daemon
 from zvault.daemon.journald import log
+from zvault.daemon.runs import Runs
+from zvault.ops.report import vault_document
 from zvault.ops.vaults.assembly import Assembly
+from zvault.ops.vaults.past_record import Past
 from zvault.system.process.runner import HostRunner
 
 LEASES = (
@@ -25,6 +28,8 @@ LEASES = (
     "tuning/host",
     "tuning/vault/cold",
     "take/cold",
+    "past/cold/1-2",
+    "past/gone/none",
 )
 
 MALFORMED = (
@@ -67,6 +72,41 @@ async def test_malformed_leases_keep_it_not_from_starting(
         path.write_text(text)
     await it.reconcile()
     assert b"zvault_build_info" in it.metrics.text()
+    assert (await vault_document(it.vaults["cold"]))["past"] == []
+    it.history.close()
+
+
+async def test_as_it_stops_what_is_being_opened_as_it_was_is_given_up_before_runs_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, told = made(tmp_path, monkeypatch), list[str]()
+
+    async def end_runs(_: Any, runs: Runs) -> None:
+        with pytest.raises(Refused) as refused:
+            await runs.past.open("cold", 1.0, lambda _: None)
+        told.append(refused.value.why)
+
+    monkeypatch.setattr("zvault.daemon.app.end_runs", end_runs)
+    await it._drain()
+    assert told == ["the daemon is stopping"]
+
+
+async def test_a_vault_that_is_open_as_it_was_does_not_vanish_from_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = made(tmp_path, monkeypatch)
+    past = Past("cold", 1, 2, 9.5, "cold_then", "somebody", 77, opened=True, pinned=True)
+    it.context.records.leases.put(past.lease, past.as_lease())
+    monkeypatch.setattr("zvault.daemon.app.load", lambda _: Config.model_validate({}))
+    await it.reload()
+    told = it.status.warnings["config"]
+    assert "vault cold is gone from the configuration but open as it was" in told
+    assert "'zvaultctl vault close cold'" in told
+    assert "cold" in it.context.env.config.vault
+    it.context.records.leases.drop(past.lease)
+    await it.reload()
+    assert "config" not in it.status.warnings
+    assert it.context.env.config.vault == {}
     it.history.close()
 
 

@@ -11,14 +11,16 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tests.unit.ops.vaults.shared_world import Bucket, due, host
-from zvault.core.errors import HeldElsewhere, Refused
+from zvault.core.errors import HeldElsewhere, Refused, TakenOver, ZvaultError
 from zvault.core.policy.schedule import parse_every, parse_schedule
 from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import Holder
+from zvault.core.sharing.note import Note
+from zvault.core.sharing.note import Outcome as NoteOutcome
 from zvault.daemon.active_run import ActiveRun
 from zvault.daemon.turns import Turns, seconds_between
 from zvault.ops.outcome import Outcome
-from zvault.ops.vaults.shared import RunTurn
+from zvault.ops.vaults.run_turn import RunTurn
 
 
 class Host:
@@ -99,6 +101,44 @@ async def test_one_runs_and_the_other_skips_what_it_did(a: Host, b: Host):
     assert a.turns.lag("tank", 7.0) == 7.0
 
 
+async def test_only_a_run_that_was_done_counts_as_lag_and_what_was_read_is_kept_apart(
+    a: Host, b: Host, bucket: Bucket
+):
+    await a.run()
+    await b.run()
+    done = b.turns.done_lag("tank")
+    assert done == b.turns.claimed_lag("tank") is not None
+    assert done == pytest.approx(5.0, abs=120)
+    a.vault.up(9)
+    for good in (None, False):  # it is under way, and fails with a lag that nobody can have
+        bucket.now += 1800
+        if good is None:
+            run = a.shared.run(due(bucket), lambda: -1e6, lambda: False, pytest.fail)
+            await run.__aenter__()
+        else:
+            await run.__aexit__(None, None, None)
+        await b.shared.look_at_note()
+        claim = b.turns.claim("tank")
+        assert claim is not None
+        assert claim.outcome is (NoteOutcome.RUNNING if good is None else NoteOutcome.FAILED)
+        assert b.turns.claimed_lag("tank") is not None
+        done = b.turns.done_lag("tank")
+        assert done == pytest.approx(bucket.now - 1000, abs=120), "it is that of the run that was done"
+        assert b.turns.lag("tank", 1e9) == done
+    b.vault.up(10)
+    async with b.shared.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+        assert b.turns.done_lag("tank") == done
+    assert b.turns.done_lag("tank") is None, "what this host did itself it has read"
+
+
+@pytest.mark.parametrize("lag", [-2.5e11, -1.0, 0.0])
+async def test_no_claimed_lag_is_less_than_the_time_since_the_run_ended(b: Host, bucket: Bucket, lag: float):
+    note = Note("a", 1).begun("tank", 1.0).finished("tank", 2.0, done=True, lag=lag)
+    bucket.data, bucket.etag, bucket.put_at = note.written("a", 1, 1000.0).as_bytes(), "x", bucket.now - 500
+    await b.shared.look_at_note()
+    assert b.turns.done_lag("tank") == b.turns.claimed_lag("tank") == 1500.0
+
+
 async def test_the_next_time_is_another_time(a: Host, b: Host, bucket: Bucket):
     for number in range(3):
         assert (await a.run()).result == "ok"
@@ -140,21 +180,23 @@ async def test_who_was_slower_goes_by_the_lease_however_long_a_look_takes(b: Hos
     """The note says that nobody has the vault: its last writer gave it back, or somebody has it up by hand."""
     bucket.holder, bucket.renewed = Holder("a", "boot-a", 300.0), bucket.now
     b.fails = [HeldElsewhere("the device is held by a")]
-    slow(bucket, 15.0)
+    bucket.seconds = 15.0
     assert (await b.run()).result == "ok"
     assert [turn.of for turn in b.turned] == ["", "boot-a"], "it asked again while another had it"
     assert "waits: a has the vault" in [text for _, text in b.told]
 
 
-def slow(bucket: Bucket, seconds: float) -> None:
-    """Have each request take so long."""
-    asked = bucket._asked
-
-    def waits() -> None:
-        bucket.now += seconds
-        asked()
-
-    bucket._asked = waits  # type: ignore[method-assign]
+@pytest.mark.parametrize("error", [HeldElsewhere("the device is held by a"), TakenOver("it was another's")])
+async def test_a_vault_that_cannot_be_had_is_asked_for_in_peace_and_not_for_ever(
+    a: Host, bucket: Bucket, error: ZvaultError
+):
+    """Whatever note and lease say: where that does not agree with who gets the vault, the run fails in the end."""
+    a.fails = [error] * 100
+    began = bucket.now
+    outcome = await a.run()
+    assert (outcome.result, outcome.error) == ("failed", error)
+    assert 2 <= len(a.turned) <= 5
+    assert bucket.now - began >= 60 * (len(a.turned) - 1), "it asked again at once"
 
 
 async def test_another_failure_is_the_runs(a: Host):

@@ -10,6 +10,8 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -479,3 +481,32 @@ def test_a_put_that_boto3_sends_again_has_its_body_again(store: S3Store) -> None
     store.put("key", data)
     assert not again
     assert store.get("key") == b"23456"
+
+
+def test_an_answer_that_says_it_is_short_and_does_not_end_is_not_read_to_its_end(
+    store: S3Store,
+) -> None:
+    """Where an answer comes in chunks, http.client goes by them, and not by its Content-Length."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sent = [0]
+
+        def answer() -> None:
+            with listener.accept()[0] as client:
+                client.recv(1 << 16)
+                head = 'HTTP/1.1 206 Partial Content\r\nETag: "e"\r\nContent-Range: bytes 0-99/100\r\n'
+                head += "Content-Length: 100\r\nTransfer-Encoding: chunked\r\n\r\n"
+                chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
+                with suppress(OSError):
+                    client.sendall(head.encode())
+                    while sent[0] < 256:
+                        client.sendall(chunk)
+                        sent[0] += 1
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        host, port = listener.getsockname()
+        liar = S3Store(replace(store.settings, endpoint=f"http://{host}:{port}"))
+        with pytest.raises(StoreError):
+            liar.get("one", 0, 100)
+        thread.join()
+    assert sent[0] < 16

@@ -33,6 +33,9 @@ class StoppedClock(Clock):
     def monotonic(self) -> float:
         return self.at - START
 
+    def boottime(self) -> float:
+        return self.monotonic()
+
 
 def context(
     now: float = START,

@@ -2,147 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.ops.name_clash_world import World
 from tests.unit.ops.ops_world import (
-    HOUR,
     START,
     StoppedClock,
-    context,
     dataset,
     snap,
     snapname,
-    tree,
-    with_source,
-    with_vault,
 )
-from zvault.core.errors import Refused
+from zvault.config.schema import Config
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.name_clash import clashes
 from zvault.core.replication.plan_model import Action
 from zvault.core.snapshot_list import Snapnames, SnapshotList
-from zvault.ops import run as run_module
-from zvault.ops.hooks import RunHooks
-from zvault.ops.outcome import Outcome
-from zvault.ops.replication import source_snapshot
-from zvault.ops.replication.sides_and_plan import plan_all
-from zvault.ops.run import Run
-from zvault.ops.vaults.vault import Vaults
-from zvault.zfs.changes import LzcFailure
-
-
-class Side:
-    """A pool as a value, whose snapshots can be made and destroyed."""
-
-    def __init__(self, there: Tree) -> None:
-        self.there = there
-        self.lzc = self
-        self.host: Any = SimpleNamespace(address=None, run=self.nobody)
-        self.lapses: int | None = None
-        self.gone: list[str] = []
-        self.kept: set[str] = set()
-        self.refuses = False
-        self.number = 900
-
-    async def nobody(self, *_: object, **__: object) -> Any:
-        return SimpleNamespace(stdout="")
-
-    async def tree(self, _: str, *, sizes: bool = True) -> Tree:
-        return Tree(dict(self.there.datasets))
-
-    async def tree_or_none(self, root: str, *, sizes: bool = True) -> Tree:
-        return await self.tree(root)
-
-    async def snapshot(self, names: Sequence[str], _: object) -> None:
-        for name in names:
-            of, _, short = name.partition("@")
-            before = self.there.datasets[DatasetName(of)]
-            if any(one.snapname == short for one in before.snapshots):
-                raise LzcFailure("snapshot", "", [(name, "SnapshotExists", 17)])
-            self.number += 1
-            new = Snapshot(before.name, short, self.number, self.number, START)
-            self.there.datasets[before.name] = replace(before, snapshots=(*before.snapshots, new))
-
-    async def destroy(self, names: Sequence[str]) -> None:
-        if self.refuses:
-            raise Refused("permission denied")
-        if held := [name for name in names if name in self.kept]:
-            raise LzcFailure("destroy", "", [(name, "SnapshotIsHeld", 16) for name in held])
-        self.gone += names
-        for one in list(self.there):
-            left = tuple(snap for snap in one.snapshots if snap.name not in names)
-            self.there.datasets[one.name] = replace(one, snapshots=left)
-
-    async def holds(self, names: Sequence[str]) -> dict[str, set[str]]:
-        return {name: {"mine"} for name in names if name in self.kept}
-
-    async def clones(self, _: Sequence[str]) -> dict[str, list[Any]]:
-        return {}
-
-
-class Planned(Run):
-    """A run as far as its plan."""
-
-    plans: dict[str, Action]
-
-    async def _plan(self, vault: Any, sides: Any) -> Any:
-        made = await plan_all(self.context, self.backup, sides)
-        self.plans = {plan.dataset: plan.action for plan in made}
-        return None, SimpleNamespace(idle=False, sizes={})
-
-
-class World:
-    """The clock stands at hour 5, of which the vault has a snapshot that the source has pruned."""
-
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **backup: Any) -> None:
-        monkeypatch.setattr(run_module, "announce", lambda *_: None)
-        monkeypatch.setattr(RunHooks, "around", lambda *_: contextlib.nullcontext())
-        monkeypatch.setattr(source_snapshot, "asyncio", SimpleNamespace(sleep=self.sleep))
-        self.clock = StoppedClock(START + 5 * HOUR)
-        above, below = DatasetName("cold/host/tank"), DatasetName("cold/host/tank/a")
-        self.source = Side(tree(dataset("tank", snap(9)), dataset("tank/a", snap(9, "tank/a"))))
-        self.vault = Side(
-            tree(dataset(above, snap(5, above), snap(9, above)), dataset(below, snap(9, below)))
-        )
-        self.where = context(folder=tmp_path, **backup)
-        self.where.env.clock = self.clock
-        with_vault(with_source(self.where, self.source), self.vault)
-        self.told: list[tuple[str, dict[str, Any]]] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.clock.at += seconds
-
-    async def run(self, before_look: Any = None) -> Planned:
-        run = Planned(
-            self.where,
-            Vaults(self.where),
-            "b",
-            lambda event, **fields: self.told.append((event, fields)),
-            Outcome(),
-        )
-        opened: Any = SimpleNamespace(zfs=self.vault, name="cold")
-        made, seen = await run._snapshot(opened)
-        if before_look is not None:
-            before_look()
-        await run._look_and_plan(opened, made, seen)
-        return run
-
-    @property
-    def warnings(self) -> list[str]:
-        return [fields["text"] for event, fields in self.told if event == "warning"]
-
-    def names(self) -> list[list[str]]:
-        return [[one.snapname for one in there.snapshots] for there in self.source.there]
+from zvault.ops.retention import prune
 
 
 async def test_a_name_that_the_vault_has_is_given_up_for_a_later_one(
@@ -159,6 +40,58 @@ async def test_a_name_that_the_vault_has_is_given_up_for_a_later_one(
     assert f"tank@{first}" in warning
     assert "later name" in warning
     assert [fields["snapname"] for event, fields in world.told if event == "snapshot"] == [first, second]
+
+
+async def test_the_new_snapshots_are_there_before_the_first_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    run = await world.run()
+    first, second = snapname(5), run.hooks.snapname
+    assert world.source.did == [f"snapshot {first}", f"snapshot {second}", f"destroy {first}"]
+    assert world.hooks_run == 2
+
+
+async def test_where_a_hook_fails_the_second_time_the_first_snapshots_stay_and_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.hooks_fail_at = 2
+    run = await world.run()
+    assert (world.source.gone, run.hooks.snapname) == ([], snapname(5))
+    assert world.names() == [[snapname(9), snapname(5)]] * 2
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert any("could not be made anew" in text and "no room" in text for text in world.warnings)
+
+
+async def test_where_no_name_is_free_on_the_vault_nothing_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    elsewhere = DatasetName("cold/host/tank/gone")
+    names = [world.where.env.backup("b").snapshot.names.make(_moment(world, second)) for second in range(900)]
+    every = (Snapshot(elsewhere, name, 5000 + at, at, START) for at, name in enumerate(names))
+    world.vault.there.datasets[elsewhere] = dataset(elsewhere, *every)
+    run = await world.run()
+    assert world.source.did == [f"snapshot {snapname(5)}"], "nor is it made again under a name that is had"
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    assert any("could not be made anew" in text for text in world.warnings)
+
+
+async def test_a_dataset_that_got_no_new_snapshot_keeps_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+
+    async def nothing_of_a(_: str, *, sizes: bool = True) -> Tree:
+        seen = dict(world.source.there.datasets)
+        if len(world.source.did) == 1 and world.hooks_run == 2:
+            del seen[DatasetName("tank/a")]
+        return Tree(seen)
+
+    monkeypatch.setattr(world.source, "tree", nothing_of_a)
+    await world.run()
+    assert world.source.gone == [f"tank@{snapname(5)}"]
 
 
 async def test_a_name_that_the_vault_is_known_to_have_is_not_given(
@@ -203,6 +136,99 @@ async def test_a_snapshot_of_that_name_that_is_not_the_runs_own_stays(
     assert world.source.gone == [f"tank@{snapname(5)}"]
 
 
+async def test_what_went_before_an_error_is_planned_as_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.source.breaks_off = True
+    run = await world.run()
+    assert world.names() == [
+        [snapname(9), run.hooks.snapname],
+        [snapname(9), snapname(5), run.hooks.snapname],
+    ]
+    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert any("it broke off" in text for text in world.warnings)
+    assert [fields["snapshots"] for event, fields in world.told if event == "pruned"] == [
+        [f"tank@{snapname(5)}"]
+    ]
+
+
+async def test_many_are_destroyed_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    monkeypatch.setattr(prune, "BATCH", 1)
+    await world.run()
+    assert world.source.orders == [[f"tank@{snapname(5)}"], [f"tank/a@{snapname(5)}"]]
+
+
+def received(world: World, name: str, guid: int) -> None:
+    """Somebody destroyed a dataset and received it again, with a snapshot of the name that the run gave."""
+    there, of = world.source.there.datasets, DatasetName(name)
+    again = Snapshot(of, snapname(5), guid, 5000, START)
+    there[of] = replace(there[of], snapshots=(*there[of].snapshots[:-1], again))
+
+
+@pytest.mark.parametrize("guid", [105, 777])
+async def test_a_dataset_that_was_received_again_keeps_what_it_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guid: int
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    below = DatasetName("tank/b")
+    world.source.there.datasets[below] = dataset(below, snap(9, below))
+    there = DatasetName("cold/host/tank/b")
+    world.vault.there.datasets[there] = dataset(there, snap(9, there))
+    run = await world.run(lambda: received(world, "tank/a", guid))
+    assert world.source.gone == [f"tank@{snapname(5)}", f"tank/b@{snapname(5)}"]
+    assert run.plans["tank"] == Action.INCREMENTAL
+
+
+async def test_so_does_one_that_was_received_again_while_the_new_snapshot_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.at_hook_two = lambda: received(world, "tank/a", 777)
+    await world.run()
+    assert world.source.gone == [f"tank@{snapname(5)}"]
+
+
+def with_other(world: World, source: str) -> None:
+    """Another backup sends every snapshot of a source, to another vault, which has none of them yet."""
+    cold = {"pool": "cold"}
+    backups = {
+        "b": {"source": "tank", "vault": "cold"},
+        "o": {"source": source, "vault": "usb", "backlog": "all"},
+    }
+    world.where.env.config = Config.model_validate(
+        {
+            "daemon": {"timezone": "UTC"},
+            "vault": {"cold": cold, "usb": {"pool": "usb"}},
+            "backup": backups,
+        }
+    )
+
+
+async def test_what_another_backup_has_still_to_send_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with_other(world, "tank/a")
+    run = await world.run()
+    assert world.source.gone == [f"tank@{snapname(5)}"]
+    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert f"kept tank/a@{snapname(5)}: backup o has not sent it yet" in world.warnings
+
+
+async def test_where_all_that_clash_stay_nothing_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    with_other(world, "tank")
+    run = await world.run()
+    assert world.source.did == [f"snapshot {snapname(5)}"]
+    assert run.plans == {"tank": Action.CONFLICT, "tank/a": Action.INCREMENTAL}
+    (warning,) = world.warnings
+    assert "it stays: backup o has not sent it yet" in warning
+
+
 async def test_a_source_that_lies_in_a_vault_with_min_age_keeps_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,14 +267,3 @@ def test_whether_a_name_is_had_is_told_of_lists_of_both_kinds(lists: list[list[i
     had = any(sought in numbers for numbers in lists)
     assert (snapname(sought) in Snapnames(plain)) is had
     assert (snapname(sought) in Snapnames(compact)) is had
-
-
-@given(st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.sets(st.integers(0, 6)), st.booleans())
-def test_what_clashes_is_what_was_made_and_is_another_on_the_vault(
-    made: set[int], same: set[int], other: set[int], common: bool
-) -> None:
-    there = [snap(n) for n in same] + [replace(snap(n), guid=900 + n) for n in other - same]
-    source, vault = dataset("tank", *map(snap, range(7))), dataset("tank", *there)
-    pair: Any = SimpleNamespace(source=source, vault=vault, base=(1, 1) if common else None)
-    found = clashes({snap(n).name for n in made}, [pair])
-    assert found == [snap(n).name for n in sorted(made & (other - same)) if common]

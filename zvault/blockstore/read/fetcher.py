@@ -10,7 +10,7 @@ from typing import Protocol
 
 from zvault.blockstore.format import BLOCK, CHUNK, SLOT, SLOTS, Damaged, copied_out, segment_key
 from zvault.blockstore.map.blockmap import Extent
-from zvault.object_store.interface import Buffer, ObjectStore
+from zvault.object_store.interface import Buffer, ObjectStore, StoreError
 
 SPAN = 32
 """Chunks a request at most, 2 MiB: large enough to be worth it, small enough for several side by side."""
@@ -101,7 +101,7 @@ class Fetcher:
             if self.pool is None or (wait and len(spans) == 1):
                 self._fly(span)
             else:
-                self.pool.submit(self._fly, span)
+                self._fly_besides(span, self.pool)
         return found
 
     def _at_hand(self, sequence: int, chunks: list[int], found: dict[Key, Span]) -> list[int]:
@@ -156,12 +156,27 @@ class Fetcher:
                 found[key] = span
         return new
 
+    def _fly_besides(self, span: Span, pool: Executor) -> None:
+        """Have a thread ask for a span. One that was not asked for before the threads ended is an error for all."""
+
+        def ended(asking: Future[None]) -> None:
+            if asking.cancelled():
+                self._fail(span, StoreError("blocks cannot be read", "the device is being closed"))
+
+        try:
+            pool.submit(self._fly, span).add_done_callback(ended)
+        except RuntimeError:
+            self._fail(span, StoreError("blocks cannot be read", "the device is closed"))
+
+    def _fail(self, span: Span, error: BaseException) -> None:
+        self._forget(span)
+        span.came.set_exception(error)
+
     def _fly(self, span: Span) -> None:
         try:
             data = self._get(span.sequence, span.epoch, span.first, span.chunks)
         except BaseException as error:
-            self._forget(span)
-            span.came.set_exception(error)
+            self._fail(span, error)
             return
         with self._lock:
             self.read_bytes += len(data)

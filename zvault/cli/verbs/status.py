@@ -223,7 +223,8 @@ def _turn_told(backup: BackupDocument) -> Iterator[str]:
         told = (
             "it did not say what the lag was" if lag is None else f"its lag is {format_duration(lag)} by that"
         )
-        yield f"{backup['name']}: last run by host {clean(turn['claimed_by'])}, as that host says; {told}"
+        own = "" if turn["own_lag"] is None else f"; {format_duration(turn['own_lag'])} as read here"
+        yield f"{backup['name']}: last run by host {clean(turn['claimed_by'])}, as that host says; {told}{own}"
 
 
 def _daemons(found: StatusDocument) -> Iterator[str]:

@@ -85,7 +85,7 @@ class Vault(NamedTable):
         description="The hosts that share the vault, by the names that `hostname` prints, all with this same table and "
         "the same backups into it. Whichever has the vault first makes a backup's run, and the others skip it; those "
         "named first have first choice. Another takes over from one that stops in the middle of a run "
-        "(docs/explanation/several-hosts.md). Only for devices `zvault:` without `mode=writeback` and without a "
+        "(docs/explanation/several-hosts.md). Only for one device `zvault:` without `mode=writeback` and without a "
         '`cache`: other storage cannot shut a host out. It needs `up = "on-demand"` and sources on `ssh://`.',
         examples=[["backup1", "backup2", "backup3"]],
     )
@@ -170,6 +170,11 @@ class Vault(NamedTable):
             )
         if info.data.get("device") == []:
             raise ValueError("share a vault's devices, and this vault has none: its pool is one host's own")
+        if (count := len(info.data.get("device") or [])) > 1:
+            raise ValueError(
+                f"share a vault of one device, and this one has {count}: each device has a lease of its own, and the"
+                " hosts take turns by one"
+            )
         for index, device in enumerate(info.data.get("device") or []):
             if (why := why_not_shared(device)) is not None:
                 raise ValueError(f"cannot share device[{index}]: {why}")

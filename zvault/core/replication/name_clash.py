@@ -6,12 +6,13 @@ dataset could be sent from then on: not that snapshot, and none after it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
-from zvault.core.model import Snapshot
+from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import SnapshotName
 from zvault.core.replication.lineage import DatasetPair
-from zvault.core.snapshot_list import Snapnames
+from zvault.core.snapshot_list import Snapnames, guids_of
 
 
 def clashes(made: Collection[str], pairs: Iterable[DatasetPair]) -> list[SnapshotName]:
@@ -28,13 +29,29 @@ def clashes(made: Collection[str], pairs: Iterable[DatasetPair]) -> list[Snapsho
         if not any(name in there for name in snapnames):
             continue
         guids = {snap.snapname: snap.guid for snap in pair.vault.snapshots if snap.snapname in snapnames}
-        found += [snap.name for snap in of(made, pair.source.snapshots) if _is_another(snap, guids)]
+        found += [
+            snap.name for snap in pair.source.snapshots if snap.name in made and _is_another(snap, guids)
+        ]
     return found
 
 
-def of(made: Collection[str], snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Those of some snapshots that were made."""
-    return [snap for snap in snapshots if snap.name in made]
+def still_own(calls: Iterable[Sequence[str]], source: Tree, vault: Iterable[Dataset]) -> list[Snapshot]:
+    """The snapshots of a source that some calls made (``calls``: the full names of each) and that still are those.
+
+    A name tells nothing: a dataset may have been destroyed and received again since. What the vault has by GUID was
+    received, as nothing of what was made was sent yet. And all that one call makes is of one transaction group: others
+    than those of most are not of it, and where there is no majority none surely is.
+    """
+    there = [[snap for name in names if (snap := source.snapshot(name)) is not None] for names in calls]
+    sought = {snap.guid for some in there for snap in some}
+    known = {guid for dataset in vault for guid in sought.intersection(guids_of(dataset.snapshots))}
+    found: list[Snapshot] = []
+    for some in there:
+        left = [snap for snap in some if snap.guid not in known]
+        for txg, count in Counter(snap.createtxg for snap in left).most_common(1):
+            if 2 * count > len(left):
+                found += [snap for snap in left if snap.createtxg == txg]
+    return found
 
 
 def _is_another(snap: Snapshot, there: dict[str, int]) -> bool:

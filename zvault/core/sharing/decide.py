@@ -27,7 +27,7 @@ KNOWN_FOR = 1.5
 UNKNOWN_WITHIN = 0.5
 """Of a period: a run that ended so lately is of this due moment, where a host remembers nothing of the one before."""
 TRIES = 3
-"""After so many runs that failed in a row, by whichever host, the next is made when it is due again."""
+"""After so many runs that failed since a host's last due moment, by whichever host, it gives way once."""
 MIN_BEAT = 300.0
 BEATS_MISSED = 3
 
@@ -58,11 +58,14 @@ class Action(Enum):
 class Settled:
     """What this host remembers of a due moment: the run's ``number`` with which it was settled, skipped or made here.
 
-    ``at``: when, by this host's own clock.
+    ``at``: when, by this host's own clock. ``failures``: how many runs had failed in a row then. ``gave_way``: it was
+    skipped because of them; the next one is not, or hosts that always fail would keep one that would not from its runs.
     """
 
     number: int
     at: float
+    failures: int = 0
+    gave_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What the lease says: its holder by name and boot, for how many seconds a renewal counts, whether it is held."""
+    """What the lease says: its holder by name and boot, for how many seconds a renewal counts, whether it is held.
+
+    ``ours``: the holder is this host, in this boot or an earlier one. Its name alone does not tell.
+    """
 
     host: str
     boot: str
     bound: float
     held: bool = True
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,8 @@ def decide(due: Due, me: Member, note: SeenNote | None, lease: SeenLease | None,
         return Decision(Action.STAND_BY, f"another host has a newer zvault, update it here: {note.said.why}")
     run = note.said.last(due.backup) if isinstance(note.said, Note) else None
     if run is not None and not due.asked and (settled := _made(due, run, note, now)):
-        return Decision(Action.SKIP, settled, settled=Settled(run.number, now))
+        failed = run.outcome is Outcome.FAILED
+        return Decision(Action.SKIP, settled, settled=Settled(run.number, now, run.failures, gave_way=failed))
     return _of_one_undone(me, run, note, lease, now)
 
 
@@ -161,7 +169,7 @@ def _of_one_undone(
                 Action.WAIT, "nobody has the vault; the hosts before this one go first", until=begin
             )
         return Decision(Action.RUN, f"nobody has the vault, and {_undone(run)}")
-    if lease.said.host == me.name:
+    if lease.said.ours:
         return Decision(Action.RUN, f"this host has had the vault, and {_undone(run)}")
     return _of_one_held(me, run, note, lease, lease.said, now)
 
@@ -187,10 +195,15 @@ def _made(due: Due, run: LastRun, note: SeenNote, now: float) -> str:
     if run.outcome is Outcome.RUNNING or not new or age > due.period * (1.0 if known else UNKNOWN_WITHIN):
         return ""
     if run.outcome is Outcome.FAILED:
-        if run.failures < TRIES:
+        if _failures_since(run, known) < TRIES or (known is not None and known.gave_way):
             return ""
         return f"{run.failures} runs failed in a row, the last on {run.host}: the next is made when it is due again"
     return f"{run.host} made run {run.number}, which ended {format_duration(age)} ago at most"
+
+
+def _failures_since(run: LastRun, known: Settled | None) -> int:
+    """How many runs failed in a row since a due moment that this host remembers; all, where one in between did not."""
+    return run.failures - (known.failures if known is not None and known.failures <= run.failures else 0)
 
 
 def _undone(run: LastRun | None) -> str:

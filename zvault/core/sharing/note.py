@@ -70,6 +70,10 @@ class LastRun:
     failures: int = 0
     age: float = 0.0
 
+    def without_ages(self) -> LastRun:
+        """The same without its age, and without a lag that grew by it."""
+        return replace(self, age=0.0, lag=None if self.outcome is Outcome.RUNNING else self.lag)
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -122,14 +126,27 @@ class Note:
         runs = {name: replace(run, age=min(run.age + later, _MAX_SECONDS)) for name, run in self.runs.items()}
         return Note(host, epoch, _next(self.sequence), holding, runs)
 
+    def replaced(self, host: str, epoch: int, since: float, *, holding: bool = True) -> Note:
+        """The same in the place of a note whose epoch the host's store never had: no lag that it claims is kept."""
+        new = replace(self, epoch=min(self.epoch, epoch)).written(host, epoch, since, holding=holding)
+        return replace(new, runs={name: replace(run, lag=None) for name, run in new.runs.items()})
+
     def begun(self, backup: str, at: float) -> Note:
-        """A run of a backup begins on the note's host, ``at`` by its clock. One that was broken off goes on."""
+        """A run of a backup begins on the note's host, ``at`` by its clock. One that was broken off goes on.
+
+        Until it ends the lag is that of the run before it, and as much more as has passed since.
+        """
         before = self.last(backup)
         if before is None:
             return self._with(backup, LastRun(1, self.host, Outcome.RUNNING, at))
         number = before.number if before.outcome is Outcome.RUNNING else _next(before.number)
         running = LastRun(
-            number, self.host, Outcome.RUNNING, at, lag=before.lag, failures=before.failures, age=0.0
+            number,
+            self.host,
+            Outcome.RUNNING,
+            at,
+            lag=_later(before.lag, before.age),
+            failures=before.failures,
         )
         return self._with(backup, running)
 
@@ -149,11 +166,11 @@ class Note:
         return self._with(backup, ended)
 
     def same_as(self, other: Note) -> bool:
-        """Whether both say the same, but for the ages: one of them may have been put anew after a lost answer."""
+        """Whether both say the same, but for what grows with time: one may have been put anew after a lost answer."""
         return self._without_ages() == other._without_ages()
 
     def _without_ages(self) -> Note:
-        return replace(self, runs={name: replace(run, age=0.0) for name, run in self.runs.items()})
+        return replace(self, runs={name: run.without_ages() for name, run in self.runs.items()})
 
     def only(self, backups: frozenset[str]) -> Note:
         """Without backups that are not configured any more."""
@@ -275,6 +292,10 @@ _CHECKS: Mapping[str, Any] = {
     "holding": _flag,
     "runs": lambda _, value: value,
 }
+
+
+def _later(lag: float | None, seconds: float) -> float | None:
+    return None if lag is None else min(lag + seconds, _MAX_SECONDS)
 
 
 def _whole(text: str) -> int:

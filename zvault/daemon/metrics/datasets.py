@@ -30,8 +30,8 @@ def of_lags(
 ) -> Iterator[LagSample]:
     """A sample of each dataset. Beyond ``limit`` of them one for all: the worst lag and base age, and what is pending.
 
-    That is unknown where it is of any of them. Where another host ``claimed`` a lesser lag there is that alone: what
-    this host has seen of the vault is older.
+    That is unknown where it is of any of them. Where another host ``claimed`` a lesser lag, of a run that it has done,
+    there is that alone: what this host has seen of the vault is older.
     """
     own = worst_lag(lags, now)
     if claimed is not None and (own is None or claimed < own):

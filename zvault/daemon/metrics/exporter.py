@@ -103,12 +103,14 @@ class Metrics(Collector):
             one
             for name in backups
             for one in of_lags(
-                name, self.status.runs.lags.get(name, {}), now, limit, claimed=turns.claimed_lag(name)
+                name, self.status.runs.lags.get(name, {}), now, limit, claimed=turns.done_lag(name)
             )
         ]
         yield _gauge(
             "zvault_backup_lag_seconds",
-            "Now minus creation of the newest source snapshot that is on the vault. Missing where unknown.",
+            "Now minus creation of the newest source snapshot that is on the vault. Missing where unknown. "
+            "Where several hosts share the vault and another has done a run since, as that host says: "
+            'dataset="*" alone, at least the time since that run ended.',
             ("backup", "dataset"),
             [(one.labels, one.lag) for one in lags],
         )

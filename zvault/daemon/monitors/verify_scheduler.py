@@ -36,9 +36,14 @@ TRIGGER = "verify"
 
 @dataclass
 class Rest:
-    """When one that left no proof is tried again (monotonic seconds), and how long it rests after that."""
+    """When one that left no proof is tried again, and how long it rests after that; and why it could not be started.
+
+    In boot time, which counts the host's sleep: one that is awake two hours a day would else try it
+    every twelfth day.
+    """
 
     due: float = 0.0
+    refused: str = ""
     pauses: Iterator[float] = field(default_factory=lambda: delays(REST, LONGEST_REST))
 
 
@@ -51,7 +56,7 @@ class VerifyScheduler:
         self.runs = runs
         self._rests: dict[tuple[str, Level], Rest] = {}
         self._away: dict[str, float] = {}
-        """By vault that could not come up, when that was seen, or tried again by a verification (monotonic seconds)."""
+        """By vault that could not come up, when that was seen, or tried again by a verification (boot time)."""
 
     def verify(self, backup: str, level: str) -> str:
         """Start a verification and return the run's id. Raises NotFound, Busy, Refused."""
@@ -133,14 +138,18 @@ class VerifyScheduler:
             if vault in taken:
                 continue
             taken.add(vault)
-            now, rest = self.context.env.clock.monotonic(), self._rests.setdefault((backup, level), Rest())
-            rest.due = now + next(rest.pauses)
-            if vault in self._away:
-                self._away[vault] = now
+            now, rest = self.context.env.clock.boottime(), self._rests.setdefault((backup, level), Rest())
             try:
                 self.verify(backup, level)
             except ZvaultError as error:
-                log.warning("%s", error, extra={"BACKUP": backup})
+                # That was no try: it is made up for at the next look, and told once.
+                if str(error) != rest.refused:
+                    log.warning("%s", error, extra={"BACKUP": backup})
+                rest.refused = str(error)
+                continue
+            rest.due, rest.refused = now + next(rest.pauses), ""
+            if vault in self._away:
+                self._away[vault] = now
 
     def _out_of_reach(self) -> set[str]:
         """The vaults that could not come up when that was tried last, and for which no verification tries it now.
@@ -148,7 +157,7 @@ class VerifyScheduler:
         Each try costs what it takes to bring the vault up. The runs of its backups try anyway, and once one has brought
         it up what is due is carried out.
         """
-        now, names = self.context.env.clock.monotonic(), self.context.env.config.vault
+        now, names = self.context.env.clock.boottime(), self.context.env.config.vault
         failed = {name for name in names if self.vaults[name].error is not None}
         self._away = {name: self._away.get(name, now) for name in failed}
         return {name for name, since in self._away.items() if now - since < LONGEST_REST}
@@ -156,7 +165,7 @@ class VerifyScheduler:
     def _due(self) -> list[tuple[float, str, Level]]:
         """What is due, by how many seconds. GUIDs are compared in each run, and not here."""
         clock = self.context.env.clock
-        now, monotonic = clock.time(), clock.monotonic()
+        now, boottime = clock.time(), clock.boottime()
         found: list[tuple[float, str, Level]] = []
         for name, config in self.context.env.config.backup.items():
             proofs = self.runs.proofs.get(name, {})
@@ -170,6 +179,6 @@ class VerifyScheduler:
                     continue
                 # One that could not be carried out left no proof, and is not tried all the time.
                 rest = self._rests.get((name, level))
-                if rest is None or monotonic >= rest.due:
+                if rest is None or boottime >= rest.due:
                     found.append((late, name, level))
         return found

@@ -129,6 +129,15 @@ def ours(place: BucketPlace, bound: float, now: float) -> Lease:
     return Lease(socket.gethostname(), place.local_address(), machine, current_boot_id(), now, bound)
 
 
+def is_this_hosts(lease: Lease) -> bool:
+    """Whether it is this host's, of this boot or an earlier one: another may have its name, or its machine-id."""
+    try:
+        machine = MACHINE_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return False
+    return (lease.machine, lease.host) == (machine, socket.gethostname())
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseObject:
     """The object as the store has it; ``age`` is how long ago it was put, in seconds, by the store's own clock."""

@@ -17,7 +17,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from zvault.core.errors import ZvaultError
-from zvault.devices.s3_lease.lease import CONNECT_SECONDS, READ_SECONDS, BucketPlace, Store, words_of
+from zvault.devices.s3_lease.lease import (
+    CONNECT_SECONDS,
+    READ_SECONDS,
+    BucketPlace,
+    Store,
+    is_this_hosts,
+    words_of,
+)
 from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
 from zvault.object_store.s3 import S3Store
 from zvault.object_store.s3_client import S3Settings
@@ -61,6 +68,7 @@ class NoteStore:
             return {"lease": None, "etag": "", "age": None}
         said = seen.lease
         lease = {"host": said.host, "boot": said.boot, "bound": said.bound, "held": said.held}
+        lease |= {"ours": is_this_hosts(said)}
         return {"lease": lease, "etag": seen.etag, "age": seen.age}
 
     def put(self, data: bytes, etag: str) -> dict[str, object]:

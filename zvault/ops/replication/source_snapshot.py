@@ -54,7 +54,8 @@ class SourceSnapshot:
     ``listed`` lists their names anew: one that was renamed or destroyed since the last listing fails the call for all.
     ``left_out`` are those that were there whenever one looked, and never when the snapshot was made. ``taken`` are
     snapnames that the vault is known to have: none of them is given for some seconds, and then the clock's in any case,
-    for nothing on a vault may keep a source from getting snapshots. ``made`` are the snapshots' full names.
+    for nothing on a vault may keep a source from getting snapshots; unless it ``must_be_free``, where the source has
+    its snapshots already. ``made`` are the snapshots' full names.
     """
 
     lzc: Changes
@@ -62,6 +63,7 @@ class SourceSnapshot:
     listed: Callable[[], Awaitable[Sequence[str]]]
     clock: Clock
     taken: Container[str] = ()
+    must_be_free: bool = False
     left_out: list[str] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
 
@@ -71,8 +73,10 @@ class SourceSnapshot:
         taken = relisted = waited = 0
         while names:
             snapname = self.backup.snapshot.names.make(self.clock.now())
-            if snapname in self.taken and waited < TRIES:
+            if snapname in self.taken and (waited < TRIES or self.must_be_free):
                 waited += 1
+                if waited > TRIES:
+                    raise self._no_name(f"the vault has '{snapname}' and its predecessors")
                 await asyncio.sleep(1.0)
                 continue
             wanted = [f"{name}@{snapname}" for name in names]
@@ -89,16 +93,15 @@ class SourceSnapshot:
                 if not _is_taken(failure):
                     raise
                 if taken == TRIES:
-                    raise Refused(
-                        f"cannot name a snapshot of '{self.backup.source}'",
-                        f"'{snapname}' and its predecessors exist already",
-                        "check that the clock runs",
-                    ) from None
+                    raise self._no_name(f"'{snapname}' and its predecessors exist already") from None
                 await asyncio.sleep(1.0)
             else:
                 self.made = wanted
                 return snapname
         return ""
+
+    def _no_name(self, why: str) -> Refused:
+        return Refused(f"cannot name a snapshot of '{self.backup.source}'", why, "check that the clock runs")
 
     def _without(self, names: Sequence[str], error: NamesGone, snapname: str) -> list[str]:
         """The names without those that are gone. Raises the error where none is, or none is left."""

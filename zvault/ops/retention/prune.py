@@ -69,13 +69,9 @@ async def prune(source: Zfs, vault: Zfs | None, plans: Sequence[PrunePlan], emit
         except ZvaultError as error:
             emit("warning", text=f"pruning the {judged.side}: {error}")
             continue
-        gone: list[Snapshot] = []
-        for start in range(0, len(plan.selected), BATCH):
-            try:
-                gone += await destroy(zfs.lzc, plan.selected[start : start + BATCH], emit, Explainer(zfs))
-            except ZvaultError as error:
-                emit("warning", text=f"pruning the {plan.side}: {error}")
-                break
+        gone, trouble = await destroy_in_batches(zfs, plan.selected, emit)
+        if trouble is not None:
+            emit("warning", text=f"pruning the {plan.side}: {trouble}")
         if gone:
             emit("pruned", side=plan.side, count=len(gone), snapshots=[snap.name for snap in gone])
         count += len(gone)
@@ -122,6 +118,22 @@ def _held_back(plan: PrunePlan) -> str:
         f"first: 'zvaultctl prune {plan.backup} -n --over-limit' shows them. If that is too much, make 'keep' longer "
         "before the next run; '--yes --over-limit' prunes them now"
     )
+
+
+async def destroy_in_batches(
+    zfs: Zfs, snapshots: Sequence[Snapshot], emit: Emit
+) -> tuple[list[Snapshot], ZvaultError | None]:
+    """Destroy snapshots up to the first error; those of the batches that went, and that error.
+
+    Of the batch that an error ended some may have gone too.
+    """
+    gone: list[Snapshot] = []
+    for start in range(0, len(snapshots), BATCH):
+        try:
+            gone += await destroy(zfs.lzc, snapshots[start : start + BATCH], emit, Explainer(zfs))
+        except ZvaultError as error:
+            return gone, error
+    return gone, None
 
 
 async def destroy(

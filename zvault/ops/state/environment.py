@@ -25,7 +25,7 @@ class Clock:
     """Wall time and monotonic time, in one place, so that tests can stop them.
 
     What a person reads, or what was written down, goes by wall time; whatever waits goes by monotonic time, which no
-    one sets.
+    one sets. Boot time is monotonic time that counts the host's sleep too.
     """
 
     def time(self) -> float:
@@ -36,8 +36,12 @@ class Clock:
         """Seconds that only grow, from no certain beginning on; they stand still while the host sleeps."""
         return time.monotonic()
 
+    def boottime(self) -> float:
+        """Seconds that only grow, from no certain beginning on, also while the host sleeps."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
     def now(self) -> datetime:
-        """The same as an aware UTC datetime."""
+        """Wall time as an aware UTC datetime."""
         return datetime.fromtimestamp(self.time(), UTC)
 
 

@@ -13,12 +13,14 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from zvault.config.profile import QueueSettings
 from zvault.config.schema import Device
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ZvaultError
+from zvault.core.errors import Busy, NotFound, Refused, ZvaultError
 from zvault.core.units import format_size
 from zvault.devices.nbd.past_store import past_device
 from zvault.devices.stack import Stack
@@ -30,8 +32,9 @@ from zvault.ops.vaults.device_timeouts import in_order
 from zvault.ops.vaults.mounts import others_use
 from zvault.ops.vaults.past_moment import fit, look_up
 from zvault.ops.vaults.past_record import Past, pasts, unreadable, up_to
-from zvault.ops.vaults.usable import UsableVault, VaultsByName
-from zvault.ops.vaults.vault import ManagedVault, OpenVault, Vaults
+from zvault.ops.vaults.past_world import OpenPast, PastWorld, lost
+from zvault.ops.vaults.usable import VaultsByName
+from zvault.ops.vaults.vault import ManagedVault, Vaults
 from zvault.system.systemd_units import Units
 from zvault.system.tasks import to_its_end, watched
 from zvault.zfs.pool import new_guid
@@ -43,59 +46,26 @@ LEAST_ROOM = 256 << 20
 BY_HAND = "zvaultctl vault open"
 
 
-@dataclass(kw_only=True)
-class OpenPast(OpenVault):
-    """A vault as it was; ``stack`` has its device."""
-
-    stack: Stack
-    past: Past
-
-    async def trouble(self) -> ZvaultError | None:
-        """Whether its server or its device is lost."""
-        return await lost(self.past, self.stack)
-
-
-async def lost(past: Past, stack: Stack) -> ZvaultError | None:
-    """Why a vault as it was cannot be read any more, or None. What its device had for itself goes with its server."""
-    for device in await stack.probe():
-        if device.state not in ("up", "partial"):
-            return DeviceGone(
-                f"vault '{past.vault}' as it was at {past.when} cannot be read any more",
-                f"{device.name} is {device.state}: {device.detail}",
-                f"'zvaultctl vault close {past.vault}', and open it again",
-            )
-    return None
-
-
-@dataclass(frozen=True)
-class PastWorld:
-    """What a use case is given to work on a vault as it was, in the place of its context and the vaults."""
-
-    context: Context
-    vault: OpenPast
-
-    def __getitem__(self, name: str) -> UsableVault:
-        return self
-
-    @contextlib.asynccontextmanager
-    async def use(
-        self, user: str, say: Say, *, warn: Say | None = None, writes: bool = True, create: bool = False
-    ) -> AsyncIterator[OpenVault]:
-        """See ManagedVault: it is up for as long as this is there."""
-        async with watched(self.vault.trouble):
-            yield self.vault
-
-
 class PastVaults:
-    """All vaults as they were that are open. One is opened or closed at a time."""
+    """All vaults as they were that are open. Each is opened or closed once at a time, and waits for no other."""
 
     def __init__(self, context: Context, vaults: Vaults) -> None:
         self._context = context
         self._vaults = vaults
         self._leases = context.records.leases
         self._units = Units(context.env.runner)
-        self._lock = asyncio.Lock()
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+        self._naming = asyncio.Lock()
         self._users: dict[str, list[str]] = {}
+        self._stopping: str | None = None
+
+    def _lock(self, past: str) -> asyncio.Lock:
+        """Who has it opens or closes that one, which may take an hour."""
+        return self._locks.setdefault(past, asyncio.Lock())
+
+    def stop(self, why: str) -> None:
+        """Give up what is being opened, and open nothing more; what is open stays for who uses it."""
+        self._stopping = why
 
     # Opening
 
@@ -104,11 +74,9 @@ class PastVaults:
 
         Raises Refused where that cannot be, NotFound where no such moment is kept.
         """
-        async with self._lock:
-            past = await self._opened(name, at, BY_HAND, say)
-            if not past.pinned:
-                past = self._note(replace(past, pinned=True))
-            return past
+        past = await self._joined(name, at, BY_HAND, say, pin=True)
+        self._drop_user(past.name, BY_HAND)
+        return past
 
     @contextlib.asynccontextmanager
     async def use(
@@ -117,9 +85,7 @@ class PastVaults:
         """The same for a block; it is closed after its last user, unless somebody opened it until it is closed."""
         managed = self._vaults[name]
         async with managed.awake.during(f"{user} reads vault {name} as it was", say):
-            async with self._lock:
-                past = await self._opened(name, at, user, say)
-                self._users.setdefault(past.name, []).append(user)
+            past = await self._joined(name, at, user, say)
             try:
                 yield self._world(managed, past)
             finally:
@@ -136,37 +102,83 @@ class PastVaults:
         async with self.use(name, at, user, say) as world:
             yield world.context, world
 
-    async def _opened(self, name: str, at: float, user: str, say: Say) -> Past:
-        await self._context.activity.awake.wait()
+    async def _joined(self, name: str, at: float, user: str, say: Say, *, pin: bool = False) -> Past:
+        """One that is open, and has this user more."""
+        joined: list[str] = []
+        try:
+            async with watched(partial(self._given_up, name)):
+                await self._context.activity.awake.wait()
+                async with self._vaults[name].awake.during(f"{user} opens vault {name} as it was", say):
+                    return await self._found(name, at, user, say, joined, pin=pin)
+        except BaseException:
+            for past in joined:
+                self._drop_user(past, user)
+            raise
+
+    async def _given_up(self, name: str) -> ZvaultError | None:
+        if self._stopping is None:
+            return None
+        return Refused(
+            f"vault '{name}' is not opened as it was", self._stopping, "again once zvaultd goes on"
+        )
+
+    async def _found(
+        self, name: str, at: float, user: str, say: Say, joined: list[str], *, pin: bool
+    ) -> Past:
+        if (error := await self._given_up(name)) is not None:
+            raise error
         config = self._context.env.vault(name)
-        device, spec = fit(config)
+        _, spec = fit(config)
+        past = replace(await look_up(self._context.env.runner, config, spec, at), user=user)
+        async with self._lock(past.name):
+            used = past.name in self._users
+            self._users.setdefault(past.name, []).append(user)
+            joined.append(past.name)
+            past = await self._opened(past, say, used=used)
+            return self._note(replace(past, pinned=True)) if pin and not past.pinned else past
+
+    def _drop_user(self, past: str, user: str) -> bool:
+        """Whether nobody uses it any more."""
+        self._users[past].remove(user)
+        if self._users[past]:
+            return False
+        del self._users[past]
+        return True
+
+    async def _opened(self, past: Past, say: Say, *, used: bool) -> Past:
+        """Open one, or find it open. ``used``: others use it."""
+        config = self._context.env.vault(past.vault)
+        device, _ = fit(config)
         folder = self._overlay()
-        async with self._vaults[name].awake.during(f"{user} opens vault {name} as it was", say):
-            past = replace(await look_up(self._context.env.runner, config, spec, at), user=user)
-            there = {one.name: one for one in pasts(self._leases)}
-            if (known := there.get(past.name)) is not None:
-                if await self._is_whole(known):
-                    say(f"vault {name} as it was at {known.when} is open already: pool {known.pool}")
-                    return known
-                await self._take_away(known, say)
-            if any(one.pool == past.pool for one in there.values() if one.name != past.name):
+        there = {one.name: one for one in pasts(self._leases)}
+        if (known := there.get(past.name)) is not None:
+            if await self._is_whole(known, used=used):
+                say(f"vault {past.vault} as it was at {known.when} is open already: pool {known.pool}")
+                return known
+            await self._take_away(known, say)
+        key = await pool_key(config, self._context.env.runner)
+        past = await self._named(past)
+        try:
+            return await self._make(past, device, folder, key, say)
+        except BaseException:
+            with contextlib.suppress(ZvaultError, OSError):
+                await to_its_end(self._take_away(self._there(past) or past, say))
+            raise
+
+    async def _named(self, past: Past) -> Past:
+        """Written down, with a pool's name that nothing else has. Raises Refused."""
+        async with self._naming:
+            if any(one.pool == past.pool for one in pasts(self._leases) if one.name != past.name):
                 past = replace(past, pool=f"{past.pool}-{past.number}")
             await self._refuse_stranger(past)
-            key = await pool_key(config, self._context.env.runner)
-            self._note(past)
-            try:
-                return await self._make(past, device, folder, key, say)
-            except BaseException:
-                with contextlib.suppress(ZvaultError):
-                    await to_its_end(self._take_away(past, say))
-                raise
+            return self._note(past)
 
-    async def _is_whole(self, past: Past) -> bool:
+    async def _is_whole(self, past: Past, *, used: bool) -> bool:
         """Whether it can be joined. Raises DeviceGone for one that cannot be read any more while others use it."""
         if not past.opened or await self._context.clients.zpool.kernel_state(past.pool) is None:
             return False
         trouble = await lost(past, await self._stack(past, []))
-        if trouble is not None and past.name in self._users:
+        if trouble is not None and used:
             raise trouble
         return trouble is None
 
@@ -245,55 +257,66 @@ class PastVaults:
 
     async def close(self, name: str, at: float | None, say: Say) -> list[Past]:
         """Close what is open of a vault: the last moment up to ``at``, or all. Raises NotFound, and Busy while used."""
-        async with self._lock:
-            found = pasts(self._leases, name)
-            if at is not None:
-                last = up_to(found, at)
-                found = [] if last is None else [last]
-            if not found:
-                raise NotFound(
-                    f"vault '{name}' is not open as it was" + ("" if at is None else " then"),
-                    "nothing of it is open",
-                    "'zvaultctl vault status' shows what is",
-                )
-            for past in found:
-                if users := self._users.get(past.name):
-                    raise Busy(
-                        f"vault '{name}' as it was at {past.when} is in use",
-                        f"by {', '.join(users)}",
-                        "wait for it to end",
-                    )
-            for past in found:
+        found = pasts(self._leases, name)
+        if at is not None:
+            last = up_to(found, at)
+            found = [] if last is None else [last]
+        if not found:
+            raise NotFound(
+                f"vault '{name}' is not open as it was" + ("" if at is None else " then"),
+                "nothing of it is open",
+                "'zvaultctl vault status' shows what is",
+            )
+        for past in found:
+            self._refuse_used(past)
+        for past in found:
+            async with self._lock(past.name):
+                self._refuse_used(past)
                 await to_its_end(self._take_away(past, say))
-            return found
+        return found
+
+    def _refuse_used(self, past: Past) -> None:
+        if users := self._users.get(past.name):
+            raise Busy(
+                f"vault '{past.vault}' as it was at {past.when} is in use",
+                f"by {', '.join(users)}",
+                "wait for it to end",
+            )
 
     async def _leave(self, past: Past, user: str, say: Say, warn: Say) -> None:
-        async with self._lock:
-            self._users[past.name].remove(user)
-            if self._users[past.name]:
-                return
-            del self._users[past.name]
-            now = {one.name: one for one in pasts(self._leases)}.get(past.name)
+        """Not to be waited for long: where somebody opens or closes it just now, ``sweep`` sees to what is left."""
+        if not self._drop_user(past.name, user) or self._lock(past.name).locked():
+            return
+        async with self._lock(past.name):
+            now = self._there(past)
             if now is None or now.pinned:
                 return
             try:
                 await self._take_away(now, say)
-            except ZvaultError as error:
+            except (ZvaultError, OSError) as error:
                 warn(f"vault {past.vault} as it was at {past.when} could not be closed: {error}")
+
+    def _there(self, past: Past) -> Past | None:
+        """What is written down of one now."""
+        return next((one for one in pasts(self._leases, past.vault) if one.name == past.name), None)
 
     async def sweep(self, say: Say, *, all_of_it: bool = True) -> list[str]:
         """Close what an earlier zvaultd left, or could not be closed; what is left, in words.
 
-        Without ``all_of_it`` what is open, pinned or used stays.
+        What is used stays. Without ``all_of_it`` what is pinned does, too, and what somebody opens or closes just now
+        is not waited for.
         """
         left = unreadable(self._leases)
-        async with self._lock:
-            for past in pasts(self._leases):
-                if past.name in self._users or (past.opened and past.pinned and not all_of_it):
+        for past in pasts(self._leases):
+            if not all_of_it and (past.name in self._users or self._lock(past.name).locked()):
+                continue
+            async with self._lock(past.name):
+                now = self._there(past)
+                if now is None or past.name in self._users or (now.opened and now.pinned and not all_of_it):
                     continue
                 try:
-                    await to_its_end(self._take_away(past, say))
-                except ZvaultError as error:
+                    await to_its_end(self._take_away(now, say))
+                except (ZvaultError, OSError) as error:
                     left.append(f"vault {past.vault} as it was at {past.when} is left open: {error}")
         return left
 
@@ -313,7 +336,7 @@ class PastVaults:
         if await zpool.kernel_state(past.pool) is None:
             return
         state = await zpool.state(past.pool)
-        if state is not None and past.guid not in (0, state.guid):
+        if past.guid == 0 or (state is not None and state.guid != past.guid):
             say(f"the pool '{past.pool}' that is imported is not what zvault imported: leaving it alone")
             return
         await self._context.clients.forget_past(past.name)

@@ -53,6 +53,8 @@ async def look_up(runner: Runner, config: Vault, spec: BlockstoreServer, at: flo
         if (error := told.get("error")) is not None:
             raise _no_moment(config, spec, error_of(error))
         epoch, number, taken = _count(told["epoch"]), _count(told["number"]), float(told["taken"])
+        if not 0 < taken <= at:
+            raise ValueError(f"{taken!r} is no time up to {at!r}")
         return Past(config.name, epoch, number, taken, pool_name(config.pool, taken))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError) as error:
         what = f"the moments that the block store of vault '{config.name}' keeps cannot be looked up"

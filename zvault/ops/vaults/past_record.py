@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from zvault.api.vaults import PastDocument
 from zvault.core.errors import ZvaultError
+from zvault.core.name_rules import check_dataset_name
 from zvault.system.state_files import LeaseStore
 
 PREFIX = "past/"
 _LEASE = re.compile(r"past/(?P<vault>[^/]+)/(?P<epoch>\d{1,20})-(?P<number>\d{1,20})")
+_LATEST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,46 +88,58 @@ def pool_name(pool: str, taken: float) -> str:
 def pasts(leases: LeaseStore, vault: str | None = None) -> list[Past]:
     """What there is, or may be, of all vaults or of one; the oldest moment first."""
     prefix = PREFIX if vault is None else f"{PREFIX}{vault}/"
-    read = [_read(leases, name) for name in leases.names(prefix)]
-    return sorted(
-        (one for one in read if one is not None), key=lambda one: (one.vault, one.taken, one.number)
-    )
+    read = [one for name in leases.names(prefix) if isinstance(one := _read(leases, name), Past)]
+    return sorted(read, key=lambda one: (one.vault, one.taken, one.number))
 
 
 def unreadable(leases: LeaseStore) -> list[str]:
     """The leases that cannot be read, with the reason."""
-    found = []
-    for name in leases.names(PREFIX):
-        try:
-            leases.get(name)
-        except ZvaultError as error:
-            found.append(str(error))
-    return found
+    read = (_read(leases, name) for name in leases.names(PREFIX))
+    return [one for one in read if isinstance(one, str)]
 
 
-def _read(leases: LeaseStore, name: str) -> Past | None:
-    match = _LEASE.fullmatch(name)
+def _read(leases: LeaseStore, name: str) -> Past | str | None:
+    """What a lease tells of; why it cannot be read, in words; None where it is gone by now."""
     try:
         data = leases.get(name)
-    except ZvaultError:
-        return None  # see ``unreadable``
-    if match is None or data is None:
-        return None
+        return None if data is None else _past(name, data)
+    except (ZvaultError, OSError) as error:
+        return str(error)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        return (
+            f"the lease {name} tells of nothing that is known: {error!r};"
+            " see what it was for, undo that by hand, and delete the file"
+        )
+
+
+def _past(name: str, data: Mapping[str, Any]) -> Past:
+    """What a lease tells of. Raises KeyError, TypeError, ValueError, OverflowError, ZvaultError where that is odd."""
+    if (match := _LEASE.fullmatch(name)) is None:
+        raise ValueError("its name is that of no moment")
+    if isinstance(data["taken"], bool) or not 0 <= data["taken"] <= _LATEST:
+        raise ValueError(f"{data['taken']!r} is no time")
+    if type(data["guid"]) is not int or not 0 <= data["guid"] < 1 << 64:
+        raise ValueError(f"{data['guid']!r} is no GUID")
+    for key, kind in (("pool", str), ("user", str), ("opened", bool), ("pinned", bool)):
+        if not isinstance(data[key], kind):
+            raise TypeError(f"{key} is {data[key]!r}")
+    check_dataset_name(data["pool"])
+    if "/" in data["pool"]:
+        raise ValueError(f"{data['pool']!r} is no pool")
     return Past(
         match["vault"],
         int(match["epoch"]),
         int(match["number"]),
         float(data["taken"]),
-        str(data["pool"]),
-        str(data["user"]),
-        int(data["guid"]),
-        bool(data["opened"]),
-        bool(data["pinned"]),
+        data["pool"],
+        data["user"],
+        data["guid"],
+        data["opened"],
+        data["pinned"],
     )
 
 
 def up_to(found: Sequence[Past], at: float) -> Past | None:
-    """The last of some moments that is not later than ``at``."""
-    return max(
-        (one for one in found if one.taken <= at), key=lambda one: (one.taken, one.number), default=None
-    )
+    """The last of some moments that is not later than ``at``, as the store finds it: clocks are set back, it is not."""
+    known = (one for one in found if 0 < one.taken <= at)
+    return max(known, key=lambda one: (one.epoch, one.number), default=None)

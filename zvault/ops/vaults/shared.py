@@ -14,13 +14,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from zvault.config.device_specs.blockstore import BlockstoreServer
 from zvault.core.errors import Busy, Refused, TakenOver, ZvaultError
-from zvault.core.policy.vault_life import Life
 from zvault.core.sharing.decide import (
     Action,
     Decision,
     Due,
-    Holder,
     Member,
     SeenNote,
     Unreadable,
@@ -34,12 +33,15 @@ from zvault.core.sharing.watch import Watch
 from zvault.devices.layer import Slot
 from zvault.devices.shared_note import Seen, SeenLease, SharedNote
 from zvault.ops.vaults.assembly import Assembly, Say
+from zvault.ops.vaults.claim import Claim
 from zvault.ops.vaults.fencing import lease_name, look, take
+from zvault.ops.vaults.host_turn import turn_of
 from zvault.ops.vaults.vault import ManagedVault
+from zvault.system.state_files import current_boot_id
 from zvault.system.tasks import cancel
 
 TRIES = 3
-"""Times that a note is put, where another was put in between each time."""
+"""Times that a note is put, where another host put one in between each time."""
 
 
 def boot_time() -> float:
@@ -60,38 +62,6 @@ class NotePlace(Protocol):
         """Put the note."""
 
 
-def turn_of(life: Life, error: ZvaultError | None) -> Turn:
-    """What a vault's state on this host, and what keeps it there, make of the host among the others."""
-    match life:
-        case Life.COMING_UP | Life.COMING_BACK:
-            return Turn.ASKING
-        case Life.UP | Life.EXPORTED_BY_HAND:
-            return Turn.HOLDING
-        case Life.GOING_DOWN | Life.EXPORTED:
-            return Turn.RELEASING
-        case Life.LOST | Life.HALF_DOWN:
-            return Turn.SHUT_OUT if isinstance(error, TakenOver) else Turn.CUT_OFF
-        case _:
-            return Turn.STANDING_BY
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What the note says of a backup that another host made last; nobody here has seen it in the pool.
-
-    ``lag`` in seconds at ``at``, by this host's clock of boot_time.
-    """
-
-    host: str
-    outcome: Outcome
-    lag: float | None
-    at: float
-
-    def lag_now(self, now: float) -> float | None:
-        """The lag by now, in seconds."""
-        return None if self.lag is None else self.lag + max(0.0, now - self.at)
-
-
 @dataclass
 class SharedVault:
     """One vault that several hosts share. ``place`` is where the note is; the clock is ``boot_time``."""
@@ -101,6 +71,8 @@ class SharedVault:
     clock: Callable[[], float] = boot_time
     host: str = field(default_factory=platform.node)
     """This host's name, as its lease has it."""
+    boot: str = field(default_factory=current_boot_id)
+    """This host's boot, as its lease has it."""
     note: SeenNote | None = None
     lease: LeaseWatch | None = None
     running: set[str] = field(default_factory=set)
@@ -108,6 +80,10 @@ class SharedVault:
     requests: dict[str, int] = field(default_factory=lambda: {"get": 0, "put": 0})
     written: float = 0.0
     """When this host last wrote the note."""
+    done: dict[str, Claim] = field(default_factory=dict)
+    """By backup, the last run that another host was seen to have done: what runs that fail or go on do not change."""
+    _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the note is read or put, so that what this host's runs write does not come in between."""
 
     def __post_init__(self) -> None:
         """The vault's status tells who has it."""
@@ -157,6 +133,10 @@ class SharedVault:
 
     async def look_at_note(self) -> None:
         """See what the hosts have run. Raises DeviceGone, Refused."""
+        async with self._noting:
+            await self._read_note()
+
+    async def _read_note(self) -> None:
         seen = await self._at().read()
         said = _read(seen.data)
         now = self.clock()
@@ -165,6 +145,18 @@ class SharedVault:
             if self.note is None
             else self.note.look(said, seen.etag, now, seen.age)
         )
+        self._remember(self.note)
+
+    def _remember(self, note: SeenNote) -> None:
+        now, runs = self.clock(), note.said.runs if isinstance(note.said, Note) else {}
+        for backup, run in runs.items():
+            if run.outcome is not Outcome.DONE:
+                continue
+            claim = Claim.of(run, note.at_most(now), now)
+            if run.host == self.host:
+                self.done.pop(backup, None)
+            elif claim.lag is not None:
+                self.done[backup] = claim
 
     async def look_at_lease(self) -> None:
         """See who has the vault. Raises DeviceGone, Refused."""
@@ -177,23 +169,32 @@ class SharedVault:
         )
 
     async def decide(self, due: Due) -> Decision:
-        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused."""
-        while True:
+        """What to do about a backup that is due; asks the store what has to be known. Raises DeviceGone, Refused.
+
+        Each is looked at once: a look may take longer than the one before it counts as one of now.
+        """
+        began = self.clock()
+        decision = decide(due, self.me, self.note, self.lease, began)
+        if decision.action is Action.LOOK_AT_NOTE:
+            await self.look_at_note()
             decision = decide(due, self.me, self.note, self.lease, self.clock())
-            if decision.action is Action.LOOK_AT_NOTE:
-                await self.look_at_note()
-            elif decision.action is Action.LOOK_AT_LEASE:
-                await self.look_at_lease()
-            else:
-                return decision
+        if decision.action is not Action.LOOK_AT_LEASE:
+            return decision
+        await self.look_at_lease()
+        return self._as_of_the_looks(due, began)
 
     async def decide_anew(self, due: Due) -> Decision:
         """The same after another host was faster: by note and lease as they are now, however long a look takes."""
+        began = self.clock()
         await self.look_at_note()
         await self.look_at_lease()
-        assert self.note is not None  # noqa: S101 - both were looked at
+        return self._as_of_the_looks(due, began)
+
+    def _as_of_the_looks(self, due: Due, began: float) -> Decision:
+        """By note and lease, both of which count as of now: as of the earlier look since ``began``."""
+        assert self.note is not None  # noqa: S101
         assert self.lease is not None  # noqa: S101
-        return decide(due, self.me, self.note, self.lease, min(self.note.last, self.lease.last))
+        return decide(due, self.me, self.note, self.lease, max(began, min(self.note.last, self.lease.last)))
 
     def last(self, backup: str) -> LastRun | None:
         """The last run of a backup that the note tells of, as this host last saw it."""
@@ -206,8 +207,7 @@ class SharedVault:
         if run is None or note is None or run.host == self.host:
             return None
         now = self.clock()
-        lag = None if run.lag is None else run.lag + run.age + note.at_most(now)
-        return Claim(run.host, run.outcome, lag, now)
+        return Claim.of(run, note.at_most(now), now)
 
     def holder(self) -> str | None:
         """Which host has the vault, as far as this one knows; None where none has, or it was never looked at."""
@@ -286,38 +286,59 @@ class SharedVault:
 
     async def _write(self, change: Callable[[Note], Note]) -> None:
         """Put the note with a change. Raises DeviceGone; TakenOver where it is another host's by now."""
+        async with self._noting:
+            await self._put_note(change)
+
+    async def _put_note(self, change: Callable[[Note], Note]) -> None:
         epoch, me = await self._epoch(), self.host
         for _ in range(TRIES):
             if self.note is None:
-                await self.look_at_note()
+                await self._read_note()
             seen = self.note
             assert seen is not None  # noqa: S101 - it was looked at
             now = self.clock()
             configured = frozenset(self.vault.context.env.config.backup)
             try:
                 if isinstance(seen.said, Note):
-                    since = seen.age(now)
-                    new = change(
-                        seen.said.written(me, epoch, since, holding=bool(self.running)).only(configured)
-                    )
+                    ours = seen.said.epoch > epoch and await self._is_ours(seen.said.epoch)
+                    write = seen.said.replaced if ours else seen.said.written
+                    new = change(write(me, epoch, seen.age(now), holding=bool(self.running)).only(configured))
                 else:
                     new = change(Note(me, epoch, holding=bool(self.running)))
                 data = new.as_bytes()
             except NoteDamaged as error:
-                raise TakenOver(
-                    f"the note of vault '{self.name}' is another host's", str(error), "this host stands by"
-                ) from None
+                raise self._of_another(error) from None
             etag = await self._at().put(data, seen.etag)
             if etag is not None:
                 self.written = self.clock()
                 self.note = seen.look(new, etag, self.written, 0.0)
+                self._remember(self.note)
                 return
-            await self.look_at_note()
+            await self._read_note()
             there = self.note.said if self.note is not None else None
             if isinstance(there, Note) and there.same_as(new):
                 self.written = now  # only the answer was lost
                 return
         raise Busy(f"the note of vault '{self.name}' cannot be written", "others put it all the time")
+
+    def _of_another(self, error: NoteDamaged) -> TakenOver:
+        server = self.vault.config.device[0].server
+        place = f"{server.bucket}/{server.key}.note" if isinstance(server, BlockstoreServer) else "KEY.note"
+        return TakenOver(
+            f"the note of vault '{self.name}' is another host's",
+            str(error),
+            f"this host stands by; if no other host has had the vault since, remove the object {place}",
+        )
+
+    async def _is_ours(self, epoch: int) -> bool:
+        """Whether this host has the vault although the note has a later epoch, which its store never had then.
+
+        Who takes the vault takes the lease first, so while that is this boot's nobody came later.
+        """
+        await self.look_at_lease()
+        said = self.lease.said if self.lease is not None else None
+        mine = said is not None and said.held and said.ours and said.boot == self.boot
+        return mine and await self._epoch() < epoch
 
     async def _epoch(self) -> int:
         """The block store's epoch of this host's time with it: whoever comes later has a greater one."""
@@ -326,30 +347,6 @@ class SharedVault:
             if isinstance(epoch, int) and epoch > 0:
                 return epoch
         raise Busy(f"vault '{self.name}' does not tell its epoch", "its server is not there, or silent")
-
-
-@dataclass(frozen=True, slots=True)
-class RunTurn:
-    """The turn of one run: what is due, and the boot of the host that the vault is taken from, "" for none."""
-
-    shared: SharedVault
-    due: Due
-    of: str
-    say: Say
-    warn: Say
-
-    async def shut_out(self, assembly: Assembly) -> None:
-        """Take the vault from the host that has stopped."""
-        if self.of:
-            await self.shared.shut_out(assembly, self.of, self.say)
-
-    @asynccontextmanager
-    async def taken(
-        self, lag: Callable[[], float | None], good: Callable[[], bool]
-    ) -> AsyncIterator[str | None]:
-        """While the run has the vault; gives why it need not be made after all, None where it is to be."""
-        async with self.shared.run(self.due, lag, good, self.warn) as decision:
-            yield None if decision.action is Action.RUN else decision.reason
 
 
 def _read(data: bytes | None) -> Note | Unreadable | None:
@@ -361,6 +358,3 @@ def _read(data: bytes | None) -> Note | Unreadable | None:
         return Unreadable(str(error), newer=True)
     except NoteDamaged as error:
         return Unreadable(str(error))
-
-
-__all__ = ["Claim", "Holder", "SharedVault", "boot_time", "turn_of"]

@@ -1,7 +1,8 @@
 """A copy of a pool made importable beside the pool itself: with another GUID, and another name.
 
 What does it (new_guid_child.py) has all of OpenZFS in it and the device open for writing, so it runs in a unit whose
-/dev has that device and no other, below a file system that it cannot write to.
+/dev has that device and no other, below a file system that it cannot write to, and that has none of the host's sockets.
+The pool is whatever lies in a bucket.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ def command(device: str, pool: str, name: str) -> list[str]:
         "PrivateNetwork=yes",
         "CapabilityBoundingSet=",
         "NoNewPrivileges=yes",
+        "ProtectKernelTunables=yes",
+        "ProtectControlGroups=yes",
+        "TemporaryFileSystem=/run:ro",
+        "RestrictAddressFamilies=none",
+        "RestrictNamespaces=yes",
+        "SystemCallFilter=@system-service",
+        "SystemCallErrorNumber=EPERM",
         "LimitCORE=0",
         f"RuntimeMaxSec={DEADLINE:g}",
     )

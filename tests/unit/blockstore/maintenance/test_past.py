@@ -168,6 +168,16 @@ def test_a_time_finds_the_last_moment_up_to_it(old: Old) -> None:
         up_to([], NOON, "here")
 
 
+def test_a_moment_of_unknown_time_is_not_older_than_any(old: Old) -> None:
+    past = old.root.past
+    unknown = replace(past[0], taken=0.0)
+    assert up_to([unknown, *past[1:]], past[1].taken, "here") == past[1]
+    with pytest.raises(NotFound, match="the oldest that is kept is of 2023-11-1"):
+        up_to([unknown, *past[1:]], 1_000_000_000.0, "here")
+    with pytest.raises(NotFound, match="no time is known of those that are kept"):
+        up_to([unknown], NOON, "here")
+
+
 def test_a_rewound_store_is_what_it_was_and_can_be_taken_back(old: Old, tmp_path: Path) -> None:
     options = replace(old.options, journal=tmp_path / "other")
     before, past = old.seen(), old.root.past

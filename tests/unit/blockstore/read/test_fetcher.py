@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +15,7 @@ from zvault.blockstore.format import BLOCK, CHUNK, SLOT, Damaged, segment_key
 from zvault.blockstore.log.segment_buffer import CAPACITY, SegmentBuffer
 from zvault.blockstore.map.blockmap import Extent
 from zvault.blockstore.read.fetcher import SPAN, Fetcher
-from zvault.object_store.interface import Unreachable
+from zvault.object_store.interface import StoreError, Unreachable
 
 IDENTITY, EPOCH, FIRST = bytes(range(16)), 3, 1000
 KEY = segment_key("it", 7, EPOCH)
@@ -186,3 +187,31 @@ def test_no_more_is_kept_than_there_is_memory_for(store: CountingStore, pool: Th
         assert len(fetcher._spans) <= fetcher.room
     # On the way back the last few were there.
     assert len(store.asked) == 40 + 39 - 3
+
+
+@pytest.mark.timeout(20)
+def test_whoever_waits_for_blocks_that_are_not_asked_for_any_more_is_told(store: CountingStore) -> None:
+    pool = ThreadPoolExecutor(1)
+    it = Fetcher(store, "it", None, 64 << 20, pool)
+    store.may_answer.clear()
+    far = [Extent(FIRST, CHUNK, 7, 0), Extent(FIRST + 4 * CHUNK, CHUNK, 7, 4 * CHUNK)]
+    it.ahead(far, [EPOCH, EPOCH])  # one thread: the second waits for the first
+    told: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            it.read(far[1:], [EPOCH], [memoryview(bytearray(CHUNK * BLOCK))])
+        except StoreError as error:
+            told.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    found = it._spans[7, 4]
+    while not found.came._condition._waiters:  # type: ignore[attr-defined]
+        time.sleep(0.01)
+    pool.shutdown(wait=False, cancel_futures=True)
+    reader.join()
+    assert "is being closed" in str(told[0])
+    store.may_answer.set()
+    it.ahead([Extent(FIRST + 8 * CHUNK, CHUNK, 7, 8 * CHUNK)], [EPOCH])
+    assert (7, 8) not in it._spans

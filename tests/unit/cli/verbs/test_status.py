@@ -41,12 +41,18 @@ def test_what_makes_snapshots_only_is_no_backup(daemon, ctl):
 
 
 def test_of_a_shared_vault_it_tells_who_has_it_and_what_another_host_claims(daemon, ctl):
-    turn = {"waits": "peer has the vault", "claimed_by": "peer", "claimed_lag": HOUR, "skipped": 3}
+    turn = {
+        "waits": "peer has the vault",
+        "claimed_by": "peer",
+        "claimed_lag": HOUR,
+        "own_lag": 50 * HOUR,
+        "skipped": 3,
+    }
     shared = vault(hosts=["lab", "peer"], held_by="peer")
     daemon.documents["GET /v1/status"] = status(backup(turn=turn), vaults=[shared])
     said = ctl("status").lines
     assert "home waits for its turn: peer has the vault" in said
-    assert "home: last run by host peer, as that host says; its lag is 1h by that" in said
+    assert "home: last run by host peer, as that host says; its lag is 1h by that; 2d 2h as read here" in said
     assert "cold is shared by lab, peer: peer has it" in said
 
 

@@ -47,8 +47,9 @@ def noted(
     return replace(Watch[Note | Unreadable].begin(note, "1", NOW - ago, told), last=NOW)
 
 
-def leased(age: float, *, host: str = "a", held: bool = True) -> SeenLease:
-    return Watch.begin(Holder(host, f"{host}-boot", LEASE, held), "1", NOW, age)
+def leased(age: float, *, host: str = "a", held: bool = True, ours: bool | None = None) -> SeenLease:
+    ours = host == ME.name if ours is None else ours
+    return Watch.begin(Holder(host, f"{host}-boot", LEASE, held, ours), "1", NOW, age)
 
 
 def action(due: Due, note: SeenNote | None, lease: SeenLease | None = None, me: Member = ME) -> Action:
@@ -90,6 +91,29 @@ def test_after_some_failures_in_a_row_it_waits_for_the_next_moment() -> None:
     assert action(DUE, noted(run(5, Outcome.FAILED, failures=TRIES))) is Action.SKIP
 
 
+def test_failures_count_from_what_the_host_remembers_so_a_host_that_always_fails_keeps_no_other_away() -> (
+    None
+):
+    failed = run(9, Outcome.FAILED, failures=7)
+    assert action(replace(DUE, settled=Settled(8, NOW - HOUR, failures=6)), noted(failed)) is Action.RUN
+    assert action(replace(DUE, settled=Settled(6, NOW - HOUR, failures=4)), noted(failed)) is Action.SKIP
+    since_a_good_one = run(12, Outcome.FAILED, failures=TRIES)
+    assert (
+        action(replace(DUE, settled=Settled(8, NOW - HOUR, failures=6)), noted(since_a_good_one))
+        is Action.SKIP
+    )
+
+
+def test_a_host_gives_way_because_of_failures_once_and_then_tries_itself() -> None:
+    skips = decide(DUE, ME, noted(run(5, Outcome.FAILED, failures=TRIES)), None, NOW)
+    assert skips.settled == Settled(5, NOW, failures=TRIES, gave_way=True)
+    assert skips.settled is not None
+    later = replace(DUE, settled=skips.settled)
+    note = noted(run(5 + TRIES, Outcome.FAILED, failures=2 * TRIES))
+    assert action(replace(later, settled=replace(skips.settled, gave_way=False)), note) is Action.SKIP
+    assert action(later, note) is Action.RUN
+
+
 def test_a_host_that_remembers_nothing_believes_the_stores_age_of_the_note() -> None:
     due = replace(DUE, settled=None)
     assert action(due, noted(run(5), told=600.0)) is Action.SKIP
@@ -124,6 +148,13 @@ def test_a_holder_that_renews_its_lease_is_waited_for_and_one_that_does_not_is_r
     assert action(DUE, note, leased(LEASE + SPREAD / 3 - 1)) is Action.WAIT
     assert action(DUE, note, leased(10.0, host="b")) is Action.RUN
     assert action(DUE, note, replace(leased(LEASE), last=NOW - SOON)) is Action.LOOK_AT_LEASE
+
+
+def test_a_machine_that_goes_by_the_same_name_is_another_host() -> None:
+    note = noted(run(5, Outcome.RUNNING), holding=True, ago=400.0)
+    assert action(DUE, note, leased(10.0, host="b", ours=False)) is Action.WAIT
+    taken = decide(DUE, ME, note, leased(LEASE + SPREAD / 3, host="b", ours=False), NOW)
+    assert (taken.action, taken.of) == (Action.TAKE_OVER, "b-boot")
 
 
 def test_a_holder_whose_zvaultd_hangs_is_replaced_and_one_that_writes_no_note_never_is() -> None:
@@ -181,7 +212,7 @@ def test_each_decision_is_complete(due: Due, me: Member, note: SeenNote, lease: 
     assert found.until is None or found.until > NOW
     if me.turn is not Turn.HOLDING and lease is not None and found.action is Action.TAKE_OVER:
         assert lease.said is not None
-        assert lease.said.host != me.name
+        assert not lease.said.ours
 
 
 @given(DUES, MEMBERS, NOTES, LEASES, st.floats(-1e9, 1e9), st.floats(0, 4e9))

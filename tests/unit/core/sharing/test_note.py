@@ -152,7 +152,7 @@ def test_runs_are_counted_and_a_broken_off_one_keeps_its_number() -> None:
     note = NOTE.written("b", 8, 30.0).begun("filer", 5.0)
     run = note.last("filer")
     assert run is not None
-    assert (run.number, run.host, run.outcome, run.lag) == (2, "b", Outcome.RUNNING, 3.5)
+    assert (run.number, run.host, run.outcome, run.lag) == (2, "b", Outcome.RUNNING, 33.5)
     resumed = note.written("c", 9, 400.0).begun("filer", 900.0).last("filer")
     assert resumed is not None
     assert (resumed.number, resumed.host) == (2, "c")
@@ -217,3 +217,18 @@ def test_an_epoch_that_no_block_store_can_have_is_refused() -> None:
     assert Note.of_bytes(json.dumps(document(epoch=(1 << 32) - 1)).encode()).epoch == (1 << 32) - 1
     with pytest.raises(NoteDamaged, match="epoch is none"):
         Note.of_bytes(json.dumps(document(epoch=1 << 32)).encode())
+
+
+@given(st.floats(-60.0, 1e6), st.lists(st.tuples(st.floats(0.0, 1e5), st.booleans()), max_size=5))
+def test_the_lag_goes_on_from_the_last_run_that_told_it_whatever_begins_since(
+    lag: float, begins: list[tuple[float, bool]]
+) -> None:
+    """A run that begins, or goes on at another host, brings nothing: only its end tells another lag."""
+    note = Note("a", 1).begun("filer", 0.0).finished("filer", 0.0, done=True, lag=lag)
+    gone = 0.0
+    for since, begins_a_run in begins:
+        note, gone = note.written("a", 1, since), gone + since
+        note = note.begun("filer", 0.0) if begins_a_run else note
+    run = note.runs["filer"]
+    assert run.lag is not None
+    assert run.lag + run.age == pytest.approx(lag + gone)

@@ -24,11 +24,15 @@ NOW = 1_795_000_000.0
 
 class SetClock(Clock):
     now_ = NOW
+    slept = 0.0
 
     def time(self) -> float:
         return self.now_
 
     def monotonic(self) -> float:
+        return self.boottime() - self.slept
+
+    def boottime(self) -> float:
         return self.now_ - NOW
 
 
@@ -37,8 +41,11 @@ class FakeRuns:
         self.current: dict[str, Any] = {}
         self.proofs: dict[str, dict[str, Proof]] = {}
         self.launched: list[str] = []
+        self.closed = ""
 
     def launch(self, backup: str, trigger: str, work: Any) -> str:
+        if self.closed:
+            raise Refused("no run can start", self.closed, "later")
         self.launched.append(backup)
         run = f"r{len(self.launched)}"
         self.current[run] = SimpleNamespace(id=run, backup=backup, trigger=trigger, waiting=None)
@@ -159,3 +166,46 @@ async def test_what_leaves_no_proof_is_tried_more_and_more_rarely(verify_schedul
     assert await hours(verify_scheduler, 24) == []
     runs.proofs = {"a": begun(8)}
     assert len(await hours(verify_scheduler, 3)) == 2, "what was proven in between begins anew"
+
+
+async def test_the_time_that_the_host_sleeps_counts(verify_scheduler: VerifyScheduler) -> None:
+    runs: Any = verify_scheduler.runs
+    clock: Any = verify_scheduler.context.env.clock
+    runs.proofs = {"a": begun(8)}
+    tries = []
+    for _ in range(8):
+        tries.append(len(await hours(verify_scheduler, 2)))
+        clock.now_ += 22 * 3600
+        clock.slept += 22 * 3600
+    assert tries == [2, 1, 1, 1, 1, 1, 1, 1], "awake for two hours a day"
+
+
+async def test_so_it_does_for_a_vault_that_cannot_come_up(verify_scheduler: VerifyScheduler) -> None:
+    runs: Any = verify_scheduler.runs
+    clock: Any = verify_scheduler.context.env.clock
+    vault: Any = verify_scheduler.vaults["cold"]
+    runs.proofs = {"a": begun(8)}
+    vault.error = DeviceGone("the vault is away")
+    assert await hours(verify_scheduler, 2) == []
+    clock.now_ += 23 * 3600
+    clock.slept += 23 * 3600
+    assert len(await hours(verify_scheduler, 1)) == 1
+
+
+async def test_what_could_not_start_did_not_use_up_a_pause(verify_scheduler: VerifyScheduler) -> None:
+    runs: Any = verify_scheduler.runs
+    vault: Any = verify_scheduler.vaults["cold"]
+    runs.proofs = {"a": begun(8)}
+    runs.closed = "zvaultd is being stopped"
+    assert await hours(verify_scheduler, 9) == []
+    runs.closed = ""
+    await verify_scheduler.look()
+    assert runs.launched == ["a"], "at the next look"
+    runs.current.clear()
+    assert len(await hours(verify_scheduler, 1)) == 1, "and the first pause is the shortest"
+    vault.error = DeviceGone("the vault is away")
+    assert await hours(verify_scheduler, 24) == []
+    runs.closed = "zvaultd is being stopped"
+    assert await hours(verify_scheduler, 9) == []
+    runs.closed = ""
+    assert len(await hours(verify_scheduler, 1)) == 1, "nor a try of the vault"

@@ -69,6 +69,9 @@ class SimulatedClock(Clock):
     def monotonic(self) -> float:
         return self.loop.now
 
+    def boottime(self) -> float:
+        return self.loop.now
+
     def datetime_class(self) -> type[datetime]:
         """A ``datetime`` whose now is this clock's, for APScheduler, which is given none."""
         clock = self

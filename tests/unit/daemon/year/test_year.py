@@ -203,11 +203,17 @@ def verifications_waited(life: Life) -> None:
     assert len(life.world.verified) > life.days / 4
 
 
+SWING = 700
+"""Objects that may be more at one moment than at another: 61 to 473 were in fortnights of three seeds, 324 in 60 days
+of a fourth, however long that goes on: some 600 runs a fortnight that leave two each are too many.
+"""
+
+
 def nothing_grew(life: Life) -> None:
     """Open files and objects are as many at the end; the history has its rows; the journal has as many lines a day."""
     first, last = life.uses[len(life.uses) // 3], life.uses[-1]
     assert last.files <= first.files
-    assert last.objects <= 1.05 * first.objects
+    assert last.objects <= first.objects + SWING
     assert last.history <= len(life.world.ended)
     assert last.state <= first.state + 1500 * (last.history - first.history) + 100_000
     lines = {day: life.world.journal.lines[day] for day in range(DAYS)}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, Refused
-from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store
+from zvault.devices.s3_lease import lease as lease_module
+from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store, is_this_hosts
 from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
 
 PLACE = BucketPlace.of(["bucket=zv", "key=cold"])
@@ -62,6 +65,18 @@ class Memory:
 
     def take_over(self, of: Lease = THEIRS) -> str:
         return take_over(self.store, MINE, of.boot, self.said.append, self.clock)
+
+
+def test_a_lease_is_of_this_host_by_machine_and_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "machine-id").write_text("machine-here\n")
+    monkeypatch.setattr(lease_module, "MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    assert is_this_hosts(MINE)
+    assert is_this_hosts(replace(MINE, boot="the one before"))
+    assert not is_this_hosts(replace(MINE, machine="another by that name"))
+    assert not is_this_hosts(replace(MINE, host="there"))
+    (tmp_path / "machine-id").unlink()
+    assert not is_this_hosts(MINE)
 
 
 @pytest.mark.parametrize("before", [None, replace(THEIRS, held=False), MINE])

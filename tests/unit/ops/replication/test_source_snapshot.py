@@ -67,6 +67,27 @@ async def test_a_clock_that_stands_still_ends_it(monkeypatch: pytest.MonkeyPatch
     assert len(source.tried) == TRIES
 
 
+@pytest.mark.parametrize("must_be_free", [False, True])
+async def test_a_vault_that_has_every_name_keeps_a_source_from_a_second_snapshot_only(
+    monkeypatch: pytest.MonkeyPatch, must_be_free: bool
+) -> None:
+    class Every:
+        def __contains__(self, _: object) -> bool:
+            return True
+
+    source = Source(monkeypatch)
+    lzc: Any = source
+    snapshot = SourceSnapshot(
+        lzc, context().env.backup("b"), source.listed, source.clock, Every(), must_be_free=must_be_free
+    )
+    if must_be_free:
+        with pytest.raises(Refused, match="the vault has"):
+            await snapshot.make()
+    else:
+        await snapshot.make()
+    assert (len(source.tried), source.clock.at) == (0 if must_be_free else 1, START + TRIES)
+
+
 class Busy(Source):
     """Its listings name datasets that are gone when the snapshot is made."""
 

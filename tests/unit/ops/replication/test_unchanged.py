@@ -108,7 +108,7 @@ class World:
             Outcome(),
         )
         opened: Any = SimpleNamespace(zfs=self.vault)
-        await run._snapshot(opened)
+        await run.snapshots.make(opened)
         return [[name.partition("@")[0] for name in names] for names in self.source.made]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,35 +45,71 @@ class Bucket:
     renewed: float = 0.0
     away: bool = False
     requests: int = 0
+    puts: int = 0
     before_put: Any = None
+    seconds: float = 0.0
+    """How long it takes to answer."""
+    slow: bool = False
+    """Whether others go on while it does what it was asked, before it answers, and after that."""
 
     def clock(self) -> float:
         return self.now
 
     def _asked(self) -> None:
         self.requests += 1
+        assert self.requests < 500, "it asks for ever"
+        self.now += self.seconds
         if self.away:
             raise DeviceGone("the store does not answer")
 
+    async def _waits(self) -> None:
+        for _ in range(3 if self.slow else 0):
+            await asyncio.sleep(0)
+
     async def read(self) -> Seen:
         self._asked()
-        return Seen(self.data, self.etag, None if self.data is None else self.now - self.put_at)
+        await self._waits()
+        seen = Seen(self.data, self.etag, None if self.data is None else self.now - self.put_at)
+        await self._waits()
+        return seen
 
-    async def read_lease(self) -> SeenLease:
+    async def read_lease(self, reader: str = "") -> SeenLease:
         self._asked()
         if self.holder is None:
             return SeenLease(None, "", None)
-        return SeenLease(self.holder, f"{self.renewed}", self.now - self.renewed)
+        holder = replace(self.holder, ours=self.holder.boot == f"boot-{reader}")
+        return SeenLease(holder, f"{self.renewed}", self.now - self.renewed)
 
     async def put(self, data: bytes, etag: str) -> str | None:
         self._asked()
         if self.before_put is not None:
             before, self.before_put = self.before_put, None
             before()
+        await self._waits()
         if etag != self.etag:
             return None
-        self.data, self.etag, self.put_at = data, f"e{self.requests}", self.now
-        return self.etag
+        self.puts += 1
+        new = f"e{self.puts}"
+        self.data, self.etag, self.put_at = data, new, self.now
+        await self._waits()
+        return new
+
+
+@dataclass(frozen=True)
+class BucketOf:
+    """The bucket, as a host of that name sees it."""
+
+    bucket: Bucket
+    host: str
+
+    async def read(self) -> Seen:
+        return await self.bucket.read()
+
+    async def read_lease(self) -> SeenLease:
+        return await self.bucket.read_lease(self.host)
+
+    async def put(self, data: bytes, etag: str) -> str | None:
+        return await self.bucket.put(data, etag)
 
 
 @dataclass
@@ -124,7 +161,8 @@ def host(bucket: Bucket, name: str) -> tuple[HostVault, SharedVault]:
     """A host of that name."""
     vault = HostVault(bucket, name)
     it: Any = vault
-    return vault, SharedVault(it, place=bucket, clock=bucket.clock, host=name)
+    place = BucketOf(bucket, name)
+    return vault, SharedVault(it, place=place, clock=bucket.clock, host=name, boot=f"boot-{name}")
 
 
 def due(bucket: Bucket, **known: Any) -> Due:

@@ -14,14 +14,12 @@ import pytest
 from tests.unit.ops.vaults.shared_world import BOUND, CONFIG, HOUR, Bucket, HostVault, due, host
 from zvault.config.schema import Config
 from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver
-from zvault.core.policy.vault_life import Life
-from zvault.core.sharing.decide import Action
+from zvault.core.sharing.decide import Action, Holder
 from zvault.core.sharing.note import Note, Outcome
-from zvault.core.sharing.turn import Turn
 from zvault.devices.layer import Slot
 from zvault.devices.shared_note import SharedNote
 from zvault.ops.vaults import shared as module
-from zvault.ops.vaults.shared import SharedVault, turn_of
+from zvault.ops.vaults.shared import SharedVault
 
 
 @pytest.fixture
@@ -124,6 +122,32 @@ async def test_who_was_shut_out_writes_no_note(bucket: Bucket):
             pytest.fail("it may not run")
 
 
+async def test_a_note_of_an_epoch_that_the_store_never_had_is_replaced_by_who_has_the_lease(bucket: Bucket):
+    """The store was made anew under the same key, or somebody wrote the note who never had the vault."""
+    vault, a = host(bucket, "a")
+    there = Note("b", (1 << 32) - 1).begun("tank", 1.0).finished("tank", 2.0, done=True, lag=3.0)
+    bucket.data, bucket.etag, bucket.put_at = there.as_bytes(), "x", bucket.now - 2 * HOUR
+    vault.up(1)
+    async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail) as decision:
+        assert decision.action is Action.RUN
+        assert (noted(bucket).host, noted(bucket).epoch) == ("a", 1)
+        assert noted(bucket).runs["tank"].lag is None, "what it claims of another store's run is kept"
+    assert (noted(bucket).runs["tank"].number, noted(bucket).runs["tank"].lag) == (2, 1.0)
+
+
+async def test_who_does_not_have_the_lease_leaves_such_a_note_and_names_it(bucket: Bucket):
+    vault, a = host(bucket, "a")
+    there = Note("b", 9).as_bytes()
+    for holder in (None, Holder("a", "boot-of-another-a", BOUND), Holder("a", "boot-a", BOUND, held=False)):
+        vault.up(1)
+        bucket.data, bucket.etag, bucket.holder = there, "x", holder
+        with pytest.raises(TakenOver) as raised:
+            async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+                pytest.fail("it may not run")
+        assert bucket.data == there
+        assert "remove the object bucket/cold.note" in raised.value.next
+
+
 async def test_another_run_of_the_same_host_keeps_the_note_holding(bucket: Bucket):
     vault, a = host(bucket, "a")
     names = ("tank", "more")
@@ -136,6 +160,26 @@ async def test_another_run_of_the_same_host_keeps_the_note_holding(bucket: Bucke
         assert noted(bucket).holding
     assert not noted(bucket).holding
     assert {run.outcome for run in noted(bucket).runs.values()} == {Outcome.DONE}
+
+
+async def test_backups_that_are_due_together_are_all_in_the_note(bucket: Bucket):
+    vault, a = host(bucket, "a")
+    names = [f"tank{number}" for number in range(8)]
+    backups = {name: {"source": f"ssh://root@nas/{name}", "vault": "cold", "every": "1h"} for name in names}
+    vault.context.env.config = Config.model_validate({**CONFIG, "backup": backups})
+    vault.up(1)
+    bucket.slow = True
+    together = asyncio.Barrier(len(names))
+
+    async def runs(name: str) -> None:
+        async with a.run(replace(due(bucket), backup=name), lambda: 1.0, lambda: True, pytest.fail):
+            await together.wait()
+
+    await asyncio.gather(*map(runs, names))
+    assert {name: run.outcome for name, run in noted(bucket).runs.items()} == dict.fromkeys(
+        names, Outcome.DONE
+    )
+    assert not noted(bucket).holding
 
 
 @pytest.mark.parametrize(("lost", "outcome"), [(False, "failed"), (True, "running")])
@@ -168,6 +212,31 @@ async def test_a_note_that_is_none_is_replaced_and_a_newer_one_is_left_alone(buc
     assert bucket.data == newer
 
 
+async def test_a_store_that_answers_late_is_asked_once_for_note_and_lease(bucket: Bucket):
+    (vault, a), (_, b) = host(bucket, "a"), host(bucket, "b")
+    vault.up(1)
+    theirs = due(bucket)
+    async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+        bucket.now += BOUND + 60
+        bucket.renewed, bucket.requests, bucket.seconds = bucket.now, 0, 15.0
+        waits = await asyncio.wait_for(b.decide(theirs), 5)
+        assert (waits.action, waits.reason, bucket.requests) == (Action.WAIT, "a has the vault", 2)
+        bucket.seconds = 0.0
+
+
+async def test_a_note_that_was_looked_at_before_it_was_this_hosts_turn_to_begin_counts(bucket: Bucket):
+    (vault, a), (_, b) = host(bucket, "a"), host(bucket, "b")
+    vault.up(1)
+    async with a.run(due(bucket), lambda: 1.0, lambda: True, pytest.fail):
+        bucket.now += BOUND + 60
+        theirs = due(bucket)
+        begins = bucket.now + b.me.stagger
+        bucket.now = begins - 3
+        await b.look_at_note()
+        bucket.now, bucket.renewed = begins + 3, begins
+        assert (await b.decide(theirs)).reason == "a has the vault"
+
+
 async def test_a_put_that_was_overtaken_is_made_again_on_what_is_there(bucket: Bucket):
     vault, a = host(bucket, "a")
     vault.up(3)
@@ -185,16 +254,6 @@ async def test_a_host_that_is_not_named_is_refused(bucket: Bucket):
     _, c = host(bucket, "c")
     with pytest.raises(Refused, match="its hosts are a, b, and this one is c"):
         await c.decide(due(bucket))
-
-
-@pytest.mark.parametrize("life", list(Life))
-def test_each_state_of_a_vault_is_one_of_the_host(life: Life):
-    turn = turn_of(life, None)
-    if life in (Life.LOST, Life.HALF_DOWN):
-        assert (turn, turn_of(life, TakenOver("gone"))) == (Turn.CUT_OFF, Turn.SHUT_OUT)
-    else:
-        assert turn_of(life, TakenOver("gone")) is turn
-        assert (turn is Turn.HOLDING) == (life in (Life.UP, Life.EXPORTED_BY_HAND))
 
 
 async def test_a_lease_that_changed_hands_is_not_taken(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
@@ -240,7 +299,7 @@ async def test_the_store_is_asked_by_a_process_and_each_request_counts():
     runner: Any = Answers(
         {"data": None, "etag": "", "age": None, "asked": {"get": 1}},
         {
-            "lease": {"host": "a", "boot": "x", "bound": 20.0, "held": True},
+            "lease": {"host": "a", "boot": "x", "bound": 20.0, "held": True, "ours": False},
             "etag": "l",
             "age": 3.0,
             "asked": {"get": 1},

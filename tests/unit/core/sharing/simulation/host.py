@@ -25,7 +25,8 @@ POLL = 10.0
 class Machine:
     """A host's clocks and troubles.
 
-    ``ahead``: its wall clock's error in seconds. ``base`` and ``drift``: of its own clock, which nobody sets.
+    ``ahead``: its wall clock's error in seconds. ``base`` and ``drift``: of its own clock, which nobody sets. Until
+    ``failing_until`` each run on it fails.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Machine:
     hung_until: float = 0.0
     cut_until: float = 0.0
     dead: bool = False
+    failing_until: float = 0.0
 
     @property
     def boot(self) -> str:
@@ -141,7 +143,8 @@ class Turns:
         if not answer.done:
             return None
         said, now = answer.said, self.machine.clock()
-        holder = Holder(said.host, said.boot, BOUND, said.held) if said is not None else None
+        ours = said is not None and said.host == self.machine.name
+        holder = Holder(said.host, said.boot, BOUND, said.held, ours) if said is not None else None
         told = answer.age
         seen = self.lease
         self.lease = (

@@ -203,7 +203,7 @@ class Sharer:
         number = self._last(name).number
         began = self.bucket.begun.setdefault((self.vault, name, number), self.machine.timeline.now)
         parts = plan.parts(f"{self.vault} {name} {number}")
-        failing = self.rng.random() < plan.failing
+        failing = self.rng.random() < plan.failing or self._fails_for_good
         for part in sorted(set(range(parts)) - self.bucket.parts(self.vault, name, number)):
             if not (yield from self._send(name, number, part)):
                 return self._again()
@@ -246,11 +246,17 @@ class Sharer:
             lambda note: note.finished(name, at, done=done, lag=0.0), self.rng
         )
         if written:
-            self.settled[name] = Settled(self._last(name).number, self.machine.clock())
+            last = self._last(name)
+            self.settled[name] = Settled(last.number, self.machine.clock(), last.failures)
             self.due.pop(name, None)
-            if not done:
+            if not done and not self._fails_for_good:
                 self.retries[name] = self.machine.timeline.now + RETRY
         return written
+
+    @property
+    def _fails_for_good(self) -> bool:
+        """Whether a run fails here, and not in a way that is worth another try before it is due again."""
+        return self.machine.timeline.now < self.machine.failing_until
 
     def _last(self, name: str) -> LastRun:
         assert self.turns.note is not None

@@ -6,9 +6,11 @@ above 1, as ``make soak`` sets it, there are 200 hosts with 50 backups each on 2
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -73,6 +75,23 @@ def test_clocks_that_are_wrong_by_minutes_change_neither_runs_nor_lag() -> None:
         assert len(runs) in (95, 96, 97)
         (lag,) = longest_lags(world).values()
         assert lag < 1.7 * HOUR
+
+
+@pytest.mark.parametrize("broken", [(2,), (0,), (0, 1, 2)])
+def test_hosts_that_always_fail_keep_no_other_from_its_runs_after_the_source_was_away(
+    broken: tuple[int, ...],
+) -> None:
+    plans, hosts = {"mail": replace(HOURLY, failing=0.0)}, max(3, len(broken) + 1)
+    world = World(replace(QUIET, hosts=hosts, plans=plans, skew=0.0))
+    world.timeline.run(10 * HOUR)
+    for number, machine in enumerate(world.groups["v0"]):
+        machine.failing_until = math.inf if number in broken else 11.5 * HOUR
+    world.run()
+    (runs,) = world.done.values()
+    ends = [run.at for run in runs if run.at > 12 * HOUR]
+    assert ends, "no host made a run any more"
+    assert max(later - one for one, later in pairwise([11.5 * HOUR, *ends, 96 * HOUR])) < 3 * HOUR
+    assert not world.writers.wrong
 
 
 def test_a_host_that_skips_makes_a_request_or_two_an_hour() -> None:

@@ -1,0 +1,142 @@
+"""The snapshots that a run makes of its source: once in all its tries, of what changed, between their hooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zvault.api.emit import Emit
+from zvault.config.schema import Backup
+from zvault.core.errors import ZvaultError
+from zvault.core.model import Tree
+from zvault.core.names import SnapshotName
+from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
+from zvault.core.snapshot_list import Snapnames
+from zvault.ops.context import Context
+from zvault.ops.hooks import RunHooks
+from zvault.ops.name_clash import give_up, names_on_vault, to_replace
+from zvault.ops.replication.sides_and_plan import Sides, selected, snapshot_choices
+from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
+from zvault.ops.replication.unchanged import find_unchanged
+from zvault.ops.state.source_tree import source_tree
+from zvault.ops.vaults.vault import OpenVault
+
+
+@dataclass
+class RunSnapshot:
+    """Makes the snapshots of one run of the backup ``name``; ``hooks`` has their snapname once they are made.
+
+    Unless ``wanted``, or where the backup's table says so, it makes none. ``source`` is forgotten whenever it may be
+    another than it was.
+    """
+
+    context: Context
+    name: str
+    emit: Emit
+    hooks: RunHooks
+    source: RecentSource
+    wanted: bool = True
+    _fresh: list[list[str]] = field(default_factory=list, init=False)
+    """The full names of those made since both sides were listed, by the call that made them."""
+
+    @property
+    def wanted_now(self) -> bool:
+        """Whether the run makes snapshots, by the configuration in force."""
+        return self.wanted and self._backup.snapshot.make
+
+    @property
+    def _backup(self) -> Backup:
+        return self.context.env.backup(self.name)
+
+    def _say(self, text: str) -> None:
+        self.emit("message", text=text)
+
+    def _warn(self, text: str) -> None:
+        self.emit("warning", text=text)
+
+    async def make(
+        self, vault: OpenVault | None, *, avoid: Snapnames | None = None
+    ) -> tuple[str, Tree | None]:
+        """Make the run's snapshot, unless an earlier try has, of what changed; the snapname of one that was made, else
+        nothing. And the source as it was listed then, if it was. It gets none of the names to ``avoid``.
+        """
+        if self.hooks.snapname:
+            self._say(f"going on with @{self.hooks.snapname}")
+            return "", None
+        if not self.wanted_now:
+            return "", None
+        async with self.hooks.around("snapshot", self._backup.snapshot.hooks):
+            backup = self._backup
+            if backup.snapshot.hooks.before:
+                self.source.forget()  # who knows what they did
+
+            unchanged = NOTHING_UNCHANGED
+            if vault is not None:
+                unchanged = await find_unchanged(self.context, backup, vault.zfs, self.emit)
+            self.hooks.snapname = await self._make_but(backup, unchanged, avoid)
+            if not unchanged.stands:
+                return self.hooks.snapname, None
+            seen = await source_tree(self.context.clients, backup)
+            if not unchanged.holds(seen):
+                # The snapshot is of one moment, so those that changed before it have to be in it.
+                self._say("what was unchanged is written to just now: all datasets are snapshotted")
+                self.hooks.snapname = await self._make_but(backup, NOTHING_UNCHANGED, avoid)
+                return self.hooks.snapname, None
+            self._note_unchanged(unchanged, seen)
+        return self.hooks.snapname, seen
+
+    async def _make_but(self, backup: Backup, unchanged: Unchanged, avoid: Snapnames | None) -> str:
+        """Make a snapshot of all datasets but those that are unchanged; its snapname, or nothing if those are all."""
+
+        async def listed() -> list[str]:
+            """The datasets' names; whoever asks again found them to be others by now."""
+            chosen = selected(backup, await self.source.tree(backup))
+            self.source.forget()
+            choices = snapshot_choices(self.context.env, backup, chosen, unchanged)
+            return [name for name, one in choices.items() if one.taken]
+
+        lzc = self.context.clients.source_of(backup).lzc
+        taken = names_on_vault(self.context, backup) if avoid is None else avoid
+        made = SourceSnapshot(
+            lzc, backup, listed, self.context.env.clock, taken, must_be_free=avoid is not None
+        )
+        snapname = await made.make()
+        if made.made:
+            self._fresh.append(made.made)
+        if made.warning:
+            self._warn(made.warning)
+        return snapname
+
+    def _note_unchanged(self, unchanged: Unchanged, source: Tree) -> None:
+        """Put on record until when the vault has the datasets that get no snapshot: their lag counts from then."""
+        known = {snap.guid for dataset in source for snap in dataset.snapshots}
+        known |= {mark.guid for dataset in source for mark in dataset.bookmarks}
+        self.context.records.unchanged.note(self.name, unchanged, known)
+        self._say(f"unchanged, so neither snapshotted nor sent: {len(unchanged.stands)} datasets")
+
+    async def make_anew(self, vault: OpenVault, sides: Sides) -> str | None:
+        """Make the run's snapshots anew where the vault has others of their name, and then destroy those made before.
+
+        The new snapname, or nothing where none could be made: then the first ones stay, and what can be sent of them
+        is. Both sides have to be listed again after either; None where there was nothing to do. Now that the vault is
+        listed its names are known, so once is enough: whatever else comes up is a conflict.
+        """
+        calls, self._fresh = self._fresh, []
+        before = to_replace(self.context, self._backup, sides, calls, self.emit)
+        if not before:
+            return None
+        self.source.forget()
+        first, self.hooks.snapname = self.hooks.snapname, ""
+        made = ""
+        try:
+            made, _ = await self.make(vault, avoid=Snapnames(one.snapshots for one in sides.vault))
+        except ZvaultError as error:
+            self._warn(f"the snapshot could not be made anew, so @{first} stays: {error}")
+        calls, self._fresh = self._fresh, []
+        if not made:
+            self.hooks.snapname = first
+            return ""
+        anew = {SnapshotName(name).dataset for names in calls for name in names}
+        replaced = [snap for snap in before if snap.dataset in anew]
+        await give_up(self.context, self._backup, replaced, self.emit)
+        self.source.forget()
+        return made

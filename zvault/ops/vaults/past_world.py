@@ -1,0 +1,59 @@
+"""What a use case is given to work on a vault as it was, for as long as that can be read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from zvault.core.errors import DeviceGone, ZvaultError
+from zvault.devices.stack import Stack
+from zvault.ops.context import Context
+from zvault.ops.vaults.assembly import Say
+from zvault.ops.vaults.past_record import Past
+from zvault.ops.vaults.usable import UsableVault
+from zvault.ops.vaults.vault import OpenVault
+from zvault.system.tasks import watched
+
+
+@dataclass(kw_only=True)
+class OpenPast(OpenVault):
+    """A vault as it was; ``stack`` has its device."""
+
+    stack: Stack
+    past: Past
+
+    async def trouble(self) -> ZvaultError | None:
+        """Whether its server or its device is lost."""
+        return await lost(self.past, self.stack)
+
+
+async def lost(past: Past, stack: Stack) -> ZvaultError | None:
+    """Why a vault as it was cannot be read any more, or None. What its device had for itself goes with its server."""
+    for device in await stack.probe():
+        if device.state not in ("up", "partial"):
+            return DeviceGone(
+                f"vault '{past.vault}' as it was at {past.when} cannot be read any more",
+                f"{device.name} is {device.state}: {device.detail}",
+                f"'zvaultctl vault close {past.vault}', and open it again",
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class PastWorld:
+    """What a use case is given to work on a vault as it was, in the place of its context and the vaults."""
+
+    context: Context
+    vault: OpenPast
+
+    def __getitem__(self, name: str) -> UsableVault:
+        return self
+
+    @contextlib.asynccontextmanager
+    async def use(
+        self, user: str, say: Say, *, warn: Say | None = None, writes: bool = True, create: bool = False
+    ) -> AsyncIterator[OpenVault]:
+        """See ManagedVault: it is up for as long as this is there."""
+        async with watched(self.vault.trouble):
+            yield self.vault
