@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, cast
 
 import zvault
@@ -188,11 +188,7 @@ class Daemon:
         """
         for name in self.history.interrupt_unfinished(self.context.env.clock.time(), CUT_OFF.as_dict()):
             log.warning("%s: %s", name, CUT_OFF, extra={"BACKUP": name})
-        interrupted = {
-            name
-            for name in self.context.env.config.backup
-            if (last := self.history.last(name)) and last["result"] == "interrupted"
-        }
+        interrupted = {name for name in self.context.env.config.backup if self.history.cut_off(name)}
         await self._run_pending_hooks("snapshot")
         for text in await snapshot_reader.sweep(self.context):
             log.warning("%s", text)
@@ -201,20 +197,40 @@ class Daemon:
         # What a hook after a run takes away, the vault may stand on: then it goes down first.
         ended = hooks.cut_off(self.context.records.hooks)
         needed = {self.context.env.backup(name).vault for name in interrupted - ended}
+        later: set[str] = set()
         for vault in self.vaults.all():
             if vault.config.hosts:
                 # It may be another host's by now: the run asks for its turn first, with nothing left here. Giving up
-                # what was left takes as long as the store does, and nobody need wait for that.
-                self._background(self._adopt(vault, needed=False))
+                # what was left takes as long as the store does, and nobody need wait for that but these hooks.
+                hooked = {name for name in ended if self._vault_of(name) == vault.name}
+                later |= hooked
+                self.runs.held |= {name: asyncio.Event() for name in hooked}
+                self._background(self._adopt_shared(vault, hooked))
             else:
                 await self._adopt(vault, needed=vault.name in needed)
         await reconcile_tuning(self.context, log.info)
-        await self._run_pending_hooks("run")
+        await self._run_pending_hooks("run", lambda backup: backup not in later)
         _tell_version()
         return interrupted
 
-    async def _run_pending_hooks(self, scope: hooks.Scope) -> None:
-        """Run the hooks that a crash kept from running."""
+    def _vault_of(self, backup: str) -> str | None:
+        found = self.context.env.config.backup.get(backup)
+        return found.vault if found is not None else None
+
+    async def _adopt_shared(self, vault: ManagedVault, hooked: set[str]) -> None:
+        """Give up what was left of a vault that hosts share, then run the hooks of its backups that are pending."""
+        try:
+            await self._adopt(vault, needed=False)
+            if hooked:
+                await self._run_pending_hooks("run", hooked.__contains__)
+        finally:
+            for name in hooked:
+                self.runs.held.pop(name).set()
+
+    async def _run_pending_hooks(
+        self, scope: hooks.Scope, concerns: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """Run the hooks that a crash kept from running, of the backups that it ``concerns``."""
 
         def emitter(run: str, backup: str) -> Emit:
             def emit(event: str, **fields: Any) -> None:
@@ -223,7 +239,9 @@ class Daemon:
 
             return emit
 
-        for error in await hooks.recover(self.context.records.hooks, emitter, scope, sd_notify.extend):
+        for error in await hooks.recover(
+            self.context.records.hooks, emitter, scope, sd_notify.extend, concerns
+        ):
             self.status.warnings[f"hooks {scope}"] = str(error)
             log.error("%s", error)
 

@@ -30,7 +30,8 @@ create table if not exists run (
     error text,
     warning text,
     way text,
-    held_back text
+    held_back text,
+    made_by text
 );
 create index if not exists run_in_order on run (backup);
 create table if not exists pruned (
@@ -205,6 +206,10 @@ class History:
             ),
         )
 
+    def skip(self, run: str, made_by: str) -> None:
+        """Write down that another host has made a backup's run in the place of this one, as it says."""
+        self._do("update run set made_by=? where id=?", (made_by, run))
+
     def note(self, event: Event) -> None:
         """Write down what an event says was pruned. All by one statement: each waits for the disk."""
         if event["event"] != "pruned":
@@ -277,6 +282,21 @@ class History:
         )
         return _document(rows[0]) if rows else None
 
+    def made_since(self, backup: str, *, way: str | None = None) -> str | None:
+        """Which other host has made a run of a backup since this one's own newest that ended, as it says."""
+        rows = self._do(
+            f"select made_by from run where backup=? and trigger not in ({', '.join('?' for _ in ASIDE)})"  # noqa: S608
+            " and ended is not null and (result != 'skipped' or made_by is not null) and (? is null or way=?)"
+            " order by rowid desc limit 1",
+            (backup, *ASIDE, way, way),
+        )
+        return rows[0]["made_by"] if rows else None
+
+    def cut_off(self, backup: str) -> bool:
+        """Whether the last run of a backup was cut short, and nobody has made one since."""
+        last = self.last(backup)
+        return last is not None and last["result"] == "interrupted" and self.made_since(backup) is None
+
     def held_back(self) -> dict[tuple[str, str], int]:
         """By backup and side, of how many datasets prune_limit held something back when it was last pruned."""
         rows = self._do(
@@ -343,7 +363,7 @@ def _merge(source: sqlite3.Connection, into: sqlite3.Connection) -> None:
 def _add_what_came_later(connection: sqlite3.Connection) -> None:
     """A file that an older version made lacks columns."""
     columns = {row["name"] for row in connection.execute("pragma table_info(run)")}
-    for later in ("warning", "way", "held_back"):
+    for later in ("warning", "way", "held_back", "made_by"):
         if later not in columns:
             connection.execute(f"alter table run add column {later} text")
 

@@ -20,6 +20,7 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import ASIDE, History
 from zvault.daemon.journald import log
 from zvault.daemon.lag_readings import LagReadings
+from zvault.daemon.made_elsewhere import made_elsewhere
 from zvault.daemon.run_counters import RunCounters
 from zvault.daemon.turns import Turns
 from zvault.ops.context import Context
@@ -56,6 +57,8 @@ class Runs:
         self.counters = RunCounters(over_limit=history.held_back())
         self.closed: str | None = None
         """Why nothing may start now, in words; None where it may."""
+        self.held: dict[str, asyncio.Event] = {}
+        """Backups whose runs wait until what an earlier zvaultd left of them is done."""
         self._reaping = asyncio.Lock()
         events.hooks.append(self._count)
 
@@ -210,30 +213,21 @@ class Runs:
             self._finish(run, backup, trigger, outcome, now, now)
 
     async def _back_up(self, run: str, backup: str, outcome: Outcome, *, snapshot: bool) -> None:
+        if (held := self.held.get(backup)) is not None:
+            await held.wait()
         if (pruning := self._pruning(backup)) is not None:
             # Not refused: a backup that is due must not fall out because somebody prunes.
             await asyncio.wait({pruning.task})
-        before = {
-            one.task for one in self.current.values() if one.superseded.is_set() and one.backup == backup
-        }
-        if before:
+        runs = [one for one in self.current.values() if one.backup == backup]
+        if before := {one.task for one in runs if one.superseded.is_set()}:
             await asyncio.wait(before)
         async with self._reaping:
             pass
         pause, emit = partial(self._pause, run), self.emitter(run, backup)
 
         async def execute(turn: RunTurn | None) -> None:
-            it = Run(
-                self.context,
-                self.vaults,
-                backup,
-                emit,
-                outcome,
-                id=run,
-                pause=pause,
-                snapshot=snapshot,
-                turn=turn,
-            )
+            where = (self.context, self.vaults, backup, emit, outcome)
+            it = Run(*where, id=run, pause=pause, snapshot=snapshot, turn=turn)
             await self._execute(it, backup, outcome)
 
         shared = self.turns.of(backup)
@@ -241,6 +235,10 @@ class Runs:
             await execute(None)
         else:
             await self.turns.run(shared, self.current[run], outcome, emit, pause, execute)
+            if outcome.result == "skipped":
+                last, now = self.history.last(backup), self.context.env.clock.time()
+                if (made_by := made_elsewhere(shared, backup, last, now)) is not None:
+                    self.history.skip(run, made_by)
 
     async def _execute(self, it: Run, backup: str, outcome: Outcome) -> None:
         way = self.lags.way(backup)

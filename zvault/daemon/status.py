@@ -141,10 +141,14 @@ class Status:
         """One backup, from what is in memory and in the history: of the source and the vault that it has now."""
         name = backup.name
         run = self.runs.running(name)
-        failed = run.failed if run is not None and run.waiting is not None else None
+        # One that waits for its turn has not failed.
+        retry_at = run.waiting if run is not None and run.turn is None else None
+        failed = run.failed if run is not None and retry_at is not None else None
         way = self.context.env.way(backup)
         last = self.history.last(name, way=way)
         success = self.history.last(name, "ok", way=way)
+        if self.history.made_since(name, way=way) is not None:
+            last = success  # what failed here since counts no more
         lag = self.lag(name)
         lags = self.runs.lags.get(name)
         verdict = self.backup_verdict(backup)
@@ -165,7 +169,7 @@ class Status:
             "last_error": last["error"] if last else None,
             "next_run": self.scheduler.next_run(name),
             "run": run.id if run else None,
-            "retry_at": run.waiting if run else None,
+            "retry_at": retry_at,
             "retry_since": failed["time"] if failed else None,
             "retry_error": failed["error"] if failed else None,
             "datasets": len(lags) if lags is not None else len(self.runs.made.get(name, {})) or None,
@@ -238,7 +242,7 @@ class Status:
 
 def _running(run: ActiveRun) -> str:
     if run.waiting is not None:
-        return f"{run.backup}: waiting to try again"
+        return f"{run.backup}: waiting {'to try again' if run.turn is None else 'for its turn'}"
     if not run.streams:
         return f"{run.backup}: starting" if not run.bytes_done else f"{run.backup}: between streams"
     what = next(iter(run.streams)) if len(run.streams) == 1 else f"{len(run.streams)} datasets at once"

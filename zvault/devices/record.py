@@ -7,6 +7,19 @@ from typing import Any
 
 from zvault.devices.layer import Data, FoundLayer, Slot, State
 
+_COPY, _THROWN_AWAY = "a copy of ", " that is thrown away"
+"""Around the device of a copy, in its lease: no device in a configuration is written so."""
+
+
+def throw_away_spec(spec: str) -> str:
+    """What the lease of a copy of a device calls it."""
+    return f"{_COPY}{spec}{_THROWN_AWAY}"
+
+
+def is_throw_away(spec: str) -> bool:
+    """Whether a lease's ``spec`` is that of such a copy."""
+    return spec.startswith(_COPY) and spec.endswith(_THROWN_AWAY)
+
 
 @dataclass(frozen=True, slots=True)
 class LayerRecord:

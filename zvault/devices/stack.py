@@ -25,7 +25,7 @@ from zvault.devices.layer import Absence, Data, Layer, LayerJob, Say, Slot, Stat
 from zvault.devices.nbd.connection import held
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd.source import RbdSource
-from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord
+from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, is_throw_away, throw_away_spec
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import HostRunner, Runner
 from zvault.system.state_files import LeaseStore
@@ -62,6 +62,11 @@ class DeviceState:
     detail: str
     size: int | None
     told: Data | None = None
+
+    @property
+    def throw_away(self) -> bool:
+        """Whether it is a copy that is thrown away, or what is left of one: see Stack.throw_away."""
+        return is_throw_away(self.spec)
 
 
 class Stack:
@@ -235,13 +240,15 @@ class Stack:
         self, seen: Sequence[FoundDevice], say: Say
     ) -> tuple[list[FoundDevice], dict[Slot, DeviceRecord]]:
         """Clear away what does not work; the result is the configuration's devices, and what lost ones had."""
-        wanted = {index: device.spec for index, device in enumerate(self.devices)}
+        wanted = {index: self._spec(device) for index, device in enumerate(self.devices)}
         for found in seen:
             spec = found.record.spec if found.record else None
             if found.usable and spec is not None and spec != wanted.get(found.slot.index):
                 raise Refused(
                     f"device {found.slot.name} is up as {spec}",
-                    "the configuration has changed since",
+                    "what is written to it reaches the store"
+                    if self.throw_away
+                    else "the configuration has changed since",
                     f"take it down first: zvaultctl vault down {self.vault}",
                 )
         broken = await self._not_used([found for found in seen if not found.usable and found.present])
@@ -256,10 +263,12 @@ class Stack:
             return [found for found in seen if found.slot in slots], lost
         return await self.inventory.look(slots), lost
 
+    def _spec(self, device: Device) -> str:
+        return throw_away_spec(device.spec) if self.throw_away else device.spec
+
     async def _bring_up(self, device: Device, slot: Slot, lost: DeviceRecord | None, say: Say) -> None:
         slot.make_directory()
-        spec = f"a copy of {device.spec} that is thrown away" if self.throw_away else device.spec
-        record = DeviceRecord(spec, tuple(LayerRecord(kind) for kind in device.layers))
+        record = DeviceRecord(self._spec(device), tuple(LayerRecord(kind) for kind in device.layers))
         self.leases.put(slot.lease, record.as_lease())
         had = {part.kind: part.data for part in lost.layers} if lost is not None else {}
         below = ""

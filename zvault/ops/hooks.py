@@ -291,7 +291,13 @@ class _Pending:
 
 def cut_off(store: LeaseStore) -> set[str]:
     """The backups whose last run was cut off before its hooks after the run."""
-    return {name.split("/")[2] for name in store.names("hooks/run/") if name.count("/") >= 2}
+    return {_backup(name) for name in store.names("hooks/run/")} - {""}
+
+
+def _backup(name: str) -> str:
+    """The backup that a lease of hooks is about; "" where its name tells none."""
+    parts = name.split("/")
+    return parts[2] if len(parts) > 2 else ""
 
 
 async def recover(
@@ -299,15 +305,18 @@ async def recover(
     emitter: Callable[[str, str], Emit],
     scope: Scope,
     patience: Callable[[float], None] = lambda seconds: None,
+    concerns: Callable[[str], bool] = lambda backup: True,
 ) -> list[ZvaultError]:
     """Run the hooks after a run or a snapshot that an earlier daemon did not come to run.
 
     ``emitter`` gives the Emit for a run's id and its backup; ``patience`` is told how many seconds the next
-    hooks may take. Returns what went wrong; a hook that fails now is not
-    tried again. One that the crash itself cut short is run again, from its start.
+    hooks may take, and ``concerns`` tells whether those of a backup are to be run now. Returns what went wrong; a hook
+    that fails now is not tried again. One that the crash itself cut short is run again, from its start.
     """
     wrong: list[ZvaultError] = []
     for name in store.names(f"hooks/{scope}/"):
+        if not concerns(_backup(name)):
+            continue
         try:
             data = store.get(name) or {}
             about = HookRun(**data["about"])

@@ -66,7 +66,8 @@ class ProofFacts:
 class BackupFacts:
     """What is known of a backup. None: not known.
 
-    ``result``, ``error``: of the last run that ended; None also where none ever did. ``success_age``: seconds since the
+    ``result``, ``error``: of the last run that ended; None also where none ever did. ``made_by``: the host that says
+    that it has made one since, in this one's place: then that run counts no more. ``success_age``: seconds since the
     last run without fault began. ``lag``, ``max_lag``: seconds; ``max_lag`` None where the user sets no limit.
     ``absent``, ``marked``: datasets of which the vault has nothing, and of which only a bookmark is left as the base.
     ``missed``: whether two times of the schedule passed without a backup. ``due_for``: seconds since a run was due that
@@ -94,11 +95,13 @@ class BackupFacts:
     sends: bool = True
     snapshot_age: float | None = None
     bare: tuple[str, ...] = ()
+    made_by: str | None = None
 
     @property
     def never_ran(self) -> bool:
         """Whether no run of it is known, and nothing of it on the vault, or on the source where that is all."""
-        return self.result is None and self.lag is None and self.snapshot_age is None and not self.bare
+        ran = self.result is not None or self.made_by is not None
+        return not ran and self.lag is None and self.snapshot_age is None and not self.bare
 
     @property
     def patience(self) -> float:
@@ -132,7 +135,8 @@ def _found(facts: BackupFacts) -> Iterator[Finding]:
 
 def _last_run(facts: BackupFacts) -> Iterator[Finding]:
     conditions: dict[str, Condition] = {"failed": FAILED, "partial": PARTIAL, "interrupted": INTERRUPTED}
-    if (condition := conditions.get(facts.result or "")) is not None:
+    condition = conditions.get(facts.result or "") if facts.made_by is None else None
+    if condition is not None:
         error = facts.error
         why = _told(error) if error is not None else "no error is on record"
         yield finding(condition, facts.name, why, error["next"] if error is not None else "")

@@ -48,6 +48,7 @@ def backup_facts(
     now, way = env.clock.time(), env.way(backup)
     lags = runs.lags.get(name, {})
     last, success = history.last(name, way=way), history.last(name, "ok", way=way)
+    made_by = history.made_since(name, way=way)
     lag = runs.turns.lag(name, worst_lag(lags, now))
     running = runs.running(name)
     proofs = runs.proofs.noted(name)
@@ -57,6 +58,7 @@ def backup_facts(
         name=name,
         result=last["result"] if last is not None else None,
         error=last["error"] if last is not None else None,
+        made_by=made_by,
         success_age=now - success["started"] if success is not None else None,
         lag=lag,
         max_lag=backup.max_lag,
@@ -73,7 +75,7 @@ def backup_facts(
         proofs=dict(_proofs(backup, proofs, now)) if proofs is not None else None,
         proofs_wanted=any(_interval(backup, level) is not None for level in LEVELS),
         held_back=sum(count for (one, _), count in runs.counters.over_limit.items() if one == name),
-        conflicts=_conflicts(runs, name, last),
+        conflicts=_conflicts(runs, name, last) if made_by is None else (),
     )
 
 

@@ -52,7 +52,7 @@ class Notifier:
         self._vaults, self._outdated = vaults, outdated
         self._store = TargetStore(LeaseStore(self.env.paths.state / FOLDER))
         self._targets: dict[str, Target] = {}
-        self._runs, self._pings = RunPings(), list[Ping]()
+        self._runs, self._pings = RunPings(self._shared), list[Ping]()
         self._wake = asyncio.Event()
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -65,6 +65,9 @@ class Notifier:
             self._pings.append(ping)
         if ping is not None or event["event"] == "run-finished":
             self._wake.set()
+
+    def _shared(self, backup: str) -> bool:
+        return self.status.runs.turns.of(backup) is not None
 
     async def look(self) -> None:
         """Wait for something to do, and do it."""

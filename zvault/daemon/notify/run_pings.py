@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
+from collections.abc import Callable
 
-from zvault.api.events import Event, RunFinished
+from zvault.api.events import Event, RunFinished, RunStarted
 from zvault.core.notify.message import Beat, Ping, run_text
 from zvault.daemon.history import ASIDE
 from zvault.daemon.journald import line
@@ -15,28 +16,43 @@ LAST_LINES = 20
 
 
 class RunPings:
-    """Listens to events; a ``ping`` for each beginning and end of a backup's run."""
+    """Listens to events; a ``ping`` for each beginning and end of a backup's run.
 
-    def __init__(self) -> None:
+    ``shared``: whether hosts share the vault of a backup. Then a run may only wait, to find that another host has made
+    it: so it begins when it has the vault.
+    """
+
+    def __init__(self, shared: Callable[[str], bool]) -> None:
+        self._shared = shared
         self._lines: dict[str, deque[str]] = {}
+        self._waiting: set[str] = set()
+        """Runs whose beginning was not told yet."""
 
     def hear(self, event: Event) -> Ping | None:
-        """Take in an event. A run that was cut short makes no ping: the next one goes on with it.
+        """Take in an event. A run that was cut short makes no ping at its end: the next one goes on with it.
 
-        Nor does one that another host of the vault makes in this one's place."""
+        Nor does one that another host of the vault makes in this one's place, at its beginning neither."""
         run = event["run"]
         if event["event"] == "run-started":
-            if event["trigger"] in ASIDE:
-                return None
-            self._lines[run] = deque(maxlen=LAST_LINES)
-            return _ping(event, "start", "")
+            return self._started(event) if event["trigger"] not in ASIDE else None
         if run not in self._lines:
             return None
-        if event["event"] != "run-finished":
-            if (said := line(event)) is not None:
-                self._lines[run].append(said[1])
+        if event["event"] == "run-finished":
+            self._waiting.discard(run)
+            return self._ended(event, list(self._lines.pop(run)))
+        if (said := line(event)) is not None:
+            self._lines[run].append(said[1])
+        if event["event"] == "vault-up" and run in self._waiting:
+            self._waiting.remove(run)
+            return _ping(event, "start", "")
+        return None
+
+    def _started(self, event: RunStarted) -> Ping | None:
+        self._lines[event["run"]] = deque(maxlen=LAST_LINES)
+        if self._shared(event["backup"]):
+            self._waiting.add(event["run"])
             return None
-        return self._ended(event, list(self._lines.pop(run)))
+        return _ping(event, "start", "")
 
     def _ended(self, event: RunFinished, lines: list[str]) -> Ping | None:
         if event["result"] in ("interrupted", "skipped"):

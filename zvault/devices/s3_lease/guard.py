@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ZvaultError
 from zvault.core.units import format_duration
@@ -39,6 +40,7 @@ RENEWALS = 10
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
 GIVE_BACK_SECONDS = 10.0
+"""For giving the lease back, at most. The TimeoutStopSec of its unit is longer than this and the server's patience."""
 SETTLE_SECONDS = 2.0
 """Seconds for the store to be done with what a killed server had sent it as a whole."""
 
@@ -154,8 +156,12 @@ class LeaseGuard:
                 await asyncio.wait_for(asyncio.to_thread(acknowledge, self.store, self.mine), self.pause)
 
     async def _give_back(self) -> None:
+        """Give the lease back, in the time that the watchdog leaves: nothing is renewed any more."""
+        left = self.renewed + self.mine.bound * WATCHDOG_AFTER - self.clock.now()
+        if (seconds := min(GIVE_BACK_SECONDS, left)) <= 0:
+            return
         with contextlib.suppress(ZvaultError, LeaseLost, TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._free), GIVE_BACK_SECONDS)
+            await asyncio.wait_for(asyncio.to_thread(self._free), seconds)
 
     def _free(self) -> None:
         free = dataclasses.replace(self.mine, held=False)
@@ -188,21 +194,22 @@ def main() -> int:
             return _print({"etag": take_over(store, mine, given.of, _say, clock)})
         etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
         guard = LeaseGuard(store, mine, etag, clock, given.patience)
-        return asyncio.run(_guarded(guard, given.server, given.report))
+        asyncio.run(_guarded(guard, given.server, given.report))
     except (LeaseLost, TimeoutError):
         return _failed(Busy("the lease could not be taken", "another host is at it too", "try again"), given)
     except ZvaultError as error:
         return _failed(error, given)
 
 
-async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None) -> int:
+async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None) -> NoReturn:
+    code = 0
     try:
         await guard.run(server)
     except ZvaultError as error:
         _tell(error, report)
         await guard.settled()
-        os._exit(1)  # not held up by a thread that waits for the store
-    return 0
+        code = 1
+    os._exit(code)  # not held up by a thread that waits for the store
 
 
 def _failed(error: ZvaultError, given: argparse.Namespace) -> int:

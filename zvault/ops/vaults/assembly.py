@@ -29,7 +29,7 @@ from zvault.core.errors import (
 )
 from zvault.devices.stack import BlockDevice, DeviceState, Stack
 from zvault.ops.context import Context
-from zvault.ops.vaults.abandon import abandon
+from zvault.ops.vaults.abandon import abandon, had_before, not_given_up, on_copies
 from zvault.ops.vaults.device_timeouts import in_order
 from zvault.ops.vaults.earlier_pools import PoolHistory, noted_pools, pool_history
 from zvault.ops.vaults.mounts import others_use
@@ -124,6 +124,8 @@ class Assembly:
                 await self._abandon(error, stack, say)
                 await to_its_end(stack.down(say))
                 raise
+        elif on_copies(await stack.probe()):
+            await to_its_end(stack.down(say))
         devices = await stack.up(say)
         try:
             state = await self._open_pool(stack, devices, profile, making, key, say)
@@ -211,10 +213,10 @@ class Assembly:
 
     async def _abandon(self, error: TakenOver, stack: Stack, say: Say) -> None:
         """Give the imported pool up that another host has now. Raises ``error`` where hosts do not share the vault."""
-        if not self.config.hosts:
+        if not self.config.hosts and not on_copies(await stack.probe()):
             raise error
         say(f"another host has taken vault {self.name} over")
-        await abandon(self.pool, self.zpool, stack, say)
+        await abandon(self.pool, self.zpool, stack, self.context.activity.awake, say)
 
     async def _left(self, stack: Stack) -> str:
         """What of the vault is up all the same, in words."""
@@ -260,11 +262,13 @@ class Assembly:
         )
 
     async def _revive(self, stack: Stack, state: PoolState, say: Say) -> None:
-        """Give an imported pool its devices back if they are lost, and resume it if it is suspended."""
-        runner = self.context.env.runner
-        await Revival(self.name, self.pool, self.zpool, stack, runner, self._storage_trouble).revive(
-            state, say
-        )
+        """Give an imported pool its devices back if they are lost, and resume it if it is suspended.
+
+        Raises TakenOver where another host had them, also for a pool that already lies on copies."""
+        if on_copies(await stack.probe()):
+            raise had_before(self.name)
+        runner, look = self.context.env.runner, self._storage_trouble
+        await Revival(self.name, self.pool, self.zpool, stack, runner, look).revive(state, say)
 
     # A pool that is not
 
@@ -336,7 +340,8 @@ class Assembly:
 
     async def exported(self) -> bool:
         """Whether the pool is not imported though every device is well. Raises what keeps it from being told."""
-        if any(device.state != "up" for device in await self._seen.probe()):
+        devices = await self._seen.probe()
+        if on_copies(devices) or any(device.state != "up" for device in devices):
             return False
         return await self.zpool.state(self.pool) is None
 
@@ -357,7 +362,10 @@ class Assembly:
         return suspended(self.pool) if state.stuck else None
 
     async def _device_trouble(self) -> ZvaultError | None:
-        for device in await self.devices():
+        devices = await self.devices()
+        if on_copies(devices):
+            return not_given_up(self.name)
+        for device in devices:
             if is_lost(device):
                 return DeviceGone(
                     f"vault '{self.name}' lost its device {device.spec}",

@@ -58,7 +58,7 @@ class Revival:
         if lost:
             say(f"pool {self.pool} lost {', '.join(device.spec for device in lost)}: connecting it again")
             try:
-                await self._resume(say)
+                await close_lost(self.pool, self.zpool, self.stack, say)
                 await self._reconnect(say)
             except ZvaultError as error:
                 raise self._pointed(error) from error
@@ -102,26 +102,6 @@ class Revival:
         told.retryable = error.retryable
         return told
 
-    async def _resume(self, say: Say) -> None:
-        """Cut lost devices off and have ZFS close them, so that their numbers are free again."""
-        await self.stack.cut_off(say)
-        give_up = time.monotonic() + LET_GO_DEADLINE
-        while True:
-            with contextlib.suppress(ToolFailed, DeadlineExceeded):
-                await self.zpool.clear(self.pool, CLEAR_TRY)
-            held = [
-                device.path for device in await self.stack.probe() if device.state == "gone" and device.path
-            ]
-            if not held:
-                return
-            if time.monotonic() >= give_up:
-                raise DeviceGone(
-                    f"ZFS does not release {', '.join(held)}, whose server is gone",
-                    f"pool {self.pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
-                    f"see 'zpool status {self.pool}' and the kernel's log",
-                )
-            await asyncio.sleep(0.5)
-
     async def _reconnect(self, say: Say) -> None:
         """Bring the devices up where the pool looks for them: a suspended pool cannot be told of other paths."""
         self.stack.resume = True
@@ -140,6 +120,25 @@ class Revival:
             " device is back the pool stays suspended and holds up nothing else; if it is lost for good, only a reboot"
             " gets rid of the pool"
         )
+
+
+async def close_lost(pool: str, zpool: Zpool, stack: Stack, say: Say) -> None:
+    """Cut lost devices off and have ZFS close them, so that their numbers are free again."""
+    await stack.cut_off(say)
+    give_up = time.monotonic() + LET_GO_DEADLINE
+    while True:
+        with contextlib.suppress(ToolFailed, DeadlineExceeded):
+            await zpool.clear(pool, CLEAR_TRY)
+        held = [device.path for device in await stack.probe() if device.state == "gone" and device.path]
+        if not held:
+            return
+        if time.monotonic() >= give_up:
+            raise DeviceGone(
+                f"ZFS does not release {', '.join(held)}, whose server is gone",
+                f"pool {pool} was told to with 'zpool clear' for {LET_GO_DEADLINE:g} s",
+                f"see 'zpool status {pool}' and the kernel's log",
+            )
+        await asyncio.sleep(0.5)
 
 
 def is_lost(device: DeviceState) -> bool:

@@ -64,6 +64,9 @@ class FakeHistory:
     def last(self, backup: str, result: str | None = None, *, way: str) -> dict[str, Any] | None:
         return self.runs.get((backup, result))
 
+    def made_since(self, backup: str, *, way: str) -> str | None:
+        return None
+
 
 @pytest.fixture
 def status() -> Status:
@@ -198,7 +201,7 @@ def test_what_never_happened_has_no_time(metrics: Metrics) -> None:
 def test_limits_and_runs_of_each_backup(metrics: Metrics) -> None:
     assert samples(metrics, "zvault_backup_max_lag_seconds") == {("b",): 10800.0}
     runs: Any = metrics.status.runs
-    runs.current["c"] = SimpleNamespace(id="r1", bytes_done=1, bytes_total=2, waiting=None)
+    runs.current["c"] = SimpleNamespace(id="r1", bytes_done=1, bytes_total=2, waiting=None, turn=None)
     assert samples(metrics, "zvault_backup_running") == {("b",): 0.0, ("c",): 1.0}
 
 

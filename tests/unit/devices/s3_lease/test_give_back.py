@@ -2,29 +2,110 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
 
 from tests.unit.devices.s3_lease.test_takeover import MINE, Memory
-from zvault.devices.s3_lease.guard import LeaseGuard
+from zvault import data
+from zvault.core.units import parse_duration
+from zvault.devices.nbd import blockstore_server
+from zvault.devices.s3_lease import guard
+from zvault.devices.s3_lease.guard import GIVE_BACK_SECONDS, WATCHDOG_AFTER, LeaseGuard
+from zvault.devices.s3_lease.guard_command import STOP_SECONDS
+from zvault.devices.s3_lease.lease import Lease
+from zvault.system.process.spawn import KILL_GRACE
+from zvault.system.systemd_units import STOP_DEADLINE
+
+SILENCE = 8.0
+"""Seconds for which a store does not answer: fewer than GIVE_BACK_SECONDS."""
 
 
 @pytest.mark.parametrize("renewed", [False, True])
 async def test_a_lease_is_given_back_though_a_renewal_came_in_between(renewed: bool):
     memory = Memory()
-    guard = LeaseGuard(memory.store, MINE, memory.take(), memory.clock)
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock)
     if renewed:
-        memory.put(MINE, guard.etag)  # its answer did not come before the server ended
-    await guard._give_back()
+        memory.put(MINE, it.etag)  # its answer did not come before the server ended
+    await it._give_back()
     assert memory.lease is not None
     assert not memory.lease.held
 
 
 async def test_another_hosts_lease_is_left_alone():
     memory = Memory()
-    guard = LeaseGuard(memory.store, MINE, memory.take(), memory.clock)
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock)
     theirs = replace(MINE, host="other", boot="other")
-    memory.put(theirs, guard.etag)
-    await guard._give_back()
+    memory.put(theirs, it.etag)
+    await it._give_back()
     assert memory.lease == theirs
+
+
+class Silent(Memory):
+    """A store that does not answer a put any more, for as long as a test may take."""
+
+    silent: bool = False
+    silence: float = SILENCE
+
+    def put(self, lease: Lease, etag: str | None) -> str:
+        if self.silent:
+            time.sleep(self.silence)
+        return super().put(lease, etag)
+
+
+async def test_a_silent_store_holds_the_guard_up_no_longer_than_its_watchdog_allows():
+    memory = Silent()
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock)
+    memory.silent = True
+    memory.now += MINE.bound * WATCHDOG_AFTER - 0.2
+    began = time.monotonic()
+    await it._give_back()
+    assert time.monotonic() - began < SILENCE - 1.0
+
+
+async def test_nothing_is_begun_once_the_watchdog_is_due():
+    memory = Memory()
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock)
+    memory.now += MINE.bound * WATCHDOG_AFTER
+    await it._give_back()
+    assert memory.lease == MINE
+
+
+async def give_back_to_a_silent_store() -> None:
+    """What the guard's process does, in one of its own: its server has ended, as it was to."""
+    memory = Silent()
+    memory.silence = 600.0
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock)
+    renew = it._renew_once
+
+    def renew_and_fall_silent() -> None:
+        renew()
+        memory.silent = True
+
+    it._renew_once = renew_and_fall_silent  # type: ignore[method-assign]
+    guard.GIVE_BACK_SECONDS = 0.5
+    # It is told to stop by its server, which then ends by itself.
+    await guard._guarded(it, ["sh", "-c", "trap '' TERM; kill -TERM $PPID"], None)
+
+
+def test_its_process_ends_though_a_request_to_the_store_does_not():
+    code = f"import asyncio\nfrom {__name__} import *\nasyncio.run(give_back_to_a_silent_store())"
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("unit", "patience", "gives_up"),
+    [
+        ("zvault-device@.service", STOP_SECONDS, STOP_DEADLINE),
+        ("zvault-blockstore@.service", blockstore_server.STOP_SECONDS, blockstore_server.STOP_DEADLINE),
+    ],
+)
+def test_a_unit_waits_for_its_guard_and_zvault_for_the_unit(unit: str, patience: float, gives_up: float):
+    said = data.path(f"systemd/{unit}").read_text()
+    (allowed,) = [line.partition("=")[2] for line in said.splitlines() if line.startswith("TimeoutStopSec=")]
+    seconds = parse_duration(allowed)
+    assert patience + KILL_GRACE + GIVE_BACK_SECONDS < seconds < gives_up

@@ -2,54 +2,102 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from zvault.core.errors import DeviceGone, TakenOver, ToolFailed, ZvaultError
+from tests.unit.ops.ops_world import context
+from zvault.config.paths import Paths
+from zvault.config.profile import QueueSettings
+from zvault.config.schema import Vault
+from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver, ZvaultError
+from zvault.devices.layer import FoundLayer
+from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, Level, throw_away_spec
+from zvault.devices.stack import DeviceState, Stack
+from zvault.ops.vaults import revive
 from zvault.ops.vaults.abandon import abandon
 from zvault.ops.vaults.assembly import Assembly
+from zvault.system.process.runner import HostRunner
+from zvault.system.state_files import LeaseStore
+from zvault.zfs.pool.pool import PoolState
+
+SPEC = "zvault:zv/cold size=1T endpoint=https://s3.example.org credential=zvault.s3"
+SHARED = Vault.model_validate({"pool": "cold", "hosts": ["a", "b"], "device": [{"nbd": SPEC}]})
+ALONE = Vault.model_validate({"pool": "cold", "device": [{"nbd": SPEC}]})
+POOL = PoolState("cold", 1, 10, 5, 5, "ONLINE")
 
 
 class Pool:
-    """A suspended pool on a stack of one device; what is done to it, in order."""
+    """A suspended pool on a stack of one device; what is done to it, in order.
 
-    def __init__(self, *, on: str = "/dev/nbd0", fails: str = "") -> None:
+    ``copy``: the state of a copy that an earlier try left up; None where there is none.
+    """
+
+    def __init__(
+        self, *, on: str = "/dev/nbd0", fails: str = "", copy: str | None = None, imported: bool = True
+    ) -> None:
         self.done: list[str] = []
-        self.on, self.fails = on, fails
-        self.throw_away = False
+        self.on, self.fails, self.copy, self.imported = on, fails, copy, imported
+        self.throw_away = self.resume = False
 
     async def up(self, _: object) -> list[Any]:
         self.done.append("copy up" if self.throw_away else "up")
+        if not self.throw_away:
+            raise TakenOver("the device was another's meanwhile")
+        self.copy = "up"
         return [SimpleNamespace(path="/dev/nbd0")]
 
     async def down(self, _: object) -> None:
         self.done.append("down")
+        self.copy = None
+
+    async def probe(self) -> list[DeviceState]:
+        if self.copy is None:
+            return [DeviceState("cold-0", SPEC, None, "down", "", None)]
+        return [DeviceState("cold-0", throw_away_spec(SPEC), "/dev/nbd0", cast(Any, self.copy), "", 1)]
+
+    async def cut_off(self, _: object) -> None:
+        self.done.append("cut off")
+        self.copy = None
 
     async def devices(self, _: str) -> list[str]:
         return [self.on]
 
+    async def state(self, _: str) -> PoolState | None:
+        return POOL if self.imported else None
+
+    async def kernel_state(self, _: str) -> str | None:
+        return "ONLINE" if self.imported else None
+
     async def clear(self, pool: str, *_: object) -> None:
-        self._do("clear")
+        if self.copy is None:
+            self.done.append("close")  # with no device below it nothing is written
+        else:
+            self._do("clear")
 
     async def sync(self, pool: str, _: float) -> None:
         self._do("sync")
 
     async def export(self, pool: str, _: float) -> None:
         self._do("export")
+        self.imported = False
 
     def _do(self, what: str) -> None:
         assert self.throw_away, "done on the store itself"
         self.done.append(what)
         if what == self.fails:
-            raise ToolFailed(f"zpool {what} failed", "I/O error")
+            raise Busy(f"zpool {what} failed", "somebody has a shell there")
 
 
 async def given_up(pool: Pool) -> list[str]:
     it: Any = pool
     said: list[str] = []
-    await abandon("cold", it, it, said.append)
+    awake = asyncio.Event()
+    awake.set()
+    await abandon("cold", it, it, awake, said.append)
     return said
 
 
@@ -65,26 +113,131 @@ async def test_a_copy_that_is_not_where_the_pool_looks_is_not_used():
     with pytest.raises(DeviceGone, match="cannot be given up") as told:
         await given_up(pool)
     assert "needs /dev/nbd7" in told.value.why
-    assert pool.done == ["copy up"]
+    assert pool.done == ["copy up", "down"]
 
 
 @pytest.mark.parametrize("fails", ["clear", "sync", "export"])
-async def test_where_zfs_cannot_a_reboot_is_told(fails: str):
+async def test_where_zfs_cannot_it_is_told_what_is_lost_and_a_reboot(fails: str):
     with pytest.raises(DeviceGone, match="cannot be given up") as told:
         await given_up(Pool(fails=fails))
+    assert "what is written to the pool here is lost" in told.value.next
     assert "reboot this host" in told.value.next
     assert told.value.retryable
 
 
-@pytest.mark.parametrize("shared", [True, False])
-async def test_only_where_hosts_share_the_vault(monkeypatch: pytest.MonkeyPatch, shared: bool):
-    pool, config = Pool(), SimpleNamespace(hosts=["a", "b"] if shared else [], pool="cold")
-    lost, left = TakenOver("the device was another's meanwhile"), None
-    it: Any = SimpleNamespace(config=config, name="cold", pool="cold", zpool=pool)
-    stack: Any = pool
+async def test_a_copy_whose_server_died_is_cut_off_first():
+    pool = Pool(copy="gone")
+    await given_up(pool)
+    assert pool.done == ["cut off", "close", "copy up", "clear", "sync", "export"]
+
+
+async def test_no_export_begins_while_the_host_is_about_to_sleep():
+    pool: Any = Pool()
+    awake = asyncio.Event()
+    giving_up = asyncio.ensure_future(abandon("cold", pool, pool, awake, lambda _: None))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert pool.done == ["copy up", "clear", "sync"]
+    awake.set()
+    await giving_up
+    assert pool.done[-1] == "export"
+
+
+# The vault
+
+
+class Cold(Assembly):
+    """A vault on such a pool."""
+
+    it: Any = None
+
+    @property
+    def zpool(self) -> Any:
+        return self.it
+
+    def profile(self) -> Any:
+        return None
+
+    def stack(self, *_: object) -> Any:
+        self.it.throw_away = False  # each try begins anew
+        return self.it
+
+    async def patient_stack(self, *_: object) -> Any:
+        return self.stack()
+
+
+def cold(pool: Pool, config: Vault = SHARED) -> Cold:
+    found = Cold(context(), "cold", config, known=("/dev/nbd0",))
+    found.it = pool
+    found.context.activity.awake.set()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revive, "LET_GO_DEADLINE", 0.0)
+
+
+@pytest.mark.parametrize("config", [SHARED, ALONE])
+async def test_only_where_hosts_share_the_vault(config: Vault):
+    pool, lost = Pool(), TakenOver("the device was another's meanwhile")
+    left: ZvaultError | None = None
     try:
-        await Assembly._abandon(it, lost, stack, lambda _: None)
+        await cold(pool, config)._abandon(lost, cast(Any, pool), lambda _: None)
     except ZvaultError as error:
         left = error
+    shared = bool(config.hosts)
     assert (left is None, "export" in pool.done) == (shared, shared)
     assert shared or left is lost
+
+
+@pytest.mark.parametrize("fails", ["clear", "sync", "export"])
+@pytest.mark.parametrize("later", [SHARED, ALONE], ids=["shared", "no longer shared"])
+async def test_a_try_that_failed_is_trouble_and_the_next_goes_on_with_it(fails: str, later: Vault):
+    pool = Pool(fails=fails)
+    with pytest.raises(DeviceGone, match="cannot be given up"):
+        await cold(pool).down(lambda _: None)
+    assert pool.imported
+    trouble = await cold(pool, later).trouble()
+    assert isinstance(trouble, DeviceGone)
+    assert "what is written to it here is lost" in trouble.why
+    pool.fails, pool.done = "", []
+    await cold(pool, later).down(lambda _: None)
+    assert pool.done == ["copy up", "clear", "sync", "export", "down"]
+
+
+async def test_one_that_is_to_be_up_is_given_up_first():
+    pool = Pool(copy="up")
+    with pytest.raises(TakenOver, match="another host has had vault 'cold'"):
+        await cold(pool).up(lambda _: None)
+    assert pool.done == ["copy up", "clear", "sync", "export", "down"]
+
+
+async def test_no_pool_is_imported_from_a_copy_that_is_left():
+    pool = Pool(copy="up", imported=False)
+    assert not await cold(pool).exported()
+    with pytest.raises(TakenOver, match="was another's meanwhile"):
+        await cold(pool).up(lambda _: None)
+    assert pool.done == ["down", "up"]
+
+
+# Its devices
+
+
+@pytest.mark.parametrize("throw_away", [True, False])
+@pytest.mark.parametrize("copy", [True, False])
+async def test_a_copy_and_a_device_are_never_taken_for_each_other(
+    throw_away: bool, copy: bool, tmp_path: Path
+):
+    stack = Stack("cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), LeaseStore(tmp_path))
+    stack.throw_away = throw_away
+    (slot,), spec = stack.inventory.configured(), SHARED.device[0].spec
+    record = DeviceRecord(throw_away_spec(spec) if copy else spec, (LayerRecord("nbd"),))
+    up = FoundLayer("up", "", "/dev/nbd0", 1 << 40, present=True)
+    found = FoundDevice(slot, record, (Level("nbd", {}, up),))
+    assert stack._state(found).throw_away == copy
+    if throw_away == copy:
+        assert await stack._settle([found], lambda _: None) == ([found], {})
+        return
+    with pytest.raises(Refused, match="device cold-0 is up as"):
+        await stack._settle([found], lambda _: None)

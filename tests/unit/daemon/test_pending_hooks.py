@@ -1,0 +1,113 @@
+"""Hooks that a crash kept from running: those of a backup run after its vault was given up, whoever waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zvault.config.paths import Paths
+from zvault.config.schema import Config
+from zvault.config.tables.hooks import Hook
+from zvault.core.errors import DeviceGone
+from zvault.daemon.app import Daemon
+from zvault.ops.vaults.vault import ManagedVault
+
+CONFIG = {
+    "vault": {
+        "cloud": {"pool": "cloud", "hosts": ["a", "b"], "device": [{"nbd": "zvault:zv/cloud size=1G"}]},
+        "cold": {"pool": "cold"},
+    },
+    "backup": {
+        "far": {"source": "ssh://root@filer/tank", "vault": "cloud"},
+        "near": {"source": "tank", "vault": "cold"},
+    },
+}
+
+
+class World:
+    """A daemon after a crash in a run of each backup; a vault that hosts share is adopted once ``adopted`` is set."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log, self.adopted = folder / "log", asyncio.Event()
+        self.fails = False
+        self.daemon = Daemon(Config.model_validate(CONFIG), Paths(folder, folder, folder, folder))
+
+        async def adopt(vault: ManagedVault, *_: object, **__: object) -> None:
+            if vault.name == "cloud":
+                await self.adopted.wait()
+                if self.fails:
+                    raise DeviceGone("the pool 'cloud' cannot be given up")
+
+        async def none(*_: object) -> list[str]:
+            return []
+
+        monkeypatch.setattr(ManagedVault, "adopt", adopt)
+        monkeypatch.setattr("zvault.daemon.app.reconcile_tuning", none)
+        monkeypatch.setattr("zvault.daemon.app.snapshot_reader.sweep", none)
+        monkeypatch.setattr(self.daemon.runs.past, "sweep", none)
+        for backup, vault in (("far", "cloud"), ("near", "cold")):
+            about = {"backup": backup, "run": "r1", "source": "tank", "vault": vault}
+            command = ["/bin/sh", "-c", f"echo {backup} >>{self.log}"]
+            hook = Hook.model_validate({"run": command}).model_dump()
+            self.daemon.context.records.hooks.put(f"hooks/run/{backup}/r1", {"about": about, "hooks": [hook]})
+
+    @property
+    def ran(self) -> list[str]:
+        return self.log.read_text().split() if self.log.exists() else []
+
+    async def backed_up(self, backup: str) -> list[str]:
+        """A run of a backup begins: the hooks that ran before it."""
+        before: list[list[str]] = []
+        shared: Any = SimpleNamespace()
+
+        async def turn(*_: object) -> None:
+            before.append(self.ran)
+
+        runs: Any = self.daemon.runs
+        runs.turns = SimpleNamespace(of=lambda _: shared, run=turn)
+
+        async def work(run: str, name: str, outcome: Any) -> None:
+            await runs._back_up(run, name, outcome, snapshot=True)
+
+        run = runs.launch(backup, "schedule", work)
+        task = runs.current[run].task
+        await asyncio.wait({task}, timeout=0.3)
+        if not before:
+            self.adopted.set()
+            await asyncio.wait({task})
+        return before[0]
+
+
+@pytest.fixture
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    it = World(tmp_path, monkeypatch)
+    yield it
+    it.daemon.history.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_those_of_a_shared_vault_wait_for_its_adoption_and_nobody_else_does(world: World, fails: bool):
+    world.fails = fails
+    await world.daemon.reconcile()
+    assert world.ran == ["near"]
+    world.adopted.set()
+    await asyncio.gather(*world.daemon._tasks)
+    assert world.ran == ["near", "far"]
+    assert not world.daemon.runs.held
+    assert world.daemon.context.records.hooks.names("hooks/run/") == []
+
+
+async def test_a_run_begins_after_the_hooks_of_the_one_that_was_cut_off(world: World):
+    await world.daemon.reconcile()
+    assert await world.backed_up("far") == ["near", "far"]
+
+
+async def test_one_without_such_hooks_waits_for_nothing(world: World):
+    world.daemon.context.records.hooks.drop("hooks/run/far/r1")
+    await world.daemon.reconcile()
+    assert await world.backed_up("far") == ["near"]
+    assert not world.adopted.is_set()
