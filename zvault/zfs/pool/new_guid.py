@@ -46,7 +46,6 @@ def command(device: str, pool: str, name: str) -> list[str]:
         "ProtectKernelTunables=yes",
         "ProtectControlGroups=yes",
         "TemporaryFileSystem=/run:ro",
-        "RestrictAddressFamilies=none",
         "RestrictNamespaces=yes",
         "SystemCallFilter=@system-service",
         "SystemCallErrorNumber=EPERM",

@@ -57,7 +57,6 @@ def test_what_it_reads_of_a_bucket_gets_at_nothing_of_the_host():
     assert properties >= {
         "ProtectKernelTunables=yes",
         "ProtectControlGroups=yes",
-        "RestrictAddressFamilies=none",
         "RestrictNamespaces=yes",
         "TemporaryFileSystem=/run:ro",
         "SystemCallFilter=@system-service",
