@@ -43,11 +43,24 @@ class Mapping:
         return f"/dev/rbd{self.number}"
 
 
-def map_command(image: RbdImage, cluster: Cluster, *, exclusive: bool, timeout: float) -> list[str]:
-    """Argv that maps an image with krbd. Without osd_request_timeout a request would wait for its OSD forever."""
+def map_command(
+    image: RbdImage,
+    cluster: Cluster,
+    *,
+    exclusive: bool,
+    timeout: float,
+    own_client: bool = False,
+    read_only: bool = False,
+) -> list[str]:
+    """Argv that maps an image with krbd. Without osd_request_timeout a request would wait for its OSD forever.
+
+    ``own_client``: with a client that no other mapping has, so that this one alone can be shut out of the cluster.
+    """
     options = [f"osd_request_timeout={max(1, round(timeout))}"]
     if exclusive:
         options += ["exclusive", f"lock_timeout={LOCK_TIMEOUT}"]
+    options += ["noshare"] if own_client else []
+    options += ["ro"] if read_only else []
     return command(cluster, "device", "map", str(image), "-o", ",".join(options))
 
 
@@ -129,9 +142,15 @@ async def map_krbd(
     raise failure(f"the RBD image {image} cannot be mapped", result, image, cluster)
 
 
-async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
-    """Unmap a device that nobody has open. Raises Busy; DeviceGone if it does not end in time."""
-    argv = command(cluster, "device", "unmap", mapping.path)
+async def unmap(
+    mapping: Mapping, cluster: Cluster, runner: ToolRunner, *, force: bool = False, by_name: bool = False
+) -> None:
+    """Unmap a device that nobody has open. Raises Busy; DeviceGone if it does not end in time.
+
+    ``force``: also one that is open; its requests fail, also those on their way. ``by_name``: its path may be missing.
+    """
+    what = str(mapping.image) if by_name else mapping.path
+    argv = command(cluster, "device", "unmap", what, *(["-o", "force"] if force else []))
     try:
         result = await runner.run(argv, deadline=UNMAP_DEADLINE, check=False)
     except DeadlineExceeded:

@@ -16,7 +16,8 @@ from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster
 from zvault.devices.rbd.holder import Owner
 from zvault.devices.rbd.image import ImageLayout
-from zvault.devices.rbd.source import RbdSource, cluster_of, shape_of
+from zvault.devices.rbd.image_lease import cluster_of
+from zvault.devices.rbd.source import RbdSource, shape_of
 from zvault.system.process.runner import HostRunner, Result
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import Units
