@@ -13,7 +13,7 @@ from zvault.core.errors import Refused, ToolFailed, ZvaultError
 from zvault.devices.layer import LayerJob, Slot
 from zvault.devices.nbd import guarded_server, nbdkit
 from zvault.devices.rbd.cluster import Cluster, may_blocklist
-from zvault.devices.rbd.objects import ImagePlace
+from zvault.devices.rbd.place import ImagePlace
 from zvault.devices.server_unit import script
 from zvault.system.process.runner import Runner
 from zvault.system.systemd_units import Units

@@ -24,7 +24,8 @@ from typing import Any, NoReturn
 
 from zvault.core.errors import Busy, ToolFailed, ZvaultError
 from zvault.core.units import is_number
-from zvault.devices.rbd.objects import ImagePlace, RadosObjects
+from zvault.devices.rbd.objects import RadosObjects
+from zvault.devices.rbd.place import ImagePlace
 from zvault.devices.s3_lease.guard import LeaseGuard
 from zvault.devices.s3_lease.lease import Lease, LeaseLost, Store, ours
 from zvault.devices.s3_lease.note import NoteStore, answered

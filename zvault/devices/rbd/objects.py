@@ -17,14 +17,12 @@ import re
 import struct
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from zvault.config.device_specs.rbd import RbdImage
-from zvault.core.errors import Refused, ToolMissing
+from zvault.core.errors import ToolMissing
 from zvault.core.units import is_number
-from zvault.devices.rbd.cluster import MONITOR_TIMEOUT, Cluster
-from zvault.devices.s3_lease.lease import words_of
+from zvault.devices.rbd.cluster import MONITOR_TIMEOUT
+from zvault.devices.rbd.place import ImagePlace
 from zvault.object_store.interface import (
     NEW,
     SMALL,
@@ -45,67 +43,6 @@ _TIME = re.compile(r"[0-9]{1,10}\.[0-9]{9}")
 _TRIES = 5
 _CHANGED = (errno.EEXIST, errno.ENOENT, errno.ERANGE, errno.EOVERFLOW)
 """What a put is answered whose condition does not hold: ERANGE and EOVERFLOW are another version."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImagePlace:
-    """Where the objects of one image are, and as whom they are read and put."""
-
-    image: RbdImage
-    cluster: Cluster
-
-    @classmethod
-    def of(cls, params: Sequence[str]) -> ImagePlace:
-        """From the words of ``params``. Raises Refused without a pool or image."""
-        words = words_of(params)
-        if not words.get("pool") or not words.get("image"):
-            raise Refused(
-                "there can be no lease of it", "its pool or image is not known", "give pool= and image="
-            )
-        image = RbdImage(words["pool"], words.get("namespace", ""), words["image"])
-        return cls(image, Cluster(words.get("conf"), words.get("user"), words.get("keyring")))
-
-    @property
-    def params(self) -> list[str]:
-        """As a command line has it; ``of`` reads it back."""
-        image, cluster = self.image, self.cluster
-        said = {
-            "pool": image.pool,
-            "namespace": image.namespace,
-            "image": image.name,
-            "conf": cluster.conf,
-            "user": cluster.user,
-            "keyring": cluster.keyring,
-        }
-        return [f"{name}={value}" for name, value in said.items() if value]
-
-    @property
-    def lease(self) -> str:
-        """The lease's key."""
-        return f"zvault.{self.image.name}.lease"
-
-    @property
-    def note(self) -> str:
-        """The note's key."""
-        return f"zvault.{self.image.name}.note"
-
-    @property
-    def epoch(self) -> str:
-        """The key of the number that each host which gets the lease raises."""
-        return f"zvault.{self.image.name}.epoch"
-
-    @property
-    def clock(self) -> str:
-        """The key of the object whose OSD tells the time."""
-        return f"zvault.{self.image.name}.clock"
-
-    def __str__(self) -> str:
-        space = f"/{self.image.namespace}" if self.image.namespace else ""
-        return f"rados:{self.image.pool}{space}/{self.lease}"
-
-    def local_address(self) -> str:
-        """Not known: the cluster has many addresses, and this host may reach each by another of its own."""
-        return ""
 
 
 class RadosObjects:
