@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -9,8 +10,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import ceph
 import pytest
@@ -29,6 +32,13 @@ from report_to_host import PEER_SSH
 from test_one_writer import ADDRESS, CUT, RECONNECT, on
 from test_shared_vault import RATE_MIB, backup, began, events, last_run, log, vault, write
 from world import eventually, sh, snapshots
+
+from zvault.config.device_specs.rbd import RbdImage
+from zvault.devices.rbd.cluster import Cluster, may_blocklist
+from zvault.devices.rbd.objects import RadosObjects
+from zvault.devices.rbd.place import ImagePlace
+from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
+from zvault.system.process.runner import HostRunner
 
 LAB = {"mem": "4G", "timeout": 1500, "peer": True}
 
@@ -85,12 +95,20 @@ def cluster() -> Iterator[ceph.Cluster]:
         yield it
 
 
+@contextmanager
+def objects() -> Iterator[Any]:
+    """The pool of the image, as librados has it."""
+    import rados
+
+    with rados.Rados(conffile="/etc/ceph/ceph.conf") as it, it.open_ioctx("rbd_meta") as pool:
+        yield pool
+
+
 def has_lease() -> str:
     """Whose the lease is, by the object itself."""
-    said = json.loads(
-        sh("python3", "-m", "zvault.devices.rbd.keeper", "show", "--", "pool=rbd_meta", "image=cold")
-    )
-    return said["lease"]["host"] if said["lease"] is not None else ""
+    with objects() as pool:
+        lease = json.loads(pool.read("zvault.cold.lease"))
+    return lease["host"] if lease["held"] else ""
 
 
 def client(host: str) -> str:
@@ -118,14 +136,9 @@ def left_nothing(host: str) -> bool:
 
 def stored() -> bytes:
     """What the image has in the place that ZFS keeps free."""
-    import rados
     import rbd
 
-    with (
-        rados.Rados(conffile="/etc/ceph/ceph.conf") as it,
-        it.open_ioctx("rbd_meta") as pool,
-        rbd.Image(pool, "cold", read_only=True) as image,
-    ):
+    with objects() as pool, rbd.Image(pool, "cold", read_only=True) as image:
         return bytes(image.read(RESERVED, 4096))
 
 
@@ -153,6 +166,33 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.strike.__name__} {self.victim}"
+
+
+def test_an_object_is_put_only_in_the_place_of_the_one_that_was_read(cluster: ceph.Cluster) -> None:
+    place = ImagePlace(RbdImage("rbd_meta", "", "other"), Cluster(user="zvault"))
+    here, there = RadosObjects(place), RadosObjects(place)
+    with pytest.raises(ObjectMissing):
+        here.read_aged("x")
+    first = here.put("x", b"one", NEW)
+    for stale in (NEW, str(int(first) + 1), "0", "no version"):
+        with pytest.raises(PreconditionFailed):
+            there.put("x", b"two", stale)
+    second = there.put("x", b"two", first)
+    with pytest.raises(PreconditionFailed):
+        here.put("x", b"three", first)
+    time.sleep(1)
+    data, version, age = here.read_aged("x")
+    assert (data, version) == (b"two", second)
+    assert 1 <= age < 60
+    here.delete(["x", "x"])
+    with pytest.raises(PreconditionFailed):
+        here.put("x", b"four", second)
+
+
+def test_a_user_that_may_not_shut_others_out_is_refused(cluster: ceph.Cluster) -> None:
+    weak = cluster.client("weak", mon="allow r", osd="profile rbd")
+    assert not asyncio.run(may_blocklist(Cluster(user="weak", keyring=str(weak)), HostRunner()))
+    assert asyncio.run(may_blocklist(Cluster(user="zvault"), HostRunner()))
 
 
 def test_of_two_that_are_due_one_runs_and_the_other_skips(cluster: ceph.Cluster) -> None:

@@ -41,7 +41,7 @@ _AT = "zvault.at"
 """The attribute with the time of a put: seconds since the epoch, by the clock's OSD."""
 _TIME = re.compile(r"[0-9]{1,10}\.[0-9]{9}")
 _TRIES = 5
-_CHANGED = (errno.EEXIST, errno.ENOENT, errno.ERANGE, errno.EOVERFLOW)
+_CHANGED = (errno.EEXIST, errno.ERANGE, errno.EOVERFLOW)
 """What a put is answered whose condition does not hold: ERANGE and EOVERFLOW are another version."""
 
 
@@ -95,15 +95,18 @@ class RadosObjects:
         if condition is None:
             raise ValueError("an object beside an image is put on a condition only")
         at = f"{self.now():.9f}"
-        with self._told(), self._rados.WriteOpCtx() as op:
-            if condition == NEW:
-                op.new(self._rados.LIBRADOS_CREATE_EXCLUSIVE)
-            else:
-                op.assert_version(int(condition) if is_number(condition) else 0)
-            op.write_full(bytes(data))
-            op.set_xattr(_AT, at.encode())
-            self._pool.operate_write_op(op, key)
-            return str(self._pool.get_last_version())
+        try:
+            with self._told(), self._rados.WriteOpCtx() as op:
+                if condition == NEW:
+                    op.new(self._rados.LIBRADOS_CREATE_EXCLUSIVE)
+                else:
+                    op.assert_version(int(condition) if is_number(condition) else 0)
+                op.write_full(bytes(data))
+                op.set_xattr(_AT, at.encode())
+                self._pool.operate_write_op(op, key)
+                return str(self._pool.get_last_version())
+        except ObjectMissing as error:
+            raise PreconditionFailed(error.what, error.why) from error
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are not there are fine."""
