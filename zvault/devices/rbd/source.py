@@ -169,9 +169,11 @@ class RbdSource:
             job.say(f"{owner.words()} had the lock of {image} and was dead; it is shut out")
 
     async def _copy(self, job: LayerJob, record: ImageRecord, cluster: Cluster) -> str:
-        if (path := job.had.get("path")) is None:
+        path = job.had.get("path") or job.pool_path
+        if path is None or not path.startswith("/dev/rbd"):
             raise Refused(
-                f"there is no copy of {job.device.spec} to throw away", "only krbd with a lease has one"
+                f"there is no copy of {job.device.spec} to throw away",
+                "it is not known where krbd had mapped it",
             )
 
         def write(data: Data) -> None:

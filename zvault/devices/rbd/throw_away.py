@@ -27,7 +27,10 @@ COPY_TIMEOUT = "90s"
 async def up(
     job: LayerJob, path: str, cluster: Cluster, nbd: NbdSource, write: Callable[[Data], None]
 ) -> str:
-    """Have the copy at ``path``, where a mapping was; ``write`` puts what is to be taken down into the lease."""
+    """Have the copy at ``path``, where a mapping was; ``write`` puts what is to be taken down into the lease.
+
+    Returns the device that ``path`` leads to: ``zpool list`` calls it that too.
+    """
     device, image = job.device, job.device.image
     write({"path": path})
     argv = rbd_map.map_command(
@@ -45,8 +48,9 @@ async def up(
         write({"path": path, "nbd": data})
 
     inner = replace(job, device=copy, had={}, create=False, write=noted, resume=False, throw_away=False)
-    _lead(Path(path), await nbd.up(inner))
-    return path
+    over = await nbd.up(inner)
+    _lead(Path(path), over)
+    return over
 
 
 def _lead(path: Path, to: str | None) -> None:
@@ -70,7 +74,7 @@ def look(slot: Slot, data: Data, state: UnitState | None, nbd: NbdSource) -> Fou
     if found.path is None or not link.is_symlink() or str(link.readlink()) != found.path:
         why = found.detail or f"{link} is not the copy any more"
         return replace(found, state="gone", path=None, detail=why)
-    return replace(found, path=data["path"])
+    return found
 
 
 async def down(slot: Slot, data: Data, image: RbdImage, cluster: Cluster, nbd: NbdSource, say: Say) -> None:

@@ -59,6 +59,7 @@ async def abandon(pool: str, zpool: Zpool, stack: Stack, awake: asyncio.Event, s
     try:
         if any(device.state == "gone" and device.path for device in await stack.probe()):
             await close_lost(pool, zpool, stack, say)
+        stack.pool_paths = await zpool.devices(pool)
         found = {device.path for device in await stack.up(say)}
         if missing := sorted(set(await zpool.devices(pool)) - found):
             await to_its_end(stack.down(say))
