@@ -126,12 +126,8 @@ async def fence_dead(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> l
 
 
 def fence_commands(image: RbdImage, owner: Owner, cluster: Cluster) -> list[list[str]]:
-    """Argvs that fence a client and then take its lock. In the other order both hosts could write.
-
-    ``rbd lock rm`` would fence it too, but only for an hour, which would replace FENCE_SECONDS (librbd's break_lock).
-    """
+    """Argvs that fence a client and then take its lock. In the other order both hosts could write."""
     fence = blocklist_command(cluster, owner.address)
     if owner.lock is None:
         return [fence]
-    unlock = ["rbd", "lock", "rm", str(image), owner.lock, owner.client, *cluster.words()]
-    return [fence, [*unlock, "--rbd-blocklist-on-break-lock=false"]]
+    return [fence, ["rbd", "lock", "rm", str(image), owner.lock, owner.client, *cluster.words()]]

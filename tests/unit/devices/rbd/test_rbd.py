@@ -90,10 +90,7 @@ def test_the_fence_comes_before_the_lock_is_taken():
         "10.0.0.1:0/38",
         "31536000",
     ]
-    assert unlock == [
-        *("rbd", "lock", "rm", "rbd_meta/cold", "auto 1844", "client.4125"),
-        "--rbd-blocklist-on-break-lock=false",
-    ]
+    assert unlock == ["rbd", "lock", "rm", "rbd_meta/cold", "auto 1844", "client.4125"]
     busy = holder.in_use(COLD, [owner])
     assert busy.why == "client.4125 at 10.0.0.1:0/38 holds its exclusive lock"
     assert "'zvaultctl vault take'" in busy.next
