@@ -94,13 +94,17 @@ class RadosObjects:
         """Put an object on condition that it is still of that version, or that there is none (NEW); its new version."""
         if condition is None:
             raise ValueError("an object beside an image is put on a condition only")
+        if condition != NEW and not (is_number(condition) and int(condition)):
+            raise PreconditionFailed(
+                f"{key} is another by now", f"it never had the version {condition[:20]!r}"
+            )
         at = f"{self.now():.9f}"
         try:
             with self._told(), self._rados.WriteOpCtx() as op:
                 if condition == NEW:
                     op.new(self._rados.LIBRADOS_CREATE_EXCLUSIVE)
                 else:
-                    op.assert_version(int(condition) if is_number(condition) else 0)
+                    op.assert_version(int(condition))
                 op.write_full(bytes(data))
                 op.set_xattr(_AT, at.encode())
                 self._pool.operate_write_op(op, key)
