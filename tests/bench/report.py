@@ -18,13 +18,17 @@ def say(text: str) -> None:
 
 
 def chosen(contenders: Mapping[str, Contender], rounds: int = 3) -> tuple[dict[str, Contender], int]:
-    """Which of them the command line wants to see, and for how many rounds; all for ``rounds`` if it says nothing."""
+    """Which of them the command line wants to see, and for how many rounds; all for ``rounds`` if it says nothing.
+
+    A name stands for all that begin with that word: ``zvault`` for ``zvault warm``, too.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("contender", nargs="*", help=", ".join(contenders))
     wanted = parser.parse_args()
-    names = wanted.contender or list(contenders)
-    return {name: contenders[name] for name in names}, wanted.rounds
+    names = set(wanted.contender or contenders)
+    found = {name: one for name, one in contenders.items() if names & {name, name.split()[0]}}
+    return found, wanted.rounds
 
 
 def race(contenders: Mapping[str, Contender], rounds: int = 3) -> dict[str, list[float]]:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import sys
 import time
+from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
 
@@ -18,6 +19,9 @@ DEADLINE = 10.0
 
 AGAIN = 60.0
 """Seconds until a child that could not be used is started again. Until then everything is listed."""
+
+CHILD = Path(__file__).with_name("pool") / "change_child.py"
+"""The program. Without site-packages, of which it needs nothing, it takes a third less memory."""
 
 SLEPT = 1.0
 """Seconds by which the two clocks below differ more than before, from which on the host was suspended."""
@@ -82,7 +86,7 @@ class ChangeFeed:
     async def _ready_child(self) -> JsonChild | None:
         if self._child is None and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + AGAIN
-            self._child = await JsonChild.start([sys.executable, "-m", "zvault.zfs.pool.change_child"])
+            self._child = await JsonChild.start([sys.executable, "-I", "-S", str(CHILD)])
             await self._child.read(DEADLINE)
         return self._child
 
