@@ -110,8 +110,10 @@ class WebListener:
         """
         loop = asyncio.get_running_loop()
         while True:
-            while (left := self._settings.rest - self.connections.unused()) > 0:
+            left = self._settings.rest - self.connections.unused()
+            if left > 0:
                 await asyncio.sleep(left)
+                continue
             for server in self._servers:
                 for one in server.sockets:
                     loop.remove_reader(one.fileno())
