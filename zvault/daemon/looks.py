@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.daemon.health.journal import VerdictJournal
-from zvault.daemon.health.standing import StandingVerdicts
 from zvault.daemon.journald import log
 from zvault.daemon.metrics.exporter import Metrics
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import unexpected
+from zvault.daemon.standing_verdicts import StandingVerdicts
 from zvault.daemon.status import Status
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.vaults.vault import Vaults

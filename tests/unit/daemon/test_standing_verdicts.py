@@ -20,9 +20,9 @@ from zvault.core.diagnosis.stalls import StallSign
 from zvault.core.integrity.verification import Proof
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.events import Events
-from zvault.daemon.health.standing import STANDS, StandingVerdicts
 from zvault.daemon.history import History
 from zvault.daemon.runs import Runs
+from zvault.daemon.standing_verdicts import STANDS, StandingVerdicts
 from zvault.daemon.status import Status
 from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults.vault import Vaults
