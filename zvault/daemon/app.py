@@ -22,7 +22,7 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
 from zvault.daemon.looks import Looks
-from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.metrics.figures import Figures
 from zvault.daemon.monitors.config_monitor import LOOK_EVERY as CONFIG_EVERY
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
@@ -109,7 +109,7 @@ class Daemon:
             lambda: self.looks.outdated(),  # noqa: PLW0108 - both are made later
         )
         self.events.hooks.append(self.notifier.hear)
-        self.metrics = Metrics(self.status, self.notifier)
+        self.metrics = Figures(self.status, self.notifier)
         self.page = PageSource(
             self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
         )

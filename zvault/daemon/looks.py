@@ -9,7 +9,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.daemon.health.journal import VerdictJournal
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.metrics.figures import Figures
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
@@ -27,7 +27,7 @@ class Looks:
         self,
         status: Status,
         vaults: Vaults,
-        metrics: Metrics,
+        metrics: Figures,
         vault_monitor: VaultMonitor,
         scrub_scheduler: ScrubScheduler,
         sleep_monitor: SleepMonitor,
