@@ -80,13 +80,22 @@ def imported(*argv: str) -> set[str]:
         ("zvault.daemon.app", "zvault.ops.run", DAEMON_SELDOM),
         ("zvault.daemon.main", "argparse", PROGRAM_SELDOM),
         ("zvault.zfs.pool.change_child", "ctypes", {"asyncio", "dataclasses", "inspect", "subprocess"}),
-        ("zvault.cli.app", "zvault.cli.verbs.status", COMMAND_SELDOM),
+        ("zvault.cli.app", "typer", COMMAND_SELDOM),
     ],
 )
 def test_a_start_imports_only_what_every_start_needs(module: str, needed: str, seldom: set[str]) -> None:
     found = imported("-c", f"import {module}; {LIST}")
     assert needed in found
     assert found & seldom == set()
+
+
+def test_a_command_imports_its_own_verb_and_all_of_them_need_nothing_of_zvaultd() -> None:
+    load = "from zvault.cli.app import assembled; import typer.main; typer.main.get_command(assembled({}))"
+    one, every = (imported("-c", f"{load.format(only)}; {LIST}") for only in ("'status'", ""))
+    verbs = "zvault.cli.verbs."
+    assert {name for name in one if name.startswith(verbs)} == {f"{verbs}status"}
+    assert len({name for name in every if name.startswith(verbs)}) > 20
+    assert every & COMMAND_SELDOM == set()
 
 
 def test_the_process_that_answers_web_requests_has_no_tls_and_nothing_of_zvaultd() -> None:
