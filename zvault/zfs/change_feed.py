@@ -45,14 +45,22 @@ class ChangeFeed:
         self._try_again = -math.inf
         self._asleep = _asleep()
         self._working = False
+        self._asked = self._told = 0  # the newest question that was begun, and that was answered
 
     def follow(self, follower: Follower) -> None:
         """Have it hear of every change from now on. The feed does not keep it alive."""
         self._followers.add(follower)
 
     async def collect(self) -> None:
-        """Let every follower note all that changed on this host until now, or that it is not known. Never fails."""
+        """Let every follower note all that changed on this host until now, or that it is not known. Never fails.
+
+        Of many who call at once all but the first two are served by the second one's question, which is after theirs.
+        """
+        called = self._asked
         async with self._turn:
+            if self._told > called:
+                return
+            self._asked += 1
             try:
                 changed = await self._changed()
             except asyncio.CancelledError:
@@ -65,6 +73,7 @@ class ChangeFeed:
                 changed.lost = changed.missed = True
             self._asleep = asleep
             self._tell(changed)
+            self._told = self._asked
 
     def _tell(self, changed: Changed) -> None:
         for follower in list(self._followers):
