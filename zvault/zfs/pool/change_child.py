@@ -125,7 +125,7 @@ def _library() -> ctypes.CDLL:
     raise OSError(0, "there is no libzfs")
 
 
-class Alarm(Protocol):
+class WaitingReader(Protocol):
     """One reader's place among the kernel's events, who waits for the next one. Both raise OSError."""
 
     def seek(self, number: int) -> bool:
@@ -137,7 +137,9 @@ class Alarm(Protocol):
         ...
 
 
-def tell(alarm: Alarm, told: Callable[[], object], pause: Callable[[float], None] = time.sleep) -> None:
+def tell(
+    waiting: WaitingReader, told: Callable[[], object], pause: Callable[[float], None] = time.sleep
+) -> None:
     """Call ``told`` for ever, soon after there are new events.
 
     It is behind the newest event before it calls: what came until then is read by whoever is told, and what comes
@@ -145,25 +147,25 @@ def tell(alarm: Alarm, told: Callable[[], object], pause: Callable[[float], None
     """
     while True:
         with contextlib.suppress(OSError):
-            alarm.wait()
+            waiting.wait()
         pause(GATHERED)
         with contextlib.suppress(OSError):
-            alarm.seek(END)
+            waiting.seek(END)
         told()
 
 
 def main() -> None:
     """Answer until the parent closes the pipe. A failure ends it: what it knew is then lost."""
     # A handle and a descriptor of its own for the thread: each descriptor has its place, and libzfs knows no threads.
-    reader, alarm = ChangeReader(LibzfsRing()), LibzfsRing()
-    rung, ring = os.pipe()
-    alarm.seek(END)
-    _thread.start_new_thread(tell, (alarm, lambda: os.write(ring, b"!")))
+    reader, waiting = ChangeReader(LibzfsRing()), LibzfsRing()
+    told, tells = os.pipe()
+    waiting.seek(END)
+    _thread.start_new_thread(tell, (waiting, lambda: os.write(tells, b"!")))
     print(json.dumps({"ready": True}), flush=True)  # noqa: T201 - the answer channel
     while True:
-        ready, _, _ = select.select([sys.stdin.fileno(), rung], [], [])
-        if rung in ready:
-            os.read(rung, 4096)
+        ready, _, _ = select.select([sys.stdin.fileno(), told], [], [])
+        if told in ready:
+            os.read(told, 4096)
             reader.read()
         if sys.stdin.fileno() not in ready:
             continue
