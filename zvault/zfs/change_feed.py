@@ -21,7 +21,7 @@ AGAIN = 60.0
 """Seconds until a child that could not be used is started again. Until then everything is listed."""
 
 CHILD = Path(__file__).with_name("pool") / "change_child.py"
-"""The program. Without site-packages, of which it needs nothing, it takes a third less memory."""
+"""The program, started without site-packages: it needs nothing of them."""
 
 SLEPT = 1.0
 """Seconds by which the two clocks below differ more than before, from which on the host was suspended."""

@@ -24,7 +24,7 @@ from aiohttp import web
 from zvault.daemon.connections import BACKLOG, ConnectionLimits, Connections
 from zvault.daemon.page.site import Site
 from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.channel import Questions, taken_over
+from zvault.daemon.web.channel import RESTED, Questions, taken_over
 from zvault.daemon.web.login import LONGEST, Mistakes, knows
 from zvault.daemon.web.names import answers_to
 from zvault.daemon.web.settings import Settings
@@ -207,17 +207,18 @@ def _plain(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text)
 
 
-async def _run(settings: Settings, channel: socket.socket, sockets: Sequence[socket.socket]) -> None:
+async def _run(settings: Settings, channel: socket.socket, sockets: Sequence[socket.socket]) -> int:
     reader, writer = await asyncio.open_unix_connection(sock=channel)
     questions = Questions(reader, writer)
     listener = WebListener(settings, questions.ask)
     # Nothing of what a client says was read yet.
     give_up_rights(files=FILES)
     await listener.serve(sockets)
-    ends = {asyncio.ensure_future(one) for one in (questions.hear(), listener.rested())}
-    done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    hearing, resting = asyncio.ensure_future(questions.hear()), asyncio.ensure_future(listener.rested())
+    done, _ = await asyncio.wait({hearing, resting}, return_when=asyncio.FIRST_COMPLETED)
     for one in done:
         one.result()
+    return 0 if hearing in done else RESTED
 
 
 def main() -> int:
@@ -225,11 +226,10 @@ def main() -> int:
     try:
         channel = socket.socket(fileno=0)
         sockets, told = taken_over(channel)
-        asyncio.run(_run(Settings.of(told), channel, sockets))
+        return asyncio.run(_run(Settings.of(told), channel, sockets))
     except OSError as error:
         print(f"web: {error}", file=sys.stderr)  # noqa: T201 - zvaultd reads it
         return 1
-    return 0
 
 
 if __name__ == "__main__":

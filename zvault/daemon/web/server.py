@@ -19,7 +19,7 @@ from zvault.core.errors import Busy
 from zvault.daemon.connections import BACKLOG
 from zvault.daemon.journald import log
 from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.channel import ANSWER, QUESTION, hand_over
+from zvault.daemon.web.channel import ANSWER, QUESTION, RESTED, hand_over
 from zvault.system.process.output import last_lines, last_words, read_lines
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 from zvault.system.tasks import cancel
@@ -125,7 +125,7 @@ class WebServer:
             await put_down(process)
             hearing.cancel()
         code = process.returncode
-        if code == 0:
+        if code == RESTED:
             return True
         why = last_words(said) or ("it hangs" if code is None else describe_exit(code))
         log.error("the process that answers web requests ended: %s; it is started again", why)

@@ -13,6 +13,7 @@ import pytest
 
 from zvault.core.errors import Busy
 from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.channel import RESTED
 from zvault.daemon.web.server import WebServer
 
 
@@ -140,7 +141,7 @@ async def test_it_ends_when_nobody_comes_and_is_there_for_the_next_who_does(
         for number in range(2, 14):
             await asyncio.sleep(0.25 + number * 0.025)
             assert b"zvault_asked %d\n" % number in await scrape(it), number
-        assert process.returncode == 0
+        assert process.returncode == RESTED
         assert process is not it.process
         assert caplog.records == []
     finally:
@@ -190,6 +191,7 @@ async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(
 ALONE = """
 import asyncio, sys
 from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.channel import RESTED
 from zvault.daemon.web.server import WebServer
 async def run():
     server = WebServer({Topic.METRICS: lambda _: b"x 1\\n"})
