@@ -117,9 +117,13 @@ def _verb(file: str) -> ModuleType:
 
 
 def _asked(argv: Sequence[str]) -> str:
-    """The one verb that a command line is for, empty where it may be any: after options, and where it is mistyped."""
+    """The one verb that a command line is for, empty where it may be any: after options, and where it is mistyped.
+
+    The version is told without any.
+    """
     completing = "_ZVAULTCTL_COMPLETE" in os.environ
-    return argv[0] if argv and not completing and argv[0] in {*COMMANDS, *GROUPS} else ""
+    known = {*COMMANDS, *GROUPS, "-V", "--version"}
+    return argv[0] if argv and not completing and argv[0] in known else ""
 
 
 def main() -> None:
