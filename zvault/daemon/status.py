@@ -98,6 +98,17 @@ class Status:
         self._newest = found
         return found
 
+    def verdicts_later(
+        self, vaults: Sequence[VaultDocument], seconds: float
+    ) -> dict[tuple[Kind, str], Verdict]:
+        """What all verdicts will be then if nothing but time goes on."""
+        newest = self._newest
+        try:
+            with self.context.env.later(seconds), self.judge.supposing():
+                return self.verdicts(vaults)
+        finally:
+            self._newest = newest
+
     def vault_verdict(self, vault: VaultDocument) -> Verdict:
         """How a vault is, by its document and what is remembered of it."""
         return self.judge.vault(vault, self._stalls())
