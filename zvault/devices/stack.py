@@ -104,6 +104,8 @@ class Stack:
         They are on record as another device than the vault's, so that a crash leaves none that a vault is opened on."""
         self.pool_paths: Sequence[str] = ()
         """Where the pool looks for the devices, in their order, with ``throw_away``."""
+        self.keeps_lost = any(device.rbd is not None for device in self.devices)
+        """Whether a device that is lost stays for as long as a pool has it open, as krbd's mappings do."""
         self._had: dict[Slot, DeviceRecord] = {}
         """What lost devices had when this stack first cleared them away: the pool knows them by their numbers."""
         units = Units(runner, unit_states if isinstance(runner, HostRunner) else None)

@@ -94,6 +94,11 @@ async def may_blocklist(cluster: Cluster, runner: ToolRunner) -> bool:
     raise DeviceGone("the Ceph cluster cannot be asked", result.complaint(), "see 'ceph -s'")
 
 
+async def is_shut_out(client: str, cluster: Cluster, runner: ToolRunner) -> bool:
+    """Whether a client is on the blocklist. Raises ToolFailed if the cluster does not answer."""
+    return any(one.get("addr") == client for one in await _ask(cluster, runner, "osd", "blocklist", "ls"))
+
+
 async def _ask(cluster: Cluster, runner: ToolRunner, *words: str) -> Any:
     argv = command(cluster, *words, "--format", "json")
     result = await runner.run(argv, deadline=DEADLINE, check=False)

@@ -94,11 +94,16 @@ def _loaded() -> bool:
 
 def mapped(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> Mapping | None:
     """krbd's mapping of an image on this host; never waits. ``image_id`` excludes other images of the same name."""
-    for folder in sorted(bus.glob("*")):
-        found = _mapping(folder)
-        if found is not None and found.image == image and image_id in (None, found.image_id):
-            return found
-    return None
+    found = mappings(image, image_id, bus)
+    return found[0] if found else None
+
+
+def mappings(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> list[Mapping]:
+    """All of them: an image can be mapped several times."""
+    seen = [_mapping(folder) for folder in sorted(bus.glob("*"))]
+    return [
+        one for one in seen if one is not None and one.image == image and image_id in (None, one.image_id)
+    ]
 
 
 def _mapping(folder: Path) -> Mapping | None:
@@ -142,15 +147,9 @@ async def map_krbd(
     raise failure(f"the RBD image {image} cannot be mapped", result, image, cluster)
 
 
-async def unmap(
-    mapping: Mapping, cluster: Cluster, runner: ToolRunner, *, force: bool = False, by_name: bool = False
-) -> None:
-    """Unmap a device that nobody has open. Raises Busy; DeviceGone if it does not end in time.
-
-    ``force``: also one that is open; its requests fail, also those on their way. ``by_name``: its path may be missing.
-    """
-    what = str(mapping.image) if by_name else mapping.path
-    argv = command(cluster, "device", "unmap", what, *(["-o", "force"] if force else []))
+async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
+    """Unmap a device that nobody has open. Raises Busy; DeviceGone if it does not end in time."""
+    argv = command(cluster, "device", "unmap", mapping.path)
     try:
         result = await runner.run(argv, deadline=UNMAP_DEADLINE, check=False)
     except DeadlineExceeded:
@@ -158,7 +157,7 @@ async def unmap(
     if result is not None and "(16) Device or resource busy" in result.stderr:
         why, advice = "somebody has it open", "export the pool, or close whatever else uses the device"
         raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
-    if mapped(mapping.image, mapping.image_id) is not None:
+    if any(one.number == mapping.number for one in mappings(mapping.image, mapping.image_id)):
         raise DeviceGone(
             f"{mapping.path} ({mapping.image}) stays mapped",
             result.complaint() if result is not None else f"Ceph did not answer for {UNMAP_DEADLINE:g} s",

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, TakenOver
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import connection, nbdkit
@@ -21,7 +21,7 @@ from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd import holder, holder_note, image_lease, throw_away
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import Cluster
+from zvault.devices.rbd.cluster import Cluster, is_shut_out
 from zvault.devices.rbd.image import ImageLayout
 from zvault.devices.rbd.image_lease import cluster_of
 from zvault.devices.server_unit import script
@@ -208,6 +208,12 @@ class RbdSource:
     async def _map(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: Cluster) -> str:
         mapping = record.mapping()
         if mapping is not None:
+            if record.leased and await is_shut_out(mapping.client, cluster, self.runner):
+                raise TakenOver(
+                    f"the cluster refuses this host's mapping of {image}",
+                    f"{mapping.client} is on its blocklist: another host has shut it out",
+                    "nothing: this host takes its turn again once its pool is exported",
+                )
             job.say(f"{mapping.path} is {image} already")
         else:
             await holder.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
@@ -283,13 +289,8 @@ class RbdSource:
         """Nothing to do: a mapping's settings are fixed."""
 
     async def cut_off(self, data: Data) -> None:
-        """Disconnect a dead rbd-nbd's device, or unmap one that lost its lease.
-
-        Else krbd's requests time out by themselves: see map_command.
-        """
+        """Disconnect a dead rbd-nbd's device. krbd's requests time out by themselves: see map_command."""
         record = ImageRecord.of_data(data)
-        if record.leased and (mapping := record.mapping()) is not None:
-            await rbd_map.unmap(mapping, Cluster(**record.cluster), self.runner, force=True)
         if record.copy is not None and record.copy.get("nbd"):
             await self.nbd.cut_off(record.copy["nbd"])
         if (number := data.get("number")) is not None:
@@ -304,7 +305,9 @@ class RbdSource:
             cluster = Cluster(**record.cluster)
             if record.copy is not None:
                 await throw_away.down(slot, record.copy, record.spec, cluster, self.nbd, say)
-            elif (mapping := record.mapping()) is not None:
+            elif (mapping := record.mapping()) is not None and record.leased:
+                await throw_away.let_go(mapping, cluster, self.nbd, say)
+            elif mapping is not None:
                 await rbd_map.unmap(mapping, cluster, self.runner)
             if record.leased:
                 await image_lease.stop(slot, self.units)
@@ -347,7 +350,8 @@ def shape_of(device: Device) -> ImageLayout:
 def _krbd(slot: Slot, record: ImageRecord, unit: UnitState | None) -> FoundLayer:
     mapping = record.mapping()
     if mapping is not None and record.leased and (unit is None or not unit.running):
-        return FoundLayer("gone", image_lease.why_lost(slot), mapping.path, mapping.size, present=True)
+        # Without its path: a pool that has it open keeps it until the lease is had again, or it is given up.
+        return FoundLayer("gone", image_lease.why_lost(slot), present=True)
     if mapping is not None:
         return FoundLayer("up", "", mapping.path, mapping.size, present=True)
     if record.mapped:

@@ -1,8 +1,9 @@
 """A copy of an image for a pool whose host was shut out: what is written to it stays on this host, and is thrown away.
 
 OpenZFS opens a device again under its path only. So the copy, an NBD device over the image mapped read-only, gets the
-path that the mapping had; nbdkit's filter ``cow`` keeps what is written. Seen with OpenZFS 2.3, Ceph 18.2.7 and Linux
-7.2: a mapping that is removed by force while a pool has it open is gone at once, and ``zpool clear`` has ZFS close it.
+path that the mapping had; nbdkit's filter ``cow`` keeps what is written. The old mapping stays until the pool is
+exported: a device that vanishes while a pool has it open has OpenZFS 2.3 mark it as removed, and a ``zpool clear`` that
+comes before that is done never ends and takes all of a CPU (its pull request 16921).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.config.tables.device import Device
-from zvault.core.errors import DeviceGone
+from zvault.core.errors import Busy, DeviceGone
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot
 from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd import mapping as rbd_map
@@ -36,8 +37,9 @@ async def up(
     argv = rbd_map.map_command(
         image, cluster, exclusive=False, timeout=device.timeout, own_client=True, read_only=True
     )
+    before = rbd_map.mappings(image)
     await rbd_map.map_krbd(image, argv, cluster, nbd.runner, exclusive=False)
-    mapping = rbd_map.mapped(image)
+    mapping = next((one for one in rbd_map.mappings(image) if one not in before), None)
     if mapping is None:
         why = "rbd reported success, but the kernel does not have the mapping"
         raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
@@ -54,11 +56,19 @@ async def up(
 
 
 def _lead(path: Path, to: str | None) -> None:
-    """Have a path lead to a device, in the place of the mapping's own; None: nowhere."""
-    if to is not None or path.is_symlink():
-        path.unlink(missing_ok=True)
+    """Have a path lead to a device, in the place of the mapping's own, which is set aside; None: as it was."""
+    aside = path.with_name(f"{path.name}.shut-out")
     if to is not None:
+        if path.is_block_device() and not path.is_symlink():
+            path.rename(aside)
+        path.unlink(missing_ok=True)
         path.symlink_to(to)
+    elif aside.exists() and (rbd_map.SYS_BLOCK / path.name).exists():
+        aside.replace(path)
+    else:
+        aside.unlink(missing_ok=True)
+        if path.is_symlink():
+            path.unlink()
 
 
 def unit(slot: Slot, data: Data, nbd: NbdSource) -> str | None:
@@ -78,11 +88,19 @@ def look(slot: Slot, data: Data, state: UnitState | None, nbd: NbdSource) -> Fou
 
 
 async def down(slot: Slot, data: Data, image: RbdImage, cluster: Cluster, nbd: NbdSource, say: Say) -> None:
-    """Take it down, whatever there is of it: the path, the copy, the mapping below."""
+    """Take it down, whatever there is of it: the path, the copy, the mappings."""
     _lead(Path(data["path"]), None)
     if kept := data.get("nbd"):
         number = kept.get("number")
         ours = nbd.look(slot, kept, None).path if number is not None else None
         await nbd.down(slot, kept, FoundLayer(path=ours), lost=False, say=say)
-    if (mapping := rbd_map.mapped(image)) is not None:
-        await rbd_map.unmap(mapping, cluster, nbd.runner, by_name=True)
+    for mapping in rbd_map.mappings(image):
+        await let_go(mapping, cluster, nbd, say)
+
+
+async def let_go(mapping: rbd_map.Mapping, cluster: Cluster, nbd: NbdSource, say: Say) -> None:
+    """Unmap a mapping of a host that may have been shut out; one that a pool has open stays until that is exported."""
+    try:
+        await rbd_map.unmap(mapping, cluster, nbd.runner)
+    except Busy:
+        say(f"{mapping.path} stays mapped: something has it open")

@@ -14,9 +14,9 @@ from zvault.config.device_specs.rbd import RbdImage
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, Refused, ToolFailed
 from zvault.devices.layer import Slot
-from zvault.devices.rbd import image_lease, keeper
+from zvault.devices.rbd import image_lease, keeper, throw_away
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import Cluster, may_blocklist
+from zvault.devices.rbd.cluster import Cluster, is_shut_out, may_blocklist
 from zvault.devices.rbd.keeper import next_epoch
 from zvault.devices.rbd.objects import RadosObjects, lock_ends
 from zvault.devices.rbd.place import ImagePlace
@@ -149,7 +149,9 @@ def test_what_tells_no_epoch_is_none(tmp_path: Path, text: str) -> None:
     assert image_lease.epoch(slot) == 7
 
 
-def test_a_mapping_whose_lease_nobody_keeps_is_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_mapping_whose_lease_nobody_keeps_is_gone_without_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     runner, slot = HostRunner(), Slot("cold", 0, tmp_path)
     source = RbdSource(runner, Units(runner))
     found = rbd_map.Mapping(3, PLACE.image, "10", "10.0.0.1:0/38", 1024)
@@ -161,7 +163,7 @@ def test_a_mapping_whose_lease_nobody_keeps_is_gone(monkeypatch: pytest.MonkeyPa
     runs, failed = (UnitState(UNIT, True, state, "success", 4) for state in ("active", "failed"))
     assert source.look(slot, data, None).state == source.look(slot, leased, runs).state == "up"
     gone = source.look(slot, leased, failed)
-    assert (gone.state, gone.path) == ("gone", "/dev/rbd3")
+    assert (gone.state, gone.path, gone.present) == ("gone", None, True)
     said = {"kind": "Busy", "what": "this host may not write", "why": "b has it", "next": ""}
     (tmp_path / "cold-0.why").write_text(json.dumps(said))
     assert source.look(slot, leased, failed).detail == "this host may not write: b has it"
@@ -170,12 +172,12 @@ def test_a_mapping_whose_lease_nobody_keeps_is_gone(monkeypatch: pytest.MonkeyPa
 class Answers:
     """Answers as ``ceph`` does."""
 
-    def __init__(self, code: int, said: str) -> None:
-        self.code, self.said, self.asked = code, said, list[list[str]]()
+    def __init__(self, code: int, said: str, out: str = "") -> None:
+        self.code, self.said, self.out, self.asked = code, said, out, list[list[str]]()
 
     async def run(self, argv: list[str], **_: object) -> Result:
         self.asked.append(argv)
-        return Result(tuple(argv), self.code, "", self.said, 0.1)
+        return Result(tuple(argv), self.code, self.out, self.said, 0.1)
 
 
 def test_whether_a_user_may_shut_others_out_is_tried_on_an_address_that_nobody_has() -> None:
@@ -185,3 +187,31 @@ def test_whether_a_user_may_shut_others_out_is_tried_on_an_address_that_nobody_h
     assert not asyncio.run(may_blocklist(Cluster(), Answers(13, "Error EACCES: access denied")))
     with pytest.raises(DeviceGone):
         asyncio.run(may_blocklist(Cluster(), Answers(1, "monclient: timed out")))
+
+
+@pytest.mark.parametrize("client", ["10.0.0.1:0/38", "10.0.0.1:0/3"])
+def test_a_client_is_shut_out_if_it_is_on_the_blocklist_itself(client: str) -> None:
+    said = [{"addr": "10.0.0.1:0/38", "until": "2027-11-26T01:00:00.000000+0000"}]
+    runs = Answers(0, "", json.dumps(said))
+    assert asyncio.run(is_shut_out(client, Cluster(), runs)) == (client == "10.0.0.1:0/38")
+
+
+def test_a_mapping_that_was_shut_out_is_set_aside_for_the_copy_and_put_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rbd_map, "SYS_BLOCK", tmp_path / "block")
+    monkeypatch.setattr(Path, "is_block_device", lambda path: path.is_file())
+    dev = tmp_path / "dev"
+    (tmp_path / "block/rbd0").mkdir(parents=True)
+    dev.mkdir()
+    path = dev / "rbd0"
+    path.write_text("mapping")
+    for to in ("/dev/nbd0", "/dev/nbd1"):  # the second after a crash
+        throw_away._lead(path, to)
+        assert str(path.readlink()) == to
+    throw_away._lead(path, None)
+    assert [(one.name, one.read_text()) for one in dev.iterdir()] == [("rbd0", "mapping")]
+    throw_away._lead(path, "/dev/nbd0")
+    (tmp_path / "block/rbd0").rmdir()
+    throw_away._lead(path, None)
+    assert list(dev.iterdir()) == []

@@ -157,6 +157,8 @@ def test_mapped(tmp_path: Path):
     inside = rbd_map.mapped(RbdImage("rbd_meta", "ns", "cold"), bus=tmp_path)
     assert inside is not None
     assert inside.number == 1
+    mapping(tmp_path, 5, client_addr="10.0.0.1:0/39")
+    assert [one.number for one in rbd_map.mappings(COLD, "10", tmp_path)] == [3, 5]
 
 
 def test_served_by(tmp_path: Path):
