@@ -150,7 +150,7 @@ class Contents(RuleBasedStateMachine):
         """The vault has what the source held at the moment that the lag counts from."""
         wanted = [snap for snap, _ in self.source.snapshots if ours(snap)]
         guids = {snap.guid for snap, _ in self.vault.snapshots}
-        lag = dataset_lag(wanted, guids, self.clock, unchanged=self.until)
+        lag = dataset_lag(wanted, guids, unchanged=self.until)
         if lag.covered is None or lag.newest_on_vault is None:
             return
         then = [contents for at, contents in self.history if at <= lag.covered][-1]

@@ -274,13 +274,14 @@ async def test_nothing_is_decided_again_where_nothing_changed() -> None:
     await world.check()
     backup = world.env.backup("b")
     known = world.knowing.known.of(world.env, backup)
-    plans, verdicts = dict(known.plans), dict(known.retention.pairs)
+    plans, verdicts = known.plans.simple.results, known.retention.pairs.results
     assert len(plans) == len(verdicts) == 4
     world.change("snapshot", 1, 0)
     await world.check()
-    assert [name for name in plans if known.plans[name][1] is not plans[name][1]] == ["tank/a"]
-    same = [name for name in verdicts if known.retention.pairs[name] is verdicts[name]]
-    assert sorted(same) == ["tank", "tank/a/b", "tank/c"]
+    names = [pair.source.name for pair in known.plans.simple.things]
+    assert [name for name, old, new in zip(names, plans, known.plans.simple.results) if old is not new] == ["tank/a"]
+    changed = [name for name, old, new in zip(names, verdicts, known.retention.pairs.results) if old is not new]
+    assert changed == ["tank/a"]
 
 
 def test_what_is_known_of_a_backup_ends_with_its_configuration() -> None:
