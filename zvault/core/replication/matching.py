@@ -1,4 +1,4 @@
-"""Which dataset of a vault holds the backup of which on the source, for two whole trees: see lineage.py for one pair."""
+"""Which dataset of a vault holds the backup of which on the source, for two whole trees (one pair: lineage.py)."""
 
 from __future__ import annotations
 

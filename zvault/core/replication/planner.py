@@ -63,8 +63,8 @@ def plan_tree(
     """Plan every pair, parents first and each after those it needs. ``conflicts`` are of source datasets, by name.
 
     ``known`` is what an earlier look knew, with the same ``wanted`` and ``policy`` (but for its stamp), and has what
-    this one knows afterwards. A pair that simply goes on is planned by itself, once. Where all do there is nothing else to
-    plan; else all are gone through, and those others are planned as parts of the whole.
+    this one knows afterwards. A pair that simply goes on is planned by itself, once. Where all do there is nothing else
+    to plan; else all are gone through, and those others are planned as parts of the whole.
     """
     known, policy, answers = known or KnownPlans(), policy or Policy(), answers or PoolAnswers()
     simple = known.simple.again(pairing.pairs, lambda pair: _simple_plan(pair, wanted, policy))

@@ -243,7 +243,7 @@ def snapshot_choices(
     }
 
 
-async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[TransferPlan]:
+async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:
     """Plan every selected dataset, parents first."""
     stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
     return plan_tree(

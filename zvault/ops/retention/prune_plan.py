@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import chain, compress, groupby
+from itertools import chain, compress, filterfalse, groupby, repeat
 from operator import attrgetter, is_not, not_
 from typing import overload
 
@@ -13,7 +13,7 @@ from zvault.api.backups import Side
 from zvault.config.schema import Backup
 from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName, split_snapshot
-from zvault.core.policy.known_verdicts import DatasetVerdicts
+from zvault.core.policy.known_verdicts import DatasetVerdicts, all_kept
 from zvault.core.policy.prune_limit import Excess, excess, within_limit
 from zvault.core.policy.retention import KeepDecision, in_order
 from zvault.core.replication.lineage import Pairing
@@ -29,7 +29,7 @@ from zvault.ops.state.known_backups import Besides, Clones, KnownRetention
 class Judged(Sequence[KeepDecision]):
     """Verdicts, dataset by dataset: nearly all of them keep, and need not be looked at one by one."""
 
-    def __init__(self, groups: Sequence[DatasetVerdicts]) -> None:
+    def __init__(self, groups: Sequence[Sequence[KeepDecision]]) -> None:
         self.groups = groups
 
     def __len__(self) -> int:
@@ -78,10 +78,11 @@ class PrunePlan:
     @cached_property
     def _pruned(self) -> list[tuple[Sequence[KeepDecision], Excess | None]]:
         """The datasets of which the rules select any."""
-        if isinstance(self.judged, Judged):
-            some = list(compress(self.groups, map(not_, map(attrgetter("verdicts.all_kept"), self.groups))))
+        some: Iterable[Sequence[KeepDecision]]
+        if all(map(isinstance, self.groups, repeat(DatasetVerdicts))):
+            some = compress(self.groups, map(not_, map(attrgetter("verdicts.all_kept"), self.groups)))
         else:
-            some = [verdicts for verdicts in self.groups if not all(one.keep for one in verdicts)]
+            some = filterfalse(all_kept, self.groups)
         return [(verdicts, excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some]
 
     @cached_property

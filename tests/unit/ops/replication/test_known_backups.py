@@ -274,14 +274,15 @@ async def test_nothing_is_decided_again_where_nothing_changed() -> None:
     await world.check()
     backup = world.env.backup("b")
     known = world.knowing.known.of(world.env, backup)
-    plans, verdicts = known.plans.simple.results, known.retention.pairs.results
-    assert len(plans) == len(verdicts) == 4
+    plans, verdicts = known.plans.simple, known.retention.pairs
+    before = plans.results, verdicts.results
+    assert len(before[0]) == len(before[1]) == 4
     world.change("snapshot", 1, 0)
     await world.check()
-    names = [pair.source.name for pair in known.plans.simple.things]
-    assert [name for name, old, new in zip(names, plans, known.plans.simple.results) if old is not new] == ["tank/a"]
-    changed = [name for name, old, new in zip(names, verdicts, known.retention.pairs.results) if old is not new]
-    assert changed == ["tank/a"]
+    names = [pair.source.name for pair in plans.things]
+    for then, now in zip(before, (plans.results, verdicts.results), strict=True):
+        changed = [name for name, old, new in zip(names, then, now, strict=True) if old is not new]
+        assert changed == ["tank/a"]
 
 
 def test_what_is_known_of_a_backup_ends_with_its_configuration() -> None:
