@@ -61,6 +61,22 @@ class Look:
     origins: frozenset[str]
     top: str
 
+    def changed(
+        self, wanted: Wanted, left_out: Wanted, vault: Mapping[str, Dataset], apart: Sequence[str]
+    ) -> set[int] | None:
+        """The places of the pairs of which either side is another object now; None where a dataset came, went, has
+        another place, or follows nothing.
+        """
+        if self.apart != tuple(apart) or len(self.wanted) != len(wanted) or [*self.vault] != [*vault]:
+            return None
+        before, now = (*self.wanted, *self.left_out), (*wanted, *left_out)
+        places = others(before, now)
+        if places is None or any(_names(before[place]) != _names(now[place]) for place in places):
+            return None
+        there = tuple(vault.values())
+        names = [there[place].name for place in others(tuple(self.vault.values()), there) or ()]
+        return {*places, *(self.places[name] for name in names)} if self.places.keys() >= {*names} else None
+
 
 def match(
     source: Tree,
@@ -97,34 +113,26 @@ def _match_changed(
     is no clone and has none, and shares nothing with what lies elsewhere on the vault (``sought``).
     """
     last = known.last
-    if last is None or last.apart != tuple(apart):
+    places = last.changed(wanted, left_out, vault.datasets, apart) if last is not None else None
+    if last is None or places is None:
         return None
-    places = others((*last.wanted, *last.left_out), everyone := (*wanted, *left_out))
-    changed_there = others(tuple(last.vault.values()), tuple(vault.datasets.values()))
-    if places is None or changed_there is None or len(last.wanted) != len(wanted):
-        return None
-    was, now = tuple(last.vault), tuple(vault.datasets)
-    visited = dict.fromkeys(places)
-    for place in changed_there:
-        if was[place] != now[place] or now[place] not in last.places:
-            return None
-        visited[last.places[now[place]]] = None
-    pairs = [*last.pairing.pairs, *last.pairing.unselected]
-    for place in visited:
+    pairs, everyone = [*last.pairing.pairs, *last.pairing.unselected], (*wanted, *left_out)
+    for place in places:
         (dataset, target), before = everyone[place], pairs[place]
-        pair = DatasetPair(dataset, target, vault.get(target))
-        if dataset.name != before.source.name or target != before.target or dataset.name in last.origins:
+        pairs[place] = pair = DatasetPair(dataset, target, vault.get(target))
+        in_place = _in_place(before, last.top) and _in_place(pair, last.top)
+        apart_from_others = _apart(before.source, known.sought) and _apart(dataset, known.sought)
+        if not (in_place and apart_from_others) or dataset.name in last.origins:
             return None
-        if not (_in_place(before, last.top) and _in_place(pair, last.top)):
-            return None
-        if not (_apart(before.source, known.sought) and _apart(dataset, known.sought)):
-            return None
-        pairs[place] = pair
     pairing = replace(last.pairing, pairs=tuple(pairs[: len(wanted)]), unselected=tuple(pairs[len(wanted) :]))
     known.last = replace(last, wanted=wanted, left_out=left_out, vault=vault.datasets, pairing=pairing)
-    known.pairs = {**known.pairs, **{pairs[place].source.name: pairs[place] for place in visited}}
+    known.pairs = {**known.pairs, **{pairs[place].source.name: pairs[place] for place in places}}
     known.source = source.datasets
     return pairing
+
+
+def _names(one: tuple[Dataset, DatasetName]) -> tuple[str, str]:
+    return one[0].name, one[1]
 
 
 def _in_place(pair: DatasetPair, top: str) -> bool:
