@@ -119,6 +119,8 @@ def _match_changed(
     pairs, everyone = [*last.pairing.pairs, *last.pairing.unselected], (*wanted, *left_out)
     for place in places:
         (dataset, target), before = everyone[place], pairs[place]
+        if before.source is dataset and before.vault is vault.get(target):
+            continue
         pairs[place] = pair = DatasetPair(dataset, target, vault.get(target))
         in_place = _in_place(before, last.top) and _in_place(pair, last.top)
         apart_from_others = _apart(before.source, known.sought) and _apart(dataset, known.sought)

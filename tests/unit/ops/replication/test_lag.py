@@ -152,7 +152,7 @@ def test_what_was_seen_of_a_vault_counts_while_it_is_down(tmp_path: Path) -> Non
     found = lags(where, backup, asked, before=before)["tank"]
     assert (found.age(START + 10 * HOUR), found.pending, found.base) == (9 * HOUR, 4, START + HOUR)
     nothing = lags(where, backup, asked, before={})["tank"]
-    assert (nothing.seconds, nothing.pending) == (None, 5)
+    assert (nothing.age(START + 10 * HOUR), nothing.pending) == (None, 5)
 
 
 def test_a_base_whose_snapshot_is_gone_has_an_age_though_the_lag_is_unknown() -> None:
