@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import attrgetter, is_, ne, not_
+from operator import attrgetter, is_not, ne
 
 from zvault.core.names import DatasetName
 from zvault.zfs import parse
@@ -133,8 +133,9 @@ class KnownDatasets:
         self._settle(known, listed)
 
     def _settle(self, names: Iterable[str], listed: Listed) -> None:
-        same = map(is_, map(self._datasets.get, listed.datasets), listed.datasets.values())
-        for name, one in compress(list(listed.datasets.items()), map(not_, list(same))):
+        known = map(self._datasets.get, listed.datasets)
+        others = compress(listed.datasets.items(), map(is_not, known, listed.datasets.values()))
+        for name, one in list(others):
             if self._knows(one.dataset.name):
                 self._put(name, one)
                 self._unfinished.discard(name)

@@ -127,7 +127,9 @@ def _match_changed(
         if not (in_place and apart_from_others) or dataset.name in last.origins:
             return None
     pairing = replace(last.pairing, pairs=tuple(pairs[: len(wanted)]), unselected=tuple(pairs[len(wanted) :]))
-    known.last = replace(last, wanted=wanted, left_out=left_out, vault=vault.datasets, pairing=pairing)
+    known.last = replace(
+        last, wanted=tuple(wanted), left_out=tuple(left_out), vault=vault.datasets, pairing=pairing
+    )
     known.pairs = {**known.pairs, **{pairs[place].source.name: pairs[place] for place in places}}
     known.source = source.datasets
     return pairing
@@ -207,7 +209,7 @@ def _match_all(
     at = {there.name: place for place, there in enumerate(there_of) if there is not None}
     origins = frozenset(dataset.origin.dataset for dataset in source if dataset.origin is not None)
     known.pairs = made
-    known.last = Look(wanted, left_out, vault.datasets, tuple(apart), pairing, at, origins, top)
+    known.last = Look(tuple(wanted), tuple(left_out), vault.datasets, tuple(apart), pairing, at, origins, top)
     return pairing
 
 
