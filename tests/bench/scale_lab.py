@@ -24,6 +24,8 @@ import world
 from report import finish, say
 from world import CONFIG, METRICS, answer, ask, ok, sh
 
+from zvault.core.replication.source_properties import PROPERTY
+
 DATASETS, SNAPSHOTS, CHANGED = 3000, 10, 30
 FOLDER = 100
 AT_ONCE = 8
@@ -46,10 +48,12 @@ def make(datasets: list[str]) -> None:
     """Make them, without a program for each."""
     from libzfs_core import lzc_create
 
+    # The copy has what a stream would have brought; else the first run sets it, with a program for each.
+    brought = {PROPERTY.encode(): b"none"}
     with ThreadPoolExecutor(AT_ONCE) as some:
         for depth in sorted({name.count("/") for name in datasets}):
             level = [name.encode() for name in datasets if name.count("/") == depth]
-            list(some.map(lambda name: lzc_create(name, "zfs"), level))
+            list(some.map(lambda name: lzc_create(name, "zfs", brought), level))
 
 
 class Steps:
