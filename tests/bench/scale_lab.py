@@ -91,7 +91,7 @@ def page(after: str = "") -> str:
     found = answer(ask("GET", f"/v1/list?backup=bench&limit=1000{after and f'&after={after}'}"))
     assert found is not None
     assert found["datasets"]
-    return str(found["next"])
+    return found["next"] or ""
 
 
 def restart() -> None:

@@ -75,7 +75,9 @@ class Look:
             return None
         there = tuple(vault.values())
         names = [there[place].name for place in others(tuple(self.vault.values()), there) or ()]
-        return {*places, *(self.places[name] for name in names)} if self.places.keys() >= {*names} else None
+        if not self.places.keys() >= {*names}:
+            return None
+        return {*places, *(self.places[name] for name in names)}
 
 
 def match(
