@@ -1,4 +1,4 @@
-"""3,000 datasets with ten snapshots each on both sides, in a guest: what a real ZFS adds to the figures of scale.py.
+"""A thousand datasets with ten snapshots each on both sides, in a guest: what a real ZFS adds to the figures of scale.py.
 
 The vault begins as a copy of the source's pool (field.copy_to), so the first run finds all there, and holds and
 bookmarks every base. Of each step: seconds, and the seconds of a processor that zvaultd and its children had; what the
@@ -26,7 +26,7 @@ from world import CONFIG, METRICS, answer, ask, ok, sh
 
 from zvault.core.replication.source_properties import PROPERTY
 
-DATASETS, SNAPSHOTS, CHANGED = 3000, 10, 30
+DATASETS, SNAPSHOTS, CHANGED = 1000, 10, 30
 FOLDER = 100
 AT_ONCE = 8
 """Datasets that are made at once, so that some share a transaction group."""
