@@ -1,4 +1,4 @@
-"""A thousand datasets with ten snapshots each on both sides, in a guest: what a real ZFS adds to the figures of scale.py.
+"""A thousand datasets with ten snapshots each on both sides, in a guest: what a real ZFS adds to scale.py's figures.
 
 The vault begins as a copy of the source's pool (field.copy_to), so the first run finds all there, and holds and
 bookmarks every base. Of each step: seconds, and the seconds of a processor that zvaultd and its children had; what the

@@ -1,8 +1,8 @@
 """What was worked out of each of many things at the last look, for the next one.
 
 A thing that did not change is the same object as then, and its result is the same: it is not visited. Which things are
-others is found by comparing pointers, place by place, in loops of the interpreter's own: 100,000 take some 3 ms, where
-a line of Python for each takes 10 to 50. A result may depend on nothing but its thing and on what is the same for all;
+others is found by comparing pointers, place by place, in loops of the interpreter's own: 100,000 take a few ms, where
+a line of Python for each takes tens of them. A result may depend on nothing but its thing and on what is the same for all;
 where it depends on more, ``again`` is told which results have ``expired``.
 """
 
