@@ -2,8 +2,8 @@
 
 A thing that did not change is the same object as then, and its result is the same: it is not visited. Which things are
 others is found by comparing pointers, place by place, in loops of the interpreter's own: 100,000 take a few ms, where
-a line of Python for each takes tens of them. A result may depend on nothing but its thing and on what is the same for all;
-where it depends on more, ``again`` is told which results have ``expired``.
+a line of Python for each takes tens of them. A result may depend on nothing but its thing and on what is the same for
+all; where it depends on more, ``again`` is told which results have ``expired``.
 """
 
 from __future__ import annotations
