@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -11,12 +12,14 @@ import pytest
 
 from tests.unit.devices.s3_lease.test_takeover import MINE, Memory
 from zvault import data
+from zvault.core.errors import DeviceGone
 from zvault.core.units import parse_duration
 from zvault.devices.nbd import blockstore_server
 from zvault.devices.s3_lease import guard
 from zvault.devices.s3_lease.guard import GIVE_BACK_SECONDS, WATCHDOG_AFTER, LeaseGuard
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS
 from zvault.devices.s3_lease.lease import Lease
+from zvault.system.process import spawn
 from zvault.system.process.spawn import KILL_GRACE
 from zvault.system.systemd_units import STOP_DEADLINE
 
@@ -87,14 +90,63 @@ async def give_back_to_a_silent_store() -> None:
 
     it._renew_once = renew_and_fall_silent  # type: ignore[method-assign]
     guard.GIVE_BACK_SECONDS = 0.5
-    # It is told to stop by its server, which then ends by itself.
-    await guard._guarded(it, ["sh", "-c", "trap '' TERM; kill -TERM $PPID"], None)
+    # It is told to stop by its server, which ends when it is told to in turn: one that ended before might be seen first.
+    server = "trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done"
+    await guard._guarded(it, ["sh", "-c", server], None)
 
 
 def test_its_process_ends_though_a_request_to_the_store_does_not():
     code = f"import asyncio\nfrom {__name__} import *\nasyncio.run(give_back_to_a_silent_store())"
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == 0
+
+
+DEAF = ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]
+"""A server that does not stop when it is told to."""
+
+
+def told_to_stop(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> LeaseGuard:
+    """A guard that is to stop, and does not wait for its server."""
+    monkeypatch.setattr(guard, "SETTLE_SECONDS", 0.5)
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock, patience=0.1)
+    it.stop.set()
+    return it
+
+
+async def test_the_lease_of_a_server_that_had_to_be_killed_is_kept_until_the_store_is_done_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    memory = Memory()
+    it, killed = told_to_stop(memory, monkeypatch), asyncio.Event()
+
+    async def put_down(server: asyncio.subprocess.Process) -> bool:
+        dead = await spawn.put_down(server)
+        killed.set()
+        return dead
+
+    monkeypatch.setattr(guard, "put_down", put_down)
+    running = asyncio.ensure_future(it.run(DEAF))
+    await killed.wait()
+    began = time.monotonic()
+    while memory.lease is not None and memory.lease.held:
+        await asyncio.sleep(0.01)
+    assert time.monotonic() - began >= 0.4
+    await running
+
+
+async def test_the_lease_of_a_server_that_cannot_be_ended_is_not_given_back(monkeypatch: pytest.MonkeyPatch):
+    memory, left = Memory(), []
+    it = told_to_stop(memory, monkeypatch)
+
+    async def put_down(server: asyncio.subprocess.Process) -> bool:
+        left.append(server)
+        return False
+
+    monkeypatch.setattr(guard, "put_down", put_down)
+    with pytest.raises(DeviceGone, match="cannot be ended"):
+        await it.run(DEAF)
+    assert memory.lease == MINE
+    await spawn.put_down(left[0])
 
 
 @pytest.mark.parametrize(
