@@ -90,7 +90,7 @@ class LeaseGuard:
             raise renewing.result()
         renewing.cancel()
         if not ended.done():
-            await put_down(server)
+            await self._kill(server)
         elif not self.stop.is_set() or ended.result() != 0:
             # The lease is not given back: a pool of this host's may still wait for the device, or for the rest of it.
             why = describe_exit(ended.result())
@@ -146,6 +146,18 @@ class LeaseGuard:
             f"it could not renew its lease for {format_duration(seconds)}, and others may take it soon: {why}",
             "when the store answers again, bring the vault up: it goes on if nobody took it meanwhile",
         )
+
+    async def _kill(self, server: asyncio.subprocess.Process) -> None:
+        """End a server that does not stop in time, and let the store be done with what it was sent: others may have the
+        lease after that. Raises DeviceGone where the server hangs in the kernel; the lease then ends after its bound.
+        """
+        if not await put_down(server):
+            raise DeviceGone(
+                f"the server of {self.store.place} cannot be ended",
+                f"it did not stop within {format_duration(self.patience)}, and hangs in the kernel since it was killed",
+                "its lease is not given back: another host has to wait until it has run out; see the kernel's log",
+            )
+        await asyncio.sleep(SETTLE_SECONDS)
 
     async def settled(self) -> None:
         """Once the server is killed: tell a host that waits for that, when the store is done with what it was sent."""

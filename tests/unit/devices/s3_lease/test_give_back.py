@@ -16,7 +16,7 @@ from zvault.core.errors import DeviceGone
 from zvault.core.units import parse_duration
 from zvault.devices.nbd import blockstore_server
 from zvault.devices.s3_lease import guard
-from zvault.devices.s3_lease.guard import GIVE_BACK_SECONDS, WATCHDOG_AFTER, LeaseGuard
+from zvault.devices.s3_lease.guard import GIVE_BACK_SECONDS, SETTLE_SECONDS, WATCHDOG_AFTER, LeaseGuard
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS
 from zvault.devices.s3_lease.lease import Lease
 from zvault.system.process import spawn
@@ -108,6 +108,12 @@ DEAF = ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"]
 def told_to_stop(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> LeaseGuard:
     """A guard that is to stop, and does not wait for its server."""
     monkeypatch.setattr(guard, "SETTLE_SECONDS", 0.5)
+
+    async def quiet(argv: list[str], **_: object) -> asyncio.subprocess.Process:
+        nothing = asyncio.subprocess.DEVNULL
+        return await spawn.spawn(argv, stdin=nothing, stdout=nothing, stderr=nothing)
+
+    monkeypatch.setattr(guard, "spawn", quiet)
     it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock, patience=0.1)
     it.stop.set()
     return it
@@ -126,7 +132,7 @@ async def test_the_lease_of_a_server_that_had_to_be_killed_is_kept_until_the_sto
 
     monkeypatch.setattr(guard, "put_down", put_down)
     running = asyncio.ensure_future(it.run(DEAF))
-    await killed.wait()
+    await asyncio.wait_for(killed.wait(), 30)
     began = time.monotonic()
     while memory.lease is not None and memory.lease.held:
         await asyncio.sleep(0.01)
@@ -160,4 +166,4 @@ def test_a_unit_waits_for_its_guard_and_zvault_for_the_unit(unit: str, patience:
     said = data.path(f"systemd/{unit}").read_text()
     (allowed,) = [line.partition("=")[2] for line in said.splitlines() if line.startswith("TimeoutStopSec=")]
     seconds = parse_duration(allowed)
-    assert patience + KILL_GRACE + GIVE_BACK_SECONDS < seconds < gives_up
+    assert patience + KILL_GRACE + SETTLE_SECONDS + GIVE_BACK_SECONDS < seconds < gives_up
