@@ -60,7 +60,11 @@ def datasets(**failed: ZvaultError) -> Try:
 
 
 async def play(
-    *tries: Try, retries: int = 3, going_on: bool = True, kind: type[Played] = Played, turn: RunTurn | None = None
+    *tries: Try,
+    retries: int = 3,
+    going_on: bool = True,
+    kind: type[Played] = Played,
+    turn: RunTurn | None = None,
 ) -> Played:
     world = context(retries=retries, retry_wait="10s")
     said: list[tuple[str, dict[str, Any]]] = []

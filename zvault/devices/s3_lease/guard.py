@@ -36,7 +36,7 @@ from zvault.system import sd_notify
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 
 RENEWALS = 10
-"""Within the bound; each may take as long as the pause between two."""
+"""Within the bound. After the pause between two the store is asked anew; an answer that comes later counts as well."""
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
 GIVE_BACK_SECONDS = 10.0
@@ -70,9 +70,7 @@ class LeaseGuard:
         """Run the server until it is to stop. Raises ToolFailed when it ends by itself, Busy when the lease is lost."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
-        began = self.clock.now()
         await asyncio.wait_for(asyncio.to_thread(self._renew_once), self.mine.bound * STOP_AFTER)
-        self.renewed = began
         server = await spawn(
             argv, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout.fileno(), stderr=sys.stderr.fileno()
         )
@@ -104,7 +102,10 @@ class LeaseGuard:
         while (left := await self._rest(wait)) > 0:
             began = self.clock.now()
             try:
-                await asyncio.wait_for(asyncio.to_thread(self._renew_once), min(left, self.pause))
+                # A store that answers late is not asked anew for that, but one that lost the request is, in time.
+                await asyncio.wait_for(
+                    asyncio.to_thread(self._renew_once), min(left, max(self.pause, left / 2))
+                )
             except Busy as error:
                 return error
             except (ZvaultError, TimeoutError) as error:
@@ -124,6 +125,8 @@ class LeaseGuard:
         return self.renewed + self.mine.bound * STOP_AFTER - self.clock.now()
 
     def _renew_once(self) -> None:
+        """Put the lease anew. One that came too late to be waited for counts too, from when it was begun."""
+        began = self.clock.now()
         try:
             self.etag = self.store.put(self.mine, self.etag)
         except LeaseLost:
@@ -132,6 +135,7 @@ class LeaseGuard:
             if seen is None or not seen.lease.held or seen.lease.boot != self.mine.boot:
                 raise self._lost(seen) from None
             self.etag = self.store.put(self.mine, seen.etag)
+        self.renewed = max(self.renewed, began)
 
     def _lost(self, seen: LeaseObject | None) -> Busy:
         return Busy(
