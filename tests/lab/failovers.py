@@ -80,7 +80,8 @@ def main() -> int:
         for number, (kind, victim) in enumerate(itertools.islice(turns(given.only), given.count), 1):
             try:
                 row = fail(storage, kind, victim, number)
-                judge(storage, row, other(victim) if row.seconds is not None else victim)
+                row.wrote = storage.after(other(victim) if row.seconds is not None else victim)
+                judge(row)
             except (AssertionError, subprocess.SubprocessError):
                 print(f"| {kind} | {victim} | FAILED |", flush=True)
                 traceback.print_exc()
