@@ -105,9 +105,22 @@ def prepare() -> None:
     for host in ADDRESS:
         on(host, SHORT_BEAT)
     peer(f"date -s '+{AHEAD}'")
+    peer(LET_SLEEP)
     make_tank("1G")
     sh("zfs", "create", "-o", "compression=off", SOURCE)
 
+
+LET_SLEEP = f"""
+mkdir -p /etc/polkit-1/rules.d /etc/systemd/sleep.conf.d /run/systemd/logind.conf.d /usr/lib/systemd/system-sleep
+echo 'polkit.addRule(function(action, subject) {{ if (/^org.freedesktop.login1.*-ignore-inhibit$/.test(action.id))
+return polkit.Result.YES; }});' >/etc/polkit-1/rules.d/10-lab.rules
+printf '[Sleep]\nSuspendState=mem\n' >/etc/systemd/sleep.conf.d/lab.conf
+printf '[Login]\nInhibitDelayMaxSec=60\n' >/run/systemd/logind.conf.d/lab.conf
+printf '#!/bin/sh\n[ $1 != pre ] || exec rtcwake -m no -s {ASLEEP}\n' >/usr/lib/systemd/system-sleep/lab
+chmod 755 /usr/lib/systemd/system-sleep/lab
+systemctl restart systemd-logind
+"""
+"""As test_sleep.py has it."""
 
 SHORT_BEAT = f"""
 sed -i 's/^MIN_BEAT = 300.0$/MIN_BEAT = {BEAT}/' /usr/lib/python3/dist-packages/zvault/core/sharing/decide.py
@@ -230,8 +243,8 @@ def hang(storage: Storage, host: str) -> None:
 
 
 def sleep(storage: Storage, host: str) -> None:
-    """Without a word to anybody; its clock wakes it."""
-    on(host, f"systemd-run -q rtcwake -m mem -s {ASLEEP}")
+    """As when somebody closes the lid all the same; the clock wakes it."""
+    on(host, "systemd-run -q systemctl suspend -i")
 
 
 def cut_from_store(storage: Storage, host: str) -> None:
