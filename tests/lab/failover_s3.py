@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ceph
-from failover import ADDRESS, POOL, Wrote, begin, on, prepare, write
+from failover import Wrote, write
+from failover_hosts import ADDRESS, POOL, begin, on, prepare
 from s3_proxy import Proxy
 from world import eventually
 

@@ -17,7 +17,8 @@ from contextlib import suppress
 from functools import partial
 
 import failover
-from failover import Kind, Row, Storage, answers_late, fail, judge, other
+from failover import Kind, Row, Storage, answers_late, fail, judge
+from failover_hosts import ADDRESS, backup, last_run, left_nothing, log, other
 from failover_s3 import shared_bucket
 from world import eventually
 
@@ -56,13 +57,13 @@ def put_right(storage: Storage, kind: Kind, victim: str) -> None:
     """After a failure that went wrong: both hosts stand by again. Raises AssertionError where they do not."""
     with suppress(AssertionError, subprocess.SubprocessError):
         kind.back(storage, victim)
-    for host in failover.ADDRESS:
-        eventually(lambda host=host: failover.log(host), partial(stands_by, host), seconds=300, every=5)
+    for host in ADDRESS:
+        eventually(lambda host=host: log(host), partial(stands_by, host), seconds=300, every=5)
 
 
 def stands_by(host: str) -> bool:
     """Whether nothing of the vault is on a host, and nothing goes on there."""
-    return failover.backup(host)["state"] == "idle" and failover.left_nothing(host)
+    return backup(host)["state"] == "idle" and left_nothing(host)
 
 
 def main() -> int:
@@ -74,13 +75,13 @@ def main() -> int:
     rows: list[Row] = []
     bad = 0
     with shared_bucket(keep=40) as storage:
-        for host in failover.ADDRESS:
-            eventually("the first run", lambda host=host: failover.last_run(host)["ended"], seconds=240)
+        for host in ADDRESS:
+            eventually("the first run", lambda host=host: last_run(host)["ended"], seconds=240)
         print(failover.HEAD, flush=True)
         for number, (kind, victim) in enumerate(itertools.islice(turns(given.only), given.count), 1):
             try:
                 row = fail(storage, kind, victim, number)
-                row.wrote = storage.after(other(victim) if row.seconds is not None else victim)
+                row.wrote = storage.after(other(victim))
                 judge(row)
             except (AssertionError, subprocess.SubprocessError):
                 print(f"| {kind} | {victim} | FAILED |", flush=True)

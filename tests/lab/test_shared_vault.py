@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import failover
 import pytest
-from failover import ADDRESS, Kind, Row, answers_late, fail, judge, last_run, log
+from failover import Kind, Row, answers_late, fail, judge
+from failover_hosts import ADDRESS, last_run, log, other
 from failover_s3 import Bucket, shared_bucket
 from world import eventually
 
@@ -56,7 +57,7 @@ def test_another_goes_on_with_a_run_whose_host_fails(
     row = fail(bucket, kind, victim, number)
     print(row)
     assert row.lost == 0
-    wrote = bucket.after(failover.other(victim))
+    wrote = bucket.after(other(victim))
     assert not wrote.counts
     assert wrote.ignored or kind is not LATE, "nothing came late"
 
