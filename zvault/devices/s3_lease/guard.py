@@ -98,23 +98,19 @@ class LeaseGuard:
     async def _renew(self) -> ZvaultError:
         """Renew the lease until that can be done no more; why it cannot."""
         sd_notify.allow_silence(self.mine.bound * WATCHDOG_AFTER)
-        wait, why = self.pause, "the host slept"
+        wait, why, told = self.pause, "the host slept", self.renewed
         while (left := await self._rest(wait)) > 0:
-            began = self.clock.now()
+            wait = self.pause
             try:
-                # A store that answers late is not asked anew for that, but one that lost the request is, in time.
-                await asyncio.wait_for(
-                    asyncio.to_thread(self._renew_once), min(left, max(self.pause, left / 2))
-                )
+                await asyncio.wait_for(asyncio.to_thread(self._renew_once), min(left, self.pause))
             except Busy as error:
                 return error
-            except (ZvaultError, TimeoutError) as error:
+            except (ZvaultError, LeaseLost, TimeoutError) as error:
                 wait, why = 1.0, str(error) or "the store does not answer"
                 _say(f"the lease could not be renewed, trying again: {why}")
-            else:
-                self.renewed = began
+            if self.renewed > told:
+                told = self.renewed
                 sd_notify.watchdog()
-                wait = self.pause
         return self._silent(self.clock.now() - self.renewed, why)
 
     async def _rest(self, seconds: float) -> float:
