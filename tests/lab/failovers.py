@@ -24,7 +24,7 @@ from world import eventually
 
 LATE = (
     answers_late(1.0, taken=False),
-    answers_late(3.0, taken=False),
+    answers_late(2.5, taken=False),
     answers_late(12.0, taken=True),
     answers_late(45.0, taken=True),
     answers_late(0.0, 12.0, taken=True),

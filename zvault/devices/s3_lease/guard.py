@@ -36,7 +36,7 @@ from zvault.system import sd_notify
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 
 RENEWALS = 10
-"""Within the bound. After the pause between two the store is asked anew; an answer that comes later counts as well."""
+"""Within the bound. One that takes long is tried anew in time; an answer that comes later counts as well."""
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
 GIVE_BACK_SECONDS = 10.0
@@ -102,7 +102,9 @@ class LeaseGuard:
         while (left := await self._rest(wait)) > 0:
             wait = self.pause
             try:
-                await asyncio.wait_for(asyncio.to_thread(self._renew_once), min(left, self.pause))
+                # Two renewals at once come in each other's way, so one that is late is waited for, but not to the end.
+                patience = min(left, max(self.pause, left / 2))
+                await asyncio.wait_for(asyncio.to_thread(self._renew_once), patience)
             except Busy as error:
                 return error
             except (ZvaultError, LeaseLost, TimeoutError) as error:
