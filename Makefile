@@ -32,7 +32,7 @@ N ?= 10
 WORKERS := $(shell echo $$((3 * $$(nproc) / 2)))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab lab-versions soak demo bench pictures format install deb release clean
+.PHONY: help setup ready test lint types unit lab lab-versions soak failovers demo bench pictures format install deb release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -74,6 +74,9 @@ lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4
 
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
+
+failovers: setup ## hosts that share a vault fail N=20 times in the middle of a run: who takes over, and what is lost
+	@$(LAB)/run --peer --mem 4G --timeout 7000 -- python3 -u $(LAB)/failovers.py --count $(if $(filter file,$(origin N)),20,$(N))
 
 demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
