@@ -45,6 +45,21 @@ DAEMON_SELDOM = {
 }
 """No zvaultd needs them to be ready, nor for a run."""
 
+AUTHORITY = """\
+-----BEGIN CERTIFICATE-----
+MIIBhDCCASmgAwIBAgIULiipeHDISK0REL9dsXuw+BEJ9vAwCgYIKoZIzj0EAwIw
+FjEUMBIGA1UEAwwLenZhdWx0IHRlc3QwIBcNMjYxMTI2MDAyNTQyWhgPMjEyNjEx
+MDIwMDI1NDJaMBYxFDASBgNVBAMMC3p2YXVsdCB0ZXN0MFkwEwYHKoZIzj0CAQYI
+KoZIzj0DAQcDQgAExyxRgWIhLX2+PuO/zYxBW/Hw9DcZwvEMrtBn+VZGL/kW5cZR
+1yNi6xhd4QacezNV2GZ+G7A/V3M/PSe8KgyhZ6NTMFEwHQYDVR0OBBYEFOSnU9Cv
+EV4l79Lg51nB1fiXx4CXMB8GA1UdIwQYMBaAFOSnU9CvEV4l79Lg51nB1fiXx4CX
+MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSQAwRgIhAI1Tem1z2+GoauE6
+PTTNyBxaWeL4aSM1TFNkebo4+m+YAiEA+XePrpRfc9oBKGGoBuH+wbZF0VDtt6sG
+FI+Q4OLJmNo=
+-----END CERTIFICATE-----
+"""
+"""A certificate, for a host that trusts this one alone."""
+
 COMMAND_SELDOM = {
     "aiohttp",
     "asyncio",
@@ -86,6 +101,24 @@ def test_a_start_imports_only_what_every_start_needs(module: str, needed: str, s
     found = imported("-c", f"import {module}; {LIST}")
     assert needed in found
     assert found & seldom == set()
+
+
+def test_a_start_of_zvaultd_reads_no_certificates_and_what_speaks_tls_afterwards_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_text(AUTHORITY)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    run = "import json, os, sys\nfrom zvault.daemon import main\nbefore = dict(os.environ)\n"
+    run += "with main._importing():\n    from zvault.daemon import app\n"
+    run += "import ssl, mimetypes, aiohttp.connector as connector\n"
+    run += "assert dict(os.environ) == before\n"
+    run += "assert mimetypes.knownfiles and not mimetypes.inited\n"
+    run += "contexts = [connector._SSL_CONTEXT_VERIFIED, ssl.create_default_context()]\n"
+    run += "print(json.dumps([one.cert_store_stats()['x509'] for one in contexts]), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stderr.splitlines()[-1]) == [0, 1]
 
 
 def test_the_process_that_answers_web_requests_has_no_tls_and_nothing_of_zvaultd() -> None:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import fcntl
 import gc
+import mimetypes
 import os
 import sys
 from collections.abc import Iterator
@@ -19,22 +20,35 @@ from zvault.core.errors import Busy, ZvaultError
 if TYPE_CHECKING:
     from zvault.config.schema import Config
 
-NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+IMPORTING = {
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+    "SSL_CERT_FILE": os.devnull,
+    "SSL_CERT_DIR": os.devnull,
+}
+"""The environment of imports. pydantic looks for no plugins, for which it reads something of each package that is
+installed. aiohttp makes its client's TLS context as it is imported, without any of the certificates that this host
+trusts: to read them is a seventh of all imports, and zvaultd has no use for that client."""
 
 
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
     """Keep imports short.
 
-    Nobody looks for garbage meanwhile, which is an eighth of them, nor later among what was imported. pydantic looks
-    for no plugins, for which it reads something of each package that is installed.
+    Nobody looks for garbage meanwhile, which is an eighth of them, nor later among what was imported. The environment
+    is IMPORTING, and as it was afterwards. aiohttp reads no lists of types of files, of which zvaultd serves none.
     """
     gc.disable()
-    os.environ[NO_PLUGINS] = "__all__"
+    before = {name: os.environ.get(name) for name in IMPORTING}
+    os.environ.update(IMPORTING)
+    lists, mimetypes.knownfiles = mimetypes.knownfiles, []
     try:
         yield
     finally:
-        os.environ.pop(NO_PLUGINS)
+        mimetypes.knownfiles, mimetypes.inited = lists, False
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
         gc.freeze()
         gc.enable()
 
