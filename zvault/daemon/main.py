@@ -27,7 +27,7 @@ IMPORTING = {
 }
 """The environment of imports. pydantic looks for no plugins, for which it reads something of each package that is
 installed. aiohttp makes its client's TLS context as it is imported, without any of the certificates that this host
-trusts: to read them is a seventh of all imports, and zvaultd has no use for that client."""
+trusts: to read them takes 60 ms with OpenSSL 3.0 and 5 with 3.5, and zvaultd has no use for that client."""
 
 
 @contextlib.contextmanager
