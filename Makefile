@@ -79,13 +79,13 @@ demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
-bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest or scale; ROUNDS=, ONLY=, DATASETS=
+bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest or scale; ROUNDS=, ONLY=, MIB=, SHORT=, DATASETS=
 	@if [ $(NAME) = scale ]; then \
 	    exec env $(TOOL)/python tests/bench/scale.py $(if $(DATASETS),--datasets $(DATASETS)); \
 	fi; \
 	peers=$$(tests/bench/get-peers); \
 	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
-	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
+	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" $(foreach v,MIB SHORT,$(if $($(v)),--env $(v)=$($(v)))) -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
 
 pictures: ready ## take docs/pictures anew, of the status page in a real browser
 	@ZVAULT_PICTURES=$(CURDIR)/docs/pictures $(TOOL)/python -m pytest tests/lab/test_page_browser.py -k pictures

@@ -17,13 +17,22 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def chosen(contenders: Mapping[str, Contender], rounds: int = 3) -> tuple[dict[str, Contender], int]:
-    """Which of them the command line wants to see, and for how many rounds; all for ``rounds`` if it says nothing."""
+def chosen(
+    contenders: Mapping[str, Contender],
+    rounds: int = 3,
+    meant: Callable[[list[str]], list[str]] | None = None,
+) -> tuple[dict[str, Contender], int]:
+    """Which of them the command line wants to see, and for how many rounds; all for ``rounds`` if it says nothing.
+
+    ``meant`` says which ones its words mean, where it is not just their names.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("contender", nargs="*", help=", ".join(contenders))
     wanted = parser.parse_args()
-    names = wanted.contender or list(contenders)
+    names = meant(wanted.contender) if meant is not None else wanted.contender or list(contenders)
+    if unknown := [name for name in names if name not in contenders]:
+        parser.error(f"there is no {', '.join(unknown)}")
     return {name: contenders[name] for name in names}, wanted.rounds
 
 
