@@ -109,7 +109,7 @@ def test_what_is_tried_out(model: Model, largest: int):
 
 @given(MODELS)
 def test_requests_wait_in_the_device_while_others_are_on_their_way(model: Model):
-    """As seen in the lab: with one more in flight than the device works on it had nothing to do for a third of the time."""
+    """As seen in the lab: with one more in flight than it works on, a third of the device had nothing to do."""
     best = search(model)[1]
     offered = {one.what: one.module for one in candidates(best, host(8 * GIB), LARGEST, {})}
     if best.size > 128 << 10:
