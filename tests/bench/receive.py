@@ -74,22 +74,22 @@ create = true
 def raw(kind: Model | Image, mib: int) -> Callable[[int], float]:
     """The seconds the device alone needs for a GiB."""
 
-    def once(block: str, mib: int) -> float:
+    def written(device: str, block: str, mib: int) -> float:
+        out = sh(*fio(device, block, mib), timeout=PATIENCE)
+        took = float(json.loads(out[out.index("{") :])["jobs"][0]["write"]["runtime"]) / 1000
+        say(f"raw, {block}: {mib / took:.1f} MiB/s")
+        return took / mib * 1024
+
+    def once(_: int) -> float:
         with kind.raw() as device:
             queue = Path("/sys/block") / Path(device).name / "queue"
             most = (queue / "max_hw_sectors_kb").read_text()
             for name, value in (("scheduler", "none"), ("max_sectors_kb", min(most, "32768", key=int))):
                 (queue / name).write_text(value)
-            out = sh(*fio(device, block, mib), timeout=PATIENCE)
-        took = float(json.loads(out[out.index("{") :])["jobs"][0]["write"]["runtime"]) / 1000
-        say(f"raw, {block}: {mib / took:.1f} MiB/s")
-        return took / mib * 1024
+            blocks = {block: written(device, block, SHORT) for block in ("1M", "4M")}
+            return written(device, min(blocks, key=lambda block: blocks[block]), mib)
 
-    def best(_: int) -> float:
-        blocks = {block: once(block, SHORT) for block in ("1M", "4M")}
-        return once(min(blocks, key=lambda block: blocks[block]), mib)
-
-    return best
+    return once
 
 
 def receive(kind: Model | Image, profile: str, mib: int) -> Callable[[int], float]:
@@ -112,8 +112,7 @@ def receive(kind: Model | Image, profile: str, mib: int) -> Callable[[int], floa
             took = timed(source, mib)
             if isinstance(kind, Model):
                 say(told(REQUESTS, kind.slots, started, started + took))
-            sh("zfs", "destroy", "-r", "cold/data", timeout=PATIENCE)
-            ok("vault", "down", "cold")
+            ok("vault", "down", "cold", timeout=PATIENCE)
         return took / mib * 1024
 
     return once
