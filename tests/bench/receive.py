@@ -7,7 +7,8 @@ one stream of 128 KiB records into a pool made for it, brought up by zvault with
 source and is written out in full: reading it takes no disk.
 
 Asked for by name are OpenZFS's defaults (``hdd/defaults``), a published report's parameters (``hdd/report-a``) and
-zvault's profile for that kind of device (``hdd/profile``). A model's name alone is its raw and its auto.
+zvault's profile for that kind of device (``hdd/profile``). A model's name alone is its raw and its auto; without any
+it is all but ``ssd``, which the guest's processor bounds.
 
 Raw and stream have MIB MiB, on Ceph and on the slowest model half of it: most of it is then steady, as a large backup's
 first run is. Those that are known to be slow have SHORT MiB. Compared are seconds for a GiB.
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 import world
 from report import chosen, finish, race, say
 from requests_seen import told
-from storage import REQUESTS, STORAGE, Image, Model, fio, storage
+from storage import ON_REQUEST, REQUESTS, STORAGE, Image, Model, fio, storage
 from world import CONFIG, DISK, ok, sh
 
 MIB = int(os.environ.get("MIB", "2048"))
@@ -149,7 +150,8 @@ def make_source(mib: int) -> str:
 
 def by_default(words: list[str]) -> list[str]:
     """What a storage's name means, or no word at all: raw and auto, one after the other."""
-    meant = [[f"{word}/raw", f"{word}/auto"] if word in STORAGE else [word] for word in words or STORAGE]
+    words = words or [name for name in STORAGE if name not in ON_REQUEST]
+    meant = [[f"{word}/raw", f"{word}/auto"] if word in STORAGE else [word] for word in words]
     return [name for names in meant for name in names]
 
 

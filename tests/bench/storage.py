@@ -147,9 +147,10 @@ STORAGE: dict[str, Model | Image] = {
     "smr": Model(2, 0.080, 30e6, "rbd-hdd", (f"unit={512 << 10}",), share=2),
     "s3": Model(32, 0.030, 10e6, "s3"),
     "rbd": Image(),
-    # The processor bounds it.
     "ssd": Model(16, 0.002, 100e6, "rbd-ssd", share=2),
 }
+ON_REQUEST = ("ssd",)
+"""Measured only if asked for: the guest's one processor bounds it, and not the device."""
 
 
 @contextmanager
