@@ -77,11 +77,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTrial:
-    """The result of a trial: bytes a second; if it was ``stopped`` early, an upper bound."""
+    """The result of ``runs`` receives: bytes a second; if it was ``stopped`` early, an upper bound."""
 
     candidate: Candidate
     rate: float
     stopped: bool = False
+    runs: int = 1
 
 
 def settings(knee: Knee, host: Host) -> tuple[ParameterChoice, ...]:
@@ -227,15 +228,19 @@ def contested(tries: Sequence[CandidateTrial]) -> list[int]:
 
 def both(first: CandidateTrial, second: CandidateTrial) -> CandidateTrial:
     """Combine two trials of one candidate into one: all bytes divided by all seconds."""
-    return replace(first, rate=2 / (1 / first.rate + 1 / second.rate))
+    return replace(first, rate=2 / (1 / first.rate + 1 / second.rate), runs=first.runs + second.runs)
 
 
 def winner(tries: Sequence[CandidateTrial]) -> CandidateTrial:
-    """The first trial, unless another that ran to its end was clearly faster. Raises ValueError if there is none."""
+    """The first trial, unless another that ran to its end was clearly faster. Raises ValueError if there is none.
+
+    If some ran more than once, one of them: a single receive may have been lucky.
+    """
     if not tries:
         raise ValueError("nothing was tried")
-    best = tries[0]
-    for one in tries[1:]:
+    runs = max(one.runs for one in tries)
+    best, *others = [one for one in tries if one.runs == runs]
+    for one in others:
         # The defaults win without a margin: changing nothing is the safest choice.
         margin = BETTER if one.candidate.choices else 1.0
         if not one.stopped and (best.stopped or one.rate > margin * best.rate):

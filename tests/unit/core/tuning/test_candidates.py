@@ -197,8 +197,17 @@ def test_the_two_best_are_tried_again_where_they_are_near(tries: list[CandidateT
 
 def test_two_tries_are_one_of_twice_the_bytes():
     assert both(CandidateTrial(WORKED, 60), CandidateTrial(WORKED, 30)) == CandidateTrial(
-        WORKED, pytest.approx(40)
+        WORKED, pytest.approx(40), runs=2
     )
+
+
+def test_one_that_was_tried_once_does_not_win_over_those_tried_twice():
+    """As seen in the lab: the host was busier when the two best ran again, and the third won by its one try."""
+    tries = [CandidateTrial(WORKED, 99.4), CandidateTrial(OTHER, 114), CandidateTrial(DEFAULT, 115)]
+    for place, again in zip(contested(tries), (80.6, 86.2), strict=True):
+        tries[place] = both(tries[place], CandidateTrial(tries[place].candidate, again))
+    assert [round(one.rate, 1) for one in tries] == [99.4, 94.4, 98.5]
+    assert winner(tries).candidate == DEFAULT
 
 
 def test_without_a_try_nobody_wins():
