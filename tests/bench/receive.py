@@ -10,7 +10,7 @@ Asked for by name are OpenZFS's defaults (``hdd/defaults``), a published report'
 zvault's profile for that kind of device (``hdd/profile``). A model's name alone is its raw and its auto; without any
 it is all but ``rbd`` and ``ssd``, which the guest's processor bounds.
 
-Raw and stream have MIB MiB, on Ceph and on the slowest model half of it: most of it is then steady, as a large backup's
+Raw and stream have MIB MiB, half of it where the processor bounds them: most of it is then steady, as a large backup's
 first run is. Those that are known to be slow have SHORT MiB. Compared are seconds for a GiB.
 """
 

@@ -144,7 +144,7 @@ STORAGE: dict[str, Model | Image] = {
     # An array of disks that cuts requests at 1 MiB, and says that it rotates.
     "array": Model(8, 0.012, 40e6, "nbd-lan", (f"largest={1 << 20}",), ("rotational",)),
     # Two mirrored pairs of shingled disks behind a small server, in stripes of 512 KiB that are written as a whole.
-    "smr": Model(2, 0.080, 30e6, "rbd-hdd", (f"unit={512 << 10}",), share=2),
+    "smr": Model(2, 0.080, 30e6, "rbd-hdd", (f"unit={512 << 10}",)),
     "s3": Model(32, 0.030, 10e6, "s3"),
     "rbd": Image(),
     "ssd": Model(16, 0.002, 100e6, "rbd-ssd", share=2),
