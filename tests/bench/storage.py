@@ -149,8 +149,8 @@ STORAGE: dict[str, Model | Image] = {
     "rbd": Image(),
     "ssd": Model(16, 0.002, 100e6, "rbd-ssd", share=2),
 }
-ON_REQUEST = ("rbd", "ssd")
-"""Measured only if asked for: the guest's one processor bounds them, and not the device."""
+ON_REQUEST = ("s3", "rbd", "ssd")
+"""Measured only if asked for: the guest's one processor bounds them more than the device does."""
 
 
 @contextmanager
