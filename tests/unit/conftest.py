@@ -10,7 +10,9 @@ import pytest
 from botocore import loaders
 from hypothesis import settings
 
-settings.register_profile("untimed", deadline=None)
+from tests.unit.examples import USUAL, cases
+
+settings.register_profile("untimed", deadline=None, max_examples=cases(USUAL))
 settings.load_profile("untimed")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from typing import Annotated
 
 import typer
+import typer.core
+import typer.main
 
 from zvault import __version__
 from zvault.cli.client import choose
@@ -122,6 +125,12 @@ app.command("check-config")(check.check_config)
 app.command("install-units")(install_units.install_units)
 
 
+@functools.cache
+def command() -> typer.core.TyperGroup | typer.core.TyperCommand:
+    """All verbs with their options. To work them out of the functions takes longer than most verbs do."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run zvaultctl and exit. Prints no traceback unless ZVAULT_DEBUG is set."""
     for stream in (sys.stdout, sys.stderr):
@@ -137,7 +146,7 @@ def main() -> None:
         completion_init()
     try:
         try:
-            app(prog_name="zvaultctl")
+            command()(prog_name="zvaultctl")
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.ops.ops_world import HOUR, START, StoppedClock, with_source, with_vault
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -256,7 +257,7 @@ CHANGE = st.tuples(st.sampled_from(WHAT), st.integers(0, 9), st.integers(0, 9))
 @example([[("prune", 1, 4)], [("rename", 1, 0)]])
 @example([[("pools", 1, 0)], [("pools", 0, 0)]])
 @given(st.lists(st.lists(CHANGE, max_size=3), min_size=1, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 def test_what_is_looked_up_equals_what_is_worked_out_anew(looks: list[list[tuple[str, int, int]]]) -> None:
     async def all_looks() -> None:
         world = World()
