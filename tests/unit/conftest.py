@@ -21,7 +21,7 @@ def pytest_collection_finish() -> None:
     """Spare the collector what lives to the end anyway, all tests and modules: it goes through them again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(50_000, 100, 20)
 
 
 # What a test gave back is the memory of the next one. By itself malloc gives it to the kernel, which clears every page

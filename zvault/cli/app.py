@@ -6,10 +6,10 @@ import contextlib
 import functools
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
-import typer.core
 import typer.main
 
 from zvault import __version__
@@ -126,7 +126,7 @@ app.command("install-units")(install_units.install_units)
 
 
 @functools.cache
-def command() -> typer.core.TyperGroup | typer.core.TyperCommand:
+def command() -> Callable[..., object]:
     """All verbs with their options. To work them out of the functions takes longer than most verbs do."""
     return typer.main.get_command(app)
 

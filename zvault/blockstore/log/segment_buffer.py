@@ -24,7 +24,7 @@ CAPACITY = LARGEST_SEGMENT
 
 def fresh_buffer() -> memoryview:
     """One for a segment. It takes memory as it is filled: a bytearray takes, and clears, all of it at once."""
-    return memoryview(np.empty(CAPACITY, np.uint8))
+    return np.empty(CAPACITY, np.uint8).data
 
 
 class SegmentBuffer:
