@@ -80,9 +80,11 @@ demo: setup ## see a backup happen
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
 bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest or scale; ROUNDS=, ONLY=, DATASETS=
-	@if [ $(NAME) = scale ]; then \
-	    exec env $(TOOL)/python tests/bench/scale.py $(if $(DATASETS),--datasets $(DATASETS)); \
-	fi; \
+	@more="$(if $(DATASETS),--datasets $(DATASETS))"; \
+	case "$(NAME) $(ONLY)" in \
+	"scale lab") exec $(LAB)/run --mem 6G --timeout 3000 -- python3 tests/bench/scale_lab.py $$more $(if $(ROUNDS),--rounds $(ROUNDS));; \
+	"scale "*) exec env $(TOOL)/python tests/bench/scale.py $$more;; \
+	esac; \
 	peers=$$(tests/bench/get-peers); \
 	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
 	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)

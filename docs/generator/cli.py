@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from zvault.cli.app import app
+from zvault.cli.app import assembled
 from zvault.cli.tables import Column
 from zvault.cli.verbs import backups, holds, notify, vaults
 
@@ -53,7 +53,7 @@ COLUMNS: dict[str, list[tuple[str, list[Column]]]] = {
 
 def cli() -> str:
     """The page."""
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(assembled())
     text = INTRO + paragraphs(root.help) + COMMON + table(options(root))
     return text + "".join(section(*named) for named in commands(root)).rstrip() + "\n"
 

@@ -8,7 +8,7 @@ import typer
 
 from generator import cli, configuration
 from generator.roff import page
-from zvault.cli.app import app
+from zvault.cli.app import assembled
 
 DAEMON = """\
 # SYNOPSIS
@@ -66,7 +66,7 @@ _SEE = "\n# SEE ALSO\n\n"
 
 def pages() -> dict[str, str]:
     """Every page: its file's name, and its source."""
-    verbs = dict(cli.commands(typer.main.get_command(app)))
+    verbs = dict(cli.commands(typer.main.get_command(assembled())))
     made = {f"zvaultctl-{name.replace(' ', '-')}.1": _verb(name, command) for name, command in verbs.items()}
     made["zvaultctl.1"] = _ctl(verbs)
     made["zvaultd.8"] = page(

@@ -56,7 +56,7 @@ def families() -> list[Metric]:
         here = Path(folder)
         daemon = Daemon(Config(), Paths(etc=here, run=here, state=here))
         with contextlib.closing(daemon.history):
-            return list(daemon.metrics.collect())
+            return list(daemon.metrics.exporter().collect())
 
 
 def row(family: Metric) -> str:

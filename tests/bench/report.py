@@ -6,7 +6,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 Contender = Callable[[int], float]
 """Runs once and returns its seconds; the number is the round's, so that each can have data of its own."""
@@ -17,14 +17,21 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def chosen(contenders: Mapping[str, Contender], rounds: int = 3) -> tuple[dict[str, Contender], int]:
-    """Which of them the command line wants to see, and for how many rounds; all for ``rounds`` if it says nothing."""
+def chosen(
+    contenders: Mapping[str, Contender], rounds: int = 3, seldom: Collection[str] = ()
+) -> tuple[dict[str, Contender], int]:
+    """Which of them the command line wants to see, and for how many rounds; if it says nothing, all but the ``seldom``
+    for ``rounds``.
+
+    A name stands for all that begin with that word: ``zvault`` for ``zvault warm``, too.
+    """
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("contender", nargs="*", help=", ".join(contenders))
     wanted = parser.parse_args()
-    names = wanted.contender or list(contenders)
-    return {name: contenders[name] for name in names}, wanted.rounds
+    names = set(wanted.contender or contenders.keys() - seldom)
+    found = {name: one for name, one in contenders.items() if names & {name, name.split()[0]}}
+    return found, wanted.rounds
 
 
 def race(contenders: Mapping[str, Contender], rounds: int = 3) -> dict[str, list[float]]:

@@ -56,8 +56,9 @@ def run(argv: Sequence[str], timeout: float) -> tuple[int, str, str]:
 
 
 def _serve(requests: socket.socket) -> None:
-    import zvault.cli.app  # noqa: F401
+    from zvault.cli.app import assembled
 
+    assembled()  # imports all verbs
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     while True:

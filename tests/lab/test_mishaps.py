@@ -361,53 +361,94 @@ def test_schedules_go_on_when_the_clock_is_set_back(tank):
         eventually("and so it is after a restart", lambda: 0 < next_night() < 86400)
 
 
+class NamesGivenAgain:
+    """Snapnames that only the vault still has, and that a run gives again where the clock is set back in a hook."""
+
+    def __init__(self, tank) -> None:
+        self.first = int(time.time()) - 3600
+        moments = (datetime.fromtimestamp(self.first + second, UTC) for second in range(4))
+        self.names = {make_snapname("zvault", moment) for moment in moments}
+        self.waits, self.goes_on = Path("/run/waits"), Path("/run/goes-on")
+        hook = (
+            f"[ ! -e {self.waits} ] || "
+            f"{{ rm {self.waits}; while [ ! -e {self.goes_on} ]; do sleep 0.1; done; rm {self.goes_on}; }}"
+        )
+        tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{json.dumps(['sh', '-c', hook])}] }} }}"
+        tank.keep = "{ source = { last = 1 }, vault = { last = 20 } }"
+        tank.start()
+        runs(1)
+        for name in sorted(self.names):
+            write()
+            sh("zfs", "snapshot", "-r", f"tank@{name}")
+        runs(1)
+
+    def hide(self) -> None:
+        """Rename the vault's, and have zvaultd forget the names."""
+        self._rename("", "not-yet-")
+        sh("systemctl", "restart", "zvaultd")
+
+    def show(self) -> None:
+        self._rename("not-yet-", "")
+
+    def _rename(self, old: str, new: str) -> None:
+        for name in self.names:
+            sh("zfs", "rename", "-r", f"cold/lab/tank@{old}{name}", f"cold/lab/tank@{new}{name}")
+
+    def run_until_hook(self) -> str:
+        """Begin a run, which waits in its hook before the snapshot."""
+        assert not self.names & set(snapshots(HOME))
+        write()
+        self.waits.touch()
+        run = api("POST", "/v1/run/tank")["run"]
+        eventually("the hook", lambda: not self.waits.exists())
+        return run
+
+    @contextmanager
+    def set_back(self) -> Iterator[None]:
+        """The hook ends at a moment whose name the vault has."""
+        assert self.names <= set(snapshots(VAULTED))
+        with world.clock_put_right():
+            time.clock_settime(time.CLOCK_REALTIME, self.first)
+            self.goes_on.touch()
+            yield
+
+
 def test_a_name_that_only_the_vault_still_has(tank):
     """After the clock was set back: whether zvaultd knows the vault's names or not, the run takes another one.
 
-    They are not known where they were given while a hook before the snapshot ran.
+    They are not known where they were given while a hook before the snapshot ran. In the end zvaultd is killed before
+    the snapshot is made anew.
     """
-
-    def rename(old: str, new: str) -> None:
-        for name in names:
-            sh("zfs", "rename", "-r", f"cold/lab/tank@{old}{name}", f"cold/lab/tank@{new}{name}")
-
-    waits, goes_on = Path("/run/waits"), Path("/run/goes-on")
-    first = int(time.time()) - 3600
-    names = [make_snapname("zvault", datetime.fromtimestamp(first + second, UTC)) for second in range(4)]
-    hook = (
-        f"[ ! -e {waits} ] || {{ rm {waits}; while [ ! -e {goes_on} ]; do sleep 0.1; done; rm {goes_on}; }}"
-    )
-    tank.backup_extra += f"\nsnapshot = {{ hooks = {{ before = [{json.dumps(['sh', '-c', hook])}] }} }}"
-    tank.keep = "{ source = { last = 1 }, vault = { last = 20 } }"
-    tank.start()
-    runs(1)
-    for name in names:
-        write()
-        sh("zfs", "snapshot", "-r", f"tank@{name}")
-    runs(1)
+    given = NamesGivenAgain(tank)
     for known in (False, True):
         if not known:
-            rename("", "not-yet-")
-            sh("systemctl", "restart", "zvaultd")
-        assert not set(names) & set(snapshots(HOME))
-        write()
-        waits.touch()
-        run = api("POST", "/v1/run/tank")["run"]
-        eventually("the hook", lambda: not waits.exists())
+            given.hide()
+        run = given.run_until_hook()
         if not known:
-            rename("not-yet-", "")
-        assert set(names) <= set(snapshots(VAULTED))
-        with world.clock_put_right():
-            time.clock_settime(time.CLOCK_REALTIME, first)
-            goes_on.touch()
+            given.show()
+        with given.set_back():
             done = run_of(run)
             assert done["result"] == "ok", done
             newest = snapshots(HOME)[-1]
-            assert newest not in names
+            assert newest not in given.names
             assert newest == snapshots(VAULTED)[-1]
             all_is_well()
         anew = world.journal().count("is made anew under a later name")
         assert anew == 1, "only where the vault's names are not known a snapshot has to go"
+
+    given.hide()
+    given.run_until_hook()
+    given.show()
+    given.waits.touch()
+    with given.set_back():
+        eventually("the hook of what is made anew", lambda: not given.waits.exists())
+        sh("systemctl", "kill", "-s", "KILL", "zvaultd")
+    (clashing,) = given.names & set(snapshots(HOME))
+    sh("systemctl", "restart", "zvaultd")
+    run_of(history()[0]["id"])
+    all_is_well()
+    assert clashing not in snapshots(HOME), "what a killed run would have destroyed goes in a later one"
+    assert "an earlier run broke off before it destroyed what it made anew" in world.journal()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ DAEMON_SELDOM = {
     "boto3",
     "jinja2",
     "numpy",
+    "prometheus_client",
     "rich",
     "typer",
     "zvault.cli",
@@ -79,13 +80,22 @@ def imported(*argv: str) -> set[str]:
         ("zvault.daemon.app", "zvault.ops.run", DAEMON_SELDOM),
         ("zvault.daemon.main", "argparse", PROGRAM_SELDOM),
         ("zvault.zfs.pool.change_child", "ctypes", {"asyncio", "dataclasses", "inspect", "subprocess"}),
-        ("zvault.cli.app", "zvault.cli.verbs.status", COMMAND_SELDOM),
+        ("zvault.cli.app", "typer", COMMAND_SELDOM),
     ],
 )
 def test_a_start_imports_only_what_every_start_needs(module: str, needed: str, seldom: set[str]) -> None:
     found = imported("-c", f"import {module}; {LIST}")
     assert needed in found
     assert found & seldom == set()
+
+
+def test_a_command_imports_its_own_verb_and_all_of_them_need_nothing_of_zvaultd() -> None:
+    load = "from zvault.cli.app import assembled; import typer.main; typer.main.get_command(assembled({}))"
+    one, every = (imported("-c", f"{load.format(only)}; {LIST}") for only in ("'status'", ""))
+    verbs = "zvault.cli.verbs."
+    assert {name for name in one if name.startswith(verbs)} == {f"{verbs}status"}
+    assert len({name for name in every if name.startswith(verbs)}) > 20
+    assert every & COMMAND_SELDOM == set()
 
 
 def test_the_process_that_answers_web_requests_has_no_tls_and_nothing_of_zvaultd() -> None:
@@ -95,3 +105,20 @@ def test_the_process_that_answers_web_requests_has_no_tls_and_nothing_of_zvaultd
     found = imported("-c", run + LIST)
     assert {"aiohttp.web", "jinja2"} <= found
     assert not found & {"_ssl", "pydantic", "apscheduler", "dbus_fast", "zvault.config", "zvault.ops"}
+
+
+def test_zvaultd_begins_without_tls_and_whoever_needs_it_later_has_it() -> None:
+    """Each certificate of the host, as aiohttp reads them, would else be in memory for nothing."""
+    begin = (
+        "import sys; from zvault.daemon import main; main._import_without_tls(); import zvault.daemon.app\n"
+    )
+    assert not imported("-c", begin + LIST) & {"_ssl", "http.client", "prometheus_client"}
+    later = """
+import ssl, http.client, urllib.request, asyncio
+assert http.client.HTTPSConnection and urllib.request.HTTPSHandler
+import boto3
+client = boto3.client("s3", region_name="x", aws_access_key_id="a", aws_secret_access_key="b", use_ssl=True)
+assert client.meta.endpoint_url.startswith("https:")
+import prometheus_client
+"""
+    assert "_ssl" in imported("-c", begin + later + LIST)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zvault.blockstore.options import Options, ReadOptions
-from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, of_words
+from zvault.config.device_specs.blockstore import BlockstoreServer, of_words
+from zvault.config.device_specs.blockstore_settings import MIN_JOURNAL
 from zvault.core.errors import ConfigError, Refused
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})

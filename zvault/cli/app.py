@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -15,44 +17,43 @@ import typer.main
 from zvault import __version__
 from zvault.cli.client import choose
 from zvault.cli.output import TROUBLE, USAGE, complain, exit_status, expect_document, report, say, tell
-from zvault.cli.verbs import (
-    adopt,
-    backups,
-    blockstore,
-    browse,
-    check,
-    diff,
-    doctor,
-    explain,
-    find,
-    fit,
-    holds,
-    install_units,
-    lag,
-    mount,
-    notify,
-    plan,
-    prune,
-    restore,
-    run,
-    scrub,
-    status,
-    top,
-    tune,
-    vaults,
-    verify,
-)
 from zvault.core.errors import ZvaultError
 
-app = typer.Typer(
-    name="zvaultctl",
-    no_args_is_help=True,
-    add_completion=False,
-    # Plain help, readable on a serial console.
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "status": ("status", "status"),
+    "top": ("top", "top"),
+    "lag": ("lag", "lag"),
+    "list": ("backups", "list_"),
+    "plan": ("plan", "plan"),
+    "prune": ("prune", "prune"),
+    "fit": ("fit", "fit"),
+    "explain": ("explain", "explain"),
+    "doctor": ("doctor", "doctor"),
+    "holds": ("holds", "holds"),
+    "run": ("run", "run"),
+    "follow": ("run", "follow_"),
+    "history": ("backups", "history"),
+    "scrub": ("scrub", "scrub"),
+    "heal": ("scrub", "heal"),
+    "verify": ("verify", "verify"),
+    "find": ("find", "find"),
+    "browse": ("browse", "browse"),
+    "diff": ("diff", "diff"),
+    "mount": ("mount", "mount"),
+    "restore": ("restore", "restore"),
+    "adopt": ("adopt", "adopt"),
+    "check-config": ("check", "check_config"),
+    "install-units": ("install_units", "install_units"),
+}
+"""The verbs, each with its file and its function there."""
+
+GROUPS = {
+    "vault": ("vaults", "Bring a vault up or down, or show its pool and devices."),
+    "tune": ("tune", "Show the module parameters that vaults want, and why."),
+    "notify": ("notify", "Show whom zvaultd tells of what is wrong, or send a test."),
+    "blockstore": ("blockstore", "Make, check, repair, clean up or copy block stores in buckets."),
+}
+"""The verbs that have verbs below them, each with its file and what it is for."""
 
 
 def _version(wanted: bool) -> None:
@@ -61,7 +62,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def zvaultctl(
     called: typer.Context,
     version: Annotated[
@@ -93,42 +93,45 @@ def zvaultctl(
         choose(chosen_hosts(hosts, called.invoked_subcommand, Paths().socket))
 
 
-app.command("status")(status.status)
-app.command("top")(top.top)
-app.command("lag")(lag.lag)
-app.command("list")(backups.list_)
-app.command("plan")(plan.plan)
-app.command("prune")(prune.prune)
-app.command("fit")(fit.fit)
-app.command("explain")(explain.explain)
-app.command("doctor")(doctor.doctor)
-app.command("holds")(holds.holds)
-app.command("run")(run.run)
-app.command("follow")(run.follow_)
-app.command("history")(backups.history)
-app.command("scrub")(scrub.scrub)
-app.command("heal")(scrub.heal)
-app.command("verify")(verify.verify)
-app.command("find")(find.find)
-app.command("browse")(browse.browse)
-app.command("diff")(diff.diff)
-app.command("mount")(mount.mount)
-app.command("restore")(restore.restore)
-app.add_typer(vaults.app, name="vault", help="Bring a vault up or down, or show its pool and devices.")
-app.add_typer(tune.app, name="tune", help="Show the module parameters that vaults want, and why.")
-app.add_typer(notify.app, name="notify", help="Show whom zvaultd tells of what is wrong, or send a test.")
-app.add_typer(
-    blockstore.app, name="blockstore", help="Make, check, repair, clean up or copy block stores in buckets."
-)
-app.command("adopt")(adopt.adopt)
-app.command("check-config")(check.check_config)
-app.command("install-units")(install_units.install_units)
+def assembled(only: str = "") -> typer.Typer:
+    """zvaultctl with all its verbs, or with one alone: importing the others takes as long as all else of a start."""
+    app = typer.Typer(
+        name="zvaultctl",
+        no_args_is_help=True,
+        add_completion=False,
+        # Plain help, readable on a serial console.
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(zvaultctl)
+    for name, (file, function) in COMMANDS.items():
+        if only in ("", name):
+            app.command(name)(getattr(_verb(file), function))
+    for name, (file, text) in GROUPS.items():
+        if only in ("", name):
+            app.add_typer(_verb(file).app, name=name, help=text)
+    return app
+
+
+def _verb(file: str) -> ModuleType:
+    return importlib.import_module(f"zvault.cli.verbs.{file}")
+
+
+def _asked(argv: Sequence[str]) -> str:
+    """The one verb that a command line is for, empty where it may be any: after options, and where it is mistyped.
+
+    The version is told without any.
+    """
+    completing = "_ZVAULTCTL_COMPLETE" in os.environ
+    known = {*COMMANDS, *GROUPS, "-V", "--version"}
+    return argv[0] if argv and not completing and argv[0] in known else ""
 
 
 @functools.cache
-def command() -> Callable[..., object]:
-    """All verbs with their options. To work them out of the functions takes longer than most verbs do."""
-    return typer.main.get_command(app)
+def command(only: str = "") -> Callable[..., object]:
+    """What a command line is parsed by, worked out of ``assembled`` once in a process."""
+    return typer.main.get_command(assembled(only))
 
 
 def main() -> None:
@@ -146,7 +149,7 @@ def main() -> None:
         completion_init()
     try:
         try:
-            command()(prog_name="zvaultctl")
+            command(_asked(sys.argv[1:]))(prog_name="zvaultctl")
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -12,6 +12,14 @@ from zvault.cli.output import expect_document
 
 BackupName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.backups)]
 VaultName = Annotated[str, typer.Argument(hidden=True, autocompletion=completion.vaults)]
+Store = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLACE",
+        help="'zvault:BUCKET/KEY endpoint=…', or VAULT[/N] of the configuration.",
+        show_default=False,
+    ),
+]
 Tabs = Annotated[
     bool, typer.Option("-H", "--scripted", help="For scripts: no header, columns separated by one tab.")
 ]

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations, islice, product
 
 from zvault.config.device_specs import secrets
-from zvault.config.device_specs.blockstore import MIN_JOURNAL, BlockstoreServer, nested
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.blockstore_settings import MIN_JOURNAL, nested
 from zvault.config.device_specs.nbd import NbdkitServer
 from zvault.config.device_specs.s3backer import S3backerServer
 from zvault.config.fields import nearest, quote

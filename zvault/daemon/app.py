@@ -22,7 +22,7 @@ from zvault.daemon.events import Events
 from zvault.daemon.history import History
 from zvault.daemon.journald import log
 from zvault.daemon.looks import Looks
-from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.metrics.figures import Figures
 from zvault.daemon.monitors.config_monitor import LOOK_EVERY as CONFIG_EVERY
 from zvault.daemon.monitors.config_monitor import ConfigMonitor
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
@@ -109,7 +109,7 @@ class Daemon:
             lambda: self.looks.outdated(),  # noqa: PLW0108 - both are made later
         )
         self.events.hooks.append(self.notifier.hear)
-        self.metrics = Metrics(self.status, self.notifier)
+        self.metrics = Figures(self.status, self.notifier)
         self.page = PageSource(
             self.status, self.events, lambda: self.metrics.vaults, lambda: self.context.env.host
         )
@@ -148,7 +148,8 @@ class Daemon:
             self.scrub_scheduler,
             self.sleep_monitor,
         )
-        self._stop = asyncio.Event()
+        self._stop, self._run_event, self._told_line = asyncio.Event(), asyncio.Event(), ""
+        self.events.hooks.append(lambda _: self._run_event.set())
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -167,7 +168,7 @@ class Daemon:
         await self.serving.look()
         await self.scheduler.start()
         self._resume(interrupted)
-        self._background(again_and_again("vaults", self.looks.at_vaults, LOOK_EVERY))
+        self._background(again_and_again("vaults", self._look_at_vaults, LOOK_EVERY))
         self._background(again_and_again("lags", self._look_at_lags, OBSERVE_EVERY))
         self._background(again_and_again("proofs", self.verify_scheduler.look, PROVE_EVERY))
         self._background(again_and_again("readings", self.looks.at_readings, READINGS_EVERY))
@@ -278,12 +279,22 @@ class Daemon:
             await asyncio.sleep(interval)
 
     async def _tell_status(self) -> None:
-        told = ""
+        """While something runs; what is told at rest comes of the verdicts, and is told after each look at them."""
         while True:
-            if (line := self.status.line()) != told:
-                sd_notify.status(line)
-                told = line
+            self._tell_line()
+            if not self.runs.current:
+                self._run_event.clear()
+                await self._run_event.wait()
             await asyncio.sleep(STATUS_EVERY)
+
+    def _tell_line(self) -> None:
+        if (line := self.status.line()) != self._told_line:
+            sd_notify.status(line)
+            self._told_line = line
+
+    async def _look_at_vaults(self) -> None:
+        await self.looks.at_vaults()
+        self._tell_line()
 
     async def _look_at_lags(self) -> None:
         await self.looks.at_lags()

@@ -73,9 +73,14 @@ class Connections:
     limits: ConnectionLimits
     _open: dict[asyncio.BaseTransport, _Connection] = field(default_factory=dict)
     _refused: dict[asyncio.BaseTransport, asyncio.TimerHandle] = field(default_factory=dict)
+    _moved: float = field(default_factory=time.monotonic)
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def unused(self) -> float:
+        """Seconds since there was a connection; 0 while there is one."""
+        return 0.0 if self._open else time.monotonic() - self._moved
 
     def guarded(self, serve: Serve) -> Serve:
         """A protocol factory for a server, that passes on to ``serve`` what is within the limits."""
@@ -148,6 +153,7 @@ class Connections:
         if one.timer is not None:
             one.timer.cancel()
             one.timer = None
+        self._moved = time.monotonic()
         self._open.pop(one.transport, None)
 
     def refuse(self, transport: asyncio.Transport) -> None:

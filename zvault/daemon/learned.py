@@ -17,6 +17,8 @@ class Learned(MutableMapping[str, T], Generic[T]):
     def __init__(self, env: Environment) -> None:
         self._env = env
         self._found: dict[str, tuple[str, T]] = {}
+        self.changes = 0
+        """How often something was learned or forgotten."""
 
     def way(self, name: str) -> str | None:
         """What a backup takes and where it puts it now; None where there is no backup of that name."""
@@ -29,6 +31,7 @@ class Learned(MutableMapping[str, T], Generic[T]):
         """Keep what was learned of a backup while it was configured in that ``way``."""
         if way is not None and way == self.way(name):
             self._found[name] = way, value
+            self.changes += 1
 
     def __getitem__(self, name: str) -> T:
         """What is true now. Raises KeyError."""
@@ -44,6 +47,7 @@ class Learned(MutableMapping[str, T], Generic[T]):
     def __delitem__(self, name: str) -> None:
         """Forget it."""
         del self._found[name]
+        self.changes += 1
 
     def __iter__(self) -> Iterator[str]:
         """The backups of which something is known to be true now."""

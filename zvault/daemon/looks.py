@@ -9,11 +9,12 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.daemon.health.journal import VerdictJournal
 from zvault.daemon.journald import log
-from zvault.daemon.metrics.exporter import Metrics
+from zvault.daemon.metrics.figures import Figures
 from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler
 from zvault.daemon.monitors.sleep_monitor import SleepMonitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 from zvault.daemon.runs import unexpected
+from zvault.daemon.standing_verdicts import StandingVerdicts
 from zvault.daemon.status import Status
 from zvault.ops.restore import snapshot_reader
 from zvault.ops.vaults.vault import Vaults
@@ -26,7 +27,7 @@ class Looks:
         self,
         status: Status,
         vaults: Vaults,
-        metrics: Metrics,
+        metrics: Figures,
         vault_monitor: VaultMonitor,
         scrub_scheduler: ScrubScheduler,
         sleep_monitor: SleepMonitor,
@@ -35,6 +36,7 @@ class Looks:
         self._vaults, self._vault_monitor = vaults, vault_monitor
         self._scrub_scheduler, self._sleep_monitor = scrub_scheduler, sleep_monitor
         self._verdicts = VerdictJournal(status.context.env.clock)
+        self._standing = StandingVerdicts(status)
         self._vaults_seen = 0.0
         self._left: list[str] = []
 
@@ -63,8 +65,14 @@ class Looks:
         for name in [name for name in warnings if name.startswith("inhibitor ")]:
             del warnings[name]
         warnings |= self._sleep_monitor.warnings()
+        moving = self._moving()
+        if self._standing.hold(self.metrics.vaults, moving=bool(moving)):
+            return
+        verdicts = self.status.verdicts(self.metrics.vaults)
         # Of a vault on its way up or down once it is there.
-        self._verdicts.tell(self.status.verdicts(self.metrics.vaults), self._moving())
+        self._verdicts.tell(verdicts, moving)
+        if self._verdicts.settled:
+            self._standing.note(verdicts, self.metrics.vaults, moving=bool(moving))
 
     def _moving(self) -> set[str]:
         return {vault.name for vault in self._vaults.all() if vault.moving}

@@ -39,6 +39,19 @@ def _importing() -> Iterator[None]:
         gc.enable()
 
 
+def _import_without_tls() -> None:
+    """Import what would have read all certificates of the host, for TLS that zvaultd never speaks by it.
+
+    asyncio and aiohttp do without ssl. Who needs TLS later (boto3) imports it then, and what goes with it anew.
+    """
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    try:
+        import aiohttp.web  # noqa: F401
+    finally:
+        for name in ("ssl", "http.client", "urllib.request"):
+            sys.modules.pop(name, None)
+
+
 @contextlib.contextmanager
 def only_one(paths: Paths) -> Iterator[None]:
     """Keep a second daemon out. The kernel frees the lock when its holder dies. Raises Busy."""
@@ -82,6 +95,7 @@ def main() -> None:
     arguments = parser.parse_args()
     paths = Paths(etc=arguments.etc, run=arguments.run, state=arguments.state)
     with _importing():
+        _import_without_tls()
         import asyncio
 
         from zvault.config.load import load

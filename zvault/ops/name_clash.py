@@ -9,7 +9,7 @@ from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import SnapshotName
-from zvault.core.replication.name_clash import clashes, still_own
+from zvault.core.replication.name_clash import clashes, left_behind, still_own, waiting
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides
@@ -37,8 +37,7 @@ def to_replace(
     clashing = clashes({name for names in calls for name in names}, sides.pairing.pairs) if calls else []
     if not clashing:
         return []
-    named = ", ".join(clashing[:NAMED]) + (f" and {len(clashing) - NAMED} more" * (len(clashing) > NAMED))
-    why = f"the vault has another snapshot of that name (the clock was set back?): {named}"
+    why = f"the vault has another snapshot of that name (the clock was set back?): {_named(clashing)}"
     if context.env.min_age_of(backup.source):
         emit("warning", text=f"{why}; it stays, for the source lies in a vault with min_age")
         return []
@@ -52,6 +51,28 @@ def to_replace(
         return []
     emit("warning", text=f"the snapshot is made anew under a later name, as {why}")
     return made
+
+
+def to_give_up(context: Context, backup: Backup, sides: Sides, snapname: str, emit: Emit) -> list[Snapshot]:
+    """The snapshots that an earlier run was to make anew and destroy, but for a crash, where this one has made its own.
+
+    ``snapname`` is this run's; where it has none they stay written down.
+    """
+    written_down = context.records.replaced.of(backup.name)
+    if not written_down or not snapname or context.env.min_age_of(backup.source):
+        return []
+    found = left_behind(written_down, snapname, sides.source, sides.pairing.pairs)
+    if found:
+        named = _named([snap.name for snap in found])
+        emit("warning", text=f"an earlier run broke off before it destroyed what it made anew: {named}")
+    left = {snap.guid for snap in found} | waiting(written_down, snapname, sides.source)
+    context.records.replaced.remove(backup.name, {one.guid for one in written_down} - left)
+    return found
+
+
+def _named(names: Sequence[SnapshotName]) -> str:
+    """Some of the names, and how many more there are."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" * (len(names) > NAMED))
 
 
 def _still_needed(
@@ -72,7 +93,7 @@ async def give_up(context: Context, backup: Backup, replaced: Sequence[Snapshot]
     """Destroy snapshots of the source that were made anew, and nothing else.
 
     What is another one by now stays. So does, and is told, what somebody holds or uses, or another backup has still to
-    send. After an error it is looked at what went: some may have gone.
+    send. After an error it is looked at what went: some may have gone. The others stay written down for the next run.
     """
     source = context.clients.source_of(backup)
     gone: list[Snapshot] = []
@@ -94,3 +115,4 @@ async def give_up(context: Context, backup: Backup, replaced: Sequence[Snapshot]
         emit("warning", text=f"the snapshots that were made first may still be there: {error}")
     if gone:
         emit("pruned", side="source", count=len(gone), snapshots=[snap.name for snap in gone])
+    context.records.replaced.remove(backup.name, {snap.guid for snap in gone})

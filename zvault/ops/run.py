@@ -27,7 +27,7 @@ from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
-from zvault.ops.replication.lag import age, lags, newest_made
+from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, selected
@@ -221,7 +221,7 @@ class Run:
             yield needless
 
     def _worst_lag(self) -> float | None:
-        ages = [age(lag, self.context.env.clock.time()) for lag in self.outcome.lags.values()]
+        ages = [lag.age(self.context.env.clock.time()) for lag in self.outcome.lags.values()]
         known = [one for one in ages if one is not None]
         return max(known) if known and len(known) == len(ages) else None
 

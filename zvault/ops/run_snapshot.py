@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
-from zvault.core.model import Tree
+from zvault.core.model import Snapshot, Tree
 from zvault.core.names import SnapshotName
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged
 from zvault.core.snapshot_list import Snapnames
 from zvault.ops.context import Context
 from zvault.ops.hooks import RunHooks
-from zvault.ops.name_clash import give_up, names_on_vault, to_replace
+from zvault.ops.name_clash import give_up, names_on_vault, to_give_up, to_replace
 from zvault.ops.replication.sides_and_plan import Sides, selected, snapshot_choices
 from zvault.ops.replication.source_snapshot import RecentSource, SourceSnapshot
 from zvault.ops.replication.unchanged import find_unchanged
@@ -118,12 +119,17 @@ class RunSnapshot:
 
         The new snapname, or nothing where none could be made: then the first ones stay, and what can be sent of them
         is. Both sides have to be listed again after either; None where there was nothing to do. Now that the vault is
-        listed its names are known, so once is enough: whatever else comes up is a conflict.
+        listed its names are known, so once is enough: whatever else comes up is a conflict. What is to be destroyed is
+        written down before it is made anew: after a crash in between a later run destroys it.
         """
         calls, self._fresh = self._fresh, []
+        owed = to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
         before = to_replace(self.context, self._backup, sides, calls, self.emit)
         if not before:
-            return None
+            if owed:
+                await self._give_up(owed)
+            return "" if owed else None
+        self.context.records.replaced.add(self.name, before)
         self.source.forget()
         first, self.hooks.snapname = self.hooks.snapname, ""
         made = ""
@@ -132,11 +138,18 @@ class RunSnapshot:
         except ZvaultError as error:
             self._warn(f"the snapshot could not be made anew, so @{first} stays: {error}")
         calls, self._fresh = self._fresh, []
-        if not made:
-            self.hooks.snapname = first
-            return ""
         anew = {SnapshotName(name).dataset for names in calls for name in names}
         replaced = [snap for snap in before if snap.dataset in anew]
+        self.context.records.replaced.remove(
+            self.name, {snap.guid for snap in before if snap not in replaced}
+        )
+        if not made:
+            self.hooks.snapname = first
+            await self._give_up(owed)
+            return ""
+        await self._give_up([*owed, *replaced])
+        return made
+
+    async def _give_up(self, replaced: Sequence[Snapshot]) -> None:
         await give_up(self.context, self._backup, replaced, self.emit)
         self.source.forget()
-        return made

@@ -34,6 +34,11 @@ def current_boot_id() -> str:
     return BOOT_ID.read_text(encoding="ascii").strip()
 
 
+def _check(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name for a lease")
+
+
 class LeaseStore:
     """Leases as files below ``directory``, which is made when it is first needed, for root alone.
 
@@ -69,9 +74,12 @@ class LeaseStore:
         Three keys are added: ``boot_id``; ``time``, when it was last written, in seconds since the epoch; and
         ``stale``, whether another boot wrote it. Raises ZvaultError for a file that is no lease.
         """
-        path = self._path(name)
+        _check(name)
+        # Not by Path: zvaultd asks for many every few seconds, and most are not there.
+        path = f"{self.directory}/{name}"
         try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123
+                raw = json.load(file)
             boot_id, written, data = str(raw["boot_id"]), float(raw["time"]), dict(raw["data"].items())
         except FileNotFoundError:
             return None
@@ -134,8 +142,7 @@ class LeaseStore:
             os.close(fd)
 
     def _path(self, name: str) -> Path:
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for a lease")
+        _check(name)
         return self.directory / name
 
     def _in_folder(self, path: Path, do: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import sys
 import time
+from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
 
@@ -18,6 +19,9 @@ DEADLINE = 10.0
 
 AGAIN = 60.0
 """Seconds until a child that could not be used is started again. Until then everything is listed."""
+
+CHILD = Path(__file__).with_name("pool") / "change_child.py"
+"""The program, started without site-packages: it needs nothing of them."""
 
 SLEPT = 1.0
 """Seconds by which the two clocks below differ more than before, from which on the host was suspended."""
@@ -41,14 +45,22 @@ class ChangeFeed:
         self._try_again = -math.inf
         self._asleep = _asleep()
         self._working = False
+        self._asked = self._told = 0  # the newest question that was begun, and that was answered
 
     def follow(self, follower: Follower) -> None:
         """Have it hear of every change from now on. The feed does not keep it alive."""
         self._followers.add(follower)
 
     async def collect(self) -> None:
-        """Let every follower note all that changed on this host until now, or that it is not known. Never fails."""
+        """Let every follower note all that changed on this host until now, or that it is not known. Never fails.
+
+        Of many who call at once all but the first two are served by the second one's question, which is after theirs.
+        """
+        called = self._asked
         async with self._turn:
+            if self._told > called:
+                return
+            self._asked += 1
             try:
                 changed = await self._changed()
             except asyncio.CancelledError:
@@ -61,6 +73,7 @@ class ChangeFeed:
                 changed.lost = changed.missed = True
             self._asleep = asleep
             self._tell(changed)
+            self._told = self._asked
 
     def _tell(self, changed: Changed) -> None:
         for follower in list(self._followers):
@@ -82,7 +95,7 @@ class ChangeFeed:
     async def _ready_child(self) -> JsonChild | None:
         if self._child is None and time.monotonic() >= self._try_again:
             self._try_again = time.monotonic() + AGAIN
-            self._child = await JsonChild.start([sys.executable, "-m", "zvault.zfs.pool.change_child"])
+            self._child = await JsonChild.start([sys.executable, "-I", "-S", str(CHILD)])
             await self._child.read(DEADLINE)
         return self._child
 

@@ -16,7 +16,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from zvault.config.device_specs.blockstore import SETTINGS, BlockstoreServer
+from zvault.config.device_specs.blockstore import BlockstoreServer
+from zvault.config.device_specs.blockstore_settings import SETTINGS
 from zvault.config.introspection import field_shape
 from zvault.config.load import load
 from zvault.config.paths import Paths

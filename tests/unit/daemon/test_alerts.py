@@ -40,7 +40,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     daemon = Daemon(Config(), Paths(etc=here, run=here, state=here))
     ending = {"counter": "_total", "info": "_info", "histogram": "_bucket"}
     with contextlib.closing(daemon.history):
-        return {family.name + ending.get(family.type, "") for family in daemon.metrics.collect()}
+        return {family.name + ending.get(family.type, "") for family in daemon.metrics.exporter().collect()}
 
 
 def metrics_in(text: str) -> set[str]:

@@ -143,7 +143,7 @@ class World:
             self.at_hook_two()
         yield
 
-    async def run(self, before_look: Any = None) -> Planned:
+    async def run(self, before_look: Any = None, *, wanted: bool = True) -> Planned:
         run = Planned(
             self.where,
             Vaults(self.where),
@@ -151,6 +151,7 @@ class World:
             lambda event, **fields: self.told.append((event, fields)),
             Outcome(),
         )
+        run.snapshots.wanted = wanted
         opened: Any = SimpleNamespace(zfs=self.vault, name="cold")
         made, seen = await run.snapshots.make(opened)
         if before_look is not None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.ops.name_clash_world import World
 from tests.unit.ops.ops_world import (
+    HOUR,
     START,
     StoppedClock,
     dataset,
@@ -267,3 +268,80 @@ def test_whether_a_name_is_had_is_told_of_lists_of_both_kinds(lists: list[list[i
     had = any(sought in numbers for numbers in lists)
     assert (snapname(sought) in Snapnames(plain)) is had
     assert (snapname(sought) in Snapnames(compact)) is had
+
+
+class Killed(BaseException):
+    """zvaultd is no more."""
+
+
+async def killed_while_anew(world: World, monkeypatch: pytest.MonkeyPatch, *, before: bool) -> str:
+    """A run that ends before its snapshots are made anew, or after that and before the first ones go; their name."""
+    with monkeypatch.context() as patch:
+        if before:
+            patch.setattr(world, "hooks_run", 0)
+            world.at_hook_two = _killed
+        else:
+            patch.setattr(world.source, "destroy", _killed)
+        with pytest.raises(Killed):
+            await world.run()
+    world.at_hook_two = lambda: None
+    assert world.source.gone == []
+    return snapname(5)
+
+
+def _killed(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_what_a_killed_run_was_to_destroy_goes_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    first = await killed_while_anew(world, monkeypatch, before=before)
+    assert first in world.names()[0]
+    world.clock.at += HOUR
+    run = await world.run()
+    assert world.source.gone == [f"tank@{first}"], "of tank/a nothing is in the way: it can be sent"
+    assert run.plans == {"tank": Action.INCREMENTAL, "tank/a": Action.INCREMENTAL}
+    assert world.where.records.replaced.of("b") == []
+    world.clock.at += HOUR
+    told = len(world.warnings)
+    await world.run()
+    assert len(world.warnings) == told, "and that is all"
+
+
+async def test_what_came_under_that_name_since_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    first = await killed_while_anew(world, monkeypatch, before=False)
+    there = world.source.there.datasets[DatasetName("tank")]
+    other = tuple(replace(snap, guid=77) if snap.snapname == first else snap for snap in there.snapshots)
+    world.source.there.datasets[there.name] = replace(there, snapshots=other)
+    world.clock.at += HOUR
+    run = await world.run()
+    assert world.source.gone == []
+    assert run.plans["tank"] is Action.CONFLICT
+
+
+async def test_it_stays_until_a_run_has_made_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    first = await killed_while_anew(world, monkeypatch, before=True)
+    world.clock.at += HOUR
+    await world.run(wanted=False)
+    assert world.source.gone == []
+    world.clock.at += HOUR
+    await world.run()
+    assert world.source.gone == [f"tank@{first}"]
+
+
+async def test_it_stays_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, monkeypatch)
+    first = await killed_while_anew(world, monkeypatch, before=False)
+    world.source.kept = {f"tank@{first}"}
+    world.clock.at += HOUR
+    await world.run()
+    assert world.source.gone == []
+    world.source.kept = set()
+    world.clock.at += HOUR
+    await world.run()
+    assert world.source.gone == [f"tank@{first}"]

@@ -52,6 +52,23 @@ async def test_all_followers_hear_all(monkeypatch: pytest.MonkeyPatch, tmp_path:
     await feed.close()
 
 
+async def test_many_who_ask_at_once_are_served_by_two_questions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By one that begins after each of them asked."""
+    feed, heard = child(monkeypatch, tmp_path, TELLS)
+    await feed.collect()
+    await asyncio.gather(*(feed.collect() for _ in range(10)))
+    assert [one.datasets for one in heard.all] == [{"tank/0"}, {"tank/1"}, {"tank/2"}]
+    first = asyncio.ensure_future(feed.collect())
+    while feed._asked == 3:
+        await asyncio.sleep(0)
+    await feed.collect()
+    assert heard.all[-1].datasets == {"tank/4"}, "the question that was under way is no answer to a later one"
+    await first
+    await feed.close()
+
+
 @pytest.mark.parametrize("answer", ["sys.exit(1)", "print('[]', flush=True)", "print('{}', flush=True)"])
 async def test_a_child_that_fails_is_missed_once_and_started_again_later(
     answer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -10,34 +10,26 @@ from typing import Annotated, Any
 import typer
 
 from zvault.cli.event_text import plural
-from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, TableForm, Tabs, Yes
-from zvault.cli.output import OK, TROUBLE, document, labelled, say, say_all, tell, width
-from zvault.cli.progress import Steps
+from zvault.cli.options import AsJson, Chosen, DryRun, Exact, Quiet, Store, TableForm, Tabs, Yes
+from zvault.cli.output import document, labelled, say, say_all, width
 from zvault.cli.tables import Column, ago, chosen, restricted, table, written
 from zvault.cli.times import moment
 from zvault.cli.verbs import blockstore_keys, blockstore_place
 from zvault.cli.verbs.blockstore_check import REPAIR_HELP, check_store
+from zvault.cli.verbs.blockstore_copy import copy_
 from zvault.cli.verbs.blockstore_drill import drill
+from zvault.cli.verbs.blockstore_gc import gc
 from zvault.cli.verbs.blockstore_history import history
+from zvault.cli.verbs.blockstore_journal import give_up
 from zvault.cli.verbs.blockstore_recover import recover
 from zvault.cli.verbs.blockstore_rewind import rewind
 from zvault.cli.verbs.blockstore_rollback import accept
 from zvault.cli.verbs.blockstore_serve import serve_store
-from zvault.cli.verbs.blockstore_versions import remove_garbage
-from zvault.core.errors import ConfigError, NotFound, Refused
+from zvault.core.errors import ConfigError, Refused
 from zvault.core.units import format_size, parse_size
 
 app = typer.Typer(no_args_is_help=True)
 
-Store = Annotated[
-    str,
-    typer.Argument(
-        metavar="PLACE",
-        help="'zvault:BUCKET/KEY endpoint=…', or VAULT[/N] of the configuration.",
-        show_default=False,
-    ),
-]
-WORKERS = 8
 
 COLUMNS = [
     Column("place"),
@@ -133,7 +125,7 @@ def info_(
 
     picked = chosen(COLUMNS, columns, DEFAULT)
     found = blockstore_place.find(place)
-    with blockstore_place.workers(WORKERS) as pool:
+    with blockstore_place.workers() as pool:
         told = info(blockstore_place.reach(found), found.spec.key, pool, found.prices)
     row = {"place": str(found), **told.as_dict()}
     if json:
@@ -215,7 +207,7 @@ def check(  # noqa: PLR0913, PLR0917 - its options
     if accept_rollback:
         raise typer.Exit(accept(found, do=yes and not dry_run, json=json))
     if give_up_journal is not None:
-        raise typer.Exit(_give_up(found, give_up_journal, do=yes and not dry_run, json=json))
+        raise typer.Exit(give_up(found, give_up_journal, do=yes and not dry_run, json=json))
     share = 1.0 if every else _share(sample)
     wanted = (doubtful, cut_log, yes and not dry_run) if repair else None
     raise typer.Exit(check_store(found, share, wanted, TableForm(tabs, exact), json=json, quiet=quiet))
@@ -231,153 +223,8 @@ def _share(text: str) -> float:
     return share
 
 
-def _give_up(place: blockstore_place.StorePlace, folder: Path, *, do: bool, json: bool) -> int:
-    """Drop the frames of a journal that another writer overtook."""
-    from zvault.blockstore.log.journal import Journal
-    from zvault.blockstore.recovery import newest_root, superblock
-
-    if not folder.is_dir():
-        raise NotFound(
-            f"there is no journal in {folder}", "there is no such folder", "see journal= of the place"
-        )
-    store, key = blockstore_place.reach(place), place.spec.key
-    what = superblock(store, key)
-    journal = Journal(
-        folder, what.identity, capacity=place.spec.journal_size, durable=place.spec.mode == "writeback"
-    )
-    try:
-        root = newest_root(store, key, what)
-        if journal.epoch > root.epoch:
-            raise Refused(
-                f"the journal in {folder} is not given up",
-                f"it is of epoch {journal.epoch}, and the store of {root.epoch}: it is the store that is older",
-                "see 'zvaultctl blockstore check --accept-rollback'",
-            )
-        if journal.epoch in (0, root.epoch):
-            why = "it is empty" if journal.epoch == 0 else "no other host has written to the store since"
-            raise Refused(
-                f"the journal in {folder} is not given up", why, "bring the vault up: it goes on from it"
-            )
-        epoch = journal.epoch
-        lost = [(frame.number, frame.count) for frame in journal.frames(_last_kept(epoch, root))]
-        size = sum(count for _, count in lost) * 4096
-        if do:
-            journal.begin(root.epoch, root.frame + 1)
-    finally:
-        journal.close()
-    if json:
-        document(
-            "blockstore check", {"journal": str(folder), "writes": len(lost), "bytes": size, "given_up": do}
-        )
-    else:
-        many = f"{plural(len(lost), 'write')} ({format_size(size)}) of epoch {epoch}"
-        say(f"given up: {many}" if do else f"would give up {many}; do so with --yes")
-    return OK
-
-
-def _last_kept(epoch: int, root: Any) -> int:
-    """The last frame of an epoch that the store has; 0 where nobody knows any more."""
-    for before, after in zip(root.reigns, root.reigns[1:], strict=False):
-        if before.epoch == epoch:
-            return int(after.frame)
-    return 0
-
-
-@app.command("gc")
-def gc(
-    place: Store, yes: Yes = False, dry_run: DryRun = False, quiet: Quiet = False, json: AsJson = False
-) -> None:
-    """Take a store that nobody uses, and remove all of its garbage, until 1.1 bytes are stored for each live one.
-
-    A server does so by itself, to 1.25 bytes and at its leisure. Exit status: 0 done; 1 a segment could not be cleared.
-
-    Where the place has lock= or gc=elsewhere the store is not taken, and may be in use: versions of objects are removed
-    that nobody needs any more, and whose lock has ended, with keys that may do so. It is refused where somebody has
-    been at what is needed.
-    """
-    from zvault.blockstore.maintenance.info import info
-    from zvault.blockstore.maintenance.offline_gc import sweep
-
-    found = blockstore_place.find(place)
-    if found.spec.lock is not None or found.spec.gc_elsewhere:
-        remove_garbage(found, do=not dry_run, yes=yes, quiet=quiet, json=json)
-        return
-    store, key = blockstore_place.reach(found), found.spec.key
-    with blockstore_place.workers(WORKERS) as pool:
-        before = info(store, key, pool)
-        if dry_run:
-            say(f"{format_size(before.dead_bytes)} of {format_size(before.stored_bytes)} could be removed")
-            return
-        blockstore_place.refuse_in_use(found, "cleaned up", before.owner, yes=yes)
-        with blockstore_place.options(found) as options, Steps(not quiet and not json, tell) as steps:
-            done = sweep(
-                store, key, options, blockstore_place.me("gc"), pool=pool, progress=steps.see, say=tell
-            )
-    if json:
-        names = ("before", "after", "past", "live", "moved", "cleared", "strays", "stray_bytes", "trouble")
-        document("blockstore gc", {"place": str(found), **{name: getattr(done, name) for name in names}})
-    elif not quiet:
-        freed = format_size(max(0, done.before - done.after) + done.stray_bytes)
-        past = f", and {format_size(done.past)} for the past" if done.past else ""
-        stored = format_size(done.after - done.past)
-        say(f"freed {freed}: {stored} are stored for {format_size(done.live)} that are live{past}")
-    if done.trouble is not None:
-        tell(f"not all could be cleared: {done.trouble}")
-    raise typer.Exit(OK if done.trouble is None else TROUBLE)
-
-
-@app.command("copy")
-def copy_(
-    source: Store,
-    target: Annotated[str, typer.Argument(metavar="TO", help="Another place, where there is nothing yet.")],
-    dry_run: DryRun = False,
-    quiet: Quiet = False,
-    json: AsJson = False,
-) -> None:
-    """Copy a store to another place: what the last checkpoint and the log say, and only what is live.
-
-    The copy has a uuid of its own, and is encrypted if its place names a key, whatever the source is: so a store that
-    is not encrypted becomes one that is. While the source is written to a copy may have to give up. What a copy that
-    was broken off leaves is no store; what it could not remove is told by 'create', and can be removed.
-    """
-    from zvault.blockstore.maintenance.copy import copy
-    from zvault.blockstore.maintenance.info import info
-    from zvault.blockstore.view import now
-
-    here, there = blockstore_place.find(source), blockstore_place.find(target)
-    if here.spec.identity == there.spec.identity:
-        raise Refused(f"{here} cannot be copied", "both places are the same", "give another bucket or key")
-    store, other = blockstore_place.reach(here), blockstore_place.reach_bare(there)
-    kept = blockstore_keys.Target(there)
-    if dry_run:
-        with blockstore_place.workers(WORKERS) as pool:
-            told = info(store, here.spec.key, pool)
-        say(f"would copy about {format_size(told.live_bytes)} to {there}")
-        return
-    view = now(store, here.spec.key)
-    try:
-        with (
-            blockstore_place.workers(WORKERS) as pool,
-            blockstore_place.scratch(there) as options,
-            Steps(not quiet and not json, tell) as steps,
-        ):
-            me = blockstore_place.me("copy")
-            done = copy(view, other, there.spec.key, options, me, pool, steps.see, kept.encrypted)
-    finally:
-        view.close()
-    if json:
-        body = {
-            "source": str(here),
-            "target": str(there),
-            "size": done.size,
-            "data": done.data,
-            "stored": done.stored,
-            "recovery_key": kept.recovery_key,
-        }
-        document("blockstore copy", body)
-    elif not quiet:
-        say(f"copied {format_size(done.data)} of a device of {format_size(done.size)} to {there}")
-    blockstore_keys.show(kept.recovery_key, json=json)
+app.command("gc")(gc)
+app.command("copy")(copy_)
 
 
 @app.command("serve")

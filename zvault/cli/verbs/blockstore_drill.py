@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Annotated
 
 import typer
 
-from zvault.cli.options import AsJson, Exact, TableForm, Tabs
+from zvault.cli.options import AsJson, Exact, Store, TableForm, Tabs
 from zvault.cli.output import OK, TROUBLE, document, say_all
 from zvault.cli.tables import Column, table
 from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
 
-WORKERS = 8
 COLUMNS = [Column("held"), Column("tried"), Column("came")]
 UNKNOWN = 2
 
 
 def drill(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLACE",
-            help="'zvault:BUCKET/KEY endpoint=…', or VAULT[/N] of the configuration.",
-            show_default=False,
-        ),
-    ],
+    place: Store,
     tabs: Tabs = False,
     exact: Exact = False,
     json: AsJson = False,
@@ -56,7 +47,7 @@ def drill(
     settings = settings_of(found.spec)
     see_that_it_locks(settings)
     store = S3Store(replace(settings, lock=Lock(lock.mode, it.SHORT / SPAN)))
-    with blockstore_place.workers(WORKERS) as pool:
+    with blockstore_place.workers() as pool:
         tried = it.drill(store, blockstore_place.reach(found), found.spec.key, lock, pool=pool)
     rows = [
         {"held": {True: "yes", False: "NO", None: "?"}[one.well], "tried": one.what, "came": one.came}

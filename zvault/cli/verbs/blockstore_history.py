@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from zvault.cli.options import AsJson, Chosen, Exact, TableForm, Tabs
+from zvault.cli.options import AsJson, Chosen, Exact, Store, TableForm, Tabs
 from zvault.cli.output import document, say_all, tell
 from zvault.cli.tables import Column, chosen, restricted, table
 from zvault.cli.verbs import blockstore_place
 from zvault.core.units import format_size
-
-WORKERS = 8
 
 COLUMNS = [
     Column("taken", "time"),
@@ -25,14 +19,7 @@ DEFAULT = ("taken", "checkpoint", "live", "alone")
 
 
 def history(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLACE",
-            help="'zvault:BUCKET/KEY endpoint=…', or VAULT[/N] of the configuration.",
-            show_default=False,
-        ),
-    ],
+    place: Store,
     columns: Chosen = None,
     tabs: Tabs = False,
     exact: Exact = False,
@@ -47,7 +34,7 @@ def history(
 
     picked = chosen(COLUMNS, columns, DEFAULT)
     found = blockstore_place.find(place)
-    with blockstore_place.workers(WORKERS) as pool:
+    with blockstore_place.workers() as pool:
         told = look_back(blockstore_place.reach(found), found.spec.key, pool)
     rows = [one.as_dict() for one in told.moments]
     if json:

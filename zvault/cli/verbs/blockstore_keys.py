@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zvault.cli.options import AsJson, DryRun, Quiet
+from zvault.cli.options import AsJson, DryRun, Quiet, Store
 from zvault.cli.output import document, say, tell
 from zvault.cli.verbs import blockstore_place
 from zvault.core.errors import Refused
@@ -60,14 +60,7 @@ class Target:
 
 
 def rotate(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLACE",
-            help="'zvault:BUCKET/KEY endpoint=…', or VAULT[/N] of the configuration.",
-            show_default=False,
-        ),
-    ],
+    place: Store,
     to: Annotated[
         Path | None,
         typer.Option(

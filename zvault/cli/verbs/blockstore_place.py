@@ -122,7 +122,7 @@ def reach_bare(place: StorePlace) -> ObjectStore:
     return RetryingStore(bare, stopping=stopping, say=tell, patience=0, bound=BOUND)
 
 
-def workers(count: int) -> ThreadPoolExecutor:
+def workers(count: int = 8) -> ThreadPoolExecutor:
     """Threads that ask the object store; to be opened as a context manager."""
     from concurrent.futures import ThreadPoolExecutor
 

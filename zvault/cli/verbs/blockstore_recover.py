@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zvault.cli.event_text import plural
-from zvault.cli.options import AsJson, DryRun, Quiet
+from zvault.cli.options import AsJson, DryRun, Quiet, Store
 from zvault.cli.output import document, say, tell
 from zvault.cli.progress import Steps
 from zvault.cli.tables import written
@@ -23,18 +23,9 @@ if TYPE_CHECKING:
     from zvault.blockstore.maintenance.recover import Recoverable
     from zvault.object_store.interface import ObjectStore
 
-WORKERS = 8
-
 
 def recover(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLACE",
-            help="'zvault:BUCKET/KEY endpoint=…', or VAULT[/N] of the configuration.",
-            show_default=False,
-        ),
-    ],
+    place: Store,
     target: Annotated[
         str | None,
         typer.Argument(
@@ -78,7 +69,7 @@ def recover(
         raise Refused(f"{found} is not brought back so", why, "give TO or --socket")
     if socket is not None:
         see_that_it_can()
-    with blockstore_place.workers(WORKERS) as pool:
+    with blockstore_place.workers() as pool:
         then, objects = blockstore_place.reach_as_of(found, when)
         chosen = last_whole(objects, then, found.spec.key, pool)
     for name, why in chosen.passed:
@@ -140,7 +131,7 @@ def _copy(
     view = View(objects, place.spec.key, at=chosen.moment)
     try:
         with (
-            blockstore_place.workers(WORKERS) as pool,
+            blockstore_place.workers() as pool,
             blockstore_place.scratch(there) as options,
             Steps(not quiet, tell) as steps,
         ):

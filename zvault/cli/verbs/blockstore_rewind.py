@@ -6,24 +6,15 @@ from typing import Annotated
 
 import typer
 
-from zvault.cli.options import AsJson, Quiet, Yes
+from zvault.cli.options import AsJson, Quiet, Store, Yes
 from zvault.cli.output import document, say, tell
 from zvault.cli.tables import written
 from zvault.cli.times import moment
 from zvault.cli.verbs import blockstore_place
 
-WORKERS = 8
-
 
 def rewind(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLACE",
-            help="'zvault:BUCKET/KEY endpoint=…', or VAULT[/N] of the configuration.",
-            show_default=False,
-        ),
-    ],
+    place: Store,
     to: Annotated[
         str,
         typer.Option(
@@ -50,7 +41,7 @@ def rewind(
     was = written(chosen.taken, "time", exact=False)
     if yes:
         blockstore_place.refuse_in_use(found, "rewound", Epoch.read(store, key).owner, yes=True)
-        with blockstore_place.options(found) as options, blockstore_place.workers(WORKERS) as pool:
+        with blockstore_place.options(found) as options, blockstore_place.workers() as pool:
             take_back(store, key, options, chosen, owner=blockstore_place.me("rewind"), pool=pool, say=tell)
     if json:
         body = {"epoch": chosen.epoch, "checkpoint": chosen.number, "taken": chosen.taken, "rewound": yes}

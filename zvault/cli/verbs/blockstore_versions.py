@@ -9,8 +9,6 @@ from zvault.cli.output import document, say
 from zvault.cli.verbs import blockstore_place
 from zvault.core.units import format_size
 
-WORKERS = 8
-
 
 def remove_garbage(
     place: blockstore_place.StorePlace, *, do: bool, yes: bool, quiet: bool, json: bool
@@ -19,7 +17,7 @@ def remove_garbage(
     from zvault.blockstore.maintenance.version_gc import remove_versions
 
     store = blockstore_place.reach(place)
-    with blockstore_place.workers(WORKERS) as pool:
+    with blockstore_place.workers() as pool:
         done = remove_versions(store, place.spec.key, pool, do=do, accept_tampered=yes)
     if json:
         document("blockstore gc", {"place": str(place), "done": do, **asdict(done)})

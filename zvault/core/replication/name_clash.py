@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import SnapshotName
 from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import Snapnames, guids_of
+
+
+class Replaced(NamedTuple):
+    """A snapshot that a run was to make anew and then to destroy, as that run wrote it down."""
+
+    name: SnapshotName
+    guid: int
+    createtxg: int
 
 
 def clashes(made: Collection[str], pairs: Iterable[DatasetPair]) -> list[SnapshotName]:
@@ -52,6 +61,47 @@ def still_own(calls: Iterable[Sequence[str]], source: Tree, vault: Iterable[Data
             if 2 * count > len(left):
                 found += [snap for snap in left if snap.createtxg == txg]
     return found
+
+
+def left_behind(
+    written_down: Iterable[Replaced], snapname: str, source: Tree, pairs: Collection[DatasetPair]
+) -> list[Snapshot]:
+    """Which snapshots a run that was killed was still to destroy, now that a later run has made its own, ``snapname``.
+
+    They are those that were written down, by GUID and transaction group; their names are still others' on the vault,
+    which has got none of them by GUID; and their datasets have the later run's snapshot.
+    """
+    there = [snap for one in written_down if (snap := _is_there(source, one)) is not None]
+    clashing = set(clashes({snap.name for snap in there}, pairs))
+    sought = {snap.guid for snap in there}
+    sent = {
+        guid
+        for pair in pairs
+        if pair.vault is not None
+        for guid in sought.intersection(guids_of(pair.vault.snapshots))
+    }
+    found = [snap for snap in there if snap.name in clashing and snap.guid not in sent]
+    return [
+        snap
+        for snap in found
+        if (later := source.snapshot(snap.dataset.snapshot(snapname))) is not None
+        and later.createtxg > snap.createtxg
+    ]
+
+
+def waiting(written_down: Iterable[Replaced], snapname: str, source: Tree) -> set[int]:
+    """The GUIDs of those that are still there, and whose dataset has no snapshot ``snapname`` yet."""
+    return {
+        snap.guid
+        for one in written_down
+        if (snap := _is_there(source, one)) is not None
+        and source.snapshot(snap.dataset.snapshot(snapname)) is None
+    }
+
+
+def _is_there(source: Tree, one: Replaced) -> Snapshot | None:
+    snap = source.snapshot(one.name)
+    return snap if snap is not None and (snap.guid, snap.createtxg) == one[1:] else None
 
 
 def _is_another(snap: Snapshot, there: dict[str, int]) -> bool:

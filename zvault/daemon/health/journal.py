@@ -31,6 +31,12 @@ class VerdictJournal:
     _told: dict[tuple[Kind, str], tuple[Level, tuple[str, ...]]] = field(default_factory=dict)
     _first: dict[tuple[Kind, str], float] = field(default_factory=dict)
 
+    @property
+    def settled(self) -> bool:
+        """Whether what is unknown of any subject is told by now."""
+        now = self.clock.monotonic()
+        return all(now - first >= SETTLING for first in self._first.values())
+
     def tell(self, verdicts: Mapping[tuple[Kind, str], Verdict], moving: Collection[str] = ()) -> None:
         """Tell of each subject that is not as it was; not of vaults that are ``moving``, which will not stay so.
 

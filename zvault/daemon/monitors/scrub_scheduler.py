@@ -28,6 +28,9 @@ from zvault.zfs.pool.scrub import Scrubber
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
 """Seconds after which a scrub that failed is tried again; they double."""
 
+RESTS = 30.0
+"""Seconds between two decisions about a vault that is down, if nothing was due and nothing new is known of it."""
+
 
 @dataclass
 class VaultScrub:
@@ -36,10 +39,12 @@ class VaultScrub:
     ``tried`` is the damage that a healing is at or has left, ``errors`` how many errors that were: the same is not
     tried again without being asked, anything else is.
     ``begun`` is when the scrub began that zvault ran last, by the pool's word; ``waits`` why damage is not healed by
-    itself, as last told.
+    itself, as last told. ``rests_until``: nothing is due until then (monotonic seconds), by what ``rests_by`` has.
     """
 
     look: asyncio.Task[None] | None = None
+    rests_until: float = 0.0
+    rests_by: tuple[Condition | None, Vault | None] = (None, None)
     due: float = 0.0
     pauses: Iterator[float] = field(default_factory=lambda: delays(FIRST_PAUSE, LONGEST_PAUSE))
     tried: frozenset[Damage] = frozenset()
@@ -67,6 +72,8 @@ class ScrubScheduler:
         """Look at the vaults that are up, and begin what is due. Never waits: each vault has a task of its own."""
         for document in documents:
             care = self._cares.setdefault(document["name"], VaultScrub())
+            if document["state"] == "down" and self._rests(document["name"], care):
+                continue
             if care.look is None or care.look.done():
                 care.look = asyncio.create_task(self._care(document, care), name=f"care {document['name']}")
 
@@ -85,6 +92,13 @@ class ScrubScheduler:
         except Exception:
             log.exception("taking care of vault %s failed", name)
 
+    def _rests(self, name: str, care: VaultScrub) -> bool:
+        """Whether nothing was due of a vault that is down, not long ago, by what is known and configured still."""
+        known = self.context.records.conditions.get(name), self.context.env.config.vault.get(name)
+        return self.context.env.clock.monotonic() < care.rests_until and all(
+            one is other for one, other in zip(known, care.rests_by, strict=True)
+        )
+
     async def _seen(self, name: str, found: Condition) -> None:
         """Name damage that is new."""
         if found.errors and found.named != found.errors and self._work(name) is None:
@@ -94,7 +108,7 @@ class ScrubScheduler:
                 say(f"damaged: {one}")
 
     async def _decide(self, vault: Vault, care: VaultScrub, *, up: bool) -> None:
-        name = vault.name
+        name, care.rests_until = vault.name, 0.0
         found, keeper = self.context.records.conditions.get(name), self.vaults[name]
         if found is None or self._work(name) is not None or self.runs.closed is not None or keeper.withheld:
             return
@@ -104,6 +118,9 @@ class ScrubScheduler:
         why = wanted(vault.scrubs(), found.scan, found.since, env.clock.time(), env.zone)
         if found.held and found.scan.state != "scanning":
             why = None
+        if why is None and not (up or found.errors or found.damages):
+            care.rests_until, care.rests_by = env.clock.monotonic() + RESTS, (found, vault)
+            return
         obstacle = self.obstacle(name)
         if why is not None and obstacle is not None:
             if up and found.scan.state == "scanning":

@@ -23,6 +23,7 @@ from zvault.system import kernel_log
 from zvault.system.process.line_follower import follow_lines
 from zvault.system.state_files import LeaseStore
 from zvault.zfs.pool import events
+from zvault.zfs.pool.module_parameters import imported_pools
 from zvault.zfs.pool.statistics import groups_argv, parse_syncing
 
 LOOK_EVERY = 15.0
@@ -117,8 +118,10 @@ class StallMonitor:
 
     async def _syncing(self) -> dict[str, tuple[int, float]]:
         """The oldest transaction group of each vault that is being written out, and for how long."""
-        found = {}
+        found, imported = {}, set(imported_pools())
         for vault in self._here():
+            if vault.config.pool not in imported:
+                continue
             try:
                 said = await self.context.env.runner.run(
                     groups_argv(vault.config.pool), deadline=DEADLINE, check=False

@@ -125,15 +125,20 @@ class VaultMonitor:
     async def watch(self) -> list[VaultDocument]:
         """Look, and repair what can be repaired; the result is what was seen."""
         vaults, pools = self.vaults.all(), set(imported_pools())
-        documents = await asyncio.gather(*(self._watched(vault, pools) for vault in vaults))
+        resting = {vault.name: seen for vault in vaults if (seen := self._resting(vault, pools)) is not None}
+        moved = [vault for vault in vaults if vault.name not in resting]
+        found = resting | dict(zip((one.name for one in moved), await self._documents(moved), strict=True))
         for vault in vaults:
-            self._look_after(vault)
-        return documents
+            # One that rests has nothing that could be taken down.
+            if vault.name not in resting or vault.facts.to_be_up:
+                self._look_after(vault)
+        return [found[vault.name] for vault in vaults]
 
-    async def _watched(self, vault: ManagedVault, pools: Collection[str]) -> VaultDocument:
+    def _resting(self, vault: ManagedVault, pools: Collection[str]) -> VaultDocument | None:
+        """What is known of a vault that need not be looked at yet; None where it has to be."""
         sight = self._sights.get(vault.name)
         if sight is None or vault.config.pool in pools or not _rests(vault, sight, self.clock.monotonic()):
-            return await self._document(vault)
+            return None
         return {**sight.document, **own_document(vault)}
 
     def _look_after(self, vault: ManagedVault) -> None:

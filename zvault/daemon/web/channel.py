@@ -25,6 +25,9 @@ QUESTION = struct.Struct("!QBH")
 
 ANSWER = struct.Struct("!QI")
 
+RESTED = 64
+"""Exit status of the process where nobody has come for a while."""
+
 LONGEST_SUBJECT = 16384
 """Bytes: a path within a snapshot, and what it is in."""
 

@@ -1,7 +1,8 @@
 """The process that answers Prometheus and browsers, without any rights: any local user may connect, and others too.
 
 zvaultd starts it with the sockets to listen on. It asks zvaultd for what it tells, over a socket that is its standard
-input, and knows nothing itself: where zvaultd is gone, so is it, and where that does not answer, a request fails.
+input, and knows nothing itself: where zvaultd is gone, so is it, and where that does not answer, a request fails. Where
+nobody connects for a while it ends, and zvaultd starts it again for the next who does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aiohttp import web
 from zvault.daemon.connections import BACKLOG, ConnectionLimits, Connections
 from zvault.daemon.page.site import Site
 from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.channel import Questions, taken_over
+from zvault.daemon.web.channel import RESTED, Questions, taken_over
 from zvault.daemon.web.login import LONGEST, Mistakes, knows
 from zvault.daemon.web.names import answers_to
 from zvault.daemon.web.settings import Settings
@@ -34,6 +35,9 @@ LIMITS = ConnectionLimits(total=64, idle=5.0, answer=10.0)
 
 ANSWER_SECONDS = 8.0
 """Seconds that zvaultd may take to tell what it is asked for, before a request fails."""
+
+SETTLING = 0.2
+"""Seconds in which a connection shows that was accepted before nothing was accepted any more."""
 
 FILES = 128
 """Descriptors: for all connections, those that are refused, and a few of its own."""
@@ -68,6 +72,7 @@ class WebListener:
         self.connections = Connections(LIMITS)
         self._settings, self._ask, self._mistakes = settings, ask, Mistakes()
         self._runner: web.AppRunner | None = None
+        self._sockets: Sequence[socket.socket] = ()
         self._servers: list[asyncio.Server] = []
         # Reads its files, so it has to be made while there are any.
         self._site = (
@@ -84,11 +89,38 @@ class WebListener:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
         await self._runner.setup()
-        assert self._runner.server is not None  # noqa: S101 - made by setup
+        self._sockets = sockets
+        await self._accept()
+
+    async def _accept(self) -> None:
+        assert self._runner is not None  # noqa: S101 - made by serve
+        assert self._runner.server is not None  # noqa: S101 - made by its setup
         factory = self.connections.guarded(self._runner.server)
         loop = asyncio.get_running_loop()
-        for one in sockets:
-            self._servers.append(await loop.create_server(factory, sock=one, backlog=BACKLOG))
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        for one in self._sockets:
+            self._servers.append(await loop.create_server(factory, sock=one.dup(), backlog=BACKLOG))
+
+    async def rested(self) -> None:
+        """Wait until nobody has been connected for as long as the settings say; nothing is accepted from then on.
+
+        Who connects then waits in the kernel's queue, which zvaultd has too.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            left = self._settings.rest - self.connections.unused()
+            if left > 0:
+                await asyncio.sleep(left)
+                continue
+            for server in self._servers:
+                for one in server.sockets:
+                    loop.remove_reader(one.fileno())
+            await asyncio.sleep(SETTLING)
+            if self.connections.unused() > SETTLING:
+                return
+            await self._accept()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         response: web.StreamResponse
@@ -175,26 +207,29 @@ def _plain(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=text)
 
 
-async def _run(settings: Settings, channel: socket.socket, sockets: Sequence[socket.socket]) -> None:
+async def _run(settings: Settings, channel: socket.socket, sockets: Sequence[socket.socket]) -> int:
     reader, writer = await asyncio.open_unix_connection(sock=channel)
     questions = Questions(reader, writer)
     listener = WebListener(settings, questions.ask)
     # Nothing of what a client says was read yet.
     give_up_rights(files=FILES)
     await listener.serve(sockets)
-    await questions.hear()
+    hearing, resting = asyncio.ensure_future(questions.hear()), asyncio.ensure_future(listener.rested())
+    done, _ = await asyncio.wait({hearing, resting}, return_when=asyncio.FIRST_COMPLETED)
+    for one in done:
+        one.result()
+    return 0 if hearing in done else RESTED
 
 
 def main() -> int:
-    """Serve until zvaultd is gone; what is being answered then is cut off."""
+    """Serve until zvaultd is gone, when what is being answered is cut off, or nobody has come for a while."""
     try:
         channel = socket.socket(fileno=0)
         sockets, told = taken_over(channel)
-        asyncio.run(_run(Settings.of(told), channel, sockets))
+        return asyncio.run(_run(Settings.of(told), channel, sockets))
     except OSError as error:
         print(f"web: {error}", file=sys.stderr)  # noqa: T201 - zvaultd reads it
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Has ``/metrics`` and the status page served: by a process of its own (listener.py), told what is true when it asks.
 
-Of what is said to the port, zvaultd itself reads nothing. The process is started when somebody first connects.
+Of what is said to the port, zvaultd itself reads nothing. The process is started when somebody connects, and ends when
+nobody has for a while.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from zvault.core.errors import Busy
 from zvault.daemon.connections import BACKLOG
 from zvault.daemon.journald import log
 from zvault.daemon.page.topics import Topic
-from zvault.daemon.web.channel import ANSWER, QUESTION, hand_over
+from zvault.daemon.web.channel import ANSWER, QUESTION, RESTED, hand_over
 from zvault.system.process.output import last_lines, last_words, read_lines
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 from zvault.system.tasks import cancel
 
 Told = Callable[[str], bytes | Awaitable[bytes]]
 """What is told of a subject, as it is now; what takes a while keeps no other question waiting."""
+
+REST = 300.0
+"""Seconds without a connection after which the process ends: longer than any interval at which Prometheus asks, as what
+is asked less often than each five minutes is stale to it."""
 
 LISTENER = Path(__file__).with_name("listener.py")
 """The program. It is not imported here: zvaultd has no use for what it needs."""
@@ -33,8 +38,8 @@ LISTENER = Path(__file__).with_name("listener.py")
 class WebServer:
     """Serves on an address; ``address`` is None while it does not. ``answers`` are what it can be asked for."""
 
-    def __init__(self, answers: Mapping[Topic, Told]) -> None:
-        self.answers = answers
+    def __init__(self, answers: Mapping[Topic, Told], rest: float = REST) -> None:
+        self.answers, self.rest = answers, rest
         self.address: str | None = None
         self.port: int | None = None
         self.process: asyncio.subprocess.Process | None = None
@@ -55,16 +60,16 @@ class WebServer:
         self, host: str, sockets: Sequence[socket.socket], settings: Mapping[str, Any]
     ) -> None:
         try:
-            try:
+            rests = True
+            while rests:
                 await _somebody(sockets)
-                process, reader, writer = await self._start(host, sockets, settings)
-            finally:
-                for one in sockets:
-                    one.close()
-            await self._serve(process, reader, writer)
+                rests = await self._serve(*await self._start(host, sockets, settings))
         except OSError as error:
             log.error("the process that answers web requests cannot be started: %s; it is tried again", error)
         finally:
+            # Kept until then: who connects just as the process ends waits here for the next.
+            for one in sockets:
+                one.close()
             self.address = None
 
     async def _start(
@@ -79,7 +84,7 @@ class WebServer:
                 process = await spawn(
                     argv, stdin=there.fileno(), stdout=asyncio.subprocess.DEVNULL, bare=True
                 )
-            hand_over(here, sockets, {**settings, "host": host})
+            hand_over(here, sockets, {**settings, "host": host, "rest": self.rest})
             reader, writer = await asyncio.open_unix_connection(sock=here)
         except BaseException:
             here.close()
@@ -94,7 +99,8 @@ class WebServer:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-    ) -> None:
+    ) -> bool:
+        """Tell it what it asks for until it ends: True where it does because nobody came for a while."""
         said = last_lines()
         hearing = asyncio.ensure_future(read_lines(process.stderr, said.append))
         later: set[asyncio.Task[None]] = set()
@@ -119,8 +125,11 @@ class WebServer:
             await put_down(process)
             hearing.cancel()
         code = process.returncode
+        if code == RESTED:
+            return True
         why = last_words(said) or ("it hangs" if code is None else describe_exit(code))
         log.error("the process that answers web requests ended: %s; it is started again", why)
+        return False
 
     def _told(self, topic: int, subject: str) -> bytes | Awaitable[bytes]:
         answer = next((one for key, one in self.answers.items() if key == topic), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ class Settings:
 
     ``metrics`` and ``page`` say what is served, ``files`` whether the page lists those of mounted snapshots. For the
     page: ``zone`` is the time zone of its times; ``login`` the digest of a name and password; ``header`` what a proxy
-    at one of the addresses ``proxies`` names the user in.
+    at one of the addresses ``proxies`` names the user in. After ``rest`` seconds without a connection it ends.
     """
 
     host: str
@@ -25,6 +26,7 @@ class Settings:
     login: Mapping[str, str] | None = None
     header: str | None = None
     proxies: tuple[str, ...] = ()
+    rest: float = math.inf
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Settings:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple, TypeVar
@@ -45,6 +47,25 @@ class Clock:
         return datetime.fromtimestamp(self.time(), UTC)
 
 
+class LaterClock(Clock):
+    """A clock so many seconds ahead of another."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+
+    def time(self) -> float:
+        """See Clock."""
+        return self._clock.time() + self._seconds
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return self._clock.monotonic() + self._seconds
+
+    def boottime(self) -> float:
+        """See Clock."""
+        return self._clock.boottime() + self._seconds
+
+
 class _Way(NamedTuple):
     """A backup's way, and what it was made of."""
 
@@ -78,6 +99,15 @@ class Environment:
     def of(cls, config: Config, paths: Paths, runner: Runner, clock: Clock | None = None) -> Environment:
         """That of this host; its time is that of ``clock``, or the host's."""
         return cls(config, paths, runner, _host_name(config), clock or Clock())
+
+    @contextlib.contextmanager
+    def later(self, seconds: float) -> Iterator[None]:
+        """Take it to be so much later, for a decision that waits for nothing."""
+        clock, self.clock = self.clock, LaterClock(self.clock, seconds)
+        try:
+            yield
+        finally:
+            self.clock = clock
 
     def reconfigure(self, config: Config) -> None:
         """Have a new configuration in force from now on."""

@@ -8,12 +8,16 @@ the vault's lag is unknown, and whether a vault is new is told by what its sourc
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from zvault.config.schema import Vault
 from zvault.core.errors import ZvaultError
 from zvault.system.state_files import LeaseStore
+
+SETTLED = 2.0
+"""Seconds since a folder changed after which another change has another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class PoolBook:
 
     def __init__(self, store: LeaseStore) -> None:
         self._store = store
+        self._known: tuple[tuple[int, int], dict[int, Seen]] | None = None
 
     def note(self, guid: int, seen: Seen) -> None:
         """Write down a pool that is there. Where that cannot be done, it is simply not known later."""
@@ -71,12 +76,28 @@ class PoolBook:
 
     def all(self) -> dict[int, Seen]:
         """Every pool that was ever seen, by its GUID."""
-        found = {}
-        for name in self._store.names():
+        stamp = self._stamp()
+        if self._known is not None and stamp == self._known[0]:
+            return dict(self._known[1])
+        found, names = dict[int, Seen](), self._store.names()
+        for name in names:
             with contextlib.suppress(OSError, ValueError, ZvaultError):
                 if (seen := self._get(name)) is not None:
                     found[int(name, 16)] = seen
+        # One that cannot be read is tried again: that it can be, no folder tells.
+        self._known = (stamp, dict(found)) if stamp is not None and len(found) == len(names) else None
         return found
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """What changes whenever one is written or goes: each gets its name in the folder anew.
+
+        None just after that, when the next may be written before the folder's time goes on.
+        """
+        try:
+            found = self._store.directory.stat()
+        except OSError:
+            return None
+        return (found.st_ino, found.st_mtime_ns) if time.time() - found.st_mtime > SETTLED else None
 
     def last(self, vault: Vault) -> int | None:
         """The GUID of the pool that a vault had when it was last up; None where it has another one by now, or none."""

@@ -9,6 +9,7 @@ from zvault.ops.state.costs import CostBook
 from zvault.ops.state.places import PlaceBook
 from zvault.ops.state.pool_health import Conditions
 from zvault.ops.state.pools import PoolBook
+from zvault.ops.state.replaced import ReplacedBook
 from zvault.ops.state.unchanged import UnchangedBook
 from zvault.system.state_files import LeaseStore
 
@@ -22,6 +23,7 @@ class Records:
     ``pools``: which pool was seen as which vault's; noted when a vault comes up (ops/vaults).
     ``places``: where a pool has what was last sent of each source; noted in a run (ops/replication/transfer.py).
     ``unchanged``: until when sources were as their newest snapshots; noted in a run (ops/run.py).
+    ``replaced``: snapshots that a run makes anew and has still to destroy (ops/run_snapshot.py).
     ``conditions``: the last look at each vault's pool (ops/vaults/health.py, ops/healing).
     ``costs``: what vaults' block stores were asked for (daemon/looks.py).
     ``mount_holds``: snapshots that are held while they are mounted for somebody, also after a boot: the hold is in the
@@ -34,6 +36,7 @@ class Records:
     pools: PoolBook
     places: PlaceBook
     unchanged: UnchangedBook
+    replaced: ReplacedBook
     conditions: Conditions
     costs: CostBook
     measured: LeaseStore
@@ -48,6 +51,7 @@ class Records:
             pools=PoolBook(LeaseStore(paths.state / "pools")),
             places=PlaceBook(LeaseStore(paths.state / "places")),
             unchanged=UnchangedBook(LeaseStore(paths.state / "unchanged")),
+            replaced=ReplacedBook(LeaseStore(paths.state / "replaced")),
             conditions=Conditions(LeaseStore(paths.state / "condition")),
             costs=CostBook(LeaseStore(paths.state / "costs")),
             measured=LeaseStore(paths.state / "measured"),

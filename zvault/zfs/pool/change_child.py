@@ -1,31 +1,43 @@
 """The child process that reads OpenZFS's events through libzfs: a line in asks, one JSON answer a line out.
 
 ``zpool events`` cannot seek, and without that nothing proves that no event was missed (change_reader.py). Between
-questions it reads what comes, so that a burst is not dropped. It keeps /dev/zfs open: event numbers begin anew when
-the module is loaded, and it cannot be unloaded meanwhile.
+questions it reads what comes, so that a burst is not dropped; a thread waits for that in the kernel, so that nothing is
+done while nothing happens. It keeps /dev/zfs open: event numbers begin anew when the module is loaded, and it cannot be
+unloaded meanwhile.
 """
 
 from __future__ import annotations
 
+import _thread  # threading imports much that is not needed here
+import contextlib
 import ctypes
 import json
 import os
 import select
 import sys
-from pathlib import Path
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+if __name__ == "__main__":
+    # Started without site-packages, which it does not need: zvault is found by where this file is.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)).removesuffix("zvault/zfs/pool"))  # noqa: PTH100, PTH120
 
 from zvault.zfs.pool.change_reader import ChangeReader, KernelEvent
 
 LIBRARIES = [f"libzfs.so.{number}" for number in range(9, 3, -1)]
 """OpenZFS 2.0 has 4, 2.3 has 6; that of the newest is taken."""
 
-EVERY = 1.0
-"""Seconds between looks for new events."""
+GATHERED = 1.0
+"""Seconds from an event until it is read, with all that came in between."""
 
 NONBLOCK = 1
 """ZEVENT_NONBLOCK (sys/fm/util.h)."""
 
-FAILURES = Path("/proc/spl/kstat/zfs/fm")
+END = 2**64 - 1
+"""ZEVENT_SEEK_END: behind the newest event."""
+
+FAILURES = "/proc/spl/kstat/zfs/fm"
 COUNTED = ("erpt-dropped", "erpt-set-failed")
 
 
@@ -59,18 +71,27 @@ class LibzfsRing:
 
     def next(self) -> tuple[KernelEvent, int] | None:
         """See EventRing."""
-        event, dropped = ctypes.c_void_p(), ctypes.c_int()
-        status = self._lib.zpool_events_next(
-            self._handle, ctypes.byref(event), ctypes.byref(dropped), NONBLOCK, self._device
-        )
-        if status != 0:
-            raise OSError(ctypes.get_errno(), "the events cannot be read")
+        event, dropped = self._next(NONBLOCK)
         if not event:
             return None
         try:
-            return self._event(event), dropped.value
+            return self._event(event), dropped
         finally:
             self._lib.nvlist_free(event)
+
+    def wait(self) -> None:
+        """Wait for an event that is newer than the one read last. Raises OSError, also where a signal came."""
+        event, _ = self._next(0)
+        self._lib.nvlist_free(event)
+
+    def _next(self, flags: int) -> tuple[ctypes.c_void_p, int]:
+        event, dropped = ctypes.c_void_p(), ctypes.c_int()
+        status = self._lib.zpool_events_next(
+            self._handle, ctypes.byref(event), ctypes.byref(dropped), flags, self._device
+        )
+        if status != 0:
+            raise OSError(ctypes.get_errno(), "the events cannot be read")
+        return event, dropped.value
 
     def _event(self, event: ctypes.c_void_p) -> KernelEvent:
         number = ctypes.c_uint64()
@@ -87,7 +108,8 @@ class LibzfsRing:
 
     def failures(self) -> int:
         """See EventRing."""
-        lines = [line.split() for line in FAILURES.read_text(encoding="ascii").splitlines()]
+        with open(FAILURES, encoding="ascii") as file:  # noqa: PTH123 - importing pathlib takes a megabyte
+            lines = [line.split() for line in file]
         found = [int(words[2]) for words in lines if len(words) == 3 and words[0] in COUNTED]
         if len(found) != len(COUNTED):
             raise OSError(0, f"{FAILURES} does not tell what the kernel could not post")
@@ -103,14 +125,49 @@ def _library() -> ctypes.CDLL:
     raise OSError(0, "there is no libzfs")
 
 
+class WaitingReader(Protocol):
+    """One reader's place among the kernel's events, who waits for the next one. Both raise OSError."""
+
+    def seek(self, number: int) -> bool:
+        """Go to behind an event."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until there is a newer one."""
+        ...
+
+
+def tell(
+    waiting: WaitingReader, told: Callable[[], object], pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Call ``told`` for ever, soon after there are new events.
+
+    It is behind the newest event before it calls: what came until then is read by whoever is told, and what comes
+    later ends the next wait. Where nothing can be waited for, it is told as often as it may be.
+    """
+    while True:
+        with contextlib.suppress(OSError):
+            waiting.wait()
+        pause(GATHERED)
+        with contextlib.suppress(OSError):
+            waiting.seek(END)
+        told()
+
+
 def main() -> None:
     """Answer until the parent closes the pipe. A failure ends it: what it knew is then lost."""
-    reader = ChangeReader(LibzfsRing())
+    # A handle and a descriptor of its own for the thread: each descriptor has its place, and libzfs knows no threads.
+    reader, waiting = ChangeReader(LibzfsRing()), LibzfsRing()
+    told, tells = os.pipe()
+    waiting.seek(END)
+    _thread.start_new_thread(tell, (waiting, lambda: os.write(tells, b"!")))
     print(json.dumps({"ready": True}), flush=True)  # noqa: T201 - the answer channel
     while True:
-        asked, _, _ = select.select([sys.stdin.fileno()], [], [], EVERY)
-        if not asked:
+        ready, _, _ = select.select([sys.stdin.fileno(), told], [], [])
+        if told in ready:
+            os.read(told, 4096)
             reader.read()
+        if sys.stdin.fileno() not in ready:
             continue
         # One question at a time, of a few bytes: whoever asks waits for the answer.
         if not os.read(sys.stdin.fileno(), 4096):

@@ -173,6 +173,10 @@ class Zpool:
         lock of the pool's).
         """
         file = (self.proc or PROC) / "spl/kstat/zfs" / pool / "state"
+        if (
+            not file.exists()
+        ):  # asks /proc alone, and most looks are at what is not imported: no thread for those
+            return None
         try:
             return (await asyncio.to_thread(file.read_text)).strip()
         except OSError:

@@ -10,7 +10,8 @@ from tests.unit.core.replication.pools_model import Clock, Data, Illegal, Pool, 
 from tests.unit.examples import cases, same_cases
 from zvault.core.model import Snapshot, Tree
 from zvault.core.names import DatasetName
-from zvault.core.replication.lineage import ASIDE, Pairing, is_aside, match
+from zvault.core.replication.lineage import ASIDE, Pairing, is_aside
+from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict
 from zvault.core.replication.plan_model import Action, OnConflict, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree

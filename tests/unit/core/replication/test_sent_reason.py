@@ -107,17 +107,17 @@ def test_a_bookmark_as_the_base_is_older_than_what_comes() -> None:
 @pytest.mark.parametrize(
     ("lag", "told"),
     [
-        (DatasetLag("tank/a", None, None, None), "nobody has seen yet what the vault has of it"),
+        (DatasetLag("tank/a", None, None), "nobody has seen yet what the vault has of it"),
         (
-            DatasetLag("tank/a", None, None, 3),
+            DatasetLag("tank/a", None, 3),
             "the vault has no snapshot of it that zvault made for this backup",
         ),
         (
-            dataset_lag([snap(1), snap(2), snap(3)], {1}, 9e9),
+            dataset_lag([snap(1), snap(2), snap(3)], {1}),
             "the vault has @zvault_1, made 1970-01-01 01:00; the source has 2 newer ones",
         ),
         (
-            dataset_lag([snap(1)], {1}, 9e9, unchanged={1: 7200.0}),
+            dataset_lag([snap(1)], {1}, unchanged={1: 7200.0}),
             "the vault has @zvault_1, made 1970-01-01 01:00, and nothing was written to the source until "
             "1970-01-01 02:00; the source has no newer one",
         ),

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.ops.ops_world import context
 from zvault.core.integrity.damage import Damage
 from zvault.daemon.monitors import scrub_scheduler
-from zvault.daemon.monitors.scrub_scheduler import ScrubScheduler, VaultScrub
+from zvault.daemon.monitors.scrub_scheduler import RESTS, ScrubScheduler, VaultScrub
 from zvault.ops.state.pool_health import Condition
 
 HURT = Condition(0.0, errors=1, damages=(Damage("cold/a", "s1", "/f"),), named=1)
@@ -140,3 +140,40 @@ def test_as_many_other_damages_as_a_healing_left_are_tried(looked: Looked) -> No
     assert see(looked, care, HURT) == 1
     end(looked, care, HURT)
     assert see(looked, care, OTHER) == 2
+
+
+async def test_a_vault_that_is_down_is_decided_about_again_when_something_may_be_due(
+    looked: Looked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrub_scheduler, "wanted", lambda *_: None)
+    decided = 0
+    decide = looked._decide
+
+    async def counted(*args: Any, **rest: Any) -> None:
+        nonlocal decided
+        decided += 1
+        await decide(*args, **rest)
+
+    looked._decide = counted  # type: ignore[method-assign]
+    clock: Any = looked.context.env.clock
+
+    async def cares(state: str = "down") -> int:
+        before = decided
+        for _ in range(3):
+            looked.care([{"name": "cold", "state": state, "health": None}])  # type: ignore[typeddict-item]
+            await asyncio.sleep(0)
+        return decided - before
+
+    never = Condition(clock.at)
+    looked.context.records.conditions.put("cold", never)
+    assert [await cares(), await cares()] == [1, 0]
+    clock.at += RESTS
+    assert [await cares(), await cares()] == [1, 0]
+    looked.context.records.conditions.put("cold", replace(never, named=1))
+    assert [await cares(), await cares()] == [1, 0]
+    looked.context.env.reconfigure(context().env.config)
+    assert [await cares(), await cares()] == [1, 0]
+    looked.context.records.conditions.put("cold", HURT)
+    assert await cares() == 3, "damage may be healed at any time"
+    looked.context.records.conditions.put("cold", never)
+    assert await cares("up") == 3

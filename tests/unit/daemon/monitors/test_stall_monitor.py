@@ -73,10 +73,20 @@ async def test_a_process_that_cannot_be_asked_waits_for_the_pool_that_stands_sti
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "_since_boot", lambda: 100 * 10**9)
+    monkeypatch.setattr(module, "imported_pools", lambda: ["coldpool"])
     said: dict[str, str | None] = {"/proc/427/cmdline": None, "/proc/spl/kstat/zfs/coldpool/txgs": TXGS}
     assert await watch(tmp_path, said)._owner(HUNG) == "cold"
     monkeypatch.setattr(module, "_since_boot", lambda: 10**9)
     assert await watch(tmp_path, said)._owner(HUNG) is None, "a second is no stall"
+
+
+async def test_no_program_looks_at_the_groups_of_a_pool_that_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_since_boot", lambda: 100 * 10**9)
+    monkeypatch.setattr(module, "imported_pools", lambda: ["coldpool"])
+    said: dict[str, str | None] = {f"/proc/spl/kstat/zfs/{name}pool/txgs": TXGS for name in ("cold", "nas")}
+    assert await watch(tmp_path, said)._syncing() == {"cold": (8, 100.0)}
 
 
 async def test_what_is_told_names_the_vault(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from zvault.core.errors import Busy, DeviceGone
+from zvault.core.policy.vault_life import VaultFacts
 from zvault.daemon.monitors import vault_monitor
 from zvault.daemon.monitors.vault_monitor import VaultMonitor
 
@@ -58,6 +59,7 @@ class Vault:
         self.repaired = 0
         self.broken = False
         self.leaving: Busy | None = None
+        self.facts = VaultFacts()
 
     def on_its_way_out(self) -> Busy | None:
         return self.leaving
@@ -155,7 +157,11 @@ async def test_a_vault_that_is_down_is_looked_at_less_often_by_itself(
     for _ in range(3):
         assert await it.watch() == [DOWN]
         await asyncio.sleep(0)
-    assert (vault.looks, vault.repaired) == (1, 3)
+    assert (vault.looks, vault.repaired) == (1, 1), "nothing of it could be taken down"
+    vault.facts = VaultFacts(always=True)
+    await it.watch()
+    await asyncio.sleep(0)
+    assert (vault.looks, vault.repaired) == (1, 2), "it is brought up as soon as that can be"
     await it.documents()
     assert vault.looks == 2, "whoever asks is told what is there now"
     monkeypatch.setattr(vault_monitor, "DOWN_EVERY", 0.0)

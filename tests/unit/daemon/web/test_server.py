@@ -13,6 +13,7 @@ import pytest
 
 from zvault.core.errors import Busy
 from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.channel import RESTED
 from zvault.daemon.web.server import WebServer
 
 
@@ -33,8 +34,8 @@ class Figures:
 class Metrics(WebServer):
     """Serves figures, and nothing else."""
 
-    def __init__(self, figures: Figures) -> None:
-        super().__init__({Topic.METRICS: lambda _: figures.text()})
+    def __init__(self, figures: Figures, rest: float = 300.0) -> None:
+        super().__init__({Topic.METRICS: lambda _: figures.text()}, rest)
         self.metrics = figures
 
     async def serve(self, port: int = 0) -> None:
@@ -125,6 +126,28 @@ async def test_one_that_was_killed_is_known_to_be_gone_and_can_be_started_again(
     assert b"zvault_asked 2" in await scrape(server)
 
 
+async def test_it_ends_when_nobody_comes_and_is_there_for_the_next_who_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever connects is answered at any moment, also while it ends."""
+    it = Metrics(Figures(), rest=0.3)
+    await it.serve()
+    try:
+        assert b"zvault_asked 1\n" in await scrape(it)
+        process = it.process
+        assert process is not None
+        await until(lambda: process.returncode is not None)
+        assert it.address is not None
+        for number in range(2, 14):
+            await asyncio.sleep(0.25 + number * 0.025)
+            assert b"zvault_asked %d\n" % number in await scrape(it), number
+        assert process.returncode == RESTED
+        assert process is not it.process
+        assert caplog.records == []
+    finally:
+        await it.close()
+
+
 async def test_a_port_that_is_taken_starts_nothing(server: Metrics) -> None:
     other = Metrics(Figures())
     assert server.port is not None
@@ -168,6 +191,7 @@ async def test_one_that_cannot_be_started_is_told_and_leaves_nothing(
 ALONE = """
 import asyncio, sys
 from zvault.daemon.page.topics import Topic
+from zvault.daemon.web.channel import RESTED
 from zvault.daemon.web.server import WebServer
 async def run():
     server = WebServer({Topic.METRICS: lambda _: b"x 1\\n"})

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.zfs.event_world import FakePool, FakeRing
+from zvault.zfs.pool.change_child import END, tell
 from zvault.zfs.pool.change_reader import HISTORY, MOST, Changed, ChangeReader, KernelEvent
 
 
@@ -68,3 +69,31 @@ def test_more_datasets_than_are_worth_noting_are_all_of_them() -> None:
         found.note(logged(f"tank/{number}", "create"))
     assert found.lost
     assert not found.datasets
+
+
+class Waiting:
+    """What a thread waits with: two events come, and then it is at its end."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def wait(self) -> None:
+        self.done.append("waits")
+        if self.done.count("waits") == 2:
+            raise InterruptedError("a signal came")
+        if self.done.count("waits") == 3:
+            raise StopAsyncIteration
+
+    def seek(self, number: int) -> bool:
+        assert number == END
+        self.done.append("behind the newest")
+        return True
+
+
+def test_whoever_waits_for_events_is_behind_them_before_they_are_read() -> None:
+    """What comes after that ends the next wait, so none stays unread; a wait that fails counts as an event."""
+    it = Waiting()
+    with pytest.raises(StopAsyncIteration):
+        tell(it, lambda: it.done.append("read"), lambda seconds: it.done.append(f"pauses {seconds:g}"))
+    once = ["waits", "pauses 1", "behind the newest", "read"]
+    assert it.done == [*once, *once, "waits"]

@@ -1,0 +1,34 @@
+"""What ``/metrics`` tells. Nothing of Prometheus is imported before somebody asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zvault.api.vaults import VaultDocument
+from zvault.daemon.notify.notifier import Notifier
+from zvault.daemon.status import Status
+
+if TYPE_CHECKING:
+    from zvault.daemon.metrics.exporter import Metrics
+
+
+class Figures:
+    """The vaults as they were seen last, and whether the newest configuration is in force; the rest is the status's."""
+
+    def __init__(self, status: Status, notifier: Notifier | None = None) -> None:
+        self._status, self._notifier = status, notifier
+        self._exporter: Metrics | None = None
+        self.vaults: list[VaultDocument] = []
+        self.reload_ok = True
+
+    def exporter(self) -> Metrics:
+        """What makes metrics of them."""
+        from zvault.daemon.metrics.exporter import Metrics
+
+        found = self._exporter = self._exporter or Metrics(self._status, self._notifier)
+        found.vaults, found.reload_ok = self.vaults, self.reload_ok
+        return found
+
+    def text(self) -> bytes:
+        """The exposition, as ``/metrics`` serves it."""
+        return self.exporter().text()
