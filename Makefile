@@ -28,8 +28,8 @@ VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py \
 OTHER_KERNEL = $(shell ZVAULT_LAB_ZFS=2.4 $(PYTHON) -B $(LAB)/cache.py kernel_at_hand)
 # make soak N=3: so many runs
 N ?= 10
-# Unit tests at once: some measure, so each has a CPU, but for the third of its time in which it waits.
-WORKERS := $(shell echo $$((3 * $$(nproc) / 2)))
+# Unit tests at once: two a CPU, for some wait for processes and deadlines.
+WORKERS := $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup ready test lint types unit lab lab-versions soak failovers demo bench pictures format install deb release clean

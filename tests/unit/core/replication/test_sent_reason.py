@@ -9,6 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.replication.test_planner import after, histories, ours, pairing, planned
+from tests.unit.examples import cases
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
@@ -19,7 +20,7 @@ from zvault.core.replication.sent_reason import SnapshotFate, blocker, snapshot_
 NAME, TARGET = DatasetName("tank/a"), DatasetName("cold/a")
 
 
-@settings(max_examples=1000)
+@settings(max_examples=cases(1000))
 @given(histories(20), st.sampled_from(["stop", "rollback", "new-dataset"]))
 def test_what_is_said_is_what_a_run_does(history: bytes, on_conflict: str) -> None:
     two = after(history)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,14 +52,18 @@ async def test_another_hosts_lease_is_left_alone():
 
 @dataclass
 class Silent(Memory):
-    """A store that does not answer a put any more, for as long as a test may take."""
+    """A store that does not answer a put any more, for as long as a test may take or until it is ``over``."""
 
     silent: bool = False
     silence: float = SILENCE
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+
     def put(self, lease: Lease, etag: str | None) -> str:
         if self.silent:
-            time.sleep(self.silence)
+            self.over.wait(self.silence)
         return super().put(lease, etag)
 
 
@@ -70,6 +75,7 @@ async def test_a_silent_store_holds_the_guard_up_no_longer_than_its_watchdog_all
     began = time.monotonic()
     await it._give_back()
     assert time.monotonic() - began < SILENCE - 1.0
+    memory.over.set()
 
 
 async def test_nothing_is_begun_once_the_watchdog_is_due():

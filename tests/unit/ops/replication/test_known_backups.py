@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.ops.replication.known_world import World, config
 from zvault.core import known_results
 from zvault.ops.state.known_backups import KnownBackups
@@ -24,7 +25,7 @@ CHANGE = st.tuples(st.sampled_from(WHAT), st.integers(0, 9), st.integers(0, 9))
 @example(looks=[[("pools", 1, 0)], [("pools", 0, 0)]], few=16)
 @example(looks=[[("sent", 1, 4), ("sent", 0, 4)], [("sent", 0, 5)]], few=16)
 @given(looks=st.lists(st.lists(CHANGE, max_size=3), min_size=1, max_size=8), few=st.sampled_from([1, 16]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 def test_what_is_looked_up_equals_what_is_worked_out_anew(
     looks: list[list[tuple[str, int, int]]], few: int
 ) -> None:
