@@ -172,7 +172,8 @@ async def test_a_store_that_answers_later_than_the_next_renewal_is_due_keeps_the
     pings: list[float] = []
     monkeypatch.setattr(guard, "spawn", quiet)
     monkeypatch.setattr(guard.sd_notify, "watchdog", lambda: pings.append(time.monotonic()))
-    memory, mine = Silent(silence=1.5), replace(MINE, bound=10.0)
+    memory, mine = Silent(), replace(MINE, bound=10.0)
+    memory.silence = 1.5
     it = LeaseGuard(memory.store, mine, memory.take(mine), Clock())
     assert memory.silence > it.pause
     memory.silent = True
