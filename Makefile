@@ -28,11 +28,11 @@ VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py \
 OTHER_KERNEL = $(shell ZVAULT_LAB_ZFS=2.4 $(PYTHON) -B $(LAB)/cache.py kernel_at_hand)
 # make soak N=3: so many runs
 N ?= 10
-# Unit tests at once: some measure, so each has a CPU, but for the third of its time in which it waits.
-WORKERS := $(shell echo $$((3 * $$(nproc) / 2)))
+# Unit tests at once: two a CPU, for some wait for processes and deadlines.
+WORKERS := $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ready test lint types unit lab lab-versions soak demo bench pictures format install deb release clean
+.PHONY: help setup ready test lint types unit lab lab-versions soak failovers demo bench pictures format install deb release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -75,17 +75,22 @@ lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
 
+failovers: setup ## hosts that share a vault fail N=20 times in the middle of a run: who takes over, and what is lost
+	@$(LAB)/run --peer --mem 4G --timeout 7000 -- python3 -u $(LAB)/failovers.py --count $(if $(filter file,$(origin N)),20,$(N))
+
 demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
 	$(LAB)/run --timeout 900 $${terminal:-} -- python3 $(LAB)/demo.py
 
-bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest or scale; ROUNDS=, ONLY=, DATASETS=
-	@if [ $(NAME) = scale ]; then \
-	    exec env $(TOOL)/python tests/bench/scale.py $(if $(DATASETS),--datasets $(DATASETS)); \
-	fi; \
+bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest or scale; ROUNDS=, ONLY=, MIB=, SHORT=, DATASETS=
+	@more="$(if $(DATASETS),--datasets $(DATASETS))"; \
+	case "$(NAME) $(ONLY)" in \
+	"scale lab") exec $(LAB)/run --mem 6G --timeout 3000 -- python3 tests/bench/scale_lab.py $$more $(if $(ROUNDS),--rounds $(ROUNDS));; \
+	"scale "*) exec env $(TOOL)/python tests/bench/scale.py $$more;; \
+	esac; \
 	peers=$$(tests/bench/get-peers); \
 	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
-	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
+	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" $(foreach v,MIB SHORT,$(if $($(v)),--env $(v)=$($(v)))) -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
 
 pictures: ready ## take docs/pictures anew, of the status page in a real browser
 	@ZVAULT_PICTURES=$(CURDIR)/docs/pictures $(TOOL)/python -m pytest tests/lab/test_page_browser.py -k pictures

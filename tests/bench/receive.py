@@ -1,14 +1,17 @@
-"""What a receive makes of a slow device: raw, with OpenZFS's defaults, with a published report's parameters, with
-zvault's profile for that kind of device, and with what ``profile = "auto"`` finds by itself.
+"""What a receive makes of a slow device: what ``profile = "auto"`` finds by itself, against the device alone.
 
-On three models of storage and on an image of a real Ceph cluster (``storage.py``). Raw is a sequential fio write, with
+On five models of storage and on an image of a real Ceph cluster (``storage.py``). Raw is a sequential fio write, with
 the queue as the profile sets it, in requests of 1 MiB or of 4 MiB, whichever is faster on SHORT MiB. The others receive
 one stream of 128 KiB records into a pool made for it, brought up by zvault with the profile in question; timed is
 ``zfs receive`` and ``zpool sync`` after it. Each has an empty device. What is sent compresses to next to nothing at the
 source and is written out in full: reading it takes no disk.
 
-Raw and stream have MIB MiB, on Ceph half of it: most of it is then steady, as a large backup's first run is. Those that
-are known to be slow have SHORT MiB. Compared are seconds for a GiB.
+Asked for by name are OpenZFS's defaults (``hdd/defaults``), a published report's parameters (``hdd/report-a``) and
+zvault's profile for that kind of device (``hdd/profile``). A model's name alone is its raw and its auto; without any
+it is ``hdd``, ``array`` and ``smr``: the guest's processor bounds the others more than the device does.
+
+Raw and stream have MIB MiB, half of it where the processor bounds them: most of it is then steady, as a large backup's
+first run is. Those that are known to be slow have SHORT MiB. Compared are seconds for a GiB.
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "lab"))
 import world
 from report import chosen, finish, race, say
-from storage import STORAGE, Image, Model, fio, storage
+from requests_seen import told
+from storage import ON_REQUEST, REQUESTS, STORAGE, Image, Model, fio, storage
 from world import CONFIG, DISK, ok, sh
 
-MIB = int(os.environ.get("MIB", "4096"))
+MIB = int(os.environ.get("MIB", "2048"))
 SHORT = int(os.environ.get("SHORT", "256"))
 RECEIVE = ("zfs", "receive", "-u", "-o", "compression=off", "cold/data")
 PATIENCE = 900.0
@@ -71,22 +75,22 @@ create = true
 def raw(kind: Model | Image, mib: int) -> Callable[[int], float]:
     """The seconds the device alone needs for a GiB."""
 
-    def once(block: str, mib: int) -> float:
+    def written(device: str, block: str, mib: int) -> float:
+        out = sh(*fio(device, block, mib), timeout=PATIENCE)
+        took = float(json.loads(out[out.index("{") :])["jobs"][0]["write"]["runtime"]) / 1000
+        say(f"raw, {block}: {mib / took:.1f} MiB/s")
+        return took / mib * 1024
+
+    def once(_: int) -> float:
         with kind.raw() as device:
             queue = Path("/sys/block") / Path(device).name / "queue"
             most = (queue / "max_hw_sectors_kb").read_text()
             for name, value in (("scheduler", "none"), ("max_sectors_kb", min(most, "32768", key=int))):
                 (queue / name).write_text(value)
-            out = sh(*fio(device, block, mib), timeout=PATIENCE)
-        took = float(json.loads(out[out.index("{") :])["jobs"][0]["write"]["runtime"]) / 1000
-        say(f"raw, {block}: {mib / took:.1f} MiB/s")
-        return took / mib * 1024
+            blocks = {block: written(device, block, SHORT) for block in ("1M", "4M")}
+            return written(device, min(blocks, key=lambda block: blocks[block]), mib)
 
-    def best(_: int) -> float:
-        blocks = {block: once(block, SHORT) for block in ("1M", "4M")}
-        return once(min(blocks, key=lambda block: blocks[block]), mib)
-
-    return best
+    return once
 
 
 def receive(kind: Model | Image, profile: str, mib: int) -> Callable[[int], float]:
@@ -97,6 +101,7 @@ def receive(kind: Model | Image, profile: str, mib: int) -> Callable[[int], floa
         with kind.served():
             CONFIG.write_text(CONFIG_TEXT.format(profile=profile, device=kind.device))
             sh("systemctl", "restart", "zvaultd")
+            ok("vault", "begin-anew", "cold", "--yes")
             started = time.monotonic()
             said = ok("vault", "create", "cold", "--yes", timeout=PATIENCE).err
             if profile == "auto":
@@ -104,9 +109,11 @@ def receive(kind: Model | Image, profile: str, mib: int) -> Callable[[int], floa
             ok("vault", "up", "cold")
             sh("zpool", "sync", timeout=PATIENCE)
             sh("sync", timeout=PATIENCE)
+            started = time.monotonic()
             took = timed(source, mib)
-            sh("zfs", "destroy", "-r", "cold/data", timeout=PATIENCE)
-            ok("vault", "down", "cold")
+            if isinstance(kind, Model):
+                say(told(REQUESTS, kind.slots, started, started + took))
+            ok("vault", "down", "cold", timeout=PATIENCE)
         return took / mib * 1024
 
     return once
@@ -141,11 +148,18 @@ def make_source(mib: int) -> str:
     return f"{dataset}@a"
 
 
+def by_default(words: list[str]) -> list[str]:
+    """What a storage's name means, or no word at all: raw and auto, one after the other."""
+    words = words or [name for name in STORAGE if name not in ON_REQUEST]
+    meant = [[f"{word}/raw", f"{word}/auto"] if word in STORAGE else [word] for word in words]
+    return [name for names in meant for name in names]
+
+
 def contenders() -> dict[str, Callable[[int], float]]:
     """All of them, by storage and name."""
     found: dict[str, Callable[[int], float]] = {}
     for name, kind in STORAGE.items():
-        mib = MIB // 2 if isinstance(kind, Image) else MIB
+        mib = MIB // kind.share
         found[f"{name}/raw"] = raw(kind, mib)
         for profile in PROFILES:
             found[f"{name}/{profile}"] = receive(kind, profile, SHORT)
@@ -156,7 +170,8 @@ def contenders() -> dict[str, Callable[[int], float]]:
 
 def main() -> None:
     """Set up, race, report."""
-    picked, rounds = chosen(contenders(), rounds=1)
+    picked, rounds = chosen(contenders(), rounds=1, meant=by_default)
+    began = time.monotonic()
     it = world.World()
     it.clean()
     folder = CONFIG.parent / "profiles"
@@ -168,6 +183,7 @@ def main() -> None:
     sh("truncate", "-s", "1G", str(image))
     sh("zpool", "create", "-O", "compression=lz4", "-O", "mountpoint=/tank", "tank", str(image))
     with storage(2 * MIB):
+        say(f"set up after {time.monotonic() - began:.0f} s")
         seconds = race(picked, rounds)
     it.clean()
     middle = {name: statistics.median(values) for name, values in seconds.items()}
@@ -184,8 +200,17 @@ def main() -> None:
         for name, other in others.items()
         if ours != other
     }
-    speeds = {name: round(1024 / value, 1) for name, value in middle.items()}
-    finish("receive", seconds, ratios, mib=MIB, short=SHORT, mib_per_s=speeds)
+    of_raw = {device: ratio(device, "auto", "raw") for device in STORAGE}
+    finish(
+        "receive",
+        seconds,
+        ratios,
+        auto_of_raw={device: round(value, 3) for device, value in of_raw.items() if value is not None},
+        mib=MIB,
+        short=SHORT,
+        mib_per_s={name: round(1024 / value, 1) for name, value in middle.items()},
+        took_s=round(time.monotonic() - began),
+    )
 
 
 if __name__ == "__main__":

@@ -18,19 +18,27 @@ def say(text: str) -> None:
 
 
 def chosen(
-    contenders: Mapping[str, Contender], rounds: int = 3, seldom: Collection[str] = ()
+    contenders: Mapping[str, Contender],
+    rounds: int = 3,
+    seldom: Collection[str] = (),
+    meant: Callable[[list[str]], list[str]] | None = None,
 ) -> tuple[dict[str, Contender], int]:
     """Which of them the command line wants to see, and for how many rounds; if it says nothing, all but the ``seldom``
     for ``rounds``.
 
-    A name stands for all that begin with that word: ``zvault`` for ``zvault warm``, too.
+    A name stands for all that begin with that word: ``zvault`` for ``zvault warm``, too. ``meant`` says which ones the
+    words mean where it is otherwise.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("contender", nargs="*", help=", ".join(contenders))
     wanted = parser.parse_args()
-    names = set(wanted.contender or contenders.keys() - seldom)
-    found = {name: one for name, one in contenders.items() if names & {name, name.split()[0]}}
+    words = wanted.contender if meant is None else meant(wanted.contender)
+    names = words or [name for name in contenders if name not in seldom]
+    known = {word for name in contenders for word in (name, name.split()[0])}
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"there is no {', '.join(unknown)}")
+    found = {name: one for name, one in contenders.items() if {name, name.split()[0]} & {*names}}
     return found, wanted.rounds
 
 

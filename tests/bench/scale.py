@@ -178,7 +178,7 @@ class World:
         self.events = Events()
         feed: Any = self.events
         self.context.clients._sources[None] = Zfs(self.source, feed=feed)
-        self.context.clients._vaults["cold", None] = Zfs(self.vault, feed=feed)
+        self.context.clients._vaults["cold", None, ""] = Zfs(self.vault, feed=feed)
         zpool: Any = Imported()
         self.context.clients.zpool = zpool
         self.seconds: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Slow storage to receive onto, made afresh for each contender: three models behind NBD, and an image of a real Ceph
+"""Slow storage to receive onto, made afresh for each contender: five models behind NBD, and an image of a real Ceph
 cluster. All of it lies on the guest's disk.
 """
 
@@ -20,6 +20,8 @@ UBDA = Path("/dev/ubda")
 SOCKET = Path("/run/zvault-bench.sock")
 NBD = "/dev/nbd0"
 PLUGIN = Path(__file__).parent / "devices" / "slots.py"
+REQUESTS = Path("/run/zvault-bench-requests")
+"""Each request of the model that was served last, see ``slots.py``."""
 SIZE = 100 << 30
 """Bytes of a device. On one of 4 GiB transaction groups have at most 160 MiB, whatever the parameters: OpenZFS takes a
 write to need up to 24 times its size (spa_asize_inflation)."""
@@ -35,22 +37,29 @@ COMMIT_MS = 5
 class Model:
     """A device: so many requests at a time, each ``latency`` seconds and its bytes at ``rate``; zvault's profile.
 
-    ``device`` is its table in a vault's configuration.
+    ``more`` is what else the model is told (``slots.py``), ``filters`` those of its server. It is given one ``share``th
+    of the bytes. ``device`` is its table in a vault's configuration.
     """
 
     slots: int
     latency: float
     rate: float
     profile: str
+    more: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()
+    share: int = 1
     device: str = f'nbd = "unix:{SOCKET}"'
 
     @contextmanager
     def served(self) -> Iterator[None]:
         """A server of the model with an empty device behind it."""
         _blank()
+        REQUESTS.unlink(missing_ok=True)
         settings = [f"file={UBDA}", f"size={SIZE}"]
-        settings += [f"slots={self.slots}", f"latency={self.latency}", f"rate={self.rate}"]
-        argv = ["nbdkit", "-f", "-t", str(THREADS), "-U", str(SOCKET), "python", str(PLUGIN)]
+        settings += [f"slots={self.slots}", f"latency={self.latency}", f"rate={self.rate}", *self.more]
+        settings += [f"log={REQUESTS}"]
+        filters = [f"--filter={name}" for name in self.filters]
+        argv = ["nbdkit", "-f", "-t", str(THREADS), "-U", str(SOCKET), *filters, "python", str(PLUGIN)]
         SOCKET.unlink(missing_ok=True)
         server = subprocess.Popen([*argv, *settings])
         try:
@@ -91,6 +100,7 @@ class Image:
     """An image mapped by krbd, of a Ceph cluster that is up while ``served`` first was until the guest ends."""
 
     profile: str = "rbd-hdd"
+    share: int = 2
     device: str = f'rbd = "{ceph.META}/cold"\nsize = "{SIZE >> 30}G"\ndata_pool = "{ceph.DATA}"'
 
     @contextmanager
@@ -129,10 +139,18 @@ def _delayed() -> Path:
 
 STORAGE: dict[str, Model | Image] = {
     "hdd": Model(4, 0.035, 60e6, "rbd-hdd"),
-    "ssd": Model(16, 0.002, 100e6, "rbd-ssd"),
+    # No profile of zvault's is made for the next two, and nothing was tuned with them: they show what is found of a
+    # device that nobody has seen before.
+    # An array of disks that cuts requests at 1 MiB, and says that it rotates.
+    "array": Model(8, 0.012, 40e6, "nbd-lan", (f"largest={1 << 20}",), ("rotational",)),
+    # Two mirrored pairs of shingled disks behind a small server, in stripes of 512 KiB that are written as a whole.
+    "smr": Model(2, 0.080, 30e6, "rbd-hdd", (f"unit={512 << 10}",)),
     "s3": Model(32, 0.030, 10e6, "s3"),
     "rbd": Image(),
+    "ssd": Model(16, 0.002, 100e6, "rbd-ssd", share=2),
 }
+ON_REQUEST = ("s3", "rbd", "ssd")
+"""Measured only if asked for: the guest's one processor bounds them more than the device does."""
 
 
 @contextmanager

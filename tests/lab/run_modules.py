@@ -386,7 +386,7 @@ def run_here(items: list[pytest.Item], session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what each module took: that decides how long everything takes; and what was unsteady."""
     guests = sorted(config.stash.get(GUESTS, []), key=lambda guest: -guest.seconds)
-    if len(guests) > 1:
+    if guests:
         terminalreporter.section("seconds of each guest: all, on the CPU, waiting for something, for a CPU")
         for guest in guests:
             terminalreporter.write_line(

@@ -22,14 +22,31 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 """Headers that are of one connection only: RFC 9110, 7.6.1."""
 
 
+@dataclass(frozen=True)
+class Put:
+    """One put that the server has carried out: whose, by the client's address, and of which path."""
+
+    client: str
+    path: str
+
+
 @dataclass
 class Proxy:
     """Listens on a port of its own; ``requests`` counts those passed on, by method, ``sent`` their bytes,
-    and ``of_key`` by method and what a key begins with, up to the last slash.
+    and ``of_key`` by method and what a key begins with, up to the last slash. ``puts`` has those that were carried out,
+    in that order.
+
+    ``late``: by a client's address, for how many seconds each of its requests is kept back before the server gets it,
+    also where the client has left meanwhile, and for how many its answer is. ``held``: how many requests are.
     """
 
     server: str
     mode: str = "on"
+    address: str = "127.0.0.1"
+    port: int = 0
+    late: dict[str, tuple[float, float]] = field(default_factory=dict)
+    held: int = 0
+    puts: list[Put] = field(default_factory=list)
     requests: Counter[str] = field(default_factory=Counter)
     of_key: Counter[tuple[str, str]] = field(default_factory=Counter)
     sent: int = 0
@@ -42,7 +59,7 @@ class Proxy:
 
             owner = proxy
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = ThreadingHTTPServer((self.address, self.port), Handler)
         self._http.daemon_threads = True
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
         return self
@@ -55,7 +72,7 @@ class Proxy:
     @property
     def endpoint(self) -> str:
         """Where a client finds it."""
-        return f"http://127.0.0.1:{self._http.server_port}"
+        return f"http://{self.address}:{self._http.server_port}"
 
     @contextmanager
     def doing(self, mode: str) -> Iterator[None]:
@@ -107,7 +124,7 @@ class Relay(BaseHTTPRequestHandler):
             self.fail(507, "InsufficientStorage")
         else:
             time.sleep(SLOW if mode == "slow" else 0)
-            self.pass_on(body)
+            self.pass_on(body, *self.owner.late.get(self.client_address[0], (0.0, 0.0)))
 
     def fail(self, status: int, code: str) -> None:
         """An error as S3 writes it."""
@@ -115,8 +132,9 @@ class Relay(BaseHTTPRequestHandler):
             status, [("Content-Type", "application/xml")], f"<Error><Code>{code}</Code></Error>".encode()
         )
 
-    def pass_on(self, body: bytes) -> None:
-        """Ask the server the same. The signature covers the host, so that stays the client's."""
+    def pass_on(self, body: bytes, asked: float = 0.0, answered: float = 0.0) -> None:
+        """Ask the server the same, after so many seconds. The signature covers the host, so that stays the client's."""
+        self.hold(asked)
         self.owner.requests[self.command] += 1
         self.owner.of_key[self.command, self.path.partition("?")[0].rpartition("/")[0]] += 1
         self.owner.sent += len(body)
@@ -124,7 +142,17 @@ class Relay(BaseHTTPRequestHandler):
         self.behind.request(self.command, self.path, body, headers)
         got = self.behind.getresponse()
         data = got.read()
+        if self.command == "PUT" and got.status < 300:
+            self.owner.puts.append(Put(self.client_address[0], urlsplit(self.path).path))
+        self.hold(answered)
         self.answer(got.status, [(n, v) for n, v in got.getheaders() if n.lower() not in HOP_BY_HOP], data)
+
+    def hold(self, seconds: float) -> None:
+        """Wait, and be counted as one that does."""
+        if seconds:
+            self.owner.held += 1
+            time.sleep(seconds)
+            self.owner.held -= 1
 
     def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         """Send it in one piece."""

@@ -133,7 +133,8 @@ def test_killed_while_it_tries_settings_out_on_a_new_vault() -> None:
     chosen = wanted()
     assert int(chosen[LIMIT]) >= 1 << 20
     # On a busy machine requests wait on their way to the server, and more of them at once gain something.
-    assert SLOTS - 1 <= int(chosen[DEPTH]) <= 3 * SLOTS
+    # There are as many again as the device works on, which are on their way to it or back.
+    assert 2 * (SLOTS - 1) <= int(chosen[DEPTH]) <= 2 * 3 * SLOTS
     deepest = max(point["depth"] for point in found["points"])
     assert deepest <= 8 * SLOTS, "it searches from below, and stops when it gains nothing"
     ok("vault", "up", "cold")
@@ -178,7 +179,13 @@ def test_measured_on_request_and_faster_than_by_default() -> None:
     tuned()
     page = ok("tune", "show", "cold").out
     assert "cold: profile auto, measured on " in page
-    assert "Little's law" in page or "which was faster than what was worked out" in page
+    (won,) = [row["what"] for row in found["tries"] if row["won"]]
+    reasons = {
+        "worked out": "Little's law",
+        "half the depth": "was worked out, but this was faster",
+        "twice the size, half the depth": "was worked out, but this was faster",
+    }
+    assert reasons.get(won, "which was faster than what was worked out") in page
     auto = seconds_to_receive()
     ok("vault", "down", "cold")
     assert now() == BEFORE

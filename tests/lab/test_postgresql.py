@@ -21,6 +21,8 @@ LAB = {"mem": "4G", "timeout": 2250}
 AS_POSTGRES = ("runuser", "-u", "postgres", "--")
 SOCKETS = "/tmp"
 BACKUPS = 4
+RATE = 100
+"""Transactions a second: some hundred for each backup."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ class Cluster:
 
     @contextmanager
     def load(self) -> Iterator[subprocess.Popen[str]]:
-        """Pgbench writing from four clients meanwhile."""
+        """Pgbench writing from four clients meanwhile; unbounded it takes all of the CPU that the backups leave."""
         argv = [
             *AS_POSTGRES,
             str(BIN / "pgbench"),
@@ -78,6 +80,7 @@ class Cluster:
             "2",
             "-T",
             "3000",
+            f"--rate={RATE}",
             "bench",
         ]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

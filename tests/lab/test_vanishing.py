@@ -151,13 +151,13 @@ def rbd(it: ceph.Cluster, more: str = "", timeout: int = 3) -> Iterator[Storage]
 
     @contextmanager
     def paused() -> Iterator[None]:
-        it.ceph("osd", "set", "pause")
+        ceph.ask("osd set", key="pause")
         yield
-        it.ceph("osd", "unset", "pause")
+        ceph.ask("osd unset", key="pause")
 
     def port() -> int:
         """Where the OSD listens, which may be elsewhere each time that it starts."""
-        (osd,) = it.ceph("osd", "dump")["osds"]
+        (osd,) = ceph.osd_map()["osds"]
         return int(osd["public_addrs"]["addrvec"][0]["addr"].rpartition(":")[2])
 
     faults = {

@@ -2,6 +2,7 @@
 kind would do again, and is not what it tests, is done once for all of a worker.
 """
 
+import ctypes
 import functools
 import gc
 
@@ -9,7 +10,9 @@ import pytest
 from botocore import loaders
 from hypothesis import settings
 
-settings.register_profile("untimed", deadline=None)
+from tests.unit.examples import USUAL, cases
+
+settings.register_profile("untimed", deadline=None, max_examples=cases(USUAL))
 settings.load_profile("untimed")
 
 
@@ -18,8 +21,15 @@ def pytest_collection_finish() -> None:
     """Spare the collector what lives to the end anyway, all tests and modules: it goes through them again and again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(50_000, 100, 20)
 
+
+# What a test gave back is the memory of the next one. By itself malloc gives it to the kernel, which clears every page
+# again: in the tests of the block store that is a third of all time.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LIBC = ctypes.CDLL(None)
+LIBC.mallopt(M_MMAP_THRESHOLD, 32 << 20)
+LIBC.mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 # Each of boto3's sessions looks for and parses the same megabytes of JSON. As within one session, nobody changes them.
 FILES = loaders.JSONFileLoader()

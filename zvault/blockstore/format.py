@@ -203,7 +203,7 @@ class Segment:
         return self.slots * SLOT + self.table.nbytes + self.footer
 
 
-def encode(slots: bytearray, segment: Segment, identity: bytes) -> memoryview:
+def encode(slots: bytearray | memoryview, segment: Segment, identity: bytes) -> memoryview:
     """Put checksums, table and footer into the buffer of a segment's slots; the object's bytes.
 
     ``slots`` has room for ``segment.size`` bytes; blocks stand at the beginnings of their slots. ``segment.safe`` is

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Annotated
 
 import typer
+import typer.main
 
 from zvault import __version__
 from zvault.cli.client import choose
@@ -126,6 +128,12 @@ def _asked(argv: Sequence[str]) -> str:
     return argv[0] if argv and not completing and argv[0] in known else ""
 
 
+@functools.cache
+def command(only: str = "") -> Callable[..., object]:
+    """What a command line is parsed by, worked out of ``assembled`` once in a process."""
+    return typer.main.get_command(assembled(only))
+
+
 def main() -> None:
     """Run zvaultctl and exit. Prints no traceback unless ZVAULT_DEBUG is set."""
     for stream in (sys.stdout, sys.stderr):
@@ -141,7 +149,7 @@ def main() -> None:
         completion_init()
     try:
         try:
-            assembled(_asked(sys.argv[1:]))(prog_name="zvaultctl")
+            command(_asked(sys.argv[1:]))(prog_name="zvaultctl")
         finally:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -28,7 +28,7 @@ from zvault.daemon.runs import Runs
 from zvault.daemon.scheduler import Scheduler
 from zvault.ops.context import Context
 from zvault.ops.health import health_document, judged
-from zvault.ops.replication.lag import age, pending
+from zvault.ops.replication.lag import pending
 from zvault.ops.tuning.parameters import complaints
 
 
@@ -235,7 +235,7 @@ class Status:
     def dataset_lags(self, name: str) -> dict[str, tuple[DatasetLag, float | None]]:
         """Each dataset's lag as last read, and its seconds now."""
         now = self.context.env.clock.time()
-        return {dataset: (lag, age(lag, now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
+        return {dataset: (lag, lag.age(now)) for dataset, lag in self.runs.lags.get(name, {}).items()}
 
     def line(self) -> str:
         """One line for ``systemctl status``. What is late, it knows from the newest look at all verdicts."""

@@ -24,6 +24,11 @@ PATTERN = "0x7a7661756c74"
 """What a file is filled with: it compresses to nothing, and is no hole as zeros would be."""
 
 
+ONE_PROCESS = "--thread"
+"""The job is a thread. As a process of its own it is in a session of its own (fio's backend.c), which no signal to its
+parent's group reaches: killed while it started, fio left one behind that waited for ever (seen in the lab)."""
+
+
 async def measure(
     path: str, capacity: int, way: Way, place: tuple[int, int], runner: Runner
 ) -> MeasuredPoint:
@@ -45,6 +50,7 @@ def point_argv(path: str, capacity: int, way: Way, size: int, depth: int) -> lis
     return [
         "fio",
         "--name=zvault",
+        ONE_PROCESS,
         f"--filename={path}",
         f"--rw={way}",
         *(["--readonly"] if way == "read" else []),
@@ -78,6 +84,7 @@ def fill_argv(path: str, size: int) -> list[str]:
     return [
         "fio",
         "--name=zvault",
+        ONE_PROCESS,
         f"--filename={path}",
         "--rw=write",
         "--ioengine=psync",

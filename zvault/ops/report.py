@@ -160,7 +160,7 @@ async def list_document(
             if only:
                 raise
             continue
-        found, none = lags(context, backup, sides), DatasetLag("", None, None, None)
+        found, none = lags(context, backup, sides), DatasetLag("", None, None)
         pairs: Sequence[Placed] = sides.pairs
         if page is None or not page.after:
             document["gone"] += gone_rows(backup.name, sides)
@@ -175,7 +175,8 @@ async def list_document(
                     target if backup.vault is not None else "",
                     there,
                     found.get(dataset.name, none),
-                    up,
+                    context.env.clock.time(),
+                    up=up,
                 )
             )
             if snapshots:
@@ -186,9 +187,17 @@ async def list_document(
 
 
 def dataset_document(
-    backup: str, dataset: Dataset, target: str, there: Dataset | None, lag: DatasetLag, up: bool
+    backup: str,
+    dataset: Dataset,
+    target: str,
+    there: Dataset | None,
+    lag: DatasetLag,
+    now: float,
+    *,
+    up: bool,
 ) -> DatasetDocument:
     """A dataset of a backup; ``there`` is what the vault has of it, ``up`` whether that could be seen."""
+
     base = find_base(dataset, there) if there is not None else None
     return {
         "backup": backup,
@@ -199,7 +208,7 @@ def dataset_document(
         "snapshots_source": len(dataset.snapshots),
         "snapshots_vault": len(there.snapshots if there else ()) if up else None,
         "base": base[1].snapname if base else None,
-        "lag_seconds": lag.seconds,
+        "lag_seconds": lag.age(now),
         "pending": lag.pending,
         "resumable": bool(there and there.resume_token),
     }

@@ -27,7 +27,7 @@ from zvault.ops.context import Context
 from zvault.ops.diagnosis.write_watch import drift_watched
 from zvault.ops.hooks import HookRun, RunHooks
 from zvault.ops.outcome import Outcome, Results, datasets_failed
-from zvault.ops.replication.lag import age, lags, newest_made
+from zvault.ops.replication.lag import lags, newest_made
 from zvault.ops.replication.receive_properties import update_properties
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan, announce, plan_run
 from zvault.ops.replication.sides_and_plan import Sides, Sizes, look, selected
@@ -144,9 +144,8 @@ class Run:
                 await self._try()
             except ZvaultError as error:
                 lost = error
-            why = lost or self.results.retryable
-            faster = self.turn is not None and isinstance(why, (HeldElsewhere, TakenOver))
-            if why is None or not why.retryable or wait is None or faster:
+            why = self._to_try_again(lost)
+            if why is None or wait is None:
                 break
             self.emit("retry", wait=wait, number=number, retries=retries, error=why.as_dict())
             if not await self.pause(wait):
@@ -159,6 +158,15 @@ class Run:
         if failed := self.results.failed:
             self.outcome.blame(datasets_failed(failed, self.outcome.datasets))
             self.outcome.result = "partial" if len(failed) < self.outcome.datasets else "failed"
+
+    def _to_try_again(self, lost: Exception | None) -> ZvaultError | None:
+        """Why to try again, if this was not the last try; None where another would not go better.
+
+        ``lost``: what kept this one from getting to its end.
+        """
+        why = lost or self.results.retryable
+        faster = self.turn is not None and isinstance(why, (HeldElsewhere, TakenOver))
+        return why if isinstance(why, ZvaultError) and why.retryable and not faster else None
 
     def _ending(self) -> tuple[str, str]:
         return self.outcome.result, str(self.outcome.error or "")
@@ -217,11 +225,15 @@ class Run:
         if self.turn is None:
             yield None
             return
-        async with self.turn.taken(self._worst_lag, lambda: not self.results.failed) as needless:
+
+        def again(lost: Exception | None) -> bool:
+            return not self.last_try and self._to_try_again(lost) is not None
+
+        async with self.turn.taken(self._worst_lag, lambda: not self.results.failed, again) as needless:
             yield needless
 
     def _worst_lag(self) -> float | None:
-        ages = [age(lag, self.context.env.clock.time()) for lag in self.outcome.lags.values()]
+        ages = [lag.age(self.context.env.clock.time()) for lag in self.outcome.lags.values()]
         known = [one for one in ages if one is not None]
         return max(known) if known and len(known) == len(ages) else None
 

@@ -6,13 +6,18 @@ a receive that is under way or waits to be resumed; such a dataset is stale at e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import attrgetter, is_not, ne
 
 from zvault.core.names import DatasetName
 from zvault.zfs import parse
 from zvault.zfs.parse import ListedDataset
 from zvault.zfs.pool.change_reader import MOST, Changed
+
+MOST_VIEWS = 32
+"""Roots of which all that is known is remembered apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,22 @@ class Listed:
 
     moment: int
     datasets: Mapping[str, ListedDataset]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A listing of now: its datasets in its order, each as it is known where it is still so, else None; and the
+    ``lines`` of those others.
+    """
+
+    datasets: dict[str, ListedDataset | None]
+    lines: dict[str, str]
+
+    @classmethod
+    def anew(cls, lines: Iterable[str]) -> Compared:
+        """One of which nothing is known."""
+        by_name = {line.partition("\t")[0]: line for line in lines}
+        return cls(dict.fromkeys(by_name), by_name)
 
 
 class KnownDatasets:
@@ -33,6 +54,7 @@ class KnownDatasets:
     def __init__(self) -> None:
         self.moment = 0
         self._datasets: dict[str, ListedDataset] = {}
+        self._views: dict[str, dict[str, ListedDataset]] = {}
         self._roots: set[DatasetName] = set()
         self._unfinished: set[str] = set()
         self._changed: dict[str, int] = {}
@@ -44,7 +66,14 @@ class KnownDatasets:
         self.moment += 1
         if changed.lost or len(self._changed) > MOST:
             self._lost = self.moment
-            for known in (self._datasets, self._unfinished, self._roots, self._changed, self._pools):
+            for known in (
+                self._datasets,
+                self._views,
+                self._unfinished,
+                self._roots,
+                self._changed,
+                self._pools,
+            ):
                 known.clear()
             return
         self._changed |= dict.fromkeys(changed.datasets, self.moment)
@@ -55,8 +84,17 @@ class KnownDatasets:
 
     def _drop(self, names: Iterable[str]) -> None:
         for name in names:
-            self._datasets.pop(name, None)
             self._unfinished.discard(name)
+            if self._datasets.pop(name, None) is not None:
+                self._views.clear()
+
+    def _put(self, name: str, one: ListedDataset) -> None:
+        if name not in self._datasets:
+            self._views.clear()
+        self._datasets[name] = one
+        for view in self._views.values():
+            if name in view:
+                view[name] = one
 
     def _knows(self, root: DatasetName) -> bool:
         return any(root.is_within(known) for known in self._roots)
@@ -78,23 +116,28 @@ class KnownDatasets:
         top = DatasetName(root)
         if listed.moment < max(self._lost, self._pools.get(top.pool, 0)):
             return
-        self._drop([name for name in self.below(root) if name not in listed.datasets])
+        self._drop(self.below(root).keys() - listed.datasets.keys())
         self._roots = {known for known in self._roots if not known.is_within(top)}
         if not self._knows(top):
             self._roots.add(top)
         below = [name for name in self._changed if DatasetName(name).is_within(top)]
         self._settle(below, listed)
+        if [*self.below(root)] != [*listed.datasets]:
+            # In the order of the listing, in which the next one will be.
+            self._views[root] = dict(listed.datasets)
 
     def keep_some(self, names: Collection[str], listed: Listed) -> None:
         """Keep the listing of some datasets by name. Those that it does not have are gone."""
         known = [name for name in names if self._knows(DatasetName(name))]
-        self._drop(known)
+        self._drop([name for name in known if name not in listed.datasets])
         self._settle(known, listed)
 
     def _settle(self, names: Iterable[str], listed: Listed) -> None:
-        for name, one in listed.datasets.items():
-            if self._datasets.get(name) is not one and self._knows(one.dataset.name):
-                self._datasets[name] = one
+        known = map(self._datasets.get, listed.datasets)
+        others = compress(listed.datasets.items(), map(is_not, known, listed.datasets.values()))
+        for name, one in list(others):
+            if self._knows(one.dataset.name):
+                self._put(name, one)
                 self._unfinished.discard(name)
                 if one.dataset.resume_token is not None:
                     self._unfinished.add(name)
@@ -102,24 +145,50 @@ class KnownDatasets:
             if self._changed.get(name, 0) <= listed.moment:
                 self._changed.pop(name, None)
 
-    def below(self, root: str) -> dict[str, ListedDataset]:
-        """What is known of a root and of all below it."""
-        inside = f"{root}/"
-        return {name: one for name, one in self._datasets.items() if name == root or name.startswith(inside)}
+    def below(self, root: str) -> Mapping[str, ListedDataset]:
+        """What is known of a root and of all below it, as long as nothing else is noted or kept."""
+        view = self._views.get(root)
+        if view is None:
+            inside = f"{root}/"
+            view = {n: one for n, one in self._datasets.items() if n == root or n.startswith(inside)}
+            if len(self._views) >= MOST_VIEWS:
+                self._views.clear()
+            self._views[root] = view
+        return view
 
-    def same(self, lines: Mapping[str, str]) -> dict[str, ListedDataset]:
-        """Of datasets with their lines of just now, those that are known and did not change since they were listed.
-
-        The lines are younger than the last event that was read, and may tell of one that was not. What no event tells
-        of may be another.
-        """
-        found: dict[str, ListedDataset] = {}
-        for name, line in lines.items():
-            known = self._datasets.get(name)
-            if known is None or name in self._changed:
-                continue
-            if known.line == line:
-                found[name] = known
-            elif parse.stamps([known.line]) == parse.stamps([line]):
-                found[name] = known.again(line)
+    def compared(self, root: str, lines: Sequence[str]) -> Compared:
+        """A listing of now of a root and all below it, beside what is known."""
+        view = self.below(root)
+        names, before = list(view), list(map(attrgetter("line"), view.values()))
+        if len(lines) == len(before):
+            places = compress(range(len(lines)), map(ne, before, lines))
+            differing = {lines[place].partition("\t")[0]: place for place in places}
+            if all(names[place] == name for name, place in differing.items()):
+                datasets: dict[str, ListedDataset | None] = {**view}
+                found = Compared(datasets, {})
+                for name, place in differing.items():
+                    self._compare(found, name, lines[place])
+                for name in self._changed.keys() & view.keys():
+                    self._compare(found, name, found.lines.get(name, view[name].line))
+                return found
+        found = Compared({}, {})
+        for line in lines:
+            self._compare(found, line.partition("\t")[0], line)
         return found
+
+    def _compare(self, found: Compared, name: str, line: str) -> None:
+        """Note whether a dataset is the same, by its line of just now.
+
+        The line is younger than the last event that was read, and may tell of one that was not. What no event tells of
+        may be another.
+        """
+        known = self._datasets.get(name)
+        same = None
+        if known is not None and name not in self._changed:
+            if known.line == line:
+                same = known
+            elif parse.stamps([known.line]) == parse.stamps([line]):
+                same = known.again(line)
+        found.datasets[name] = same
+        if same is None:
+            found.lines[name] = line

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import ne
 
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.names import parse_name
@@ -41,10 +43,12 @@ class ListCommand:
         types: str,
         columns: Sequence[str],
         gone: set[str] | None = None,
+        known: Sequence[str] = (),
     ) -> list[str]:
         """A listing; a column that this host's OpenZFS is too old for is ``-`` in every line.
 
-        What is named and does not exist (any more) is added to ``gone``. Without that it is an error.
+        What is named and does not exist (any more) is added to ``gone``. Without that it is an error. ``known`` are the
+        lines of an earlier listing of the same, which were checked then.
         """
         asked = [column for column in columns if column not in self._unknown]
         result = await self.host.run(
@@ -56,12 +60,13 @@ class ListCommand:
             unknown = parse.unknown_property(result.stderr)
             if unknown in asked:
                 self._unknown.add(unknown)
-                return await self.lines(names, depth, types, columns, gone)
+                return await self.lines(names, depth, types, columns, gone, known)
             if gone is None or not parse.only_gone(result.stderr):
                 raise list_failure(names[0], result)
             gone |= parse.gone(result.stderr)
         lines = lines_of(result, names[0])
-        if (foreign := parse.foreign(lines, names)) is not None:
+        new = list(compress(lines, map(ne, lines, known))) if len(lines) == len(known) else lines
+        if (foreign := parse.foreign(new, names)) is not None:
             raise ToolFailed(
                 f"the listing of '{names[0]}' cannot be believed",
                 f"it tells of {foreign!r}, which is nothing below it",

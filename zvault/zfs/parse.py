@@ -6,8 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import attrgetter
 from typing import Any, cast
 
+from zvault.core.known_results import new_ones
 from zvault.core.model import Bookmark, Dataset, DatasetType, Tree
 from zvault.core.name_rules import MAX_DATASET_NAME
 from zvault.core.names import DatasetName, SnapshotName, split_point, time_in_snapname
@@ -249,30 +252,47 @@ def tree(
 
     ``key_root``: as of ``listed``.
     """
-    return tree_of(listed(dataset_lines, of_each, own or {}, key_root))
+    return tree_of(listed(dataset_lines, of_each, own or {}, key_root)).tree
 
 
-def tree_of(found: Mapping[str, ListedDataset], before: Tree | None = None, *, anew: bool = False) -> Tree:
+@dataclass(frozen=True, slots=True)
+class MadeTree:
+    """A tree, and what it was made of; ``whole``: nothing of that was left out as zvault's own scratch."""
+
+    listed: tuple[ListedDataset, ...]
+    tree: Tree
+    whole: bool
+
+
+def tree_of(
+    found: Mapping[str, ListedDataset], before: MadeTree | None = None, *, anew: bool = False
+) -> MadeTree:
     """The tree of what was listed. What one made ``before`` has just so is taken from there, as the same object.
 
     Its snapshots have to be the same object too, by which others know them, unless they are listed ``anew`` each time.
     """
-    known: Mapping[str, Dataset] = before.datasets if before is not None else {}
+    known: Mapping[str, Dataset] = before.tree.datasets if before is not None else {}
+    now = tuple(found.values())
+    scratch = [one.dataset.name for one in compress(now, map(attrgetter("scratch"), now))]
 
     def kept(name: str, new: Dataset) -> Dataset:
         old = known.get(name)
         same = old is not None and (old is new or ((anew or old.snapshots is new.snapshots) and old == new))
         return old if same and old is not None else new
 
-    scratch = [one.dataset.name for one in found.values() if one.scratch]
-    if not scratch and known.keys() == found.keys():
-        return Tree({name: kept(name, found[name].dataset) for name in known})
+    if before is not None and before.whole and not scratch and known.keys() == found.keys():
+        changed = [one.dataset for one in new_ones(before.listed, now)]
+        return MadeTree(
+            now, Tree({**known, **{one.name: kept(one.name, one) for one in changed}}), whole=True
+        )
     there = {
         name: kept(name, one.dataset)
         for name, one in found.items()
         if not any(one.dataset.name.is_within(top) for top in scratch)
     }
-    return Tree(dict(sorted(there.items(), key=lambda item: item[1].name.parts)))
+    return MadeTree(
+        now, Tree(dict(sorted(there.items(), key=lambda item: item[1].name.parts))), whole=not scratch
+    )
 
 
 def _is_scratch(name: str, mark: str) -> bool:

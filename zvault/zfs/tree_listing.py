@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import cast
 
 from zvault.core.errors import NotFound, ToolFailed
 from zvault.core.model import Tree
 from zvault.core.names import DatasetName
 from zvault.zfs import parse
 from zvault.zfs.change_feed import ChangeFeed
-from zvault.zfs.known_datasets import KnownDatasets, Listed
+from zvault.zfs.known_datasets import Compared, KnownDatasets, Listed
 from zvault.zfs.list_command import ListCommand
 from zvault.zfs.listing_cache import FEW, Cache, DatasetPoints
 from zvault.zfs.parse import ListedDataset
@@ -39,7 +41,7 @@ class TreeListing:
         self.cache = Cache()
         self._lister = lister
         self._known = KnownDatasets()
-        self._made: dict[str, Tree] = {}
+        self._made: dict[str, parse.MadeTree] = {}
         self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._feed = feed
         self._lapses = 0
@@ -104,7 +106,7 @@ class TreeListing:
         self._made[root] = made
         if len(self._made) > MOST_ROOTS:
             del self._made[next(iter(self._made))]
-        return made
+        return made.tree
 
     async def _list_again(self, names: Sequence[str]) -> None:
         """List some datasets by name: they changed, came, or went."""
@@ -126,17 +128,18 @@ class TreeListing:
         """
         for _ in range(LISTINGS):
             moment = self._known.moment
-            lines, same, points, moved = await self._listed(root)
+            compared, points, moved = await self._listed(root)
             if not moved:
                 break
             await self._collect()
         if root in moved:
             raise NotFound(f"there is no dataset '{root}'", "it went while it was listed")
-        other = [line for name, line in lines.items() if name not in same and name not in moved]
-        own = await self._own(root, other, some=bool(same))
-        found = parse.listed(other, points, own, self.key_root)
-        if same:
-            found = {name: same.get(name) or found[name] for name in lines if name not in moved}
+        other = [line for name, line in compared.lines.items() if name not in moved]
+        own = await self._own(root, other, some=len(compared.lines) < len(compared.datasets))
+        datasets = compared.datasets | parse.listed(other, points, own, self.key_root)
+        for name in moved:
+            datasets.pop(name, None)
+        found = cast(dict[str, ListedDataset], datasets)
         if self._feed is not None and not moved:
             self._known.keep(root, Listed(moment, found))
         return self._tree_of(root, found)
@@ -148,27 +151,27 @@ class TreeListing:
         names = [line.partition("\t")[0] for line in lines]
         return await self._lister.own(names, "-d0", set()) if names else {}
 
-    async def _listed(
-        self, root: str
-    ) -> tuple[dict[str, str], dict[str, ListedDataset], dict[str, DatasetPoints], set[str]]:
-        """By name the lines of the datasets, those that are known to be the same, what each of the others has; and the
-        names under which datasets came or went meanwhile.
+    async def _listed(self, root: str) -> tuple[Compared, dict[str, DatasetPoints], set[str]]:
+        """The datasets, what each of those has that are not known to be the same; and the names under which datasets
+        came or went meanwhile.
         """
         began = self.cache.now()
-        listing = await self._lister.lines([root], "-r", "filesystem,volume", parse.DATASET_COLUMNS)
-        lines = {line.partition("\t")[0]: line for line in listing}
-        same = self._known.same(lines)
-        stamps = parse.stamps(line for name, line in lines.items() if name not in same)
+        known = list(map(attrgetter("line"), self._known.below(root).values()))
+        listing = await self._lister.lines(
+            [root], "-r", "filesystem,volume", parse.DATASET_COLUMNS, known=known
+        )
+        compared = self._known.compared(root, listing)
+        stamps = parse.stamps(compared.lines.values())
         stale = self.cache.stale(stamps)
         kept = self.cache.points(stamps.keys() - set(stale))
         if not stale:
-            return lines, same, kept, set()
+            return compared, kept, set()
         moved: set[str] = set()
-        whole = len(stale) > FEW or len(stale) == len(lines)
-        if whole and len(lines) <= MOST_AT_ONCE:
+        whole = len(stale) > FEW or len(stale) == len(compared.datasets)
+        if whole and len(compared.datasets) <= MOST_AT_ONCE:
             listed = await self._lister.points([root], "-r", None)
             stamps = parse.stamps(listing)
-            stale, kept, same = list(stamps), {}, {}
+            stale, kept, compared = list(stamps), {}, Compared.anew(listing)
             moved |= listed.keys() - stamps.keys()
             moved |= await self._lister.gone(
                 [name for name in stale if name not in listed and stamps[name][1] != "-"]
@@ -180,7 +183,7 @@ class TreeListing:
         # The stamps are by the clock of their host: by that of another nobody can tell what they prove.
         if self._lister.host.address is None:
             self.cache.keep([name for name in stale if name not in moved], stamps, listed, began)
-        return lines, same, kept | listed, moved
+        return compared, kept | listed, moved
 
 
 def batched(names: Sequence[str], most: int) -> Iterator[Sequence[str]]:

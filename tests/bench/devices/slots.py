@@ -11,6 +11,7 @@ the page cache: filling that took so much of a guest's one processor that it, an
 from __future__ import annotations
 
 import heapq
+import math
 import mmap
 import os
 import threading
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import nbdkit
 
@@ -31,12 +33,13 @@ _free: list[float] = []
 """When each slot has done what it was given, by time.monotonic()."""
 _lock = threading.Lock()
 _storage = -1
+_log: TextIO | None = None
 _unused: list[mmap.mmap] = []
 """Buffers of whole pages, as what goes past the page cache needs them."""
 
 
 def config(key: str, value: str) -> None:
-    """One parameter; all are needed."""
+    """One parameter; the first five are needed."""
     _set[key] = value
 
 
@@ -48,7 +51,9 @@ def config_complete() -> None:
 
 def get_ready() -> None:
     """Open the file, before nbdkit goes to the background."""
-    global _storage  # noqa: PLW0603 - nbdkit has no other place for it
+    global _storage, _log  # noqa: PLW0603 - nbdkit has no other place for them
+    if "log" in _set:
+        _log = Path(_set["log"]).open("a", encoding="ascii", buffering=1)  # noqa: SIM115 - until the server ends
     _free.extend([0.0] * int(_set["slots"]))
     path = Path(_set["file"])
     if path.is_block_device():
@@ -78,34 +83,66 @@ def get_size(_: int) -> int:
     return int(_set["size"])
 
 
+def _given(offset: int, count: int) -> tuple[float, float]:
+    """When a request begins and when it is done, with the slots taken until then; ``_lock`` is held."""
+    now, begun, done = time.monotonic(), math.inf, 0.0
+    for place, size in _pieces(offset, count):
+        start = max(now, _free[0])
+        end = start + float(_set["latency"]) + _touched(place, size) / float(_set["rate"])
+        heapq.heapreplace(_free, end)
+        begun, done = min(begun, start), max(done, end)
+    return begun, done
+
+
+def _pieces(offset: int, count: int) -> Iterator[tuple[int, int]]:
+    """Offset and bytes of what the storage works on at a time; a flush is one of no bytes."""
+    largest = int(_set.get("largest", LARGEST))
+    for start in range(0, max(count, 1), largest):
+        yield offset + start, min(largest, count - start)
+
+
+def _touched(offset: int, count: int) -> int:
+    """Bytes of the units that these bytes are in."""
+    unit = int(_set.get("unit", 1))
+    return (-(-(offset + count) // unit) - offset // unit) * unit
+
+
 @contextmanager
-def _taking(count: int) -> Iterator[memoryview]:
+def _taking(kind: str, offset: int, count: int) -> Iterator[memoryview]:
     """A request of so many bytes: room for them, and its end when the first slot that is free has done it."""
+    arrived = time.monotonic()
     with _lock:
-        done = max(time.monotonic(), _free[0]) + float(_set["latency"]) + count / float(_set["rate"])
-        heapq.heapreplace(_free, done)
+        begun, done = _given(offset, count)
     buffer = _unused.pop() if _unused else mmap.mmap(-1, LARGEST)
     with memoryview(buffer) as view:
         yield view[:count]
     _unused.append(buffer)
     time.sleep(max(0.0, done - time.monotonic()))
+    if _log is not None:
+        print(kind, offset, count, arrived, begun, done, time.monotonic(), file=_log)
 
 
 def pread(_: int, buffer: bytearray, offset: int, flags: int) -> None:
     """Read."""
-    with _taking(len(buffer)) as view:
+    with _taking("read", offset, len(buffer)) as view:
         os.preadv(_storage, [view], offset)
         buffer[:] = view
 
 
 def pwrite(_: int, buffer: bytes, offset: int, flags: int) -> None:
     """Write."""
-    with _taking(len(buffer)) as view:
+    with _taking("write", offset, len(buffer)) as view:
         view[:] = buffer
         os.pwritev(_storage, [view], offset)
 
 
 def flush(_: int, flags: int) -> None:
     """What is acknowledged is kept; a real one would wait for its journal."""
-    with _taking(0):
+    with _taking("flush", 0, 0):
         pass
+
+
+def cleanup() -> None:
+    """Leave nothing of the log unwritten."""
+    if _log is not None:
+        _log.close()

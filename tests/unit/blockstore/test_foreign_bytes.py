@@ -17,6 +17,7 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.format import (
@@ -51,7 +52,7 @@ from zvault.devices.s3_lease.lease import Lease
 IDENTITY = bytes(range(16))
 KEY = segment_key("v", 5, 1)
 MIB = 1 << 20
-many = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=cases(300), deadline=None, suppress_health_check=list(HealthCheck))
 
 numbers_of_any_kind = st.one_of(
     st.integers(0, 9),

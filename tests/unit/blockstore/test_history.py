@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.blockstore.test_engine_model import EXAMPLES, World, faults, listed, others, writes, zeroes
+from tests.unit.blockstore.test_engine_model import World, faults, listed, others, writes, zeroes
+from tests.unit.examples import cases
 from tests.unit.object_store.faulty_store import Fault
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
@@ -43,7 +45,7 @@ def made(steps: list[tuple[int, int]]) -> list[Moment]:
     return found
 
 
-@settings(max_examples=300 * EXAMPLES)
+@settings(max_examples=cases(300))
 @given(moments, st.lists(st.tuples(st.integers(1, 25), st.integers(0, 25)), max_size=12))
 def test_what_is_needed_is_what_lived_at_one_of_the_moments(
     steps: list[tuple[int, int]], dead: list[tuple[int, int]]
@@ -163,6 +165,7 @@ def live(program: list[tuple[str, int, int]], wrong: list[Fault]) -> HistoryWorl
         if world.engine is not None:
             world.engine.abandon()
         shutil.rmtree(world.folder)
+        gc.collect(1)  # an engine is a circle of objects, with megabytes in it
     return world
 
 
@@ -170,7 +173,7 @@ ends = st.sampled_from([("kill", 0, 0), ("cut", 0, 0), ("close", 0, 0), ("checkp
 steps = st.lists(st.one_of(writes, writes, zeroes, others, ends, ends), min_size=1, max_size=30)
 
 
-@settings(max_examples=50 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps, faults)
 @example([("write", 0, 33), ("checkpoint", 0, 0), ("zero", 0, 40), *[("checkpoint", 0, 0)] * 4], [])
 def test_the_past_is_what_was(program: list[Any], wrong: list[Fault]) -> None:

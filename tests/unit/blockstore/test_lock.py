@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 import shutil
 from collections.abc import Callable
@@ -15,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.blockstore.test_engine_model import BLOCKS, EXAMPLES, faults, others, writes, zeroes
+from tests.unit.blockstore.test_engine_model import BLOCKS, faults, others, writes, zeroes
 from tests.unit.blockstore.test_history import HOUR, NOON, HistoryWorld
+from tests.unit.examples import cases
 from tests.unit.object_store.faulty_store import Fault, FaultyStore
 from tests.unit.object_store.locking_store import LockingStore
 from tests.unit.object_store.memory_store import etag
@@ -159,6 +161,7 @@ def live(
         if world.engine is not None:
             world.engine.abandon()
         shutil.rmtree(world.folder)
+        gc.collect(1)  # an engine is a circle of objects, with megabytes in it
     return world
 
 
@@ -170,14 +173,14 @@ with_gc = st.lists(
 )
 
 
-@settings(max_examples=40 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps, faults)
 @example([("write", 0, 33), ("checkpoint", 0, 0), ("days", 0, 9), ("zero", 0, 40), ("days", 0, 9)], [])
 def test_what_is_needed_is_locked_and_what_is_not_goes(program: list[Any], wrong: list[Fault]) -> None:
     live(program, wrong)
 
 
-@settings(max_examples=40 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(with_gc, faults, st.booleans())
 def test_a_writer_that_may_not_remove_and_gc_elsewhere(
     program: list[Any], wrong: list[Fault], locked: bool

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
@@ -119,7 +120,7 @@ def right(look: Look, block: int) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps)
 def test_it_is_never_a_mixture(plan: list[tuple[str, int, int]]):
     with tempfile.TemporaryDirectory() as folder:

@@ -81,7 +81,7 @@ def made(folder: Path) -> Status:
     history.end("r1", ENDED, "ok", {"bytes": 0, "datasets": 3, "sent": 0, "pruned": 0}, None)
     runs = Runs(context, Vaults(context), history, Events())
     newest = Snapshot(DatasetName("tank/home"), "a", 1, 1, int(NOW - 723))
-    runs.lags["home"] = {name: DatasetLag(name, None, newest, 0) for name in ("tank/home", "a", "b")}
+    runs.lags["home"] = {name: DatasetLag(name, newest, 0) for name in ("tank/home", "a", "b")}
     parts: Any = (
         SimpleNamespace(documents=_seen, vaults=SimpleNamespace(all=list)),
         runs,

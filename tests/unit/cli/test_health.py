@@ -41,7 +41,7 @@ def lag(seconds: float | None) -> dict[str, DatasetLag]:
     newest = (
         Snapshot(DatasetName("tank/home"), "a", 1, 1, int(NOW - seconds)) if seconds is not None else None
     )
-    return {"tank/home": DatasetLag("tank/home", None, newest, 0)}
+    return {"tank/home": DatasetLag("tank/home", newest, 0)}
 
 
 def fail(status: Status, result: Any) -> None:

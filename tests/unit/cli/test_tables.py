@@ -29,8 +29,11 @@ def snapshots(name, count):
 def dataset(name="tank/home", **changes):
     here = Dataset(DatasetName(name), 1, "filesystem", used=3 << 29, snapshots=snapshots(name, 27))
     there = Dataset(DatasetName(f"filer1/{name}"), 2, "filesystem", snapshots=snapshots(f"filer1/{name}", 90))
-    lag = DatasetLag(name, 723.5, there.snapshots[-1], 0)
-    return dataset_document("home", here, there.name, there, lag, True) | changes
+    lag = DatasetLag(name, there.snapshots[-1], 0)
+    return (
+        dataset_document("home", here, there.name, there, lag, there.snapshots[-1].creation + 723.5, up=True)
+        | changes
+    )
 
 
 def listed(*datasets, **changes):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from zvault.config.load import load
 from zvault.config.paths import Paths
 from zvault.core.errors import ConfigError
@@ -242,7 +243,7 @@ def test_one_problem(problems: Problems, text: str | bytes, expected: str) -> No
     assert line.isprintable()
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=cases(300), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_whatever_the_file_holds_the_error_is_ours(paths: Paths, data: st.DataObject) -> None:
     """Valid TOML of any shape at any of our keys: a configuration or a ConfigError of one-line problems."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from zvault.config.toml_lines import KeyPath, Positions, locate, show
 
 ODD = r'''# every way to write a key, and values that look like keys
@@ -117,7 +118,7 @@ def test_any_text_is_scanned(text: str) -> None:
     check(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.data())
 def test_mutations(data: st.DataObject) -> None:
     """Cuts, copies and swaps of a rich text: what is still valid is still located, the rest does no harm."""
@@ -133,7 +134,7 @@ def test_mutations(data: st.DataObject) -> None:
     check(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.data())
 def test_lines_of_valid_texts(data: st.DataObject) -> None:
     """Whole lines left out or moved keep many texts valid, so that this compares with tomllib often."""

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.daemon.lag_world import Own, Pool, VaultSide, World, forget_state, install, oracle
+from tests.unit.examples import cases
 from tests.unit.ops.ops_world import HOUR
 from zvault.core.model import Tree
 
@@ -158,7 +159,7 @@ def compare(world: World, backup: str) -> None:
 
 
 @pytest.mark.parametrize("backups", [("b",), ("b", "c"), ("b", "c", "d")])
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 @example(steps=[("power cut", 12), ("restart", 0)])
 @example(steps=[("run", 0), ("another pool", 0), ("vault down", 0), ("restart", 0)])

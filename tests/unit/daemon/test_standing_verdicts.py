@@ -59,7 +59,7 @@ class World:
         self.history.end(run, self.clock.at, result, FIGURES, error)
 
     def lag(self, pending: int) -> None:
-        self.runs.lags["b"] = {"tank": DatasetLag("tank", 0.0, snap(1), pending)}
+        self.runs.lags["b"] = {"tank": DatasetLag("tank", snap(1), pending)}
 
     def fresh(self) -> dict[Any, tuple[str, ...]]:
         return {subject: one.keys for subject, one in self.status.verdicts_later(self.vaults, 0.0).items()}

@@ -39,7 +39,7 @@ def ran(status: Status, result: Any = "ok") -> None:
     env = status.context.env
     status.history.begin("r1", "b", "schedule", START + HOUR, env.way(env.backup("b")))
     status.history.end("r1", START + 2 * HOUR, result, FIGURES, None)
-    status.runs.lags["b"] = {"tank": DatasetLag("tank", 0.0, snap(1), 0)}
+    status.runs.lags["b"] = {"tank": DatasetLag("tank", snap(1), 0)}
     status.runs.proofs["b"] = {"sample": Proof(proven=int(START + HOUR))}
 
 

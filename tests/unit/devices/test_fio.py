@@ -8,7 +8,7 @@ import pytest
 
 from zvault.core.errors import ToolFailed
 from zvault.core.tuning.measurement import MeasuredPoint
-from zvault.devices.fio import EDGE, REGION, parse_point, point_argv
+from zvault.devices.fio import EDGE, REGION, fill_argv, parse_point, point_argv
 
 GIB = 1 << 30
 
@@ -17,6 +17,12 @@ def test_what_holds_data_is_only_read():
     argv = point_argv("/dev/nbd0", 100 * GIB, "read", 1 << 20, 4)
     assert {"--readonly", "--rw=read", "--direct=1"} <= set(argv)
     assert "--readonly" not in point_argv("/dev/nbd0", 100 * GIB, "write", 1 << 20, 4)
+
+
+def test_nothing_of_it_is_in_a_session_of_its_own():
+    """As seen in the lab: killed while it started, it left its job behind, which waited for ever."""
+    assert "--thread" in point_argv("/dev/nbd0", 100 * GIB, "read", 1 << 20, 4)
+    assert "--thread" in fill_argv("/zvault-scratch/stream", GIB)
 
 
 @pytest.mark.parametrize("capacity", [64 << 20, 256 << 20, GIB, 90 << 40])

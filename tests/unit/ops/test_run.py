@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ops.ops_world import context
+from tests.unit.ops.vaults.shared_world import Bucket, due, host
 from zvault.core.errors import (
     Conflict,
     DeviceGone,
@@ -18,9 +19,12 @@ from zvault.core.errors import (
     VaultFull,
     ZvaultError,
 )
+from zvault.core.sharing.note import Note
+from zvault.core.sharing.note import Outcome as NoteOutcome
 from zvault.ops.hooks import RunHooks
 from zvault.ops.outcome import Outcome, datasets_failed
 from zvault.ops.run import Run
+from zvault.ops.vaults.run_turn import RunTurn
 from zvault.ops.vaults.vault import Vaults
 
 Try = Callable[[Run], None]
@@ -55,7 +59,13 @@ def datasets(**failed: ZvaultError) -> Try:
     return one
 
 
-async def play(*tries: Try, retries: int = 3, going_on: bool = True) -> Played:
+async def play(
+    *tries: Try,
+    retries: int = 3,
+    going_on: bool = True,
+    kind: type[Played] = Played,
+    turn: RunTurn | None = None,
+) -> Played:
     world = context(retries=retries, retry_wait="10s")
     said: list[tuple[str, dict[str, Any]]] = []
     waits: list[float] = []
@@ -64,13 +74,14 @@ async def play(*tries: Try, retries: int = 3, going_on: bool = True) -> Played:
         waits.append(seconds)
         return going_on
 
-    run = Played(
+    run = kind(
         world,
         Vaults(world),
         "b",
         lambda event, **fields: said.append((event, fields)),
         Outcome(),
         pause=pause,
+        turn=turn,
     )
     run.tries, run.said, run.waits = list(tries), said, waits
     await run.execute()
@@ -153,6 +164,48 @@ async def test_only_what_may_go_better_is_tried_again_and_the_rest_is_told() -> 
     assert error.reason == "conflict"
     failed = [(f["dataset"], f["again"]) for event, f in run.said if event == "dataset-failed"]
     assert failed == [("a", False), ("b", True)]
+
+
+class InTurn(Played):
+    """The same on a vault that hosts share: each try has it, and gives it back."""
+
+    async def _try(self) -> None:
+        assert self.turn is not None
+        vault: Any = self.turn.shared.vault
+        vault.up(vault.epoch + 1)
+        try:
+            async with self._in_turn() as needless:
+                assert needless is None
+                await super()._try()
+        finally:
+            vault.down()
+
+
+async def played_in_turn(*tries: Try, going_on: bool = True) -> Note:
+    """The note after a run with two retries."""
+    bucket = Bucket()
+    _, shared = host(bucket, "a")
+    turn = RunTurn(shared, due(bucket), "", lambda _: None, pytest.fail)
+    await play(*tries, retries=2, going_on=going_on, kind=InTurn, turn=turn)
+    assert bucket.data is not None
+    return Note.of_bytes(bucket.data)
+
+
+@pytest.mark.parametrize("fails", [lost(DeviceGone("gone")), datasets(b=Stalled("b"))])
+async def test_all_tries_of_a_run_are_one_run_for_the_other_hosts(fails: Try) -> None:
+    note = await played_in_turn(fails, fails, fails)
+    last = note.runs["tank"]
+    assert (last.number, last.outcome, last.failures) == (1, NoteOutcome.FAILED, 1)
+
+
+async def test_a_run_that_waits_for_its_next_try_is_one_that_another_host_may_go_on_with() -> None:
+    note = await played_in_turn(lost(DeviceGone("gone")), going_on=False)
+    assert (note.holding, note.runs["tank"].outcome) == (False, NoteOutcome.RUNNING)
+
+
+async def test_what_is_not_tried_again_has_failed_at_once() -> None:
+    note = await played_in_turn(lost(Refused("no")))
+    assert (note.runs["tank"].outcome, note.runs["tank"].failures) == (NoteOutcome.FAILED, 1)
 
 
 async def test_on_the_last_try_nothing_is_promised() -> None:

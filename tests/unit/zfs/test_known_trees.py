@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.zfs.event_world import PLACES, FakeFeed, FakePool, FakeTools
 from zvault.core.errors import NotFound
 from zvault.core.model import Tree
@@ -114,7 +115,7 @@ def bare(found: Tree | None) -> Tree | None:
     "tank",
 )
 @given(st.lists(STEP, max_size=25), ROOT)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 def test_what_is_known_equals_a_fresh_listing(steps: list[object], root: str) -> None:
     async def all_steps() -> None:
         looks = Looks()

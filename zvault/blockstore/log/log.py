@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zvault.blockstore.format import BLOCK, Segment, segment_key
-from zvault.blockstore.log.segment_buffer import CAPACITY, SegmentBuffer
+from zvault.blockstore.log.segment_buffer import SegmentBuffer, fresh_buffer
 from zvault.object_store.interface import ObjectStore, StoreError
 
 SPARE = 2
@@ -59,7 +59,7 @@ class Log:
         self.uploaded_bytes = 0
         self.wait: Callable[[], object] = changed.wait
         """Waits for a change; the engine has it raise once there is none to come."""
-        self._spare: list[bytearray] = []
+        self._spare: list[memoryview] = []
 
     def begin(self, epoch: int, sequence: int, frame: int) -> None:
         """Go on after this segment and frame, which are in the store, as this epoch."""
@@ -99,7 +99,7 @@ class Log:
             self.seal()
         if self.filling is None:
             self.sequence += 1
-            buffer = self._spare.pop() if self._spare else bytearray(CAPACITY)
+            buffer = self._spare.pop() if self._spare else fresh_buffer()
             self.filling = SegmentBuffer(self.sequence, self.epoch, buffer)
             self.memory[self.sequence] = self.filling
         return self.filling

@@ -22,10 +22,15 @@ CAPACITY = LARGEST_SEGMENT
 """Bytes of a buffer that any segment fits into."""
 
 
+def fresh_buffer() -> memoryview:
+    """One for a segment. It takes memory as it is filled: a bytearray takes, and clears, all of it at once."""
+    return np.empty(CAPACITY, np.uint8).data
+
+
 class SegmentBuffer:
     """Blocks gathered for one segment, in memory. Not safe for threads by itself."""
 
-    def __init__(self, sequence: int, epoch: int, buffer: bytearray) -> None:
+    def __init__(self, sequence: int, epoch: int, buffer: memoryview) -> None:
         self.sequence = sequence
         self.epoch = epoch
         self.frame = 0
@@ -87,6 +92,6 @@ class SegmentBuffer:
         """The object's bytes, in its own buffer."""
         return encode(self._buffer, segment, identity)
 
-    def give_back(self) -> bytearray:
+    def give_back(self) -> memoryview:
         """The buffer, for another."""
         return self._buffer

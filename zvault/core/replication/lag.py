@@ -6,8 +6,8 @@ known is None, which is never small.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
 from zvault.core.model import Snapshot
@@ -15,16 +15,15 @@ from zvault.core.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class DatasetLag:
-    """One dataset's lag in ``seconds`` (None: the vault has nothing of it, or nobody knows) and how many snapshots it
-    lacks (``pending``, None where that is not known).
+    """What one dataset's lag is counted from, whenever that is asked (``age``), and how many snapshots the vault lacks
+    (``pending``, None where that is not known).
 
-    ``base`` is when the base was made, in seconds since the epoch; it may be a bookmark whose snapshot is gone.
-    Seconds below zero say that the clocks of those who made and who judge the snapshot differ. ``unchanged`` is until
-    when the dataset was as that snapshot, where a run has seen that: what the vault has is no older than that.
+    ``newest_on_vault`` is None where the vault has nothing of it, or nobody knows. ``base`` is when the base was made,
+    in seconds since the epoch; it may be a bookmark whose snapshot is gone. ``unchanged`` is until when the dataset was
+    as that snapshot, where a run has seen that: what the vault has is no older than that.
     """
 
     dataset: str
-    seconds: float | None
     newest_on_vault: Snapshot | None
     pending: int | None
     base: int | None = None
@@ -36,6 +35,15 @@ class DatasetLag:
         if self.newest_on_vault is None:
             return None
         return max(self.newest_on_vault.creation, self.unchanged or 0.0)
+
+    def age(self, now: float) -> float | None:
+        """The lag in seconds at a time, in seconds since the epoch; None where it is not known, or there is none.
+
+        It grows with the clock until the vault is read again. Below zero it says that the clocks of those who made and
+        who judge the snapshot differ.
+        """
+        covered = self.covered
+        return None if covered is None else now - covered
 
 
 def basis(lag: DatasetLag, zone: tzinfo) -> str:
@@ -60,12 +68,11 @@ def _when(seconds: float, zone: tzinfo) -> str:
 def dataset_lag(
     source: Sequence[Snapshot],
     vault_guids: Collection[int],
-    now: float,
     *,
     dataset: str = "",
     unchanged: Mapping[int, float] | None = None,
 ) -> DatasetLag:
-    """The lag of a dataset with the snapshots ``source``, in any order, at ``now`` (seconds since the epoch).
+    """The lag of a dataset with the snapshots ``source``, in any order.
 
     Pass only the snapshots that ought to reach the vault: the others would count as pending for ever.
     ``dataset`` names it where ``source`` may be empty. ``unchanged`` tells by GUID until when it was as a snapshot.
@@ -74,21 +81,13 @@ def dataset_lag(
     there = [snap for snap in source if snap.guid in guids]
     name = dataset or (source[0].dataset if source else "")
     if not there:
-        return DatasetLag(name, None, None, len(source))
+        return DatasetLag(name, None, len(source))
     newest = max(there, key=_age)
     pending = sum(_age(snap) > _age(newest) for snap in source)
     until = (unchanged or {}).get(newest.guid)
-    lag = DatasetLag(name, None, newest, pending, unchanged=until)
-    return lag if lag.covered is None else replace(lag, seconds=now - lag.covered)
+    return DatasetLag(name, newest, pending, unchanged=until)
 
 
 def _age(snapshot: Snapshot) -> tuple[int, int]:
     # The transaction group is the order of history; creation times go back when a clock is set back.
     return snapshot.createtxg, snapshot.creation
-
-
-def worst(lags: Iterable[DatasetLag]) -> float | None:
-    """The largest lag in seconds; None if any is unknown, or if there is none at all."""
-    seconds = [lag.seconds for lag in lags]
-    known = [value for value in seconds if value is not None]
-    return max(known) if known and len(known) == len(seconds) else None

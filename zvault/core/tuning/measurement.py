@@ -26,9 +26,10 @@ DEEPEST = 128
 GAIN = 1.1
 """Doubling the depth must multiply the bandwidth by at least this."""
 
-LARGER = 1.25
-"""Doubling the size must multiply the bandwidth by at least this: collecting the data takes twice as long, and other
-requests wait behind it."""
+LARGER = 1.15
+"""Doubling the size must multiply the bandwidth by at least this, because other requests wait twice as long behind it.
+Slow disks that work on 4 requests at once, each 35 ms and its bytes at 60 MB/s, gain 20 % from 4 to 8 MiB, 11 % from
+8 to 16 MiB."""
 
 ENOUGH = 0.9
 """The smallest request size with at least this share of the best bandwidth is chosen."""

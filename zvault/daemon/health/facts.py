@@ -14,7 +14,6 @@ from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.history import History
 from zvault.daemon.runs import Runs
 from zvault.ops.context import Context
-from zvault.ops.replication.lag import age
 
 UNNAMED = ("what its error names",)
 """Of a conflict that an earlier daemon has seen only the run's error is kept."""
@@ -22,7 +21,7 @@ UNNAMED = ("what its error names",)
 
 def worst_lag(lags: Mapping[str, DatasetLag], now: float) -> float | None:
     """A backup's lag now: its worst dataset's; None while any is unknown."""
-    seconds = [age(lag, now) for lag in lags.values()]
+    seconds = [lag.age(now) for lag in lags.values()]
     known = [value for value in seconds if value is not None]
     return max(known) if known and len(known) == len(seconds) else None
 

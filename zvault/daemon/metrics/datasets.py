@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zvault.core.replication.lag import DatasetLag
 from zvault.daemon.health.facts import worst_age, worst_lag
-from zvault.ops.replication.lag import age, pending
+from zvault.ops.replication.lag import pending
 
 ALL = "*"
 """The label ``dataset`` of a series for all datasets of a backup. No dataset has such a name."""
@@ -40,7 +40,7 @@ def of_lags(
     if len(lags) <= limit:
         for dataset, lag in lags.items():
             base = now - lag.base if lag.base is not None else None
-            yield LagSample((backup, dataset), age(lag, now), lag.pending, base)
+            yield LagSample((backup, dataset), lag.age(now), lag.pending, base)
         return
     bases = {dataset: lag.base for dataset, lag in lags.items()}
     yield LagSample((backup, ALL), worst_lag(lags, now), pending(lags.values()), worst_age(bases, now))

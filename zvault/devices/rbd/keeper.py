@@ -73,11 +73,9 @@ class LeaseKeeper(LeaseGuard):
             asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
         # The epoch was raised with the lease in hand: so whoever takes it later has a greater one.
         await asyncio.to_thread(self._renew_once)
-        self.renewed = self.clock.now()
         _write(held, {"epoch": epoch})
         wait = self.pause
         while not await self._stopped(wait):
-            began = self.clock.now()
             try:
                 await asyncio.to_thread(self._renew_once)
             except Busy:
@@ -86,7 +84,7 @@ class LeaseKeeper(LeaseGuard):
                 _say(f"the lease could not be renewed, trying again: {error}")
                 wait = AGAIN
             else:
-                self.renewed, wait = began, self.pause
+                wait = self.pause
         await self._give_back()
 
     async def _stopped(self, seconds: float) -> bool:

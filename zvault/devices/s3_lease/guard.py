@@ -36,7 +36,7 @@ from zvault.system import sd_notify
 from zvault.system.process.spawn import describe_exit, put_down, spawn
 
 RENEWALS = 10
-"""Within the bound; each may take as long as the pause between two."""
+"""Within the bound. One that takes long is tried anew in time; an answer that comes later counts as well."""
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
 GIVE_BACK_SECONDS = 10.0
@@ -70,9 +70,7 @@ class LeaseGuard:
         """Run the server until it is to stop. Raises ToolFailed when it ends by itself, Busy when the lease is lost."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
-        began = self.clock.now()
         await asyncio.wait_for(asyncio.to_thread(self._renew_once), self.mine.bound * STOP_AFTER)
-        self.renewed = began
         server = await spawn(
             argv, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stdout.fileno(), stderr=sys.stderr.fileno()
         )
@@ -90,7 +88,7 @@ class LeaseGuard:
             raise renewing.result()
         renewing.cancel()
         if not ended.done():
-            await put_down(server)
+            await self._kill(server)
         elif not self.stop.is_set() or ended.result() != 0:
             # The lease is not given back: a pool of this host's may still wait for the device, or for the rest of it.
             why = describe_exit(ended.result())
@@ -100,20 +98,21 @@ class LeaseGuard:
     async def _renew(self) -> ZvaultError:
         """Renew the lease until that can be done no more; why it cannot."""
         sd_notify.allow_silence(self.mine.bound * WATCHDOG_AFTER)
-        wait, why = self.pause, "the host slept"
+        wait, why, told = self.pause, "the host slept", self.renewed
         while (left := await self._rest(wait)) > 0:
-            began = self.clock.now()
+            wait = self.pause
             try:
-                await asyncio.wait_for(asyncio.to_thread(self._renew_once), min(left, self.pause))
+                # Two renewals at once come in each other's way, so one that is late is waited for, but not to the end.
+                patience = min(left, max(self.pause, left / 2))
+                await asyncio.wait_for(asyncio.to_thread(self._renew_once), patience)
             except Busy as error:
                 return error
-            except (ZvaultError, TimeoutError) as error:
+            except (ZvaultError, LeaseLost, TimeoutError) as error:
                 wait, why = 1.0, str(error) or "the store does not answer"
                 _say(f"the lease could not be renewed, trying again: {why}")
-            else:
-                self.renewed = began
+            if self.renewed > told:
+                told = self.renewed
                 sd_notify.watchdog()
-                wait = self.pause
         return self._silent(self.clock.now() - self.renewed, why)
 
     async def _rest(self, seconds: float) -> float:
@@ -124,6 +123,8 @@ class LeaseGuard:
         return self.renewed + self.mine.bound * STOP_AFTER - self.clock.now()
 
     def _renew_once(self) -> None:
+        """Put the lease anew. One that came too late to be waited for counts too, from when it was begun."""
+        began = self.clock.now()
         try:
             self.etag = self.store.put(self.mine, self.etag)
         except LeaseLost:
@@ -132,6 +133,7 @@ class LeaseGuard:
             if seen is None or not seen.lease.held or seen.lease.boot != self.mine.boot:
                 raise self._lost(seen) from None
             self.etag = self.store.put(self.mine, seen.etag)
+        self.renewed = max(self.renewed, began)
 
     def _lost(self, seen: LeaseObject | None) -> Busy:
         return Busy(
@@ -146,6 +148,18 @@ class LeaseGuard:
             f"it could not renew its lease for {format_duration(seconds)}, and others may take it soon: {why}",
             "when the store answers again, bring the vault up: it goes on if nobody took it meanwhile",
         )
+
+    async def _kill(self, server: asyncio.subprocess.Process) -> None:
+        """End a server that does not stop in time, and let the store be done with what it was sent: others may have the
+        lease after that. Raises DeviceGone where the server hangs in the kernel; the lease then ends after its bound.
+        """
+        if not await put_down(server):
+            raise DeviceGone(
+                f"the server of {self.store.place} cannot be ended",
+                f"it did not stop within {format_duration(self.patience)}, and hangs in the kernel since it was killed",
+                "its lease is not given back: another host has to wait until it has run out; see the kernel's log",
+            )
+        await asyncio.sleep(SETTLE_SECONDS)
 
     async def settled(self) -> None:
         """Once the server is killed: tell a host that waits for that, when the store is done with what it was sent."""

@@ -183,17 +183,17 @@ def _lag(case: Case, planned: Planned) -> Iterator[Reason]:
     error = case.knowledge.failed(last["id"], lag.dataset) if last is not None else None
     if error is None and last is not None and last["result"] == "failed":
         error = last["error"]
-    cause = ""
-    if lag.pending or lag.seconds is None:
+    cause, seconds = "", lag.age(case.context.env.clock.time())
+    if lag.pending or seconds is None:
         scheduled = case.knowledge.next_run(case.backup) is not None
         running = case.knowledge.running(case.backup)
         cause = lag_cause(planned.plan, planned.blocked_by, running=running, error=error, scheduled=scheduled)
-    elif case.backup.max_lag is not None and lag.seconds > case.backup.max_lag:
+    elif case.backup.max_lag is not None and seconds > case.backup.max_lag:
         cause = f"no newer snapshot was made: {_last_run(case)}"
     told_by = basis(lag, case.context.env.zone)
     if not case.sides.vault_seen:
         told_by = f"{case.down}; as far as was seen {told_by}"
-    yield lag_of(lag.seconds, case.backup.max_lag, told_by, cause)
+    yield lag_of(seconds, case.backup.max_lag, told_by, cause)
 
 
 def _last_run(case: Case) -> str:

@@ -109,7 +109,6 @@ class Trial:
         """Receive once; stop as soon as the best one before was faster."""
         limit = FIRST_DEADLINE if best is None else self.size / best.rate
         await self._settle(candidate.module)
-        await trial_dataset.sync(self.pool, self.context.env.runner, SYNC_DEADLINE)
         started, stopped = time.monotonic(), False
         try:
             async with asyncio.timeout(limit):
@@ -128,7 +127,7 @@ class Trial:
         await wanted(self.context, self.vault, module, (), lambda _: None)
 
     async def _receive(self) -> None:
-        """The stream, until all of it is on the device."""
+        """The stream, until all of it is on the device: the end of a receive waits for its transaction group."""
         stages = [trial_dataset.send_argv(self.pool), trial_dataset.receive_argv(self.pool)]
         pipeline = await self.context.env.runner.pipeline(stages)
         try:
@@ -140,7 +139,6 @@ class Trial:
             raise ToolFailed(
                 f"{' '.join(failed.argv[:2])} failed while settings were tried out", failed.stderr
             )
-        await trial_dataset.sync(self.pool, self.context.env.runner, SYNC_DEADLINE)
 
 
 def told(one: CandidateTrial) -> str:

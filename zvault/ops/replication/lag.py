@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 
 from zvault.config.schema import Backup
+from zvault.core.known_results import KnownResults
 from zvault.core.model import Bookmark, Dataset, Tree
 from zvault.core.replication.base_names import marks_by_vault, sent_marks
 from zvault.core.replication.lag import DatasetLag, dataset_lag
 from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.plan_model import Ours
 from zvault.core.snapshot_list import guids_of
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, ours_of
+
+KnownLags = KnownResults[DatasetPair, DatasetLag]
 
 
 def lags(
@@ -26,60 +32,78 @@ def lags(
     vault there is none.
 
     What is read of a vault that is up depends on both sides' points (the pair is the same object), on until when the
-    source was as its newest snapshot there, and on the backup's table; where all are as before, it is looked up, and
-    only its seconds count from now.
+    source was as its newest snapshot there, and on the backup's table; where all are as before, it is looked up.
     """
     if backup.vault is None:
         return {}
-    ours, now = ours_of(backup), context.env.clock.time()
-    pool = _pool(context, backup, sides.source) if not sides.vault_seen else None
-    had = newest_guids(before.values() if before is not None else ())
     unchanged = context.records.unchanged.until(backup.name)
-    found: dict[str, DatasetLag] = {}
-    known = sides.known if sides.vault_seen else None
-    before_now = known.lags if known is not None else {}
-    kept: dict[str, tuple[DatasetPair, float | None, DatasetLag]] = {}
-    for pair in sides.pairing.pairs:
-        dataset = pair.source
-        looked = before_now.get(dataset.name)
-        if (
-            looked is not None
-            and looked[0] is pair
-            and (looked[1] == _until(unchanged, looked[2]) if unchanged else looked[1] is None)
-        ):
-            kept[dataset.name], found[dataset.name] = looked, _at(looked[2], now)
-            continue
-        guids: Collection[int] | None
-        if sides.vault_seen:
-            guids = set(guids_of(pair.vault.snapshots)) if pair.vault is not None else set()
-            base = pair.base[0].creation if pair.base is not None else None
-        else:
-            marks = _marks(context, backup, dataset, pool)
-            guids = {mark.guid for mark in marks} if marks is not None else None
-            base = marks[-1].creation if marks else None
-            if before is not None:
-                guids = had
-                base = _still(dataset, before[dataset.name].base) if dataset.name in before else base
-        wanted = [snap for snap in dataset.snapshots if ours(snap)]
-        lag = dataset_lag(wanted, guids or (), now, dataset=dataset.name, unchanged=unchanged)
-        lag = replace(lag, base=base)
-        found[dataset.name] = lag if guids is not None else replace(lag, pending=None)
-        kept[dataset.name] = pair, _until(unchanged, lag), lag
-    if known is not None:
-        known.lags = kept
-    return found
+    pairs = sides.pairing.pairs
+    found: Sequence[DatasetLag]
+    if sides.vault_seen:
+        known: KnownLags = sides.known.lags if sides.known is not None else KnownResults()
+        found = known.again(
+            pairs, _of_vault(ours_of(backup), unchanged), lambda then: _outdated(then, unchanged)
+        )
+    else:
+        found = list(map(_Remembered(context, backup, sides, before, unchanged).lag, pairs))
+    return dict(zip(map(attrgetter("dataset"), found), found, strict=True))
+
+
+def _of_vault(ours: Ours, unchanged: Mapping[int, float]) -> Callable[[DatasetPair], DatasetLag]:
+    """Reads lags from what the vault has."""
+
+    def lag(pair: DatasetPair) -> DatasetLag:
+        guids = set(guids_of(pair.vault.snapshots)) if pair.vault is not None else set()
+        base = pair.base[0].creation if pair.base is not None else None
+        return _lag(pair.source, ours, guids, base, unchanged)
+
+    return lag
+
+
+def _lag(
+    dataset: Dataset, ours: Ours, guids: Collection[int], base: int | None, unchanged: Mapping[int, float]
+) -> DatasetLag:
+    wanted = [snap for snap in dataset.snapshots if ours(snap)]
+    return replace(dataset_lag(wanted, guids, dataset=dataset.name, unchanged=unchanged), base=base)
+
+
+def _outdated(lags: Sequence[DatasetLag], unchanged: Mapping[int, float]) -> Iterator[int]:
+    """The places of those whose source was as its newest snapshot there until another time than they say."""
+    if not unchanged:
+        return compress(range(len(lags)), map(is_not, map(attrgetter("unchanged"), lags), repeat(None)))
+    return (place for place, lag in enumerate(lags) if lag.unchanged != _until(unchanged, lag))
 
 
 def _until(unchanged: Mapping[int, float], lag: DatasetLag) -> float | None:
-    return unchanged.get(lag.newest_on_vault.guid) if unchanged and lag.newest_on_vault is not None else None
+    return unchanged.get(lag.newest_on_vault.guid) if lag.newest_on_vault is not None else None
 
 
-def _at(lag: DatasetLag, now: float) -> DatasetLag:
-    """The same lag by a clock of now."""
-    covered = lag.covered
-    if covered is None:
-        return lag
-    return DatasetLag(lag.dataset, now - covered, lag.newest_on_vault, lag.pending, lag.base, lag.unchanged)
+class _Remembered:
+    """Tells lags by what is known of a vault that is down."""
+
+    def __init__(
+        self,
+        context: Context,
+        backup: Backup,
+        sides: Sides,
+        before: Mapping[str, DatasetLag] | None,
+        unchanged: Mapping[int, float],
+    ) -> None:
+        self._context, self._backup, self._before, self._unchanged = context, backup, before, unchanged
+        self._ours, self._pool = ours_of(backup), _pool(context, backup, sides.source)
+        self._had = newest_guids(before.values() if before is not None else ())
+
+    def lag(self, pair: DatasetPair) -> DatasetLag:
+        dataset = pair.source
+        marks = _marks(self._context, self._backup, dataset, self._pool)
+        guids: Collection[int] | None = {mark.guid for mark in marks} if marks is not None else None
+        base = marks[-1].creation if marks else None
+        if self._before is not None:
+            guids = self._had
+            if dataset.name in self._before:
+                base = _still(dataset, self._before[dataset.name].base)
+        lag = _lag(dataset, self._ours, guids or (), base, self._unchanged)
+        return lag if guids is not None else replace(lag, pending=None)
 
 
 def pending(lags: Collection[DatasetLag]) -> int | None:
@@ -142,8 +166,3 @@ def newest_made(backup: Backup, sides: Sides) -> dict[str, int | None]:
 def newest_guids(found: Iterable[DatasetLag]) -> set[int]:
     """The GUIDs of the snapshots that lags are counted from."""
     return {lag.newest_on_vault.guid for lag in found if lag.newest_on_vault is not None}
-
-
-def age(lag: DatasetLag, now: float) -> float | None:
-    """A lag some time after it was read: it grows with the clock until the vault is read again."""
-    return None if lag.covered is None else now - lag.covered

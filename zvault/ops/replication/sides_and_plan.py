@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from itertools import compress
+from operator import attrgetter, itemgetter, not_
 from typing import Literal
 
 from zvault.config.schema import Backup
 from zvault.core.errors import NotFound
+from zvault.core.known_results import KnownResults, others
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.name_rules import Choice
 from zvault.core.names import DatasetName, time_in_snapname
 from zvault.core.policy.min_age import too_young
 from zvault.core.policy.retention import decide
 from zvault.core.replication.base_names import KEEP_HOLD
-from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing, match
+from zvault.core.replication.lineage import ASIDE, DatasetPair, Pairing
+from zvault.core.replication.matching import match
 from zvault.core.replication.name_length import NameConflict, name_conflict
 from zvault.core.replication.plan_model import Action, Interrupted, Ours, Policy, TransferPlan
 from zvault.core.replication.planner import PoolAnswers, plan_tree
@@ -29,10 +33,13 @@ from zvault.core.snapshot_list import after
 from zvault.ops.context import Context
 from zvault.ops.replication import send_record
 from zvault.ops.state.environment import Environment
-from zvault.ops.state.known_backups import KnownBackup
+from zvault.ops.state.known_backups import KnownAsked, KnownBackup, Place
 from zvault.ops.state.source_tree import source_tree
 from zvault.zfs import rename_clone_rollback
 from zvault.zfs.client import Zfs
+
+FEW = 1000
+"""Datasets of the vault that are looked at one by one for what is on record of how they were sent."""
 
 Sizes = Literal["both", "vault", "none"]
 """A plan needs those of the vault: whether anything was written there. Those of the source are for people."""
@@ -146,7 +153,7 @@ async def look(
         there = await on_vault
     finally:
         on_vault.cancel()
-    if vault is not None and not all(target in there.datasets for _, target in pairs):
+    if vault is not None and not all(map(there.datasets.__contains__, map(itemgetter(1), pairs))):
         there = await _with_asides(vault, root, there)
     known = context.known.of(context.env, backup)
     apart, sized = _others(context.env, backup, root), sizes != "none"
@@ -158,23 +165,22 @@ Placed = tuple[tuple[Dataset, DatasetName], ...]
 
 def placed(context: Context, backup: Backup, source: Tree) -> tuple[Placed, Placed]:
     """The datasets a backup takes, each with the name its counterpart should have; and those it leaves out."""
+
+    def place(dataset: Dataset) -> Place:
+        return Place(
+            backup.takes(dataset.name), (dataset, context.env.wanted_target_of(backup, dataset.name))
+        )
+
     known = context.known.of(context.env, backup)
-    before, places = known.places, dict[str, tuple[bool, DatasetName]]()
-    pairs: list[tuple[Dataset, DatasetName]] = []
-    left_out: list[tuple[Dataset, DatasetName]] = []
-    for name, dataset in source.datasets.items():
-        place = before.get(name)
-        if place is None:
-            place = backup.takes(dataset.name), context.env.wanted_target_of(backup, dataset.name)
-        places[name] = place
-        (pairs if place[0] else left_out).append((dataset, place[1]))
-    known.places = places
+    places = known.places.again(tuple(source.datasets.values()), place)
+    everyone = tuple(map(attrgetter("pair"), places))
+    taken = tuple(map(attrgetter("taken"), places))
+    pairs, left_out = tuple(compress(everyone, taken)), tuple(compress(everyone, map(not_, taken)))
     if source.choices is not None or not pairs:
-        taken = {dataset.name for dataset in selected(backup, source)}
-        everyone = [(dataset, places[name][1]) for name, dataset in source.datasets.items()]
-        pairs = [one for one in everyone if one[0].name in taken]
-        left_out = [one for one in everyone if one[0].name not in taken]
-    return tuple(pairs), tuple(left_out)
+        chosen = {dataset.name for dataset in selected(backup, source)}
+        pairs = tuple(one for one in everyone if one[0].name in chosen)
+        left_out = tuple(one for one in everyone if one[0].name not in chosen)
+    return pairs, left_out
 
 
 async def _vault_tree(vault: Zfs | None, root: str, *, sizes: bool) -> Tree:
@@ -199,19 +205,30 @@ def _others(env: Environment, backup: Backup, root: DatasetName) -> tuple[Datase
     return tuple(sorted(other for other in roots if other.is_below(root)))
 
 
-def name_conflicts(
-    env: Environment, backup: Backup, datasets: Iterable[Dataset], known: KnownBackup | None = None
-) -> dict[str, NameConflict]:
+def name_conflicts(env: Environment, backup: Backup, datasets: Iterable[Dataset]) -> dict[str, NameConflict]:
     """Those of some datasets of a source that a backup cannot take because of their names."""
     length = backup.snapshot.names.length
-    places = known.places if known is not None else {}
     found: dict[str, NameConflict] = {}
     for dataset in datasets:
-        place = places.get(dataset.name)
-        target = place[1] if place is not None else env.wanted_target_of(backup, dataset.name)
+        target = env.wanted_target_of(backup, dataset.name)
         if (conflict := name_conflict(dataset.name, target, length)) is not None:
             found[dataset.name] = conflict
     return found
+
+
+def _conflicts(backup: Backup, sides: Sides) -> dict[str, NameConflict]:
+    """The same of the datasets that are planned."""
+    length = backup.snapshot.names.length
+    pairs = sides.pairing.pairs
+    known: KnownResults[DatasetPair, NameConflict | None] = (
+        sides.known.conflicts if sides.known is not None else KnownResults()
+    )
+    found = known.again(pairs, lambda pair: name_conflict(pair.source.name, pair.target, length))
+    return {
+        pair.source.name: one
+        for pair, one in compress(zip(pairs, found, strict=True), found)
+        if one is not None
+    }
 
 
 def snapshot_choices(
@@ -226,7 +243,7 @@ def snapshot_choices(
     }
 
 
-async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[TransferPlan]:
+async def plan_all(context: Context, backup: Backup, sides: Sides) -> Sequence[TransferPlan]:
     """Plan every selected dataset, parents first."""
     stamp = context.env.clock.now().strftime("%Y%m%dT%H%M%SZ")
     return plan_tree(
@@ -235,9 +252,7 @@ async def plan_all(context: Context, backup: Backup, sides: Sides) -> list[Trans
         wanted=wanted_of(backup),
         policy=Policy(backup.backlog == "newest", backup.on_conflict, stamp, backup.prunes_vault),
         answers=await _ask(context, backup, sides),
-        conflicts=name_conflicts(
-            context.env, backup, [pair.source for pair in sides.pairing.pairs], sides.known
-        ),
+        conflicts=_conflicts(backup, sides),
         known=sides.known.plans if sides.known is not None else None,
     )
 
@@ -250,15 +265,9 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
     held: set[str] = set()
     kept: dict[str, str] = {}
     misfits: dict[str, FlagConflict] = {}
-    known = sides.known.quiet if sides.known is not None else {}
-    quiet: dict[str, tuple[DatasetPair, str]] = {}
-    for pair in sides.pairing.pairs:
+    for pair in _to_be_asked(backup, sides):
         there = pair.vault
         if there is None:
-            continue
-        before, above = known.get(pair.source.name), _sent_above(sides.vault, there)
-        if before is not None and before[0] is pair and before[1] == above:
-            quiet[pair.source.name] = before
             continue
         base = pair.base
         if there.resume_token:
@@ -267,8 +276,6 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
         if (odd := send_record.misfit(backup, sides.vault, pair)) is not None:
             misfits[there.name] = odd
         newer = [snap.name for snap in after(there.snapshots, base[1].createtxg)] if base else []
-        if not newer and there.name not in misfits and not there.resume_token:
-            quiet[pair.source.name] = pair, above
         if base is not None and newer:
             since = f"written@{base[1].snapname}"
             if not there.written and (await vault.get(there.name, since)).get(since) == "0":
@@ -277,15 +284,47 @@ async def _ask(context: Context, backup: Backup, sides: Sides) -> PoolAnswers:
             # What zvault holds there itself is told by what retention keeps.
             held.update(name for name, tags in (await vault.holds(newer)).items() if tags - {KEEP_HOLD})
             kept |= _not_to_be_lost(context.env, backup, there)
-    if sides.known is not None:
-        sides.known.quiet = quiet
     return PoolAnswers(interrupted, unchanged, held, kept, misfits)
 
 
-def _sent_above(vault: Tree, there: Dataset) -> str:
-    """What the dataset above one has on record of how it was sent: a record may be inherited (send_record.recorded)."""
-    above = vault.datasets.get(there.name.parent or "")
-    return above.sent if above is not None else ""
+def _to_be_asked(backup: Backup, sides: Sides) -> Iterator[DatasetPair]:
+    """The pairs of which the pools have to be asked something for a plan.
+
+    That depends on the pair, and on what the dataset above on the vault has on record of how it was sent: such a record
+    may be inherited (send_record.recorded).
+    """
+    pairs, known = sides.pairing.pairs, sides.known.asked if sides.known is not None else KnownAsked()
+
+    def odd(pair: DatasetPair) -> bool:
+        there, base = pair.vault, pair.base
+        if there is None:
+            return False
+        newer = base is not None and not pair.at_base
+        return bool(newer or there.resume_token or send_record.misfit(backup, sides.vault, pair) is not None)
+
+    def expired(_: object) -> Iterator[int]:
+        if above := _sent_otherwise(known.vault, sides.vault.datasets):
+            for place, pair in enumerate(pairs):
+                if pair.vault is not None and pair.vault.name.parent in above:
+                    yield place
+
+    asked = known.pairs.again(pairs, odd, expired)
+    known.vault = sides.vault.datasets
+    return compress(pairs, asked)
+
+
+def _sent_otherwise(before: Mapping[str, Dataset], now: Mapping[str, Dataset]) -> set[str]:
+    """The datasets of the vault that have another record than before of how they were sent, that came, or went."""
+    places = others(tuple(before.values()), tuple(now.values()))
+    if places is None or len(places) > FEW:
+        names = before.keys() | now.keys()
+    else:
+        names = {one.name for side in (before, now) for one in map(tuple(side.values()).__getitem__, places)}
+    return {name for name in names if _sent(before.get(name)) != _sent(now.get(name))}
+
+
+def _sent(dataset: Dataset | None) -> str:
+    return dataset.sent if dataset is not None else ""
 
 
 def _not_to_be_lost(env: Environment, backup: Backup, there: Dataset) -> dict[str, str]:

@@ -9,11 +9,14 @@ pools each time (``without_stuck``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
+from itertools import compress, repeat
+from operator import attrgetter, gt, lt
 
 from zvault.config.schema import Backup
+from zvault.core.known_results import KnownResults
 from zvault.core.model import Dataset
 from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
 from zvault.core.policy.min_age import too_young
@@ -22,9 +25,7 @@ from zvault.core.replication.lineage import DatasetPair
 from zvault.core.snapshot_list import after, guids_of
 from zvault.ops.replication.sides_and_plan import ours_of
 from zvault.ops.retention.other_backups import OtherBackups
-from zvault.ops.state.known_backups import Both, Clones, KnownRetention, PairVerdicts
-
-NONE: Clones = {}
+from zvault.ops.state.known_backups import NO_CLONES, Besides, ByDataset, Clones, KnownRetention, PairVerdicts
 
 _BASE = "the base of the next incremental"
 
@@ -44,14 +45,14 @@ def look_at(
     depends = (backup.name, str(zone), others.key, ages)
     if known.verdicts is None or known.depends != depends:
         lasting = backup.snapshot.skip_unchanged
-        known.pairs, known.depends = {}, depends
+        known.pairs, known.depends = KnownResults(), depends
         known.verdicts = KnownVerdicts(zone, ours_of(backup), lasting=lasting)
     return RetentionLook(known, known.verdicts, now, backup, others, ages)
 
 
 @dataclass
 class RetentionLook:
-    """Decides pair by pair, at one moment."""
+    """Decides on pairs, at one moment."""
 
     known: KnownRetention
     verdicts: KnownVerdicts
@@ -59,47 +60,42 @@ class RetentionLook:
     backup: Backup
     others: OtherBackups
     ages: Ages
-    seen: dict[str, PairVerdicts] = field(default_factory=dict)
 
-    def pair(self, pair: DatasetPair, lent: Mapping[str, Clones], clones: Mapping[str, Clones]) -> Both:
-        """Both sides of a pair. ``lent`` are snapshots from which other datasets go on."""
-        name, there = pair.source.name, pair.vault
-        on_vault = clones.get(there.name, NONE) if there is not None else NONE
-        besides = (lent.get(name, NONE), clones.get(name, NONE), on_vault)
-        before = self.known.pairs.get(name)
-        if (
-            before is None
-            or before.pair is not pair
-            or before.besides != besides
-            or not self._hold(before.both)
-        ):
-            before = PairVerdicts(pair, besides, self._decided(pair, *besides))
-        self.seen[name] = before
-        return before.both
+    def pairs(self, pairs: Sequence[DatasetPair], besides: Besides) -> Sequence[PairVerdicts]:
+        """Both sides of each pair."""
+        moved = besides.others_than(self.known.besides)
 
-    def gone(self, there: Dataset, clones: Mapping[str, Clones]) -> DatasetVerdicts:
+        def decided(pair: DatasetPair) -> PairVerdicts:
+            return self._decided(pair, *besides.of(pair))
+
+        def expired(found: Sequence[PairVerdicts]) -> Iterator[int]:
+            ended = map(lt, map(attrgetter("until"), found), repeat(self.now))
+            yield from compress(range(len(found)), ended)
+            to_come = map(gt, map(attrgetter("since"), found), repeat(self.now))
+            yield from compress(range(len(found)), to_come)
+            if moved:
+                yield from (place for place, pair in enumerate(pairs) if besides.names(pair) & moved)
+
+        found = self.known.pairs.again(pairs, decided, expired)
+        self.known.besides = besides
+        return found
+
+    def gone(self, there: Dataset, clones: ByDataset) -> DatasetVerdicts:
         """A dataset of the vault that the source has no more."""
-        needed = _origins(there, clones.get(there.name, NONE))
+        needed = _origins(there, clones.get(there.name, NO_CLONES))
         return self._on_vault(there, self.backup.keep.gone, needed)
 
-    def end(self) -> None:
-        """Forget what was not asked for."""
-        self.known.pairs = self.seen
-
-    def _hold(self, both: Both) -> bool:
-        source, vault = both
-        return source.verdicts.hold(self.now) and (vault is None or vault.verdicts.hold(self.now))
-
-    def _decided(self, pair: DatasetPair, lent: Clones, clones: Clones, on_vault: Clones) -> Both:
+    def _decided(self, pair: DatasetPair, lent: Clones, clones: Clones, on_vault: Clones) -> PairVerdicts:
         base, there, source = pair.base, pair.vault, pair.source
         guards = _source_guards(source, base[0].createtxg if base else 0) if self.backup.vault else {}
         borrowed = {snap.guid: _BASE for snap in source.snapshots if snap.snapname in lent} if lent else {}
         protected = self.others.need(source) | guards | borrowed | _origins(source, clones)
         on_source = self._side(source, self.backup.keep.source, protected, self.ages.source)
         if there is None:
-            return on_source, None
+            return PairVerdicts.of(on_source, None)
         kept = {base[1].guid: _BASE} if base else _all(there)
-        return on_source, self._on_vault(there, self.backup.keep.vault, kept | _origins(there, on_vault))
+        kept |= _origins(there, on_vault)
+        return PairVerdicts.of(on_source, self._on_vault(there, self.backup.keep.vault, kept))
 
     def _on_vault(self, there: Dataset, rules: KeepRules, needed: Mapping[int, str]) -> DatasetVerdicts:
         return self._side(there, rules, needed, self.ages.vault)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain, groupby
+from functools import cached_property, partial
+from itertools import chain, compress, filterfalse, groupby, repeat
+from operator import attrgetter, is_not, not_
 from typing import overload
 
 from zvault.api.backups import Side
 from zvault.config.schema import Backup
-from zvault.core.model import Base, Snapshot
+from zvault.core.model import Snapshot
 from zvault.core.names import DatasetName, SnapshotName, split_snapshot
 from zvault.core.policy.known_verdicts import DatasetVerdicts, all_kept
 from zvault.core.policy.prune_limit import Excess, excess, within_limit
@@ -22,7 +23,7 @@ from zvault.ops.replication.sides_and_plan import Sides, ours_of
 from zvault.ops.retention.arrivals import NOTHING_ARRIVED, Arrivals
 from zvault.ops.retention.known_retention import Ages, look_at
 from zvault.ops.retention.other_backups import OtherBackups
-from zvault.ops.state.known_backups import Clones, KnownRetention
+from zvault.ops.state.known_backups import Besides, Clones, KnownRetention
 
 
 class Judged(Sequence[KeepDecision]):
@@ -77,7 +78,11 @@ class PrunePlan:
     @cached_property
     def _pruned(self) -> list[tuple[Sequence[KeepDecision], Excess | None]]:
         """The datasets of which the rules select any."""
-        some = (verdicts for verdicts in self.groups if not all_kept(verdicts))
+        some: Iterable[Sequence[KeepDecision]]
+        if all(map(isinstance, self.groups, repeat(DatasetVerdicts))):
+            some = compress(self.groups, map(not_, map(attrgetter("verdicts.all_kept"), self.groups)))
+        else:
+            some = filterfalse(all_kept, self.groups)
         return [(verdicts, excess(verdicts, self.share, self.ours, self.arrived)) for verdicts in some]
 
     @cached_property
@@ -125,19 +130,13 @@ def plan_prune(
     looked = look_at(
         known, env.clock.time(), env.zone, backup, others, Ages(min_age, env.min_age_of(backup.source))
     )
-    clones = _by_dataset(sides.source.clones() | sides.vault.clones())
-    lent = _by_dataset(
-        {base[0].dataset.snapshot(base[0].shortname): base[0].dataset for base in _borrowed(sides.pairing)}
+    besides = Besides(
+        _by_dataset(_lent(sides.pairing)), _by_dataset(sides.source.clones() | sides.vault.clones())
     )
-    source: list[DatasetVerdicts] = []
-    vault: list[DatasetVerdicts] = []
-    for pair in sides.pairing.pairs:
-        on_source, on_vault = looked.pair(pair, lent, clones)
-        source.append(on_source)
-        if on_vault is not None:
-            vault.append(on_vault)
-    vault += [looked.gone(there, clones) for there in sides.pairing.gone]
-    looked.end()
+    both = looked.pairs(sides.pairing.pairs, besides)
+    source: list[DatasetVerdicts] = list(map(attrgetter("source"), both))
+    vault = [*filter(_is_there, map(attrgetter("vault"), both))]
+    vault += [looked.gone(there, besides.clones) for there in sides.pairing.gone]
     ours = ours_of(backup)
 
     def plan(side: Side, groups: Sequence[DatasetVerdicts], arrived: Set[int]) -> PrunePlan:
@@ -148,11 +147,20 @@ def plan_prune(
     return [*pruned, plan("vault", vault, arrived.vault)] if backup.prunes_vault else pruned
 
 
-def _borrowed(pairing: Pairing) -> Iterator[tuple[Base, Snapshot]]:
-    """The bases that another dataset of the source has than the one that they are the base of."""
-    for pair in pairing.pairs:
-        if pair.ancestry and pair.base is not None and pair.base[0].dataset != pair.source.name:
-            yield pair.base
+_is_there = partial(is_not, None)
+
+
+def _lent(pairing: Pairing) -> dict[SnapshotName, DatasetName]:
+    """The bases that another dataset of the source has than the one that they are the base of, with the one they are
+    in.
+    """
+    branched = compress(pairing.pairs, map(attrgetter("ancestry"), pairing.pairs))
+    bases = [
+        pair.base[0]
+        for pair in branched
+        if pair.base is not None and pair.base[0].dataset != pair.source.name
+    ]
+    return {base.dataset.snapshot(base.shortname): base.dataset for base in bases}
 
 
 def _by_dataset(found: Mapping[SnapshotName, DatasetName]) -> Mapping[str, Clones]:

@@ -13,10 +13,11 @@ from zvault.api.backups import Side
 from zvault.api.emit import Emit
 from zvault.config.schema import Backup
 from zvault.core.errors import ZvaultError
+from zvault.core.known_results import new_ones
 from zvault.core.model import Dataset, Snapshot, Tree
 from zvault.core.names import SnapshotName
 from zvault.core.policy.known_verdicts import DatasetVerdicts
-from zvault.core.policy.retention import decide
+from zvault.core.policy.retention import KeepDecision, decide
 from zvault.core.policy.vault_holds import perhaps_held, to_hold
 from zvault.core.replication.base_names import KEEP_HOLD
 from zvault.ops.context import Context
@@ -24,6 +25,7 @@ from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.ops.replication.sides_and_plan import ours_of, wanted_of
 from zvault.ops.retention.prune_plan import PrunePlan
 from zvault.ops.state.environment import Environment
+from zvault.ops.state.known_backups import HeldAsWanted
 from zvault.zfs.changes import NamesGone
 from zvault.zfs.client import Zfs
 
@@ -43,18 +45,29 @@ def plan_holds(context: Context, backup: Backup, plan: PrunePlan, lapses: int | 
     that was held or released since. Where events were lost since (``lapses``), or none tell, all are asked.
     """
     brought, zone = wanted_of(backup), context.env.zone
-    held = plan.known.held if plan.known is not None and lapses is not None else {}
     wanted: list[SnapshotName] = []
     asked: list[SnapshotName] = []
-    for verdicts in plan.groups:
-        if isinstance(verdicts, DatasetVerdicts):
-            before = held.get(verdicts.dataset or "")
-            if before is not None and before[0] is verdicts and before[1] == lapses:
-                continue
-        verdicts = list(verdicts)  # noqa: PLW2901 - made once, for each is made anew where it is asked for
+    for group in _unsettled(plan, lapses):
+        verdicts = list(group)  # made once, for each is made anew where it is asked for
         wanted += [snap.name for snap in to_hold(verdicts, brought)]
         asked += [snap.name for snap in perhaps_held(verdicts, brought, plan.ours, zone, plan.arrived)]
     return HoldMove(tuple(wanted), tuple(asked))
+
+
+def _unsettled(plan: PrunePlan, lapses: int | None) -> Sequence[Sequence[KeepDecision]]:
+    """The verdicts whose holds are not known to be as they should be."""
+    held = plan.known.held if plan.known is not None else None
+    if held is None or lapses is None or held.lapses != lapses:
+        return plan.groups
+    new = new_ones(held.groups, plan.groups)
+    known = set(map(id, plan.groups)) if held.but else set()
+    return [*new, *(group for group in held.but if id(group) in known)]
+
+
+def _dataset(verdicts: Sequence[KeepDecision]) -> str | None:
+    if isinstance(verdicts, DatasetVerdicts):
+        return verdicts.dataset
+    return verdicts[0].snapshot.dataset if verdicts else None
 
 
 async def move_holds(
@@ -94,14 +107,8 @@ def note_held(plan: PrunePlan, moved: Set[str], lapses: int | None) -> None:
     """Note of which datasets all holds were as they should be before anything was done."""
     if plan.known is None or lapses is None:
         return
-    before = plan.known.held
-    held: dict[str, tuple[DatasetVerdicts, int]] = {}
-    for verdicts in plan.groups:
-        if isinstance(verdicts, DatasetVerdicts) and (name := verdicts.dataset) and name not in moved:
-            known = before.get(name)
-            same = known is not None and known[0] is verdicts and known[1] == lapses
-            held[name] = known if same and known is not None else (verdicts, lapses)
-    plan.known.held = held
+    but = [group for group in plan.groups if _dataset(group) in moved] if moved else []
+    plan.known.held = HeldAsWanted(plan.groups, lapses, but)
 
 
 def why_held(

@@ -1,50 +1,119 @@
 """What was worked out of each backup at the last look, for the next one: only what changed is worked out again.
 
 Nothing here is a fact by itself. Each part says what its results depend on, and is looked up only where that is the
-same: ``pairs`` core/replication/lineage.py, ``plans`` core/replication/planner.py, ``lags`` ops/replication/lag.py,
+same: ``pairs`` core/replication/matching.py, ``plans`` core/replication/planner.py, ``lags`` ops/replication/lag.py,
 ``retention`` ops/retention/known_retention.py. All of them depend on the configuration, and are dropped with it.
+
+From pass to pass goes what the pass before made of each dataset, in their order: the same object where nothing changed.
+So no pass visits what did not change (core/known_results.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zvault.config.schema import Backup, Config
+from zvault.core.known_results import KnownResults
 from zvault.core.model import Dataset
 from zvault.core.names import DatasetName
 from zvault.core.policy.known_verdicts import DatasetVerdicts, KnownVerdicts
+from zvault.core.policy.retention import KeepDecision
 from zvault.core.replication.lag import DatasetLag
-from zvault.core.replication.lineage import DatasetPair, KnownPairs
+from zvault.core.replication.lineage import DatasetPair
+from zvault.core.replication.matching import KnownPairs
+from zvault.core.replication.name_length import NameConflict
 from zvault.core.replication.planner import KnownPlans
 from zvault.ops.state.environment import Environment
 
 Clones = Mapping[str, DatasetName]
 """By snapname, who is a clone of it or goes on from it."""
 
-Both = tuple[DatasetVerdicts, DatasetVerdicts | None]
-"""The verdicts on the source's dataset, and on the vault's where there is one."""
+ByDataset = Mapping[str, Clones]
+
+NO_CLONES: Clones = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """What verdicts depend on besides their pair, by dataset: from which snapshots others of the source go on
+    (``lent``), and which have clones on either side.
+    """
+
+    lent: ByDataset = field(default_factory=dict)
+    clones: ByDataset = field(default_factory=dict)
+
+    def of(self, pair: DatasetPair) -> tuple[Clones, Clones, Clones]:
+        """The snapshots of a pair: lent, and with clones on the source, and on the vault."""
+        name, there = pair.source.name, pair.vault
+        on_vault = self.clones.get(there.name, NO_CLONES) if there is not None else NO_CLONES
+        return self.lent.get(name, NO_CLONES), self.clones.get(name, NO_CLONES), on_vault
+
+    def names(self, pair: DatasetPair) -> set[str]:
+        """The datasets by which it has to do with a pair."""
+        return {pair.source.name} | ({pair.vault.name} if pair.vault is not None else set())
+
+    def others_than(self, before: Besides) -> set[str]:
+        """The datasets of which it says something else than then."""
+        return {
+            name
+            for then, now in ((before.lent, self.lent), (before.clones, self.clones))
+            if then != now
+            for name in then.keys() | now.keys()
+            if then.get(name) != now.get(name)
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class PairVerdicts:
-    """The verdicts on a pair, and what they depend on besides."""
+    """The verdicts on the source's dataset, and on the vault's where there is one; good ``since`` and ``until``."""
 
-    pair: DatasetPair
-    besides: tuple[Clones, Clones, Clones]
-    both: Both
+    source: DatasetVerdicts
+    vault: DatasetVerdicts | None
+    since: float
+    until: float
+
+    @classmethod
+    def of(cls, source: DatasetVerdicts, vault: DatasetVerdicts | None) -> PairVerdicts:
+        """Those of a pair."""
+        both = [one.verdicts for one in (source, vault) if one is not None]
+        return cls(source, vault, max(one.since for one in both), min(one.until for one in both))
+
+
+@dataclass
+class HeldAsWanted:
+    """The vault's verdicts whose holds were as these want it, with Zfs.lapses of then, ``but`` some."""
+
+    groups: Sequence[Sequence[KeepDecision]] = ()
+    lapses: int = -1
+    but: Sequence[Sequence[KeepDecision]] = ()
 
 
 @dataclass
 class KnownRetention:
-    """The verdicts of the last look, by the source's dataset, and what they all depend on. ``held`` are the vault's
-    datasets whose holds are as the verdicts on them want it, as long as Zfs.lapses is what it was.
-    """
+    """The verdicts of the last look, and what they depend on beside their pairs: ``depends`` is the same for all."""
 
-    pairs: dict[str, PairVerdicts] = field(default_factory=dict)
+    pairs: KnownResults[DatasetPair, PairVerdicts] = field(default_factory=KnownResults)
+    besides: Besides = field(default_factory=Besides)
     depends: tuple[object, ...] = ()
     verdicts: KnownVerdicts | None = None
-    held: dict[str, tuple[DatasetVerdicts, int]] = field(default_factory=dict)
+    held: HeldAsWanted = field(default_factory=HeldAsWanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a dataset of the source belongs on the vault, and whether the backup's patterns take it."""
+
+    taken: bool
+    pair: tuple[Dataset, DatasetName]
+
+
+@dataclass
+class KnownAsked:
+    """Of which pairs something has to be asked of the pools for a plan, as seen with these datasets of the vault."""
+
+    pairs: KnownResults[DatasetPair, bool] = field(default_factory=KnownResults)
+    vault: Mapping[str, Dataset] = field(default_factory=dict)
 
 
 KnownRecords = dict[str, tuple[Dataset, int, str]]
@@ -55,21 +124,21 @@ read.
 
 @dataclass
 class KnownBackup:
-    """Of one backup, as it is configured in ``backup`` and ``config``, with this host's name: by its datasets' names.
+    """Of one backup, as it is configured in ``backup`` and ``config``, with this host's name.
 
-    ``places``: whether its patterns take it, and its place on the vault. ``quiet``: of which pairs nothing has to be
-    asked of the pools for a plan, with what the dataset above on the vault has on record. ``lags``: with the pair,
-    and until when the source was as its newest snapshot there.
+    ``places``: of the source's datasets, where they belong. Of the pairs: ``conflicts`` of their names, what has to be
+    asked of the pools for a plan (``asked``), ``plans``, and ``lags``.
     """
 
     backup: Backup
     config: Config
     host: str
-    places: dict[str, tuple[bool, DatasetName]] = field(default_factory=dict)
+    places: KnownResults[Dataset, Place] = field(default_factory=KnownResults)
     pairs: KnownPairs = field(default_factory=KnownPairs)
-    quiet: dict[str, tuple[DatasetPair, str]] = field(default_factory=dict)
-    plans: KnownPlans = field(default_factory=dict)
-    lags: dict[str, tuple[DatasetPair, float | None, DatasetLag]] = field(default_factory=dict)
+    conflicts: KnownResults[DatasetPair, NameConflict | None] = field(default_factory=KnownResults)
+    asked: KnownAsked = field(default_factory=KnownAsked)
+    plans: KnownPlans = field(default_factory=KnownPlans)
+    lags: KnownResults[DatasetPair, DatasetLag] = field(default_factory=KnownResults)
     records: KnownRecords = field(default_factory=dict)
     retention: KnownRetention = field(default_factory=KnownRetention)
 

@@ -188,7 +188,8 @@ async def _apply(context: Context, say: Say) -> None:
         todo = moves(target, before.held, now)
         _keep(leases, TuningNote(dict(todo.during), before.troubles))
         refused = await module_parameters.write(todo.write, context.env.runner) if todo.write else ""
-        made = _values(await module_parameters.look(context.env.runner)) if todo.write else now
+        ours = {*target, *todo.during, *todo.write}
+        made = _values(await module_parameters.look(context.env.runner, only=ours)) if todo.write else now
         troubles = _troubles(verdicts, target, made, before.held, todo, refused)
         note = TuningNote(after(todo, target, made), troubles)
         _keep(leases, note)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zvault.core.sharing.decide import Action, Due
 from zvault.ops.vaults.assembly import Assembly, Say
-from zvault.ops.vaults.shared import SharedVault
+from zvault.ops.vaults.shared import Again, SharedVault, never
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class RunTurn:
 
     @asynccontextmanager
     async def taken(
-        self, lag: Callable[[], float | None], good: Callable[[], bool]
+        self, lag: Callable[[], float | None], good: Callable[[], bool], again: Again = never
     ) -> AsyncIterator[str | None]:
-        """While the run has the vault; gives why it need not be made after all, None where it is to be."""
-        async with self.shared.run(self.due, lag, good, self.warn) as decision:
+        """While a try of the run has the vault; gives why it need not be made after all, None where it is to be."""
+        async with self.shared.run(self.due, lag, good, self.warn, again) as decision:
             yield None if decision.action is Action.RUN else decision.reason

@@ -45,6 +45,15 @@ TRIES = 3
 """Times that a note is put, where another host put one in between each time."""
 
 
+Again = Callable[[Exception | None], bool]
+"""Whether what was kept from its end, by an error or by datasets that failed, is tried again."""
+
+
+def never(_: Exception | None) -> bool:
+    """It is not."""
+    return False
+
+
 def boot_time() -> float:
     """Seconds of a clock that goes on while the host sleeps, and that nobody sets."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -238,14 +247,19 @@ class SharedVault:
 
     @asynccontextmanager
     async def run(
-        self, due: Due, lag: Callable[[], float | None], good: Callable[[], bool], warn: Say
+        self,
+        due: Due,
+        lag: Callable[[], float | None],
+        good: Callable[[], bool],
+        warn: Say,
+        again: Again = never,
     ) -> AsyncIterator[Decision]:
         """While a backup is run on the vault, which is up: the note says so, and how it ended.
 
         Gives what is decided now that this host has the vault: nobody else writes the note any more. ``lag`` and
-        ``good`` are asked at the end. A block that is cancelled leaves the run as one that was not finished: whoever
-        has the vault next goes on with it. Raises what kept the note from being written at first; later ``warn`` is
-        told.
+        ``good`` are asked at the end, and ``again`` where the block fails. A block that is cancelled, or is tried again
+        later, leaves the run as one that was not finished: whoever has the vault next goes on with it. Raises what kept
+        the note from being written at first; later ``warn`` is told.
         """
         await self.look_at_note()
         decision = await self.decide(due)
@@ -259,20 +273,26 @@ class SharedVault:
             beating = asyncio.ensure_future(self._beat())
             try:
                 yield decision
-            except Exception:
+            except Exception as error:
                 if await self.vault.trouble() is None:
-                    await self._end(name, False, lag(), warn)
+                    await self._end(name, None if again(error) else False, lag(), warn)
                 raise
             finally:
                 await cancel(beating)
-            await self._end(name, good(), lag(), warn)
+            done = good()
+            await self._end(name, None if not done and again(None) else done, lag(), warn)
         finally:
             self.running.discard(name)
 
-    async def _end(self, backup: str, done: bool, lag: float | None, warn: Say) -> None:
+    async def _end(self, backup: str, done: bool | None, lag: float | None, warn: Say) -> None:
+        """Write how a run ended; ``done`` is None where it is tried again, and has not."""
         self.running.discard(backup)
+
+        def ended(note: Note) -> Note:
+            return note if done is None else note.finished(backup, self._wall(), done=done, lag=lag)
+
         try:
-            await self._write(lambda note: note.finished(backup, self._wall(), done=done, lag=lag))
+            await self._write(ended)
         except (ZvaultError, NoteDamaged) as error:
             warn(f"the other hosts of vault {self.name} are not told how the run ended: {error}")
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.encryption.encrypted_store import EncryptedStore, StoreKeys
 from zvault.blockstore.encryption.keyring import WrongKey
@@ -77,7 +78,7 @@ DATA[3 * PIECE] = data_of(3 * PIECE)
 
 
 @given(SIZES, st.integers(0, 4 * PIECE), st.one_of(st.none(), st.integers(0, 4 * PIECE)))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=cases(60))
 def test_any_range_reads_as_from_a_store_that_is_not_encrypted(
     size: int, start: int, length: int | None
 ) -> None:
@@ -112,7 +113,7 @@ def test_two_puts_share_no_key_and_nonce() -> None:
 
 
 @given(SIZES.filter(bool), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=cases(60))
 def test_a_changed_byte_is_refused(size: int, data: st.DataObject) -> None:
     STORE.put(NAME, DATA[size])
     whole = bytearray(BARE.objects[NAME])
@@ -130,7 +131,7 @@ def test_a_changed_byte_is_refused(size: int, data: st.DataObject) -> None:
 
 
 @given(SIZES.filter(bool), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=cases(60))
 def test_an_object_that_was_cut_off_is_refused(size: int, data: st.DataObject) -> None:
     STORE.put(NAME, DATA[size])
     whole = BARE.objects[NAME]

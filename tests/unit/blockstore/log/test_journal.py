@@ -22,6 +22,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.unit.examples import cases
 from zvault.blockstore.format import BLOCK, Damaged
 from zvault.blockstore.log.journal import FILES, Frame, Full, Journal, JournalFailed, NoRoom
 from zvault.blockstore.log.journal_format import FRAME, HEADER
@@ -712,4 +713,4 @@ def spoil(path: Path, safe: int, chance: random.Random) -> None:
 
 
 TestCrashes = Crashes.TestCase
-TestCrashes.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestCrashes.settings = settings(max_examples=cases(100), stateful_step_count=30, deadline=None)

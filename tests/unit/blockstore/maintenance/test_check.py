@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import xxhash
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.object_store.memory_store import MemoryStore
 from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
@@ -30,7 +30,6 @@ from zvault.core.errors import NotFound, Refused
 from zvault.object_store.interface import ListedObject, StoreError
 
 BLOCKS = 2 * PART + 100
-EXAMPLES = int(os.environ.get("ZVAULT_EXAMPLES", "1"))
 SPOTS = [0, 5, 700, PART - 3, PART, PART + 900, 2 * PART + 3]
 
 
@@ -570,7 +569,7 @@ damages = st.lists(
 )
 
 
-@settings(max_examples=25 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(damages, st.booleans())
 @example(
     [(1, "removed", 0), (13, "flipped", 0), (3, "removed", 0)], False

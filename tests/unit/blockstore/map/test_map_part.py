@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from zvault.blockstore.checkpoint import _change, _split
 from zvault.blockstore.format import SLOT_BITS, TABLE, ZERO
 from zvault.blockstore.map.log_overlay import Overlay
@@ -58,7 +59,7 @@ BORDERS = st.one_of(st.integers(0, 3 * PART), st.sampled_from([0, PART - 1, PART
 entries = st.lists(st.tuples(BORDERS, st.sampled_from([1, 2, 40, PART, 2 * PART]), st.booleans()), max_size=8)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=cases(50))
 @given(entries, st.integers(0, 8))
 def test_the_log_is_the_same_above_the_map_and_in_it(said: list[tuple[int, int, bool]], upto: int) -> None:
     wanted = np.zeros(6 * PART, np.int64)

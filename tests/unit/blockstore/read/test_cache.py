@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from zvault.blockstore.read.cache import CHUNK_BYTES, CHUNKS, FRAME, Cache, CacheFailed
 from zvault.core.errors import Busy
 
@@ -127,7 +128,7 @@ def test_another_stores_chunks_and_a_broken_index_are_dropped(tmp_path: Path) ->
         assert (cache.get(1, 2), cache.failures) == (None, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(seed=st.integers(0, 2**32), both=st.booleans())
 def test_damaged_files_never_give_a_wrong_chunk(
     seed: int, both: bool, tmp_path_factory: pytest.TempPathFactory

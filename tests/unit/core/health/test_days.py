@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from zvault.core.health.days import STATES, YEAR, PastRun, days, together
 
 START = datetime(2026, 3, 27, tzinfo=UTC).timestamp()
@@ -29,7 +30,7 @@ def local(when: float) -> date:
     return datetime.fromtimestamp(when, UTC).astimezone(VIENNA).date()
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(found=st.lists(runs, max_size=12), now=st.integers(0, 200))
 def test_they_are_as_one_counts_them(found: list[PastRun], now: int):
     end = START + now * HOUR

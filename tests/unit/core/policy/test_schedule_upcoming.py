@@ -8,6 +8,7 @@ from apscheduler.triggers.cron import CronTrigger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from zvault.core.policy.schedule import Cron, next_time, parse_schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -173,7 +174,7 @@ def walked(cron: Cron, after: datetime, zone: tzinfo) -> datetime:
     return min((one for one in found if one > after), default=datetime.max.replace(tzinfo=UTC))
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(
     SCHEDULES,
     st.sampled_from([SPRING, AUTUMN, datetime(2026, 11, 21, tzinfo=UTC)]),

@@ -3,6 +3,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.replication.zfs_model import OURS, Illegal, Partial, World, fewest_streams, ours
+from tests.unit.examples import cases
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
 from zvault.core.replication.dataset_plan import DatasetCase, plan_transfer
@@ -208,7 +209,7 @@ def any_snapshot(snapshot: Snapshot) -> bool:
     return True
 
 
-@settings(max_examples=CASES["what is wanted"])
+@settings(max_examples=cases(CASES["what is wanted"]))
 @given(histories(24), st.booleans(), st.sampled_from([ours, ours, any_snapshot]))
 def test_a_plan_is_legal_and_leaves_exactly_what_is_wanted(
     history: bytes, newest_only: bool, wanted: Ours
@@ -233,7 +234,7 @@ def test_a_plan_is_legal_and_leaves_exactly_what_is_wanted(
     assert all(step.reason for step in made.steps)
 
 
-@settings(max_examples=CASES["fewest streams"])
+@settings(max_examples=cases(CASES["fewest streams"]))
 @given(histories(14))
 def test_no_other_plan_needs_fewer_streams(history: bytes) -> None:
     world = world_of(history)
@@ -246,7 +247,7 @@ def test_no_other_plan_needs_fewer_streams(history: bytes) -> None:
     assert len(made.steps) == fewest_streams(start, goal_of(world))
 
 
-@settings(max_examples=CASES["conflicts"])
+@settings(max_examples=cases(CASES["conflicts"]))
 @given(histories(14))
 def test_a_conflict_is_one_that_the_next_snapshot_cannot_overcome(history: bytes) -> None:
     """A run begins with a snapshot; a conflict says that it cannot reach the vault without a rollback."""
@@ -262,7 +263,7 @@ def test_a_conflict_is_one_that_the_next_snapshot_cannot_overcome(history: bytes
     assert (plan(world).action is Action.CONFLICT) == (way is None)
 
 
-@settings(max_examples=CASES["bases"])
+@settings(max_examples=cases(CASES["bases"]))
 @given(histories(20))
 def test_the_base_is_the_newest_that_both_sides_share_by_guid(history: bytes) -> None:
     world = world_of(history)
@@ -283,7 +284,7 @@ def test_the_base_is_the_newest_that_both_sides_share_by_guid(history: bytes) ->
         assert made.base.guid == expected
 
 
-@settings(max_examples=CASES["nothing left"])
+@settings(max_examples=cases(CASES["nothing left"]))
 @given(histories(20))
 def test_after_a_plan_there_is_nothing_left_to_do(history: bytes) -> None:
     world = world_of(history)

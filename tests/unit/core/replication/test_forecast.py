@@ -17,7 +17,7 @@ from zvault.core.replication.forecast import (
     with_sent,
     with_snapshot,
 )
-from zvault.core.replication.lineage import match
+from zvault.core.replication.matching import match
 from zvault.core.replication.plan_model import Action, Policy, Step, TransferPlan
 from zvault.core.replication.planner import plan_tree
 

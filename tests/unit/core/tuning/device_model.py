@@ -33,6 +33,7 @@ def search(model: Model, largest: int = LARGEST) -> tuple[list[MeasuredPoint], K
 
 
 HDD, SSD, S3 = Model(4, 0.035, 60e6), Model(16, 0.002, 100e6), Model(32, 0.030, 10e6)
+SMR = Model(2, 0.080, 30e6)
 MODELS = st.builds(
     Model,
     slots=st.integers(1, 64),

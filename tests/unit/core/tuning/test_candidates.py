@@ -51,9 +51,9 @@ def found(model: Model, memory: int = 8 * GIB) -> dict[str, ParameterChoice]:
 def test_slow_disks():
     chosen = found(HDD)
     assert {name: one.value for name, one in chosen.items()} == {
-        LIMIT: str(4 * MIB),
-        MOST: "4",
-        LEAST: "4",
+        LIMIT: str(8 * MIB),
+        MOST: "8",
+        LEAST: "8",
         THROTTLE: "0",
         DIRTY: str(2 * GIB),
         TIMEOUT: "15",
@@ -108,12 +108,24 @@ def test_what_is_tried_out(model: Model, largest: int):
 
 
 @given(MODELS)
-def test_one_that_waits_in_the_device_is_tried(model: Model):
+def test_requests_wait_in_the_device_while_others_are_on_their_way(model: Model):
+    """As seen in the lab: with one more in flight than it works on, a third of the device had nothing to do."""
     best = search(model)[1]
     offered = {one.what: one.module for one in candidates(best, host(8 * GIB), LARGEST, {})}
     if best.size > 128 << 10:
-        depth = int(offered["a few more at once"][MOST])
-        assert best.depth < depth <= max(best.depth + 1, best.depth * 5 // 4)
+        assert int(offered["worked out"][MOST]) == 2 * best.depth
+        assert int(offered["half the depth"][MOST]) == best.depth, "for a device on which that does harm"
+
+
+@given(MODELS, st.sampled_from([MIB, 4 * MIB, LARGEST]))
+def test_larger_requests_have_no_more_bytes_in_flight(model: Model, largest: int):
+    best = search(model, largest)[1]
+    offered = {one.what: one.module for one in candidates(best, host(8 * GIB), largest, {})}
+    larger = offered.get("twice the size, half the depth")
+    assert (larger is not None) == (128 << 10 < best.size <= largest // 2)
+    if larger is not None:
+        ours = offered["worked out"]
+        assert int(larger[LIMIT]) * int(larger[MOST]) == int(ours[LIMIT]) * int(ours[MOST])
 
 
 def test_profiles_for_such_a_device_are_tried_too():
@@ -122,8 +134,10 @@ def test_profiles_for_such_a_device_are_tried_too():
     assert offered["as deep"].module.items() >= requests(MIB, 24).items()
     assert "from profile deep" in offered["as deep"].choices[0].why
     assert "as rbd-hdd" not in offered, "it is four times shallower"
-    slow = {one.what: one for one in candidates(search(HDD)[1], here, LARGEST, PROFILES)}
-    assert not {"as deep", "as rbd-hdd"} & slow.keys(), "one is too deep, the other what was worked out"
+    known = {**PROFILES, "same": requests(8 * MIB, 8)}
+    slow = {one.what: one for one in candidates(search(HDD)[1], here, LARGEST, known)}
+    assert "as rbd-hdd" in slow
+    assert not {"as deep", "as same"} & slow.keys(), "one is too deep, the other what was worked out"
     other = {"mine": {**requests(4 * MIB, 6), TIMEOUT: "9"}}
     groups = {one.name: one.value for one in settings(search(HDD)[1], here)}
     mine = next(one for one in candidates(search(HDD)[1], here, LARGEST, other) if one.what == "as mine")
@@ -183,8 +197,17 @@ def test_the_two_best_are_tried_again_where_they_are_near(tries: list[CandidateT
 
 def test_two_tries_are_one_of_twice_the_bytes():
     assert both(CandidateTrial(WORKED, 60), CandidateTrial(WORKED, 30)) == CandidateTrial(
-        WORKED, pytest.approx(40)
+        WORKED, pytest.approx(40), runs=2
     )
+
+
+def test_one_that_was_tried_once_does_not_win_over_those_tried_twice():
+    """As seen in the lab: the host was busier when the two best ran again, and the third won by its one try."""
+    tries = [CandidateTrial(WORKED, 99.4), CandidateTrial(OTHER, 114), CandidateTrial(DEFAULT, 115)]
+    for place, again in zip(contested(tries), (80.6, 86.2), strict=True):
+        tries[place] = both(tries[place], CandidateTrial(tries[place].candidate, again))
+    assert [round(one.rate, 1) for one in tries] == [99.4, 94.4, 98.5]
+    assert winner(tries).candidate == DEFAULT
 
 
 def test_without_a_try_nobody_wins():

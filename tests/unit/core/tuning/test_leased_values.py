@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.unit.examples import cases
 from zvault.core.tuning.leased_values import LeasedValue, after, moves
 
 NAMES = ["zfs_txg_timeout", "zfs_vdev_async_write_max_active", "zfs_vdev_async_write_min_active"]
@@ -124,4 +125,4 @@ class Kernel(RuleBasedStateMachine):
 
 
 TestKernel = Kernel.TestCase
-TestKernel.settings = settings(max_examples=150, stateful_step_count=15, deadline=None)
+TestKernel.settings = settings(max_examples=cases(150), stateful_step_count=15, deadline=None)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.core.tuning.device_model import HDD, MODELS, S3, SSD, Model, search
+from tests.unit.core.tuning.device_model import HDD, MODELS, S3, SMR, SSD, Model, search
 from zvault.core.tuning.measurement import (
     DEEPEST,
     FIRST,
@@ -26,7 +26,9 @@ LIMITS = st.sampled_from([SMALL, FIRST // 2, FIRST, 4 * MIB, LARGEST, 2 * LARGES
 
 
 @pytest.mark.parametrize(
-    ("model", "size", "depth"), [(HDD, 4 * MIB, 4), (SSD, MIB, 16), (S3, MIB, 32)], ids=["hdd", "ssd", "s3"]
+    ("model", "size", "depth"),
+    [(HDD, 8 * MIB, 4), (SSD, MIB, 16), (S3, MIB, 32), (SMR, 8 * MIB, 2)],
+    ids=["hdd", "ssd", "s3", "smr"],
 )
 def test_the_devices_of_the_benchmark(model: Model, size: int, depth: int):
     points, found = search(model)
@@ -105,4 +107,4 @@ def test_a_size_that_seems_to_gain_nothing_is_not_the_end():
         points[place] = (
             MeasuredPoint(*place, one.bandwidth / 2, one.latency * 2) if place == (2 * MIB, 4) else one
         )
-    assert knee(points, LARGEST).size == 4 * MIB
+    assert knee(points, LARGEST).size == 8 * MIB

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from zvault.api import routes
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
@@ -130,7 +131,7 @@ def well_told(status: int, answer: str) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_no_call_meets_an_unknown_error(daemon: tuple[Daemon, Path], data: st.DataObject):
     _, path = daemon

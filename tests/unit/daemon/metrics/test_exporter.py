@@ -138,9 +138,9 @@ def fill(metrics: Metrics) -> None:
     runs: Any = metrics.status.runs
     runs.lags = {
         "b": {
-            "tank/my data": DatasetLag("tank/my data", 0.0, NEWEST, 2, base=NEWEST.creation),
-            'tank/"odd\\': DatasetLag('tank/"odd\\', None, None, 7),
-            "tank/marked": DatasetLag("tank/marked", None, None, 3, base=int(NOW) - 7200),
+            "tank/my data": DatasetLag("tank/my data", NEWEST, 2, base=NEWEST.creation),
+            'tank/"odd\\': DatasetLag('tank/"odd\\', None, 7),
+            "tank/marked": DatasetLag("tank/marked", None, 3, base=int(NOW) - 7200),
         }
     }
     counters = runs.counters
@@ -335,7 +335,7 @@ async def test_it_is_served_where_it_was_told(metrics: Metrics) -> None:
 
 def lag(dataset: str, hours: int | None, pending: int | None = 0) -> DatasetLag:
     newest = None if hours is None else Snapshot(DatasetName(dataset), TAG, 1, 1, int(NOW) - 3600 * hours)
-    return DatasetLag(dataset, None, newest, pending, base=newest.creation if newest is not None else None)
+    return DatasetLag(dataset, newest, pending, base=newest.creation if newest is not None else None)
 
 
 def test_beyond_a_limit_the_datasets_of_a_backup_are_one_series(metrics: Metrics) -> None:

@@ -53,7 +53,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 def lag(dataset: str, seconds: float | None, now: float) -> DatasetLag:
     at = DatasetName(dataset)
     newest = Snapshot(at, "zvault_x", 1, 1, int(now - seconds)) if seconds is not None else None
-    return DatasetLag(dataset, seconds, newest, 0)
+    return DatasetLag(dataset, newest, 0)
 
 
 def told(daemon: Daemon, subject: str) -> Any:

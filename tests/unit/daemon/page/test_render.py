@@ -24,6 +24,7 @@ from tests.unit.daemon.page.page_documents import (
     vault,
     verdict,
 )
+from tests.unit.examples import cases
 from zvault.core.health.verdict import KINDS, Kind
 from zvault.daemon.page.render import PARTS, Renderer
 from zvault.daemon.page.runbooks import Runbooks
@@ -102,7 +103,7 @@ def harmless(html: str) -> Page:
     return page
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(text=st.text(min_size=1, max_size=40))
 def test_what_others_say_is_text_and_never_markup(text: str):
     for html, plain in zip(pages(text), pages("a"), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import time
 from collections import Counter
@@ -70,6 +71,8 @@ class Told:
 class Page(WebServer):
     def __init__(self) -> None:
         self.told = Told()
+        self.firsts = itertools.count(20)
+        """Of a folder's entries: what was asked for before is not asked of zvaultd again at once."""
         super().__init__(self.told.answers())
 
     async def serve(self, **settings: Any) -> None:
@@ -89,6 +92,15 @@ async def lasting() -> AsyncIterator[Page]:
     """One for many requests, each of which leaves it as it was."""
     it = Page()
     await it.serve()
+    yield it
+    await it.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def with_files() -> AsyncIterator[Page]:
+    """One for many requests, which lists files of mounted snapshots too."""
+    it = Page()
+    await it.serve(files=True)
     yield it
     await it.close()
 
@@ -168,6 +180,7 @@ async def test_whatever_is_no_page_is_not_found(lasting: Page, target: str):
     assert b"Traceback" not in answer
 
 
+@OF_MODULE
 @pytest.mark.parametrize(
     "query",
     [
@@ -175,16 +188,12 @@ async def test_whatever_is_no_page_is_not_found(lasting: Page, target: str):
         "mount=0a&path=%2e%2e", "mount=0a&path=YQ%3D%3D%3D", "mount=0a&path=" + "Y" * 8500,
     ],
 )  # fmt: skip
-async def test_files_are_asked_for_by_a_mounts_number_and_a_path_in_base64(query: str):
-    server = Page()
-    await server.serve(files=True)
-    try:
-        assert status(await ask(server, f"/files?{query}")) in (400, 404)
-        answer = await ask(server, "/files?mount=0a&first=20&path=Li4_Li4-")
-        assert status(answer) == 200
-        assert server.told.subjects[-1] == "0a\x0020\0Li4/Li4+"
-    finally:
-        await server.close()
+async def test_files_are_asked_for_by_a_mounts_number_and_a_path_in_base64(with_files: Page, query: str):
+    assert status(await ask(with_files, f"/files?{query}")) in (400, 404)
+    first = next(with_files.firsts)
+    answer = await ask(with_files, f"/files?mount=0a&first={first}&path=Li4_Li4-")
+    assert status(answer) == 200
+    assert with_files.told.subjects[-1] == f"0a\0{first}\0Li4/Li4+"
 
 
 async def test_what_takes_long_to_tell_keeps_nobody_else_waiting():

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from tests.unit.devices.s3_lease.test_takeover import MINE, Memory
 from zvault import data
+from zvault.core.errors import DeviceGone
 from zvault.core.units import parse_duration
 from zvault.devices.nbd import blockstore_server
 from zvault.devices.s3_lease import guard
-from zvault.devices.s3_lease.guard import GIVE_BACK_SECONDS, WATCHDOG_AFTER, LeaseGuard
+from zvault.devices.s3_lease.guard import GIVE_BACK_SECONDS, SETTLE_SECONDS, WATCHDOG_AFTER, LeaseGuard
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS
 from zvault.devices.s3_lease.lease import Lease
+from zvault.devices.s3_lease.takeover import Clock
+from zvault.system.process import spawn
 from zvault.system.process.spawn import KILL_GRACE
 from zvault.system.systemd_units import STOP_DEADLINE
 
@@ -44,15 +50,20 @@ async def test_another_hosts_lease_is_left_alone():
     assert memory.lease == theirs
 
 
+@dataclass
 class Silent(Memory):
-    """A store that does not answer a put any more, for as long as a test may take."""
+    """A store that does not answer a put any more, for as long as a test may take or until it is ``over``."""
 
     silent: bool = False
     silence: float = SILENCE
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+
     def put(self, lease: Lease, etag: str | None) -> str:
         if self.silent:
-            time.sleep(self.silence)
+            self.over.wait(self.silence)
         return super().put(lease, etag)
 
 
@@ -64,6 +75,7 @@ async def test_a_silent_store_holds_the_guard_up_no_longer_than_its_watchdog_all
     began = time.monotonic()
     await it._give_back()
     assert time.monotonic() - began < SILENCE - 1.0
+    memory.over.set()
 
 
 async def test_nothing_is_begun_once_the_watchdog_is_due():
@@ -87,14 +99,90 @@ async def give_back_to_a_silent_store() -> None:
 
     it._renew_once = renew_and_fall_silent  # type: ignore[method-assign]
     guard.GIVE_BACK_SECONDS = 0.5
-    # It is told to stop by its server, which then ends by itself.
-    await guard._guarded(it, ["sh", "-c", "trap '' TERM; kill -TERM $PPID"], None)
+    # It is told to stop by its server, which ends when it is told to in turn: an end before that might be seen first.
+    server = "trap 'exit 0' TERM; kill -TERM $PPID; while :; do sleep 0.05; done"
+    await guard._guarded(it, ["sh", "-c", server], None)
 
 
 def test_its_process_ends_though_a_request_to_the_store_does_not():
     code = f"import asyncio\nfrom {__name__} import *\nasyncio.run(give_back_to_a_silent_store())"
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == 0
+
+
+async def quiet(argv: list[str], **_: object) -> asyncio.subprocess.Process:
+    nothing = asyncio.subprocess.DEVNULL
+    return await spawn.spawn(argv, stdin=nothing, stdout=nothing, stderr=nothing)
+
+
+async def told_to_stop(memory: Memory, there: Path) -> asyncio.Task[None]:
+    """A guard that is to stop, and whose server does not; it is waited for a tenth of a second only."""
+    it = LeaseGuard(memory.store, MINE, memory.take(), memory.clock, patience=0.1)
+    deaf = f"trap '' TERM; touch {there}; while :; do sleep 0.05; done"
+    running = asyncio.ensure_future(it.run(["sh", "-c", deaf]))
+    while not there.exists():
+        await asyncio.sleep(0.01)
+    it.stop.set()
+    return running
+
+
+async def test_the_lease_of_a_server_that_had_to_be_killed_is_kept_until_the_store_is_done_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    memory, killed = Memory(), asyncio.Event()
+
+    async def put_down(server: asyncio.subprocess.Process) -> bool:
+        dead = await spawn.put_down(server)
+        killed.set()
+        return dead
+
+    monkeypatch.setattr(guard, "SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr(guard, "spawn", quiet)
+    monkeypatch.setattr(guard, "put_down", put_down)
+    running = await told_to_stop(memory, tmp_path / "there")
+    await killed.wait()
+    began = time.monotonic()
+    await running
+    assert memory.lease is not None
+    assert not memory.lease.held
+    assert time.monotonic() - began >= 0.4
+
+
+async def test_the_lease_of_a_server_that_cannot_be_ended_is_not_given_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    memory, left = Memory(), []
+
+    async def put_down(server: asyncio.subprocess.Process) -> bool:
+        left.append(server)
+        return False
+
+    monkeypatch.setattr(guard, "spawn", quiet)
+    monkeypatch.setattr(guard, "put_down", put_down)
+    running = await told_to_stop(memory, tmp_path / "there")
+    with pytest.raises(DeviceGone, match="cannot be ended"):
+        await running
+    assert memory.lease == MINE
+    await spawn.put_down(left[0])
+
+
+async def test_a_store_that_answers_later_than_the_next_renewal_is_due_keeps_the_server_alive(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    pings: list[float] = []
+    monkeypatch.setattr(guard, "spawn", quiet)
+    monkeypatch.setattr(guard.sd_notify, "watchdog", lambda: pings.append(time.monotonic()))
+    memory, mine = Silent(), replace(MINE, bound=10.0)
+    memory.silence = 1.5
+    it = LeaseGuard(memory.store, mine, memory.take(mine), Clock())
+    assert memory.silence > it.pause
+    memory.silent = True
+    running = asyncio.ensure_future(it.run(["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.05; done"]))
+    await asyncio.wait({running}, timeout=0.75 * mine.bound)
+    assert not running.done(), running
+    assert pings, "systemd would end it"
+    it.stop.set()
+    await running
 
 
 @pytest.mark.parametrize(
@@ -108,4 +196,4 @@ def test_a_unit_waits_for_its_guard_and_zvault_for_the_unit(unit: str, patience:
     said = data.path(f"systemd/{unit}").read_text()
     (allowed,) = [line.partition("=")[2] for line in said.splitlines() if line.startswith("TimeoutStopSec=")]
     seconds = parse_duration(allowed)
-    assert patience + KILL_GRACE + GIVE_BACK_SECONDS < seconds < gives_up
+    assert patience + KILL_GRACE + SETTLE_SECONDS + GIVE_BACK_SECONDS < seconds < gives_up

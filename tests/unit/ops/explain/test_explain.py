@@ -11,6 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.api.conforms import wrong
+from tests.unit.examples import cases
 from tests.unit.ops.ops_world import (
     HOUR,
     START,
@@ -137,7 +138,7 @@ def trees(draw: st.DrawFn) -> tuple[Tree, Tree, dict[str, set[str]]]:
     return tree(*sources), tree(*vaults), held
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(
     trees(),
     KEEP,

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.ops.ops_world import (
     Crash,
     Host,
@@ -416,7 +417,7 @@ def test_of_a_dataset_with_an_advanced_base_only_what_came_since_its_base_is_ask
     assert perhaps_held(replace(source, origin="tank/x@s"), COLD) == source.snapshots
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -549,7 +550,7 @@ class FamilyLzc:
             del self.family.marks[self.name][name.partition("#")[2]]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -61,11 +61,11 @@ def test_only_the_vaults_own_bookmarks_count(
 ) -> None:
     found = down(tmp_path, seen, *marks)
     if newest is None:
-        assert (found.seconds, found.base) == (None, None)
+        assert (found.age(START + 10 * HOUR), found.base) == (None, None)
         # Of a pool that is known, what no bookmark tells of was not sent yet, as far as anybody knows.
         assert found.pending == (5 if "cold" in seen.values() else None)
     else:
-        assert (found.seconds, found.base) == ((10 - newest) * HOUR, START + newest * HOUR)
+        assert (found.age(START + 10 * HOUR), found.base) == ((10 - newest) * HOUR, START + newest * HOUR)
 
 
 def test_a_vault_that_is_configured_to_lie_elsewhere_is_another(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_vault_that_is_configured_to_lie_elsewhere_is_another(tmp_path: Path) 
     asked = replace(sides(source, None), vault_seen=False)
 
     def lag() -> float | None:
-        return lags(where, where.env.backup("b"), asked)["tank"].seconds
+        return lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time())
 
     assert lag() == 8 * HOUR
     for changed in (
@@ -101,7 +101,7 @@ def test_a_backup_that_goes_to_another_place_has_sent_nothing_there(tmp_path: Pa
     ):
         where.env.config = context(into=into).env.config
         found = lags(where, where.env.backup("b"), asked)["tank"]
-        assert (found.seconds, found.pending) == (lag, pending), into
+        assert (found.age(START + 10 * HOUR), found.pending) == (lag, pending), into
 
 
 def test_where_the_place_is_not_on_record_the_lag_is_unknown(tmp_path: Path) -> None:
@@ -113,17 +113,17 @@ def test_where_the_place_is_not_on_record_the_lag_is_unknown(tmp_path: Path) -> 
             (tmp_path / "places").mkdir(exist_ok=True)
             (tmp_path / "places" / f"{COLD:x}").write_text(written)
         found = lags(where, where.env.backup("b"), asked)["tank"]
-        assert (found.seconds, found.pending) == (None, None)
+        assert (found.age(START + 10 * HOUR), found.pending) == (None, None)
     where.records.places.note(COLD, "tank", "cold/host/tank")
-    assert lags(where, where.env.backup("b"), asked)["tank"].seconds == 8 * HOUR
+    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
 
 
 def test_without_a_record_two_vaults_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
     where = context(START + 10 * HOUR, folder=tmp_path)
     asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
-    assert lags(where, where.env.backup("b"), asked)["tank"].seconds == 8 * HOUR
+    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
     where.env.config.vault["usb"] = where.env.vault("cold")
-    assert lags(where, where.env.backup("b"), asked)["tank"].seconds is None
+    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) is None
 
 
 def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookmarks(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_two_backups_of_one_dataset_into_one_vault_cannot_be_told_apart_by_bookm
     other._name = "c"
     asked = replace(sides(dataset("tank", snap(1), snap(2), mark(2, COLD)), None), vault_seen=False)
     where.env.config.backup["c"] = other
-    assert lags(where, where.env.backup("b"), asked)["tank"].seconds is None
+    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) is None
     where.env.config.backup["c"] = other.model_copy(update={"exclude": ["tank"]})
-    assert lags(where, where.env.backup("b"), asked)["tank"].seconds == 8 * HOUR
+    assert lags(where, where.env.backup("b"), asked)["tank"].age(where.env.clock.time()) == 8 * HOUR
 
 
 def test_what_was_seen_of_a_vault_counts_while_it_is_down(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ def test_what_was_seen_of_a_vault_counts_while_it_is_down(tmp_path: Path) -> Non
     source = dataset("tank", *(snap(number) for number in range(1, 6)), mark(2, COLD))
     asked = replace(sides(source, None), vault_seen=False)
     found = lags(where, backup, asked, before=before)["tank"]
-    assert (found.seconds, found.pending, found.base) == (9 * HOUR, 4, START + HOUR)
+    assert (found.age(START + 10 * HOUR), found.pending, found.base) == (9 * HOUR, 4, START + HOUR)
     nothing = lags(where, backup, asked, before={})["tank"]
-    assert (nothing.seconds, nothing.pending) == (None, 5)
+    assert (nothing.age(START + 10 * HOUR), nothing.pending) == (None, 5)
 
 
 def test_a_base_whose_snapshot_is_gone_has_an_age_though_the_lag_is_unknown() -> None:
@@ -162,7 +162,7 @@ def test_a_base_whose_snapshot_is_gone_has_an_age_though_the_lag_is_unknown() ->
     found = lags(where, where.env.backup("b"), sides(source, dataset(there, snap(1, there), snap(2, there))))[
         "tank"
     ]
-    assert (found.seconds, found.pending, found.base) == (None, 1, START + 2 * HOUR)
+    assert (found.age(START + 10 * HOUR), found.pending, found.base) == (None, 1, START + 2 * HOUR)
 
 
 def test_the_book_forgets_nothing_and_stands_what_is_no_entry(tmp_path: Path) -> None:

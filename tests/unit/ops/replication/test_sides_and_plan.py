@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.ops.ops_world import (
     HOUR,
     START,
@@ -286,7 +287,7 @@ def test_a_base_that_is_a_bookmark_protects_the_vaults_snapshot() -> None:
 NUMBERS = st.sets(st.integers(1, 12), max_size=9)
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(
     on_source=NUMBERS,
     on_vault=NUMBERS,

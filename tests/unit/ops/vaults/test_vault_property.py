@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.unit.examples import cases
 from tests.unit.ops.vaults.vault_world import MOVING, Killed, World, played
 from zvault.core.errors import ZvaultError
 from zvault.core.policy.vault_life import WITHHELD, Event, IllegalTransition, Life, may
@@ -286,4 +287,4 @@ def test_an_event_that_the_table_does_not_have_is_refused(monkeypatch: pytest.Mo
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=300, stateful_step_count=25, deadline=None)
+TestLives.settings = settings(max_examples=cases(300), stateful_step_count=25, deadline=None)

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,13 +76,22 @@ async def test_the_pipe_between_two_that_have_no_rights():
     assert pipeline.inputs() == {}
 
 
+def worked(pid: int) -> float:
+    """Seconds of a processor that a process has had, as the scheduler counts them."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def test_who_works_and_who_does_not(started: list[subprocess.Popen[bytes]]):
     busy, still = (subprocess.Popen([sys.executable, "-S", "-c", code]) for code in (BUSY, STILL))
     started += [busy, still]
+    before, began = worked(busy.pid), time.monotonic()
     found = sampled(busy.pid, still.pid)
+    had, took = worked(busy.pid) - before, time.monotonic() - began
     looks, hz = found["looks"], found["hz"]
     assert span(looks) >= 0.6
-    assert (cpu(looks, hz, str(busy.pid)) or 0) > 0.1
+    # Among many programs that may be little: as much as the scheduler gave it, but for what it had before and after.
+    seen = (cpu(looks, hz, str(busy.pid)) or 0) * span(looks)
+    assert had - (took - span(looks)) - 3 / hz < seen < had + 3 / hz
     assert (cpu(looks, hz, str(still.pid)) or 0) < 0.1
     assert 0 <= (idle(looks) or 0) <= 1
 

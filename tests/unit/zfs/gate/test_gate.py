@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.zfs.gate.hostile_bytes import (
     END_OF_PACKAGE,
     HARMLESS,
@@ -219,7 +220,7 @@ def begins(stream: bytes) -> list[tuple[str, int, int]]:
     return found
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(st.data())
 def test_one_changed_byte_never_brings_another_snapshot(data: st.DataObject) -> None:
     order, stream = data.draw(st.sampled_from([GOOD["several"], GOOD["full"], GOOD["package"]]))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.examples import cases
 from tests.unit.zfs.gate.hostile_bytes import native, token, xdr
 from zvault.core.replication.stream_flags import SentFlags
 from zvault.zfs.gate.nvlist import BadNvlist, unpack
@@ -98,7 +99,7 @@ fields = st.dictionaries(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 @given(fields)
 def test_a_token_of_any_fields_is_decoded_or_refused(given_fields: dict[str, object]) -> None:
     text = token(dict(given_fields))
@@ -112,7 +113,7 @@ def test_a_token_of_any_fields_is_decoded_or_refused(given_fields: dict[str, obj
     assert told.flags.raw == ("rawok" in given_fields)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=cases(1000), deadline=None)
 @given(st.binary(max_size=400))
 @example(b"")
 @example(bytes([0, 1, 0, 0]) + struct.pack("<iIihhii", 0, 1, 8, 8, 0, 1, 8) + bytes(16))
@@ -129,7 +130,7 @@ def test_no_bytes_do_harm(data: bytes) -> None:
             continue
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=cases(1000), deadline=None)
 @given(st.data())
 def test_one_changed_byte_does_no_harm(data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from([native(FIELDS), xdr({**FIELDS, "fss": {"1": {"name": "a"}}})]))

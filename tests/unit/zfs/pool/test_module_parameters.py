@@ -40,6 +40,16 @@ async def test_what_a_host_has(module: Path):
     }
 
 
+async def test_some_parameters_are_read_without_the_others(module: Path):
+    names = {"zfs_txg_timeout", "zfs_blake3_impl", "nope"}
+    host = await look(HostRunner(), module, only=names)
+    assert host.parameters == {
+        "zfs_txg_timeout": Parameter("5", True),
+        "zfs_blake3_impl": Parameter("fastest", True),
+    }
+    assert (await look(HostRunner(), module, only=())).parameters == {}
+
+
 async def test_openzfs_that_is_not_loaded(tmp_path: Path):
     with pytest.raises(ToolFailed, match="cannot be read") as caught:
         await look(HostRunner(), tmp_path)

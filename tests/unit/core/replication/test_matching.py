@@ -1,0 +1,53 @@
+"""Of two trees that were matched before only what changed is visited, and the rest is as matching all gives it."""
+
+from dataclasses import replace
+
+from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
+from zvault.core.names import DatasetName
+from zvault.core.replication import matching
+from zvault.core.replication.lineage import Pairing
+from zvault.core.replication.matching import KnownPairs, match
+
+
+def dataset(name: str, *numbers: int) -> Dataset:
+    at = DatasetName(name)
+    snaps = tuple(Snapshot(at, f"s{number}", 100 + number, number, number) for number in numbers)
+    return Dataset(at, hash(name) & 0xFFFF, "filesystem", snapshots=snaps)
+
+
+def tree(*datasets: Dataset) -> Tree:
+    return Tree({one.name: one for one in datasets})
+
+
+def look(source: Tree, vault: Tree, known: KnownPairs) -> Pairing:
+    """As matched with what is known, which matching all must equal."""
+    wanted = [(one, DatasetName(f"cold/{one.name}")) for one in source]
+    found = match(source, wanted, vault, known=known)
+    assert found == match(source, wanted, vault)
+    return found
+
+
+def test_what_another_dataset_shares_counts_though_each_that_changed_goes_on() -> None:
+    """What lay on the vault was a's, as far as a told; once a has lost that snapshot it may be b's."""
+    top, known = dataset("tank", 1), KnownPairs()
+    b = replace(dataset("tank/b"), bookmarks=(Bookmark(DatasetName("tank/b"), "s3", 103, 3, 3),))
+    vault = tree(dataset("cold/tank", 1), dataset("cold/tank/a", 5, 6), old := dataset("cold/tank/old", 3, 5))
+    assert look(tree(top, dataset("tank/a", 5, 6), b), vault, known).gone == (old,)
+    assert look(tree(top, dataset("tank/a", 6), b), vault, known).gone == ()
+    assert look(tree(top, dataset("tank/a", 5, 6), b), vault, known).gone == (old,)
+
+
+def test_only_what_changed_is_paired_anew() -> None:
+    sources = [dataset("tank", 1), *(dataset(f"tank/d{number:02}", 1, 2) for number in range(40))]
+    there = [dataset("cold/tank", 1), *(dataset(f"cold/tank/d{number:02}", 1, 2) for number in range(40))]
+    known, vault = KnownPairs(), tree(*there)
+    wanted = [(one, DatasetName(f"cold/{one.name}")) for one in sources]
+    before = match(tree(*sources), wanted, vault, known=known)
+    sources[7] = dataset("tank/d06", 1, 2, 3)
+    wanted[7] = sources[7], wanted[7][1]
+    there[9] = dataset("cold/tank/d08", 2)
+    after = match(tree(*sources), wanted, tree(*there), known=known)
+    different = [place for place, pair in enumerate(after.pairs) if pair is not before.pairs[place]]
+    assert different == [7, 9]
+    assert after == match(tree(*sources), wanted, tree(*there))
+    assert matching.match(tree(*sources), wanted, tree(*there), known=known).pairs == after.pairs
