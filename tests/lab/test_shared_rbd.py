@@ -13,9 +13,9 @@ from dataclasses import replace
 import failover
 import pytest
 from failover import Kind, fail, judge
-from failover_hosts import ADDRESS, last_run, log, other
+from failover_hosts import ADDRESS, POOL, last_run, left_nothing, log, other
 from failover_rbd import Image, go_on, shared_image, watched
-from world import eventually
+from world import eventually, shell
 
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.devices.rbd.cluster import Cluster, may_blocklist
@@ -99,3 +99,18 @@ def test_what_was_acknowledged_is_there(image: Image) -> None:
     assert row.same, row
     assert row.scrub == "clean", row
     eventually("nobody has the lease", lambda: image.holder() == "")
+
+
+def test_a_pool_whose_lease_was_not_kept_for_a_while_goes_on_on_its_mapping(image: Image) -> None:
+    shell(f"zvaultctl vault up {POOL}; systemctl kill -s KILL {image.units}")
+    mapping = shell("cat /sys/bus/rbd/devices/*/client_addr")
+    eventually(
+        "its keeper is gone", lambda: shell(f"systemctl is-active {image.units} || true").strip() == "failed"
+    )
+    shell(f"zvaultctl vault up {POOL}; systemctl is-active {image.units}; zpool sync {POOL}")
+    assert shell("cat /sys/bus/rbd/devices/*/client_addr") == mapping
+    assert shell(f"cat /proc/spl/kstat/zfs/{POOL}/state").strip() == "ONLINE"
+    assert image.holder() == "lab"
+    shell(f"zvaultctl vault down {POOL}")
+    assert left_nothing("lab")
+    assert image.holder() == ""
