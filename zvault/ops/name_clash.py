@@ -62,11 +62,13 @@ def to_give_up(context: Context, backup: Backup, sides: Sides, snapname: str, em
     if not written_down or not snapname or context.env.min_age_of(backup.source):
         return []
     found = left_behind(written_down, snapname, sides.source, sides.pairing.pairs)
-    if found:
-        named = _named([snap.name for snap in found])
-        emit("warning", text=f"an earlier run broke off before it destroyed what it made anew: {named}")
     left = {snap.guid for snap in found} | waiting(written_down, snapname, sides.source)
     context.records.replaced.remove(backup.name, {one.guid for one in written_down} - left)
+    needed = _still_needed(context, backup, sides.source, found)
+    found = [snap for snap in found if snap.name not in needed]
+    if found:
+        named = _named([snap.name for snap in found])
+        emit("warning", text=f"left by an earlier run that was to make them anew: {named}")
     return found
 
 

@@ -50,6 +50,10 @@ class Results:
         """Another try begins: forget the failures that it may put right."""
         self.failed = {name: error for name, error in self.failed.items() if name in self.settled}
 
+    def forget(self) -> None:
+        """Another host has made the run meanwhile: what failed here is of no account."""
+        self.failed, self.settled = {}, set()
+
     def note(self, dataset: str, error: ZvaultError | None) -> None:
         """One was tried; what is noted last counts."""
         if error is not None:

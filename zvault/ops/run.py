@@ -196,8 +196,8 @@ class Run:
             )
             async with vault_used as vault, self._in_turn() as needless:
                 if needless is not None:
-                    self.outcome.result, done = "skipped", True
-                    self.say(f"skipped: {needless}")
+                    self._skip(needless)
+                    done = True
                     return
                 self._tell_up(vault)
                 made, seen = await self.snapshots.make(vault)
@@ -218,6 +218,11 @@ class Run:
             # Cancelled while the vault went down, which it has by now: nothing of the run was cut off.
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
+
+    def _skip(self, why: str) -> None:
+        self.results.forget()
+        self.outcome.result = "skipped"
+        self.say(f"skipped: {why}")
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[str | None]:

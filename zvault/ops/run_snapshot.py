@@ -120,7 +120,7 @@ class RunSnapshot:
         The new snapname, or nothing where none could be made: then the first ones stay, and what can be sent of them
         is. Both sides have to be listed again after either; None where there was nothing to do. Now that the vault is
         listed its names are known, so once is enough: whatever else comes up is a conflict. What is to be destroyed is
-        written down before it is made anew: after a crash in between a later run destroys it.
+        written down before it is made anew: a later run destroys what this one cannot.
         """
         calls, self._fresh = self._fresh, []
         owed = to_give_up(self.context, self._backup, sides, self.hooks.snapname, self.emit)
@@ -140,9 +140,6 @@ class RunSnapshot:
         calls, self._fresh = self._fresh, []
         anew = {SnapshotName(name).dataset for names in calls for name in names}
         replaced = [snap for snap in before if snap.dataset in anew]
-        self.context.records.replaced.remove(
-            self.name, {snap.guid for snap in before if snap not in replaced}
-        )
         if not made:
             self.hooks.snapname = first
             await self._give_up(owed)

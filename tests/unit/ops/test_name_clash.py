@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -331,6 +332,23 @@ async def test_it_stays_until_a_run_has_made_its_own(tmp_path: Path, monkeypatch
     assert world.source.gone == []
     world.clock.at += HOUR
     await world.run()
+    assert world.source.gone == [f"tank@{first}"]
+
+
+async def test_a_later_try_of_the_run_keeps_what_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    world.hooks_fail_at = 2
+    run = await world.run()
+    first = run.hooks.snapname
+    assert first == snapname(5)
+    opened: Any = SimpleNamespace(zfs=world.vault, name="cold")
+    made, seen = await run.snapshots.make(opened)
+    await run._look_and_plan(opened, made, seen)
+    world.hooks_fail_at = 0
+    world.clock.at += HOUR
+    assert (await world.run()).plans["tank"] is Action.INCREMENTAL
     assert world.source.gone == [f"tank@{first}"]
 
 

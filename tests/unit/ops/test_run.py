@@ -19,6 +19,7 @@ from zvault.core.errors import (
     VaultFull,
     ZvaultError,
 )
+from zvault.core.sharing.decide import Action
 from zvault.core.sharing.note import Note
 from zvault.core.sharing.note import Outcome as NoteOutcome
 from zvault.ops.hooks import RunHooks
@@ -206,6 +207,41 @@ async def test_a_run_that_waits_for_its_next_try_is_one_that_another_host_may_go
 async def test_what_is_not_tried_again_has_failed_at_once() -> None:
     note = await played_in_turn(lost(Refused("no")))
     assert (note.runs["tank"].outcome, note.runs["tank"].failures) == (NoteOutcome.FAILED, 1)
+
+
+class OvertakenInTurn(InTurn):
+    """The first try loses a dataset; before the second another host makes the run."""
+
+    times_up = 0
+    bucket: Bucket
+
+    async def _try(self) -> None:
+        assert self.turn is not None
+        vault: Any = self.turn.shared.vault
+        if self.times_up == 1:
+            self.bucket.now += 60
+            there, other = host(self.bucket, "b")
+            there.up(9)
+            async with other.run(due(self.bucket), lambda: 1.0, lambda: True, pytest.fail) as decision:
+                assert decision.action is Action.RUN
+            there.down()
+        self.times_up += 1
+        vault.up(vault.epoch + 20)
+        async with self._in_turn() as needless:
+            if needless is None:
+                await Played._try(self)
+            else:
+                self._skip(needless)
+        vault.down()
+
+
+async def test_a_run_that_another_host_made_between_two_tries_is_skipped_and_nothing_failed() -> None:
+    OvertakenInTurn.bucket = bucket = Bucket()
+    _, shared = host(bucket, "a")
+    turn = RunTurn(shared, due(bucket), "", lambda _: None, pytest.fail)
+    run = await play(datasets(b=Stalled("b")), retries=2, kind=OvertakenInTurn, turn=turn)
+    assert (run.outcome.result, run.outcome.error) == ("skipped", None)
+    assert retries(run) == [1]
 
 
 async def test_on_the_last_try_nothing_is_promised() -> None:

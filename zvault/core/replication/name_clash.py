@@ -81,22 +81,18 @@ def left_behind(
         for guid in sought.intersection(guids_of(pair.vault.snapshots))
     }
     found = [snap for snap in there if snap.name in clashing and snap.guid not in sent]
-    return [
-        snap
-        for snap in found
-        if (later := source.snapshot(snap.dataset.snapshot(snapname))) is not None
-        and later.createtxg > snap.createtxg
-    ]
+    return [snap for snap in found if _has_later(source, snap, snapname)]
 
 
 def waiting(written_down: Iterable[Replaced], snapname: str, source: Tree) -> set[int]:
-    """The GUIDs of those that are still there, and whose dataset has no snapshot ``snapname`` yet."""
-    return {
-        snap.guid
-        for one in written_down
-        if (snap := _is_there(source, one)) is not None
-        and source.snapshot(snap.dataset.snapshot(snapname)) is None
-    }
+    """The GUIDs of those that are still there, and whose dataset has no later snapshot ``snapname`` yet."""
+    there = [snap for one in written_down if (snap := _is_there(source, one)) is not None]
+    return {snap.guid for snap in there if not _has_later(source, snap, snapname)}
+
+
+def _has_later(source: Tree, snap: Snapshot, snapname: str) -> bool:
+    later = source.snapshot(snap.dataset.snapshot(snapname))
+    return later is not None and later.createtxg > snap.createtxg
 
 
 def _is_there(source: Tree, one: Replaced) -> Snapshot | None:

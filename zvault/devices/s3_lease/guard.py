@@ -39,6 +39,8 @@ RENEWALS = 10
 """Within the bound. One that takes long is tried anew in time; an answer that comes later counts as well."""
 STOP_AFTER, WATCHDOG_AFTER = 0.5, 0.7
 """Parts of the bound without a renewal after which the guard kills the server, or else systemd both."""
+AT_ONCE = 0.001
+"""Seconds. With none at all systemd would not watch any more."""
 GIVE_BACK_SECONDS = 10.0
 """For giving the lease back, at most. The TimeoutStopSec of its unit is longer than this and the server's patience."""
 SETTLE_SECONDS = 2.0
@@ -97,7 +99,7 @@ class LeaseGuard:
 
     async def _renew(self) -> ZvaultError:
         """Renew the lease until that can be done no more; why it cannot."""
-        sd_notify.allow_silence(self.mine.bound * WATCHDOG_AFTER)
+        self._tell_watchdog()
         wait, why, told = self.pause, "the host slept", self.renewed
         while (left := await self._rest(wait)) > 0:
             wait = self.pause
@@ -112,8 +114,13 @@ class LeaseGuard:
                 _say(f"the lease could not be renewed, trying again: {why}")
             if self.renewed > told:
                 told = self.renewed
-                sd_notify.watchdog()
+                self._tell_watchdog()
         return self._silent(self.clock.now() - self.renewed, why)
+
+    def _tell_watchdog(self) -> None:
+        """Have systemd kill guard and server in time before the lease runs out, however late its renewal was seen."""
+        left = self.renewed + self.mine.bound * WATCHDOG_AFTER - self.clock.now()
+        sd_notify.allow_silence(max(left, AT_ONCE))
 
     async def _rest(self, seconds: float) -> float:
         """Wait so long; how many seconds are left. In steps: asyncio's clock stands still while a host sleeps."""
