@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,15 +13,15 @@ from hypothesis import strategies as st
 
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, DeviceGone, Refused, ToolFailed
-from zvault.devices.layer import Slot
+from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver, ToolFailed
+from zvault.devices.layer import LayerJob, Slot
 from zvault.devices.rbd import image_lease, keeper, throw_away
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster, is_shut_out, may_blocklist
 from zvault.devices.rbd.keeper import next_epoch
 from zvault.devices.rbd.objects import RadosObjects, lock_ends
 from zvault.devices.rbd.place import ImagePlace
-from zvault.devices.rbd.source import RbdSource
+from zvault.devices.rbd.source import ImageRecord, RbdSource
 from zvault.object_store.interface import NEW, Damaged, ObjectMissing, PreconditionFailed
 from zvault.system.process.runner import HostRunner, Result
 from zvault.system.system_bus import UnitState
@@ -34,6 +35,7 @@ ANSWER = bytes.fromhex(
 )
 PLACE = ImagePlace(RbdImage("rbd_meta", "", "cold"), Cluster(user="zvault"))
 UNIT = "zvault-rbd-lease@cold-0.service"
+MAPPING = rbd_map.Mapping(3, PLACE.image, "10", "10.0.0.1:0/38", 1024)
 
 
 def test_when_a_lock_ends_is_read_from_the_answer_of_ceph() -> None:
@@ -154,8 +156,7 @@ def test_a_mapping_whose_lease_nobody_keeps_is_gone_without_its_path(
 ) -> None:
     runner, slot = HostRunner(), Slot("cold", 0, tmp_path)
     source = RbdSource(runner, Units(runner))
-    found = rbd_map.Mapping(3, PLACE.image, "10", "10.0.0.1:0/38", 1024)
-    monkeypatch.setattr(rbd_map, "mapped", lambda *_: found)
+    monkeypatch.setattr(rbd_map, "mapped", lambda *_: MAPPING)
     data = {"image": "rbd_meta/cold", "image_id": "10", "map": "krbd", "cluster": {}, "mapped": True}
     leased = data | {"leased": True}
     assert source.unit(slot, leased, None) == UNIT == source.unit(slot, None, device(lease="1m"))
@@ -215,3 +216,31 @@ def test_a_mapping_that_was_shut_out_is_set_aside_for_the_copy_and_put_back(
     (tmp_path / "block/rbd0").rmdir()
     throw_away._lead(path, None)
     assert list(dev.iterdir()) == []
+
+
+async def test_a_mapping_that_a_pool_has_open_stays(tmp_path: Path) -> None:
+    busy = cast(Any, Answers(16, "rbd: sysfs write failed\nrbd: unmap failed: (16) Device or resource busy"))
+    source = RbdSource(busy, Units(busy))
+    said: list[str] = []
+    await throw_away.let_go(MAPPING, Cluster(), source.nbd, said.append)
+    assert said == ["/dev/rbd3 stays mapped: something has it open"]
+    assert "/dev/rbd3" in busy.asked[0]
+
+
+@pytest.mark.parametrize("client", [MAPPING.client, "10.0.0.9:0/1"])
+async def test_a_mapping_that_the_cluster_refuses_is_not_gone_on_with(
+    client: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rbd_map, "mapped", lambda *_: MAPPING)
+    runs = cast(Any, Answers(0, "", json.dumps([{"addr": client, "until": "2027"}])))
+    source = RbdSource(runs, Units(runs))
+    wrote: list[object] = []
+    job = LayerJob(Slot("cold", 0, tmp_path), device(lease="1m"), "", {}, False, wrote.append, lambda _: None)
+    record = ImageRecord("rbd_meta/cold", "10", "krbd", {}, leased=True)
+    if client == MAPPING.client:
+        with pytest.raises(TakenOver, match="refuses this host's mapping"):
+            await source._map(job, record, PLACE.image, Cluster())
+        assert wrote == []
+    else:
+        assert await source._map(job, record, PLACE.image, Cluster()) == "/dev/rbd3"
+        assert wrote
