@@ -104,4 +104,5 @@ async def _ask(cluster: Cluster, runner: ToolRunner, *words: str) -> Any:
     result = await runner.run(argv, deadline=DEADLINE, check=False)
     if result.returncode != 0:
         raise ToolFailed("the Ceph cluster cannot be queried", result.complaint(), "see 'ceph -s'")
-    return json.loads(result.stdout)
+    # Of two documents in a row, as for the blocklist and its ranges, the first.
+    return json.JSONDecoder().raw_decode(result.stdout.lstrip())[0]

@@ -305,10 +305,10 @@ class RbdSource:
             cluster = Cluster(**record.cluster)
             if record.copy is not None:
                 await throw_away.down(slot, record.copy, record.spec, cluster, self.nbd, say)
-            elif (mapping := record.mapping()) is not None and record.leased:
-                await throw_away.let_go(mapping, cluster, self.nbd, say)
-            elif mapping is not None:
+            elif (mapping := record.mapping()) is not None and await self._kept(slot, record):
                 await rbd_map.unmap(mapping, cluster, self.runner)
+            elif mapping is not None:
+                await throw_away.let_go(mapping, cluster, self.nbd, say)
             if record.leased:
                 await image_lease.stop(slot, self.units)
         else:
@@ -322,6 +322,10 @@ class RbdSource:
                 await connection.disconnect(number, self.runner)
             slot.server.script.unlink(missing_ok=True)
         connection.forget_owner(slot.client_file)
+
+    async def _kept(self, slot: Slot, record: ImageRecord) -> bool:
+        """Whether an image is this host's: then its lease is not given back while something has it open."""
+        return not record.leased or (await self.units.state(image_lease.unit(slot))).running
 
     def leftover(self, data: Data) -> str | None:
         """The device that stays: a krbd device vanishes, an NBD device stays and keeps its queue settings."""
