@@ -153,6 +153,7 @@ class RbdSource:
             return await self._copy(job, record, cluster)
         job.write(record.as_data())
         if leased:
+            await self._refuse_if_shut_out(record, cluster)
             await self._lease(job, image, cluster)
         elif job.resume:
             await holder_note.refuse_if_had_since(image, cluster, self.runner)
@@ -162,6 +163,16 @@ class RbdSource:
             path = await self._serve(job, record, image, cluster)
         say(f"{path} is {format_size(found.shape.size or 0)} from {device.spec}")
         return path
+
+    async def _refuse_if_shut_out(self, record: ImageRecord, cluster: Cluster) -> None:
+        """Whoever shuts a host out has taken its lease by then, or takes it next."""
+        mapping = record.mapping()
+        if mapping is not None and await is_shut_out(mapping.client, cluster, self.runner):
+            raise TakenOver(
+                f"the cluster refuses this host's mapping of {record.image}",
+                f"{mapping.client} is on its blocklist: another host has shut it out",
+                "nothing: this host takes its turn again once its pool is exported",
+            )
 
     async def _lease(self, job: LayerJob, image: RbdImage, cluster: Cluster) -> None:
         await image_lease.start(job, self.units, self.runner)
@@ -208,12 +219,6 @@ class RbdSource:
     async def _map(self, job: LayerJob, record: ImageRecord, image: RbdImage, cluster: Cluster) -> str:
         mapping = record.mapping()
         if mapping is not None:
-            if record.leased and await is_shut_out(mapping.client, cluster, self.runner):
-                raise TakenOver(
-                    f"the cluster refuses this host's mapping of {image}",
-                    f"{mapping.client} is on its blocklist: another host has shut it out",
-                    "nothing: this host takes its turn again once its pool is exported",
-                )
             job.say(f"{mapping.path} is {image} already")
         else:
             await holder.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zvault.config.device_specs.rbd import RbdImage
 from zvault.config.tables.device import Device
 from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver, ToolFailed
-from zvault.devices.layer import LayerJob, Slot
+from zvault.devices.layer import Slot
 from zvault.devices.rbd import image_lease, keeper, throw_away
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster, is_shut_out, may_blocklist
@@ -229,18 +229,16 @@ async def test_a_mapping_that_a_pool_has_open_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("client", [MAPPING.client, "10.0.0.9:0/1"])
 async def test_a_mapping_that_the_cluster_refuses_is_not_gone_on_with(
-    client: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    client: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rbd_map, "mapped", lambda *_: MAPPING)
     runs = cast(Any, Answers(0, "", json.dumps([{"addr": client, "until": "2027"}])))
     source = RbdSource(runs, Units(runs))
-    wrote: list[object] = []
-    job = LayerJob(Slot("cold", 0, tmp_path), device(lease="1m"), "", {}, False, wrote.append, lambda _: None)
-    record = ImageRecord("rbd_meta/cold", "10", "krbd", {}, leased=True)
-    if client == MAPPING.client:
-        with pytest.raises(TakenOver, match="refuses this host's mapping"):
-            await source._map(job, record, PLACE.image, Cluster())
-        assert wrote == []
+    refusing = source._refuse_if_shut_out(
+        ImageRecord("rbd_meta/cold", "10", "krbd", {}, leased=True), Cluster()
+    )
+    if client != MAPPING.client:
+        await refusing
     else:
-        assert await source._map(job, record, PLACE.image, Cluster()) == "/dev/rbd3"
-        assert wrote
+        with pytest.raises(TakenOver, match="refuses this host's mapping"):
+            await refusing
