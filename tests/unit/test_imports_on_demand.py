@@ -122,3 +122,21 @@ assert client.meta.endpoint_url.startswith("https:")
 import prometheus_client
 """
     assert "_ssl" in imported("-c", begin + later + LIST)
+
+
+def test_zvaultd_begins_with_an_aiohttp_that_does_not_do_without_tls() -> None:
+    begin = """
+import sys
+
+class Needs:
+    def find_spec(self, name, *_):
+        if name == "aiohttp.connector" and sys.modules.get("ssl", 0) is None:
+            raise AttributeError("module 'ssl' is none")
+
+sys.meta_path.insert(0, Needs())
+from zvault.daemon import main
+main._import_without_tls()
+import zvault.daemon.app, http.client, asyncio.sslproto
+assert http.client.HTTPSConnection and asyncio.sslproto.ssl
+"""
+    assert {"_ssl", "aiohttp.connector"} <= imported("-c", begin + LIST)

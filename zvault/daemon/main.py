@@ -42,14 +42,21 @@ def _importing() -> Iterator[None]:
 def _import_without_tls() -> None:
     """Import what would have read all certificates of the host, for TLS that zvaultd never speaks by it.
 
-    asyncio and aiohttp do without ssl. Who needs TLS later (boto3) imports it then, and what goes with it anew.
+    asyncio and aiohttp do without ssl. Who needs TLS later (boto3) imports it then, and what goes with it anew. Where
+    an aiohttp should not do without, all is as if this had not been tried.
     """
+    before = set(sys.modules)
     sys.modules["ssl"] = None  # type: ignore[assignment]
+    again = ["ssl", "http.client", "urllib.request"]
     try:
         import aiohttp.web  # noqa: F401
-    finally:
-        for name in ("ssl", "http.client", "urllib.request"):
-            sys.modules.pop(name, None)
+    except Exception:  # whatever another version of it does there
+        again += sys.modules.keys() - before
+    for name in again:
+        sys.modules.pop(name, None)
+        parent, _, attribute = name.rpartition(".")
+        if parent in sys.modules:
+            vars(sys.modules[parent]).pop(attribute, None)
 
 
 @contextlib.contextmanager

@@ -118,7 +118,7 @@ class TreeListing:
             lines = [line for line in lines if line.partition("\t")[0] not in gone]
             stamps = parse.stamps(lines)
             self.cache.keep(list(stamps), stamps, points, began)
-            self._known.keep_some(names, Listed(moment, parse.listed(lines, points, own)))
+            self._known.keep_some(names, Listed(moment, parse.listed(lines, points, own, self.key_root)))
         else:
             self._known.keep_some(names, Listed(moment, {}))
 

@@ -230,7 +230,7 @@ class FakePool:
             "used": one.written,
             "written": one.written,
             "receive_resume_token": one.token,
-            "encryptionroot": "-",
+            "encryptionroot": name if one.guid % 3 == 0 else "tank",
             "origin": one.origin,
             "snapshots_changed": one.changed or "-",
         }

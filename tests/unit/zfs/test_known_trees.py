@@ -30,7 +30,7 @@ class Looks:
         self.pool = FakePool()
         self.feed = FakeFeed(self.pool)
         self.tools = [FakeTools(self.pool), FakeTools(self.pool)]
-        self.clients = [Zfs(tools, feed=self.feed) for tools in self.tools]
+        self.clients = [Zfs(tools, feed=self.feed, key_root="tank") for tools in self.tools]
 
     def change(self, changes: Sequence[Change]) -> None:
         for change, one, other in changes:
@@ -71,7 +71,7 @@ class Looks:
 
     async def check(self, root: str) -> None:
         """Nothing happens now, so what is known is what there is."""
-        now = await tree(Zfs(FakeTools(self.pool)), root, True)
+        now = await tree(Zfs(FakeTools(self.pool), key_root="tank"), root, True)
         for client in self.clients:
             assert bare(await tree(client, root, False)) == bare(now)
             assert await tree(client, root, True) == now

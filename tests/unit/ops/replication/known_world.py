@@ -14,6 +14,7 @@ import pytest
 from tests.unit.ops.ops_world import HOUR, START, StoppedClock, with_source, with_vault
 from zvault.config.paths import Paths
 from zvault.config.schema import Config
+from zvault.core.errors import NotFound
 from zvault.core.model import Bookmark, Dataset, Snapshot, Tree
 from zvault.core.names import DatasetName, make_snapname
 from zvault.core.replication import planner
@@ -229,7 +230,7 @@ class World:
         """A look that does not come to its end: at a question, or after some passes."""
         if what != "stop":
             self.broken = {"error": GoneWrong, "cancel": asyncio.CancelledError}[what], passes % 3
-        with contextlib.suppress(GoneWrong, asyncio.CancelledError):
+        with contextlib.suppress(GoneWrong, asyncio.CancelledError, NotFound):
             await self.worked_out(
                 self.knowing, await self.look(self.knowing), passes if what == "stop" else 9
             )
@@ -278,7 +279,14 @@ class World:
                 self.knowing, anew
             )
         fresh = self.context()
-        sides, other = await self.look(self.knowing), await self.look(fresh)
+        try:
+            other = await self.look(fresh)
+        except NotFound:
+            self.earlier = None
+            with pytest.raises(NotFound):
+                await self.look(self.knowing)
+            return
+        sides = await self.look(self.knowing)
         found = await self.worked_out(self.knowing, sides)
         with no_short_cuts():
             assert found == await self.worked_out(fresh, other)
