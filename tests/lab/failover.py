@@ -1,6 +1,6 @@
 """A host fails in the middle of a run, in one of several ways, and the other one that shares the vault takes over.
 
-All but ``Storage`` is the same for each kind of storage; failover_s3.py has a bucket's.
+All but ``Storage`` is the same for each kind of storage: failover_s3.py has a bucket, failover_rbd.py an RBD image.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from zvault.core.units import format_duration
 from zvault.devices.layer import Say, Slot, Step
 from zvault.devices.nbd import guarded_server
 from zvault.devices.rbd import holder as rbd_holder
-from zvault.devices.rbd.source import cluster_of
+from zvault.devices.rbd.image_lease import cluster_of, keeper_command
 from zvault.devices.s3_lease.guard_command import guard_command
 from zvault.system.process.runner import Runner
 
@@ -53,8 +54,10 @@ async def holder(slot: Slot, device: Device, runner: Runner) -> Holder:
 async def _rbd_holder(device: Device, runner: Runner) -> Holder:
     image, cluster = device.image, cluster_of(device)
     found = await rbd_holder.owners(image, cluster, runner)
+    # After the image's owners: who maps it has the lease before.
+    leased = None if device.lease_bound is None else await _image_lease(device, device.lease_bound, runner)
     if not found:
-        return Holder(state="nobody has it open")
+        return leased if leased is not None else Holder(state="nobody has it open")
     steps = [
         Step("shut it out of the cluster" if argv[0] == "ceph" else "take its lock", argv)
         for owner in found
@@ -62,17 +65,29 @@ async def _rbd_holder(device: Device, runner: Runner) -> Holder:
     ]
     live = any(owner.watches for owner in found)
     state = "has it open" if live else "has the lock, but has not answered the cluster for 30 s"
+    if leased is not None and leased.who is not None:
+        state = f"{state}; {leased.who}, {leased.state}"
+        steps += leased.fence  # last: until it is shut out, nobody else may take its lease for nobody's
     return Holder(", ".join(owner.words() for owner in found), state, tuple(steps))
 
 
 async def _lease_holder(slot: Slot, device: Device, bound: float, runner: Runner) -> Holder:
     said = await _ask_guard(_argv("show", slot, device, bound), device, runner, SHOW_DEADLINE)
+    return _of_lease(said, lambda of: _argv("take", slot, device, bound, of=of))
+
+
+async def _image_lease(device: Device, bound: float, runner: Runner) -> Holder:
+    said = await _ask_guard(keeper_command(device, "show"), device, runner, SHOW_DEADLINE)
+    return _of_lease(said, lambda of: keeper_command(device, "take", f"--bound={bound:g}", f"--of={of}"))
+
+
+def _of_lease(said: dict[str, Any], taking: Callable[[str], list[str]]) -> Holder:
     if said["lease"] is None:
         return Holder(state="nobody has the lease")
     from zvault.devices.s3_lease.lease import Lease
 
     lease = Lease(**said["lease"])
-    argv = _argv("take", slot, device, bound, of=lease.boot)
+    argv = taking(lease.boot)
     take = Step("replace its lease, and wait until it has stopped", argv)
     if said["age"] > lease.bound:
         state = f"has not renewed its lease for {format_duration(said['age'])}, and so has stopped"
@@ -86,6 +101,9 @@ async def fence(slot: Slot, device: Device, holds: Holder, runner: Runner, say: 
     if device.rbd is not None:
         for step in holds.fence:
             say(f"{step.what}: {shlex.join(step.argv)}")
+            if step.argv[0] == sys.executable:
+                await _ask_guard(step.argv, device, runner, _patience(device))
+                continue
             result = await runner.run(step.argv, deadline=rbd_holder.WATCH_TIMEOUT, check=False)
             # A lock that is gone meanwhile is what was wanted.
             if result.returncode != 0 and "(2) No such file" not in result.stderr:
@@ -95,13 +113,17 @@ async def fence(slot: Slot, device: Device, holds: Holder, runner: Runner, say: 
                     "nothing was imported; see that the user may do that ('profile rbd')",
                 )
         await _refuse_if_still_locked(device, holds, runner)
-    elif (bound := device.lease_bound) is not None and holds.who is not None:
+    elif device.lease_bound is not None and holds.who is not None:
         say(f"taking the lease of {device.spec} from {holds.who}")
         began = time.monotonic()
-        # The other's bound may be longer than ours; an hour is more than anybody sets.
         for step in holds.fence:
-            await _ask_guard(step.argv, device, runner, max(3600.0, 4 * bound))
+            await _ask_guard(step.argv, device, runner, _patience(device))
         say(f"it has stopped, after {format_duration(time.monotonic() - began)}")
+
+
+def _patience(device: Device) -> float:
+    """Seconds to take a lease: the other's bound may be longer than ours, and an hour is more than anybody sets."""
+    return max(3600.0, 4 * (device.lease_bound or 0.0))
 
 
 async def _refuse_if_still_locked(device: Device, holds: Holder, runner: Runner) -> None:

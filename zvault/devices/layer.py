@@ -127,6 +127,8 @@ class LayerJob:
     """What to tell of what is not there, without ``create``."""
     throw_away: bool = False
     """What is written to it shall reach nobody: see Stack.throw_away."""
+    pool_path: str | None = None
+    """Where the pool that waits for it looks for it, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)

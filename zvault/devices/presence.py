@@ -10,7 +10,7 @@ from zvault.core.errors import ZvaultError
 from zvault.devices.nbd import nbdkit
 from zvault.devices.nbd.target import reach
 from zvault.devices.rbd import image as rbd
-from zvault.devices.rbd.source import cluster_of
+from zvault.devices.rbd.image_lease import cluster_of
 from zvault.system.mount import is_mount_point
 from zvault.system.process.runner import Runner
 

@@ -19,6 +19,7 @@ from zvault.core.errors import DeviceGone, Refused, ZvaultError
 from zvault.core.sharing.decide import Holder
 from zvault.devices.layer import Slot
 from zvault.devices.nbd import guarded_server
+from zvault.devices.rbd.image_lease import keeper_command
 from zvault.system.process.runner import Runner
 
 DEADLINE = 60.0
@@ -80,11 +81,7 @@ class SharedNote:
         return new
 
     async def _ask(self, verb: str, *words: str, data: bytes | None = None) -> dict[str, Any]:
-        spec = self.device.server
-        if not isinstance(spec, BlockstoreServer):
-            raise Refused(f"{self.device.spec} has no note", "only a block store of zvault's has one")
-        argv = [sys.executable, "-P", "-m", "zvault.devices.s3_lease.note", verb, *words, "--"]
-        argv += guarded_server.server_command(self.slot, spec)
+        argv = self._command(verb, *words)
         result = await self.runner.run(argv, deadline=DEADLINE, stdin=data, check=False)
         try:
             said: dict[str, Any] = json.loads(result.stdout)
@@ -98,3 +95,12 @@ class SharedNote:
                 raise error
             raise Refused(error.what, error.why, error.next)
         return said
+
+    def _command(self, verb: str, *words: str) -> list[str]:
+        if self.device.rbd is not None:
+            return keeper_command(self.device, verb, *words)
+        spec = self.device.server
+        if not isinstance(spec, BlockstoreServer):
+            raise Refused(f"{self.device.spec} has no note", "only a block store of zvault's has one")
+        argv = [sys.executable, "-P", "-m", "zvault.devices.s3_lease.note", verb, *words, "--"]
+        return [*argv, *guarded_server.server_command(self.slot, spec)]

@@ -102,6 +102,10 @@ class Stack:
         """Whether what is written to the devices shall be thrown away: a pool that another host has now is exported so.
 
         They are on record as another device than the vault's, so that a crash leaves none that a vault is opened on."""
+        self.pool_paths: Sequence[str] = ()
+        """Where the pool looks for the devices, in their order, with ``throw_away``."""
+        self.keeps_lost = any(device.rbd is not None for device in self.devices)
+        """Whether a device that is lost stays for as long as a pool has it open, as krbd's mappings do."""
         self._had: dict[Slot, DeviceRecord] = {}
         """What lost devices had when this stack first cleared them away: the pool knows them by their numbers."""
         units = Units(runner, unit_states if isinstance(runner, HostRunner) else None)
@@ -278,6 +282,7 @@ class Stack:
             job = LayerJob(
                 *(slot, device, below, had_now, self.create, write, say, self.resume, self.absence),
                 throw_away=self.throw_away,
+                pool_path=self.pool_paths[slot.index] if slot.index < len(self.pool_paths) else None,
             )
             below = await self.kinds[kind].up(job)
 

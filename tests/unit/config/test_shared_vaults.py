@@ -34,6 +34,12 @@ def test_a_block_store_is_shared_and_its_hosts_keep_their_order(good: Good) -> N
     assert config.vault["cold"].hosts == ["here", "b", "c"]
 
 
+def test_an_image_with_a_lease_is_shared(good: Good) -> None:
+    image = '[[vault.cold.device]]\nrbd = "rbd/cold"\nlease = "2m"\n'
+    config = good(vault(device=image) + backup("ssh://root@filer/tank"))
+    assert config.vault["cold"].device[0].lease_bound == 120.0
+
+
 def test_without_hosts_a_vault_is_one_hosts(good: Good) -> None:
     assert good(vault(hosts="") + backup("tank")).vault["cold"].hosts == []
 
@@ -41,7 +47,13 @@ def test_without_hosts_a_vault_is_one_hosts(good: Good) -> None:
 @pytest.mark.parametrize(
     ("device", "why"),
     [
-        ('rbd = "rbd/cold"', "an RBD image's lock never runs out"),
+        ('rbd = "rbd/cold"', "an RBD image's lock never runs out, so the hosts need a lease beside it"),
+        ('rbd = "rbd/cold"\nmap = "rbd-nbd"', "an image has no lease: leave map out"),
+        ('rbd = "rbd/cold"\nexclusive = false', "nothing keeps two hosts from writing"),
+        (
+            'rbd = "rbd/cold"\nlease = "5m"\ncache = { bcache = "/dev/disk/by-id/x", mode = "writethrough" }',
+            "what its cache has is on one host alone",
+        ),
         ('nbd = "nbdkit:S3 bucket=zv key=cold size=1T"', "a host that was frozen can still overwrite some"),
         ('nbd = "nbdkit:file /var/lib/cold.img"', "an NBD server does not know which host may write"),
         ('nbd = "tcp:nas.example.org/cold"', "an NBD server does not know which host may write"),
@@ -66,7 +78,9 @@ def test_storage_that_cannot_shut_a_host_out_is_refused_with_the_reason(
     (line,) = problems(vault(device=f"[[vault.cold.device]]\n{device}\n"))
     assert line.startswith("zvault.toml:3: vault.cold.hosts: cannot share device[0]: ")
     assert why in line
-    assert line.endswith("several hosts can share only zvault:BUCKET/KEY devices")
+    assert line.endswith(
+        "several hosts can share only zvault:BUCKET/KEY devices, and RBD images with a lease"
+    )
 
 
 @pytest.mark.parametrize("storage", ["zvault:zv/meta size=1T", "tcp:nas.example.org/meta"])

@@ -125,7 +125,9 @@ class Device(Table):
         default=None,
         description="With `zvault:` and `nbdkit:S3`: a host that has not renewed its lease for so long has stopped "
         "writing. It stops its server after half of that, so for so long the store may be out of reach; `zvaultctl "
-        "vault take` may have to wait for all of it. `5m` if left out.",
+        "vault take` may have to wait for all of it. `5m` if left out. With `rbd`, for a vault that several `hosts` "
+        "share: the lease says which host may map the image, and after so long without a renewal another one shuts "
+        "that host out of the cluster and takes over. An image has none if left out.",
         examples=["2m"],
     )
     ceph: Ceph | None = Field(
@@ -201,6 +203,8 @@ class Device(Table):
     @property
     def lease_bound(self) -> float | None:
         """After how many seconds without a renewal its holder has stopped; None for one that has no lease."""
+        if self.rbd is not None:
+            return self.lease
         if not (_in_store(self.nbd) and self.exclusive):
             return None
         return LEASE_BOUND if self.lease is None else self.lease
@@ -285,8 +289,15 @@ class Device(Table):
     @classmethod
     def _lease_needs_a_store(cls, lease: float | None, info: ValidationInfo) -> float | None:
         nbd = info.data.get("nbd")
-        if lease is not None and not _in_store(nbd):
-            raise ValueError("only blocks in an object store have a lease: zvault: and nbdkit:S3")
+        if lease is not None and nbd is None:
+            if info.data.get("map") != "krbd":
+                raise ValueError('of an image needs map = "krbd"')
+            if not info.data.get("exclusive", True):
+                raise ValueError(
+                    "cannot stand beside exclusive = false: who has the lease has the image alone"
+                )
+        elif lease is not None and not _in_store(nbd):
+            raise ValueError("is of blocks in an object store, zvault: and nbdkit:S3, and of RBD images")
         if lease is not None and lease < MIN_LEASE:
             raise ValueError("must be at least 10s: it is renewed ten times as often")
         return lease

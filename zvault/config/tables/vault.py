@@ -85,8 +85,9 @@ class Vault(NamedTable):
         description="The hosts that share the vault, by the names that `hostname` prints, all with this same table and "
         "the same backups into it. Whichever has the vault first makes a backup's run, and the others skip it; those "
         "named first have first choice. Another takes over from one that stops in the middle of a run "
-        "(docs/explanation/several-hosts.md). Only for one device `zvault:` without `mode=writeback` and without a "
-        '`cache`: other storage cannot shut a host out. It needs `up = "on-demand"` and sources on `ssh://`.',
+        "(docs/explanation/several-hosts.md). Only for one device, `zvault:` without `mode=writeback` or `rbd` with a "
+        '`lease`, either without a `cache`: other storage cannot shut a host out. It needs `up = "on-demand"` and '
+        "sources on `ssh://`.",
         examples=[["backup1", "backup2", "backup3"]],
     )
 

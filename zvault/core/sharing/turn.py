@@ -15,12 +15,12 @@ class Turn(Enum):
 
     STANDING_BY = "standing by", "it has neither lease nor device, and looks at the note when a backup is due"
     ASKING = "asking", "it tries to get the lease: of nobody, or of a host that has stopped"
-    HOLDING = "holding", "it has the lease and the block store's epoch, makes runs, and writes the note"
-    RELEASING = "releasing", "it exports the pool, stops the server and gives the lease back"
+    HOLDING = "holding", "it has the lease and the device's epoch, makes runs, and writes the note"
+    RELEASING = "releasing", "it exports the pool, takes the device down and gives the lease back"
     CUT_OFF = "cut off", "it could not renew its lease and killed its server; it may still have the lease"
     SHUT_OUT = (
         "shut out",
-        "another host has the lease or the epoch; what it had not put into the bucket is lost",
+        "another host has the lease or the epoch; what it had not put into the storage is lost",
     )
 
     def __init__(self, label: str, meaning: str) -> None:
@@ -93,7 +93,7 @@ TRANSITIONS = (
         Event.CLEANED,
         (Turn.SHUT_OUT,),
         Turn.STANDING_BY,
-        "neither pool nor device of it is left here, nor anything that was not put into the bucket",
+        "neither pool nor device of it is left here, nor anything that was not put into the storage",
     ),
 )
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from zvault.core.errors import ToolFailed
+from zvault.core.errors import DeviceGone, ToolFailed
 from zvault.system.process.runner import ToolRunner
 
 MONITOR_TIMEOUT = 10
@@ -21,6 +21,9 @@ FENCE_SECONDS = 365 * 86400
 After Ceph's default of an hour a client that was only frozen could still write its pending data. An entry names one
 client by its nonce, so the same host can connect again as a new client.
 """
+
+NOBODY = "192.0.2.1:0/1"
+"""An address that no client has: RFC 5737 keeps it for documentation."""
 
 ZVOL = "zd"
 """Prefix of a ZFS volume's device name in Linux (zvol_os.c): an OSD on such a device is on ZFS."""
@@ -77,9 +80,29 @@ def blocklist_command(cluster: Cluster, address: str) -> list[str]:
     return command(cluster, "osd", "blocklist", "add", address, str(FENCE_SECONDS))
 
 
+async def may_blocklist(cluster: Cluster, runner: ToolRunner) -> bool:
+    """Whether the user may put a client on the blocklist: seen by an address for documentation, for a second.
+
+    Raises DeviceGone if the cluster does not answer.
+    """
+    argv = command(cluster, "osd", "blocklist", "add", NOBODY, "1")
+    result = await runner.run(argv, deadline=DEADLINE, check=False)
+    if result.returncode == 0:
+        return True
+    if "EACCES" in result.stderr or "EPERM" in result.stderr or "access denied" in result.stderr:
+        return False
+    raise DeviceGone("the Ceph cluster cannot be asked", result.complaint(), "see 'ceph -s'")
+
+
+async def is_shut_out(client: str, cluster: Cluster, runner: ToolRunner) -> bool:
+    """Whether a client is on the blocklist. Raises ToolFailed if the cluster does not answer."""
+    return any(one.get("addr") == client for one in await _ask(cluster, runner, "osd", "blocklist", "ls"))
+
+
 async def _ask(cluster: Cluster, runner: ToolRunner, *words: str) -> Any:
     argv = command(cluster, *words, "--format", "json")
     result = await runner.run(argv, deadline=DEADLINE, check=False)
     if result.returncode != 0:
         raise ToolFailed("the Ceph cluster cannot be queried", result.complaint(), "see 'ceph -s'")
-    return json.loads(result.stdout)
+    # Of two documents in a row, as for the blocklist and its ranges, the first.
+    return json.JSONDecoder().raw_decode(result.stdout.lstrip())[0]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from zvault.config.device_specs.rbd import RbdImage
-from zvault.core.errors import Busy
+from zvault.core.errors import Busy, ToolFailed
 from zvault.devices.rbd import holder_note
 from zvault.devices.rbd.cluster import Cluster, blocklist_command
 from zvault.devices.rbd.image import call, command, failure
@@ -104,6 +104,25 @@ def in_use(image: RbdImage, found: Sequence[Owner]) -> Busy:
 
 
 # Taking over
+
+
+async def fence_dead(image: RbdImage, cluster: Cluster, runner: ToolRunner) -> list[Owner]:
+    """Fence clients that have the lock and are dead, and take it; those that were.
+
+    Mapping the image would do that too, but for an hour only: a host that slept longer could still write then.
+    Raises ToolFailed if that cannot be done.
+    """
+    dead = [owner for owner in await owners(image, cluster, runner) if owner.lock and not owner.watches]
+    for owner in dead:
+        for argv in fence_commands(image, owner, cluster):
+            result = await runner.run(argv, deadline=WATCH_TIMEOUT, check=False)
+            if result.returncode != 0 and "(2) No such file" not in result.stderr:
+                raise ToolFailed(
+                    f"{owner.words()} is not shut out of {image}",
+                    result.complaint(),
+                    "see that the user may do that ('profile rbd')",
+                )
+    return dead
 
 
 def fence_commands(image: RbdImage, owner: Owner, cluster: Cluster) -> list[list[str]]:

@@ -43,11 +43,24 @@ class Mapping:
         return f"/dev/rbd{self.number}"
 
 
-def map_command(image: RbdImage, cluster: Cluster, *, exclusive: bool, timeout: float) -> list[str]:
-    """Argv that maps an image with krbd. Without osd_request_timeout a request would wait for its OSD forever."""
+def map_command(
+    image: RbdImage,
+    cluster: Cluster,
+    *,
+    exclusive: bool,
+    timeout: float,
+    own_client: bool = False,
+    read_only: bool = False,
+) -> list[str]:
+    """Argv that maps an image with krbd. Without osd_request_timeout a request would wait for its OSD forever.
+
+    ``own_client``: with a client that no other mapping has, so that this one alone can be shut out of the cluster.
+    """
     options = [f"osd_request_timeout={max(1, round(timeout))}"]
     if exclusive:
         options += ["exclusive", f"lock_timeout={LOCK_TIMEOUT}"]
+    options += ["noshare"] if own_client else []
+    options += ["ro"] if read_only else []
     return command(cluster, "device", "map", str(image), "-o", ",".join(options))
 
 
@@ -81,11 +94,16 @@ def _loaded() -> bool:
 
 def mapped(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> Mapping | None:
     """krbd's mapping of an image on this host; never waits. ``image_id`` excludes other images of the same name."""
-    for folder in sorted(bus.glob("*")):
-        found = _mapping(folder)
-        if found is not None and found.image == image and image_id in (None, found.image_id):
-            return found
-    return None
+    found = mappings(image, image_id, bus)
+    return found[0] if found else None
+
+
+def mappings(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> list[Mapping]:
+    """All of them: an image can be mapped several times."""
+    seen = [_mapping(folder) for folder in sorted(bus.glob("*"))]
+    return [
+        one for one in seen if one is not None and one.image == image and image_id in (None, one.image_id)
+    ]
 
 
 def _mapping(folder: Path) -> Mapping | None:
@@ -139,7 +157,7 @@ async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
     if result is not None and "(16) Device or resource busy" in result.stderr:
         why, advice = "somebody has it open", "export the pool, or close whatever else uses the device"
         raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
-    if mapped(mapping.image, mapping.image_id) is not None:
+    if any(one.number == mapping.number for one in mappings(mapping.image, mapping.image_id)):
         raise DeviceGone(
             f"{mapping.path} ({mapping.image}) stays mapped",
             result.complaint() if result is not None else f"Ceph did not answer for {UNMAP_DEADLINE:g} s",

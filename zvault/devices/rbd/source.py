@@ -13,15 +13,17 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from zvault.config.device_specs.rbd import RbdImage, parse_rbd
 from zvault.config.tables.device import Device
-from zvault.core.errors import Busy, DeviceGone, NotFound, Refused
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, TakenOver
 from zvault.core.units import format_size
 from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot, Step
 from zvault.devices.nbd import connection, nbdkit
-from zvault.devices.rbd import holder, holder_note
+from zvault.devices.nbd.source import NbdSource
+from zvault.devices.rbd import holder, holder_note, image_lease, throw_away
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
-from zvault.devices.rbd.cluster import Cluster
+from zvault.devices.rbd.cluster import Cluster, is_shut_out
 from zvault.devices.rbd.image import ImageLayout
+from zvault.devices.rbd.image_lease import cluster_of
 from zvault.devices.server_unit import script
 from zvault.system.process.runner import Result, Runner
 from zvault.system.system_bus import UnitState
@@ -39,7 +41,8 @@ class ImageRecord:
     """The lease of an image that is mapped or about to be mapped.
 
     ``mapped``: mapping has finished. ``number`` and ``pid``: rbd-nbd's NBD device and process. ``client``: the lock
-    holder's address in the cluster.
+    holder's address in the cluster. ``leased``: its lease is kept by image_lease.py. ``path``: the device that krbd
+    made. ``copy``: what throw_away.py keeps, where it is a copy that is thrown away.
     """
 
     image: str
@@ -50,6 +53,9 @@ class ImageRecord:
     number: int | None = None
     pid: int | None = None
     client: str | None = None
+    leased: bool = False
+    path: str | None = None
+    copy: Data | None = None
 
     def as_data(self) -> Data:
         """The record as stored in the lease."""
@@ -76,9 +82,15 @@ class RbdSource:
     def __init__(self, runner: Runner, units: Units) -> None:
         self.runner = runner
         self.units = units
+        self.nbd = NbdSource(runner, units)
 
     def unit(self, slot: Slot, data: Data | None, device: Device | None) -> str | None:
-        """The unit of rbd-nbd; None for krbd."""
+        """The unit of rbd-nbd, or of what keeps the lease; None for krbd without a lease."""
+        if data and data.get("copy"):
+            return throw_away.unit(slot, data["copy"], self.nbd)
+        leased = data.get("leased") if data else device is not None and device.lease_bound is not None
+        if leased:
+            return image_lease.unit(slot)
         how = data["map"] if data else device.map if device is not None else "krbd"
         return _unit(slot) if how == "rbd-nbd" else None
 
@@ -86,7 +98,9 @@ class RbdSource:
         """Read sysfs only. A krbd mapping looks the same whether its cluster answers or not."""
         if data:
             record = ImageRecord.of_data(data)
-            return _krbd(record) if record.map == "krbd" else _served(record, unit)
+            if record.copy is not None:
+                return throw_away.look(slot, record.copy, unit, self.nbd)
+            return _krbd(slot, record, unit) if record.map == "krbd" else _served(record, unit)
         if unit is None or unit.active == "inactive":
             return FoundLayer()
         number = rbd_map.served_by(unit.main_pid) if unit.running else None
@@ -117,6 +131,9 @@ class RbdSource:
     async def settle(self, slot: Slot, data: Data) -> bool:
         """Deal with an ``rbd device map`` that a crash left running, or an rbd-nbd that has not connected yet."""
         record = ImageRecord.of_data(data)
+        if record.copy is not None:
+            kept = record.copy.get("nbd")
+            return kept is not None and await self.nbd.settle(slot, kept)
         if record.map == "rbd-nbd":
             return not record.mapped and await self._awaited(_unit(slot), SETTLE_DEADLINE) is not None
         if connection.owner(slot.client_file) is None:
@@ -130,9 +147,15 @@ class RbdSource:
         device, say = job.device, job.say
         image, cluster = device.image, cluster_of(device)
         found = await self._image(job, cluster)
-        record = ImageRecord(str(image), found.id, device.map, asdict(cluster))
+        leased = device.lease_bound is not None
+        record = ImageRecord(str(image), found.id, device.map, asdict(cluster), leased=leased)
+        if job.throw_away:
+            return await self._copy(job, record, cluster)
         job.write(record.as_data())
-        if job.resume:
+        if leased:
+            await self._refuse_if_shut_out(record, cluster)
+            await self._lease(job, image, cluster)
+        elif job.resume:
             await holder_note.refuse_if_had_since(image, cluster, self.runner)
         if device.map == "krbd":
             path = await self._map(job, record, image, cluster)
@@ -140,6 +163,34 @@ class RbdSource:
             path = await self._serve(job, record, image, cluster)
         say(f"{path} is {format_size(found.shape.size or 0)} from {device.spec}")
         return path
+
+    async def _refuse_if_shut_out(self, record: ImageRecord, cluster: Cluster) -> None:
+        """Whoever shuts a host out has taken its lease by then, or takes it next."""
+        mapping = record.mapping()
+        if mapping is not None and await is_shut_out(mapping.client, cluster, self.runner):
+            raise TakenOver(
+                f"the cluster refuses this host's mapping of {record.image}",
+                f"{mapping.client} is on its blocklist: another host has shut it out",
+                "nothing: this host takes its turn again once its pool is exported",
+            )
+
+    async def _lease(self, job: LayerJob, image: RbdImage, cluster: Cluster) -> None:
+        await image_lease.start(job, self.units, self.runner)
+        for owner in await holder.fence_dead(image, cluster, self.runner):
+            job.say(f"{owner.words()} had the lock of {image} and was dead; it is shut out")
+
+    async def _copy(self, job: LayerJob, record: ImageRecord, cluster: Cluster) -> str:
+        path = job.had.get("path") or job.pool_path
+        if path is None or not path.startswith("/dev/rbd"):
+            raise Refused(
+                f"there is no copy of {job.device.spec} to throw away",
+                "it is not known where krbd had mapped it",
+            )
+
+        def write(data: Data) -> None:
+            job.write(replace(record, leased=False, path=path, copy=data).as_data())
+
+        return await throw_away.up(job, path, cluster, self.nbd, write)
 
     async def _image(self, job: LayerJob, cluster: Cluster) -> rbd.Image:
         device, image = job.device, job.device.image
@@ -172,7 +223,11 @@ class RbdSource:
         else:
             await holder.refuse_if_owned(image, job.had.get("client"), cluster, self.runner)
             argv = rbd_map.map_command(
-                image, cluster, exclusive=job.device.exclusive, timeout=job.device.timeout
+                image,
+                cluster,
+                exclusive=job.device.exclusive,
+                timeout=job.device.timeout,
+                own_client=record.leased,
             )
             argv = connection.keeping_pid(job.slot.client_file, argv)
             await rbd_map.map_krbd(image, argv, cluster, self.runner, exclusive=job.device.exclusive)
@@ -181,7 +236,7 @@ class RbdSource:
         if mapping is None:
             why = "rbd reported success, but the kernel does not have the mapping"
             raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
-        job.write(replace(record, mapped=True, client=mapping.client).as_data())
+        job.write(replace(record, mapped=True, client=mapping.client, path=mapping.path).as_data())
         await holder_note.write(image, record.image_id, mapping.client, cluster, self.runner)
         return mapping.path
 
@@ -240,6 +295,9 @@ class RbdSource:
 
     async def cut_off(self, data: Data) -> None:
         """Disconnect a dead rbd-nbd's device. krbd's requests time out by themselves: see map_command."""
+        record = ImageRecord.of_data(data)
+        if record.copy is not None and record.copy.get("nbd"):
+            await self.nbd.cut_off(record.copy["nbd"])
         if (number := data.get("number")) is not None:
             await connection.cut_off(number, self.runner)
 
@@ -249,8 +307,15 @@ class RbdSource:
     async def down(self, slot: Slot, data: Data, found: FoundLayer, *, lost: bool, say: Say) -> None:
         """Unmap it; for rbd-nbd, disconnect it and wait for its unit to end."""
         if data and (record := ImageRecord.of_data(data)).map == "krbd":
-            if (mapping := record.mapping()) is not None:
-                await rbd_map.unmap(mapping, Cluster(**record.cluster), self.runner)
+            cluster = Cluster(**record.cluster)
+            if record.copy is not None:
+                await throw_away.down(slot, record.copy, record.spec, cluster, self.nbd, say)
+            elif (mapping := record.mapping()) is not None and await self._kept(slot, record):
+                await rbd_map.unmap(mapping, cluster, self.runner)
+            elif mapping is not None:
+                await throw_away.let_go(mapping, cluster, self.nbd, say)
+            if record.leased:
+                await image_lease.stop(slot, self.units)
         else:
             if found.path is not None:
                 await connection.disconnect(int(found.path.removeprefix("/dev/nbd")), self.runner)
@@ -263,6 +328,10 @@ class RbdSource:
             slot.server.script.unlink(missing_ok=True)
         connection.forget_owner(slot.client_file)
 
+    async def _kept(self, slot: Slot, record: ImageRecord) -> bool:
+        """Whether an image is this host's: then its lease is not given back while something has it open."""
+        return not record.leased or (await self.units.state(image_lease.unit(slot))).running
+
     def leftover(self, data: Data) -> str | None:
         """The device that stays: a krbd device vanishes, an NBD device stays and keeps its queue settings."""
         number = data.get("number")
@@ -272,12 +341,6 @@ class RbdSource:
 def _unit(slot: Slot) -> str:
     """The systemd unit of its rbd-nbd."""
     return f"zvault-rbd@{slot.name}.service"
-
-
-def cluster_of(device: Device) -> Cluster:
-    """The cluster of a device's image."""
-    ceph = device.ceph
-    return Cluster() if ceph is None else Cluster(ceph.conf, ceph.user, ceph.keyring)
 
 
 def shape_of(device: Device) -> ImageLayout:
@@ -293,8 +356,11 @@ def shape_of(device: Device) -> ImageLayout:
     )
 
 
-def _krbd(record: ImageRecord) -> FoundLayer:
+def _krbd(slot: Slot, record: ImageRecord, unit: UnitState | None) -> FoundLayer:
     mapping = record.mapping()
+    if mapping is not None and record.leased and (unit is None or not unit.running):
+        # Without its path: a pool that has it open keeps it until the lease is had again, or it is given up.
+        return FoundLayer("gone", image_lease.why_lost(slot), present=True)
     if mapping is not None:
         return FoundLayer("up", "", mapping.path, mapping.size, present=True)
     if record.mapped:

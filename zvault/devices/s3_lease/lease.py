@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from zvault.core.errors import DeviceGone, Refused
@@ -31,6 +31,30 @@ from zvault.system.state_files import current_boot_id
 MACHINE_ID = Path("/etc/machine-id")
 CONNECT_SECONDS, READ_SECONDS = 5, 10
 """How long one request to the store may take to connect, and between two bytes of its answer."""
+
+
+class Place(Protocol):
+    """Where a lease is; ``str`` of it is for people."""
+
+    @property
+    def lease(self) -> str:
+        """The key of the lease's object."""
+
+    def local_address(self) -> str:
+        """The address under which this host reaches the store; "" where it cannot be told."""
+
+
+class Objects(Protocol):
+    """What a lease asks of a store, as S3Store has it."""
+
+    def read_aged(self, key: str) -> tuple[bytes, str, float]:
+        """An object, its ETag and its age in seconds."""
+
+    def put(self, key: str, data: bytes, condition: str | None = None) -> str:
+        """Put an object, on condition that it is still the one with that ETag; its new ETag."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +147,7 @@ class Lease:
         return f"{self.host}{at} has held it since {since}"
 
 
-def ours(place: BucketPlace, bound: float, now: float) -> Lease:
+def ours(place: Place, bound: float, now: float) -> Lease:
     """The lease as this host would write it. Raises OSError."""
     machine = MACHINE_ID.read_text(encoding="ascii").strip()
     return Lease(socket.gethostname(), place.local_address(), machine, current_boot_id(), now, bound)
@@ -151,6 +175,16 @@ class LeaseObject:
         return self.age > self.lease.bound
 
 
+def bucket_objects(place: Place) -> Objects:
+    """The bucket of a lease. Raises ToolMissing without boto3, NotFound for a credential that is not there."""
+    if not isinstance(place, BucketPlace):
+        raise TypeError("it is in no bucket")
+    words = words_of(place.params) | {"bucket": place.bucket}
+    settings = S3Settings.of_words(words, keys_file(words))
+    # Tried once: how often, the guard decides, which knows how long it may take.
+    return S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
+
+
 class LeaseLost(Exception):
     """The object is not what it was: somebody put another one in between, or removed it."""
 
@@ -158,13 +192,13 @@ class LeaseLost(Exception):
 class Store:
     """One device's lease object. Every call waits for the store, at most some CONNECT_SECONDS and READ_SECONDS."""
 
-    def __init__(self, place: BucketPlace) -> None:
-        """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
+    def __init__(self, place: Place, objects: Objects | None = None) -> None:
+        """``objects``: the store of a place that is no bucket's.
+
+        Raises ToolMissing without boto3, NotFound for a credential that is not there.
+        """
         self.place = place
-        words = words_of(place.params) | {"bucket": place.bucket}
-        settings = S3Settings.of_words(words, keys_file(words))
-        # Tried once: how often, the guard decides, which knows how long it may take.
-        self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
+        self._objects = objects if objects is not None else bucket_objects(place)
 
     def read(self) -> LeaseObject | None:
         """The lease; None where there is none. Raises DeviceGone, Refused."""

@@ -13,22 +13,17 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from zvault.core.errors import ZvaultError
 from zvault.devices.s3_lease.lease import (
-    CONNECT_SECONDS,
-    READ_SECONDS,
     BucketPlace,
+    Objects,
     Store,
+    bucket_objects,
     is_this_hosts,
-    words_of,
 )
 from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
-from zvault.object_store.s3 import S3Store
-from zvault.object_store.s3_client import S3Settings
-from zvault.system.credentials import keys_file
 
 T = TypeVar("T")
 
@@ -39,19 +34,17 @@ LARGEST_NOTE = 1 << 20
 class NoteStore:
     """The note of one device's store. Every call waits for the store, a few seconds at most, and is tried once."""
 
-    def __init__(self, place: BucketPlace) -> None:
-        """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
-        self.place = place
+    def __init__(self, leases: Store, objects: Objects, key: str) -> None:
+        """``key``: the note's."""
         self.asked: Counter[str] = Counter()
-        words = words_of(place.params) | {"bucket": place.bucket}
-        settings = S3Settings.of_words(words, keys_file(words))
-        self._objects = S3Store(replace(settings, connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS))
-        self._leases = Store(place)
+        self.key = key
+        self._objects = objects
+        self._leases = leases
 
-    @property
-    def key(self) -> str:
-        """The note's key."""
-        return f"{self.place.key}.note"
+    @classmethod
+    def of(cls, place: BucketPlace) -> NoteStore:
+        """Raises ToolMissing without boto3, NotFound for a credential that is not there."""
+        return cls(Store(place), bucket_objects(place), f"{place.key}.note")
 
     def note(self) -> dict[str, object]:
         """The note as it is: ``data`` in base64, None where there is none; ``age`` by the store's own clock."""
@@ -90,12 +83,17 @@ def main() -> int:
     parser.add_argument("--etag", default="")
     parser.add_argument("server", nargs="+")
     given = parser.parse_args()
+    return answered(lambda: NoteStore.of(BucketPlace.of(given.server)), given.verb, given.etag)
+
+
+def answered(opened: Callable[[], NoteStore], verb: str, etag: str) -> int:
+    """Ask the store that is ``opened``, and print the answer."""
     asked: Counter[str] = Counter()
     try:
-        store = NoteStore(BucketPlace.of(given.server))
+        store = opened()
         asked = store.asked
         answer = {"note": store.note, "lease": store.lease}.get(
-            given.verb, lambda: store.put(sys.stdin.buffer.read(LARGEST_NOTE + 1), given.etag)
+            verb, lambda: store.put(sys.stdin.buffer.read(LARGEST_NOTE + 1), etag)
         )()
     except ZvaultError as error:
         told = {"kind": type(error).__name__, "what": error.what, "why": error.why, "next": error.next}

@@ -30,7 +30,7 @@ from zvault.core.tuning.tuning import AGGREGATION
 from zvault.core.units import parse_size
 from zvault.devices import queue
 from zvault.devices.rbd.cluster import pool_facts
-from zvault.devices.rbd.source import cluster_of
+from zvault.devices.rbd.image_lease import cluster_of
 from zvault.devices.stack import DeviceState
 from zvault.ops.context import Context
 from zvault.ops.state.environment import Environment

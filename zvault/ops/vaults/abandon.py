@@ -59,6 +59,7 @@ async def abandon(pool: str, zpool: Zpool, stack: Stack, awake: asyncio.Event, s
     try:
         if any(device.state == "gone" and device.path for device in await stack.probe()):
             await close_lost(pool, zpool, stack, say)
+        stack.pool_paths = await zpool.devices(pool)
         found = {device.path for device in await stack.up(say)}
         if missing := sorted(set(await zpool.devices(pool)) - found):
             await to_its_end(stack.down(say))
@@ -67,6 +68,8 @@ async def abandon(pool: str, zpool: Zpool, stack: Stack, awake: asyncio.Event, s
                 f"the copies came up as {', '.join(sorted(found))}",
             )
         say(f"pool {pool} is given up: what it has in memory is written to a copy that is thrown away")
+        if stack.keeps_lost and await zpool.kernel_state(pool) != "SUSPENDED":
+            await zpool.reopen(pool)  # else a pool that had nothing to write takes its devices for good
         await zpool.clear(pool)
         await zpool.sync(pool, SYNC_SECONDS)
         # A sleep may have been announced meanwhile, and an export that it comes into may never end.

@@ -31,6 +31,7 @@ from zvault.core.sharing.note import LastRun, Note, NoteDamaged, NoteNewer, Outc
 from zvault.core.sharing.turn import Turn
 from zvault.core.sharing.watch import Watch
 from zvault.devices.layer import Slot
+from zvault.devices.rbd import image_lease
 from zvault.devices.shared_note import Seen, SeenLease, SharedNote
 from zvault.ops.vaults.assembly import Assembly, Say
 from zvault.ops.vaults.claim import Claim
@@ -130,9 +131,11 @@ class SharedVault:
     def _at(self) -> NotePlace:
         if self.place is not None:
             return self.place
-        env = self.vault.context.env
-        slot = Slot(self.name, 0, env.paths.run / "device")
-        return SharedNote(slot, self.vault.config.device[0], env.runner, self._asked)
+        device, runner = self.vault.config.device[0], self.vault.context.env.runner
+        return SharedNote(self._slot(), device, runner, self._asked)
+
+    def _slot(self) -> Slot:
+        return Slot(self.name, 0, self.vault.context.env.paths.run / "device")
 
     def _asked(self, asked: Mapping[str, int]) -> None:
         for kind, number in asked.items():
@@ -342,8 +345,12 @@ class SharedVault:
         raise Busy(f"the note of vault '{self.name}' cannot be written", "others put it all the time")
 
     def _of_another(self, error: NoteDamaged) -> TakenOver:
-        server = self.vault.config.device[0].server
-        place = f"{server.bucket}/{server.key}.note" if isinstance(server, BlockstoreServer) else "KEY.note"
+        device = self.vault.config.device[0]
+        place = "KEY.note"
+        if device.rbd is not None:
+            place = f"zvault.{device.rbd.name}.note in Ceph's pool {device.rbd.pool}"
+        elif isinstance(device.nbd, BlockstoreServer):
+            place = f"{device.nbd.bucket}/{device.nbd.key}.note"
         return TakenOver(
             f"the note of vault '{self.name}' is another host's",
             str(error),
@@ -361,7 +368,9 @@ class SharedVault:
         return mine and await self._epoch() < epoch
 
     async def _epoch(self) -> int:
-        """The block store's epoch of this host's time with it: whoever comes later has a greater one."""
+        """The epoch of this host's time with the device: whoever comes later has a greater one."""
+        if self.vault.config.device[0].rbd is not None and (number := image_lease.epoch(self._slot())):
+            return number
         for device in await self.vault.devices():
             epoch = ((device.told or {}).get("engine") or {}).get("epoch")
             if isinstance(epoch, int) and epoch > 0:

@@ -258,6 +258,10 @@ class Zpool:
         """Reopen a pool's devices and resume it. Raises ToolFailed if that fails; lost devices then stay closed."""
         await self.runner.run(["zpool", "clear", pool], deadline=deadline)
 
+    async def reopen(self, pool: str, deadline: float = CHANGE_DEADLINE) -> None:
+        """Have ZFS close a pool's devices and open what their paths lead to now. Raises ToolFailed, as if suspended."""
+        await self.runner.run(["zpool", "reopen", pool], deadline=deadline)
+
 
 def _in_use(pool: str, said: str, leaked: int) -> Busy:
     """The error for a pool that cannot be exported; ``leaked`` is the property, in bytes.

@@ -16,7 +16,8 @@ from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster
 from zvault.devices.rbd.holder import Owner
 from zvault.devices.rbd.image import ImageLayout
-from zvault.devices.rbd.source import RbdSource, cluster_of, shape_of
+from zvault.devices.rbd.image_lease import cluster_of
+from zvault.devices.rbd.source import RbdSource, shape_of
 from zvault.system.process.runner import HostRunner, Result
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import Units
@@ -156,6 +157,8 @@ def test_mapped(tmp_path: Path):
     inside = rbd_map.mapped(RbdImage("rbd_meta", "ns", "cold"), bus=tmp_path)
     assert inside is not None
     assert inside.number == 1
+    mapping(tmp_path, 5, client_addr="10.0.0.1:0/39")
+    assert [one.number for one in rbd_map.mappings(COLD, "10", tmp_path)] == [3, 5]
 
 
 def test_served_by(tmp_path: Path):

@@ -41,7 +41,8 @@ class Pool:
     ) -> None:
         self.done: list[str] = []
         self.on, self.fails, self.copy, self.imported = on, fails, copy, imported
-        self.throw_away = self.resume = False
+        self.throw_away = self.resume = self.keeps_lost = False
+        self.state_there = "ONLINE"
 
     async def up(self, _: object) -> list[Any]:
         self.done.append("copy up" if self.throw_away else "up")
@@ -70,7 +71,10 @@ class Pool:
         return POOL if self.imported else None
 
     async def kernel_state(self, _: str) -> str | None:
-        return "ONLINE" if self.imported else None
+        return self.state_there if self.imported else None
+
+    async def reopen(self, _: str) -> None:
+        self._do("reopen")
 
     async def clear(self, pool: str, *_: object) -> None:
         if self.copy is None:
@@ -106,6 +110,17 @@ async def test_what_it_has_in_memory_goes_to_a_copy_and_then_it_is_exported():
     said = await given_up(pool)
     assert pool.done == ["copy up", "clear", "sync", "export"]
     assert "nothing of it was written to the store" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("state", "done"),
+    [("ONLINE", ["reopen", "clear", "sync", "export"]), ("SUSPENDED", ["clear", "sync", "export"])],
+)
+async def test_a_pool_that_does_not_know_that_its_device_is_lost_opens_it_again(state: str, done: list[str]):
+    pool = Pool()
+    pool.keeps_lost, pool.state_there = True, state
+    await given_up(pool)
+    assert pool.done == ["copy up", *done]
 
 
 async def test_a_copy_that_is_not_where_the_pool_looks_is_not_used():

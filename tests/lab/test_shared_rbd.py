@@ -1,0 +1,116 @@
+"""Two hosts and one vault on an RBD image: when one fails in a run the other shuts it out of Ceph and goes on.
+
+As test_shared_vault.py has it for a bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import failover
+import pytest
+from failover import Kind, fail, judge
+from failover_hosts import ADDRESS, POOL, last_run, left_nothing, log, other
+from failover_rbd import Image, go_on, shared_image, watched
+from world import eventually, shell
+
+from zvault.config.device_specs.rbd import RbdImage
+from zvault.devices.rbd.cluster import Cluster, may_blocklist
+from zvault.devices.rbd.objects import RadosObjects
+from zvault.devices.rbd.place import ImagePlace
+from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
+from zvault.system.process.runner import HostRunner
+
+LAB = {"mem": "4G", "timeout": 1500, "peer": True}
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    with shared_image(mib=8) as it:
+        yield it
+
+
+def test_an_object_is_put_only_in_the_place_of_the_one_that_was_read(image: Image) -> None:
+    place = ImagePlace(RbdImage("rbd_meta", "", "other"), Cluster(user="zvault"))
+    here, there = RadosObjects(place), RadosObjects(place)
+    with pytest.raises(ObjectMissing):
+        here.read_aged("x")
+    first = here.put("x", b"one", NEW)
+    for stale in (NEW, str(int(first) + 1), "0", "no version"):
+        with pytest.raises(PreconditionFailed):
+            there.put("x", b"two", stale)
+    second = there.put("x", b"two", first)
+    with pytest.raises(PreconditionFailed):
+        here.put("x", b"three", first)
+    time.sleep(1)
+    data, version, age = here.read_aged("x")
+    assert (data, version) == (b"two", second)
+    assert 1 <= age < 60
+    here.delete(["x", "x"])
+    with pytest.raises(PreconditionFailed):
+        here.put("x", b"four", second)
+
+
+def test_a_user_that_may_not_shut_others_out_is_refused(image: Image) -> None:
+    weak = image.cluster.client("weak", mon="allow r", osd="profile rbd")
+    assert not asyncio.run(may_blocklist(Cluster(user="weak", keyring=str(weak)), HostRunner()))
+    assert asyncio.run(may_blocklist(Cluster(user="zvault"), HostRunner()))
+
+
+def test_of_two_that_are_due_one_runs_and_the_other_skips(image: Image) -> None:
+    results = eventually(
+        lambda: f"{ {host: last_run(host) for host in ADDRESS} }{log('lab')}{log('peer')}",
+        lambda: (
+            all(last_run(host)["ended"] for host in ADDRESS)
+            and {host: last_run(host)["result"] for host in ADDRESS}
+        ),
+        seconds=240,
+        every=4,
+    )
+    print(results)
+    assert sorted(results.values()) == ["ok", "skipped"], log("lab") + log("peer")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "victim"),
+    [
+        (1, failover.KILLED, "peer"),
+        (2, replace(failover.STOPPED, back=go_on), "lab"),
+        (3, failover.CUT_OFF, "peer"),
+    ],
+    ids=str,
+)
+def test_another_goes_on_with_a_run_whose_host_fails(
+    image: Image, number: int, kind: Kind, victim: str
+) -> None:
+    row = fail(image, watched(kind), victim, number)
+    row.wrote = image.after(other(victim))
+    print(row)
+    assert row.lost == 0
+    assert not row.wrote.counts
+
+
+def test_what_was_acknowledged_is_there(image: Image) -> None:
+    row = failover.Row(failover.KILLED, "peer")
+    judge(row, newest=4)
+    assert row.same, row
+    assert row.scrub == "clean", row
+    eventually("nobody has the lease", lambda: image.holder() == "")
+
+
+def test_a_pool_whose_lease_was_not_kept_for_a_while_goes_on_on_its_mapping(image: Image) -> None:
+    shell(f"zvaultctl vault up {POOL}; systemctl kill -s KILL {image.units}")
+    mapping = shell("cat /sys/bus/rbd/devices/*/client_addr")
+    eventually(
+        "its keeper is gone", lambda: shell(f"systemctl is-active {image.units} || true").strip() == "failed"
+    )
+    shell(f"zvaultctl vault up {POOL}; systemctl is-active {image.units}; zpool sync {POOL}")
+    assert shell("cat /sys/bus/rbd/devices/*/client_addr") == mapping
+    assert shell(f"cat /proc/spl/kstat/zfs/{POOL}/state").strip() == "ONLINE"
+    assert image.holder() == "lab"
+    shell(f"zvaultctl vault down {POOL}")
+    assert left_nothing("lab")
+    assert image.holder() == ""

@@ -1,0 +1,186 @@
+"""The keeper of an image's lease: it takes the lease, and renews it for as long as this host has the image.
+
+It is a process of its own, in ``zvault-rbd-lease@NAME.service``, and outlives zvaultd. The lease says which host may
+map the image; it does not protect it: the image's exclusive lock does, and whoever takes the lease from a host has the
+cluster refuse that host's client first. So a keeper that cannot reach the cluster goes on trying.
+
+``python -m zvault.devices.rbd.keeper show|take|keep|note|lease|put … -- pool=… image=…``: ``show`` and ``take`` as
+s3_lease/guard.py has them, ``note``, ``lease`` and ``put`` as s3_lease/note.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from zvault.core.errors import Busy, ToolFailed, ZvaultError
+from zvault.core.units import is_number
+from zvault.devices.rbd.objects import RadosObjects
+from zvault.devices.rbd.place import ImagePlace
+from zvault.devices.s3_lease.guard import LeaseGuard
+from zvault.devices.s3_lease.lease import Lease, LeaseLost, Store, ours
+from zvault.devices.s3_lease.note import NoteStore, answered
+from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
+from zvault.object_store.interface import NEW, ObjectMissing, PreconditionFailed
+
+TRIES = 5
+AGAIN = 1.0
+"""Seconds until a renewal that failed is tried again."""
+
+
+class ImageLeases(Store):
+    """The lease of one image. Ceph is known to keep to the conditions of a put."""
+
+    def refuse_without_conditions(self, lease: Lease) -> None:
+        """Nothing to see."""
+
+
+def next_epoch(place: ImagePlace, objects: RadosObjects) -> int:
+    """Raise the number that each host which gets the lease raises. Raises Busy, StoreError."""
+    for _ in range(TRIES):
+        number, condition = 0, NEW
+        with contextlib.suppress(ObjectMissing):
+            data, condition, _ = objects.read_aged(place.epoch)
+            text = data.decode("ascii", "replace")
+            if not is_number(text):
+                raise ToolFailed(
+                    f"the epoch of {place.image} cannot be read",
+                    f"the object {place.epoch} is no number",
+                    f"see who wrote it; 'rados -p {place.image.pool} rm {place.epoch}' has it begin anew",
+                )
+            number = int(text)
+        with contextlib.suppress(PreconditionFailed):
+            objects.put(place.epoch, str(number + 1).encode(), condition)
+            return number + 1
+    raise Busy(f"the epoch of {place.image} cannot be raised", "others raise it all the time", "try again")
+
+
+class LeaseKeeper(LeaseGuard):
+    """Renews one image's lease until it is told to stop."""
+
+    async def keep(self, epoch: int, held: Path) -> None:
+        """Renew the lease, then give it back; ``held`` tells the epoch once it is sure. Raises Busy when it is lost."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
+        # The epoch was raised with the lease in hand: so whoever takes it later has a greater one.
+        await asyncio.to_thread(self._renew_once)
+        _write(held, {"epoch": epoch})
+        wait = self.pause
+        while not await self._stopped(wait):
+            try:
+                await asyncio.to_thread(self._renew_once)
+            except Busy:
+                raise
+            except (ZvaultError, LeaseLost) as error:
+                _say(f"the lease could not be renewed, trying again: {error}")
+                wait = AGAIN
+            else:
+                wait = self.pause
+        await self._give_back()
+
+    async def _stopped(self, seconds: float) -> bool:
+        """Wait so long; whether the keeper is to stop."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+        return self.stop.is_set()
+
+
+def main() -> int:
+    """See above."""
+    parser = argparse.ArgumentParser(prog="zvault.devices.rbd.keeper")
+    parser.add_argument("verb", choices=["show", "take", "keep", "note", "lease", "put"])
+    parser.add_argument("--bound", type=float, default=0.0)
+    parser.add_argument("--of", default="")
+    parser.add_argument("--etag", default="")
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--held", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("place", nargs="+")
+    given = parser.parse_args()
+    if given.verb in ("note", "lease", "put"):
+        return answered(lambda: _notes(given.place), given.verb, given.etag)
+    try:
+        place = ImagePlace.of(given.place)
+        objects = RadosObjects(place)
+        store = ImageLeases(place, objects)
+        if given.verb == "show":
+            return _show(store)
+        mine, clock = ours(place, given.bound, time.time()), Clock()
+        if given.verb == "take":
+            return _print({"etag": take_over(store, mine, given.of, _say, clock)})
+        etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
+        keeper = LeaseKeeper(store, mine, etag, clock)
+        asyncio.run(_kept(keeper, next_epoch(place, objects), given))
+    except LeaseLost:
+        return _failed(Busy("the lease could not be taken", "another host is at it too", "try again"), given)
+    except ZvaultError as error:
+        return _failed(error, given)
+
+
+def _notes(params: list[str]) -> NoteStore:
+    place = ImagePlace.of(params)
+    objects = RadosObjects(place)
+    return NoteStore(ImageLeases(place, objects), objects, place.note)
+
+
+async def _kept(keeper: LeaseKeeper, epoch: int, given: argparse.Namespace) -> NoReturn:
+    code = 0
+    try:
+        await keeper.keep(epoch, given.held)
+    except ZvaultError as error:
+        _tell(error, given.report)
+        # Whoever waits for it has shut this host's client out of the cluster before.
+        await asyncio.to_thread(acknowledge, keeper.store, keeper.mine)
+        code = 1
+    os._exit(code)  # not held up by a thread that waits for the cluster
+
+
+def _failed(error: ZvaultError, given: argparse.Namespace) -> int:
+    if given.verb == "keep":
+        _tell(error, given.report)
+    else:
+        _print({"error": _as_data(error)})
+    return 1
+
+
+def _as_data(error: ZvaultError) -> dict[str, str]:
+    return {"kind": type(error).__name__, "what": error.what, "why": error.why, "next": error.next}
+
+
+def _tell(error: ZvaultError, report: Path | None) -> None:
+    _say(str(error))
+    if report is not None:
+        _write(report, _as_data(error))
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def _show(store: Store) -> int:
+    seen = store.read()
+    if seen is None or not seen.lease.held:
+        return _print({"lease": None})
+    return _print({"lease": dataclasses.asdict(seen.lease), "age": seen.age})
+
+
+def _print(document: dict[str, object]) -> int:
+    print(json.dumps(document))  # noqa: T201 - the answer of this program
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""A copy of an image for a pool whose host was shut out: what is written to it stays on this host, and is thrown away.
+
+OpenZFS opens a device again under its path only. So the copy, an NBD device over the image mapped read-only, gets the
+path that the mapping had; nbdkit's filter ``cow`` keeps what is written. The old mapping stays until the pool is
+exported: a device that vanishes while a pool has it open has OpenZFS 2.3 mark it as removed, and a ``zpool clear`` that
+comes before that is done never ends and takes all of a CPU (its pull request 16921).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from zvault.config.device_specs.rbd import RbdImage
+from zvault.config.tables.device import Device
+from zvault.core.errors import Busy, DeviceGone
+from zvault.devices.layer import Data, FoundLayer, LayerJob, Say, Slot
+from zvault.devices.nbd.source import NbdSource
+from zvault.devices.rbd import mapping as rbd_map
+from zvault.devices.rbd.cluster import Cluster
+from zvault.system.system_bus import UnitState
+
+COPY_TIMEOUT = "90s"
+"""For a request to the copy, which may wait for the cluster."""
+
+
+async def up(
+    job: LayerJob, path: str, cluster: Cluster, nbd: NbdSource, write: Callable[[Data], None]
+) -> str:
+    """Have the copy at ``path``, where a mapping was; ``write`` puts what is to be taken down into the lease.
+
+    Returns the device that ``path`` leads to: ``zpool list`` calls it that too.
+    """
+    device, image = job.device, job.device.image
+    write({"path": path})
+    argv = rbd_map.map_command(
+        image, cluster, exclusive=False, timeout=device.timeout, own_client=True, read_only=True
+    )
+    before = rbd_map.mappings(image)
+    await rbd_map.map_krbd(image, argv, cluster, nbd.runner, exclusive=False)
+    mapping = next((one for one in rbd_map.mappings(image) if one not in before), None)
+    if mapping is None:
+        why = "rbd reported success, but the kernel does not have the mapping"
+        raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
+    copy = Device.model_validate({"nbd": f"nbdkit:file {mapping.path} filter=cow", "timeout": COPY_TIMEOUT})
+    await nbd.check(copy)
+
+    def noted(data: Data) -> None:
+        write({"path": path, "nbd": data})
+
+    inner = replace(job, device=copy, had={}, create=False, write=noted, resume=False, throw_away=False)
+    over = await nbd.up(inner)
+    _lead(Path(path), over)
+    return over
+
+
+def _lead(path: Path, to: str | None) -> None:
+    """Have a path lead to a device, in the place of the mapping's own, which is set aside; None: as it was."""
+    aside = path.with_name(f"{path.name}.shut-out")
+    if to is not None:
+        if path.is_block_device() and not path.is_symlink():
+            path.rename(aside)
+        path.unlink(missing_ok=True)
+        path.symlink_to(to)
+    elif aside.exists() and (rbd_map.SYS_BLOCK / path.name).exists():
+        aside.replace(path)
+    else:
+        aside.unlink(missing_ok=True)
+        if path.is_symlink():
+            path.unlink()
+
+
+def unit(slot: Slot, data: Data, nbd: NbdSource) -> str | None:
+    """The unit of its server."""
+    return nbd.unit(slot, data["nbd"], None) if data.get("nbd") else None
+
+
+def look(slot: Slot, data: Data, state: UnitState | None, nbd: NbdSource) -> FoundLayer:
+    """What there is of it; reads /sys and /proc only."""
+    if not data.get("nbd"):
+        return FoundLayer("partial", "it was being brought up when zvault stopped", present=True)
+    found, link = nbd.look(slot, data["nbd"], state), Path(data["path"])
+    if found.path is None or not link.is_symlink() or str(link.readlink()) != found.path:
+        why = found.detail or f"{link} is not the copy any more"
+        return replace(found, state="gone", path=None, detail=why)
+    return found
+
+
+async def down(slot: Slot, data: Data, image: RbdImage, cluster: Cluster, nbd: NbdSource, say: Say) -> None:
+    """Take it down, whatever there is of it: the path, the copy, the mappings."""
+    _lead(Path(data["path"]), None)
+    if kept := data.get("nbd"):
+        number = kept.get("number")
+        ours = nbd.look(slot, kept, None).path if number is not None else None
+        await nbd.down(slot, kept, FoundLayer(path=ours), lost=False, say=say)
+    for mapping in rbd_map.mappings(image):
+        await let_go(mapping, cluster, nbd, say)
+
+
+async def let_go(mapping: rbd_map.Mapping, cluster: Cluster, nbd: NbdSource, say: Say) -> None:
+    """Unmap a mapping of a host that may have been shut out; one that a pool has open stays until that is exported."""
+    try:
+        await rbd_map.unmap(mapping, cluster, nbd.runner)
+    except Busy:
+        say(f"{mapping.path} stays mapped: something has it open")
