@@ -224,6 +224,21 @@ HEAD = (
 )
 
 
+def one_runs_and_the_other_skips() -> None:
+    """Of two hosts whose first run is due."""
+    results = eventually(
+        lambda: f"{ {host: last_run(host) for host in ADDRESS} }{log('lab')}{log('peer')}",
+        lambda: (
+            all(last_run(host)["ended"] for host in ADDRESS)
+            and {host: last_run(host)["result"] for host in ADDRESS}
+        ),
+        seconds=240,
+        every=4,
+    )
+    print(results)
+    assert sorted(results.values()) == ["ok", "skipped"], log("lab") + log("peer")
+
+
 def write(number: int, mib: int) -> None:
     """New files on the source, so that there is something to send for some seconds."""
     shell(f"rm -f /{SOURCE}/*; head -c {mib << 20} /dev/urandom >/{SOURCE}/{number}; zpool sync tank")

@@ -13,7 +13,7 @@ from dataclasses import replace
 import failover
 import pytest
 from failover import Kind, fail, judge
-from failover_hosts import ADDRESS, POOL, last_run, left_nothing, log, other
+from failover_hosts import POOL, left_nothing, other
 from failover_rbd import Image, go_on, shared_image, watched
 from world import eventually, shell
 
@@ -61,17 +61,7 @@ def test_a_user_that_may_not_shut_others_out_is_refused(image: Image) -> None:
 
 
 def test_of_two_that_are_due_one_runs_and_the_other_skips(image: Image) -> None:
-    results = eventually(
-        lambda: f"{ {host: last_run(host) for host in ADDRESS} }{log('lab')}{log('peer')}",
-        lambda: (
-            all(last_run(host)["ended"] for host in ADDRESS)
-            and {host: last_run(host)["result"] for host in ADDRESS}
-        ),
-        seconds=240,
-        every=4,
-    )
-    print(results)
-    assert sorted(results.values()) == ["ok", "skipped"], log("lab") + log("peer")
+    failover.one_runs_and_the_other_skips()
 
 
 @pytest.mark.parametrize(

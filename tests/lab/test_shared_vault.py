@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import failover
 import pytest
 from failover import Kind, Row, answers_late, fail, judge
-from failover_hosts import ADDRESS, last_run, log, other
+from failover_hosts import other
 from failover_s3 import Bucket, shared_bucket
-from world import eventually
 
 LAB = {"mem": "4G", "timeout": 1800, "peer": True}
 
@@ -27,17 +26,7 @@ def bucket() -> Iterator[Bucket]:
 
 
 def test_of_two_that_are_due_one_runs_and_the_other_skips(bucket: Bucket) -> None:
-    results = eventually(
-        lambda: f"{ {host: last_run(host) for host in ADDRESS} }",
-        lambda: (
-            all(last_run(host)["ended"] for host in ADDRESS)
-            and {host: last_run(host)["result"] for host in ADDRESS}
-        ),
-        seconds=240,
-        every=4,
-    )
-    print(results)
-    assert sorted(results.values()) == ["ok", "skipped"], log("lab") + log("peer")
+    failover.one_runs_and_the_other_skips()
 
 
 @pytest.mark.parametrize(

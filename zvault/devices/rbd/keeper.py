@@ -13,19 +13,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from zvault.core.errors import Busy, ToolFailed, ZvaultError
 from zvault.core.units import is_number
 from zvault.devices.rbd.objects import RadosObjects
 from zvault.devices.rbd.place import ImagePlace
+from zvault.devices.s3_lease.answers import answer, answer_failed, say, show, tell
 from zvault.devices.s3_lease.guard import LeaseGuard
 from zvault.devices.s3_lease.lease import Lease, LeaseLost, Store, ours
 from zvault.devices.s3_lease.note import NoteStore, answered
@@ -73,7 +73,7 @@ class LeaseKeeper(LeaseGuard):
             asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
         # The epoch was raised with the lease in hand: so whoever takes it later has a greater one.
         await asyncio.to_thread(self._renew_once)
-        _write(held, {"epoch": epoch})
+        _write(held, epoch)
         wait = self.pause
         while not await self._stopped(wait):
             try:
@@ -81,7 +81,7 @@ class LeaseKeeper(LeaseGuard):
             except Busy:
                 raise
             except (ZvaultError, LeaseLost) as error:
-                _say(f"the lease could not be renewed, trying again: {error}")
+                say(f"the lease could not be renewed, trying again: {error}")
                 wait = AGAIN
             else:
                 wait = self.pause
@@ -113,11 +113,11 @@ def main() -> int:
         objects = RadosObjects(place)
         store = ImageLeases(place, objects)
         if given.verb == "show":
-            return _show(store)
+            return show(store)
         mine, clock = ours(place, given.bound, time.time()), Clock()
         if given.verb == "take":
-            return _print({"etag": take_over(store, mine, given.of, _say, clock)})
-        etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
+            return answer({"etag": take_over(store, mine, given.of, say, clock)})
+        etag = take(store, mine, resume=given.resume, say=say, clock=clock)
         keeper = LeaseKeeper(store, mine, etag, clock)
         asyncio.run(_kept(keeper, next_epoch(place, objects), given))
     except LeaseLost:
@@ -137,49 +137,22 @@ async def _kept(keeper: LeaseKeeper, epoch: int, given: argparse.Namespace) -> N
     try:
         await keeper.keep(epoch, given.held)
     except ZvaultError as error:
-        _tell(error, given.report)
+        tell(error, given.report)
         # Whoever waits for it has shut this host's client out of the cluster before.
         await asyncio.to_thread(acknowledge, keeper.store, keeper.mine)
         code = 1
     os._exit(code)  # not held up by a thread that waits for the cluster
 
 
+def _write(held: Path, epoch: int) -> None:
+    """As a whole, for whoever looks for it at the same time."""
+    new = held.with_name(f".{held.name}.new")
+    new.write_text(json.dumps({"epoch": epoch}), encoding="utf-8")
+    new.replace(held)
+
+
 def _failed(error: ZvaultError, given: argparse.Namespace) -> int:
-    if given.verb == "keep":
-        _tell(error, given.report)
-    else:
-        _print({"error": _as_data(error)})
-    return 1
-
-
-def _as_data(error: ZvaultError) -> dict[str, str]:
-    return {"kind": type(error).__name__, "what": error.what, "why": error.why, "next": error.next}
-
-
-def _tell(error: ZvaultError, report: Path | None) -> None:
-    _say(str(error))
-    if report is not None:
-        _write(report, _as_data(error))
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(json.dumps(document), encoding="utf-8")
-
-
-def _show(store: Store) -> int:
-    seen = store.read()
-    if seen is None or not seen.lease.held:
-        return _print({"lease": None})
-    return _print({"lease": dataclasses.asdict(seen.lease), "age": seen.age})
-
-
-def _print(document: dict[str, object]) -> int:
-    print(json.dumps(document))  # noqa: T201 - the answer of this program
-    return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
+    return tell(error, given.report) if given.verb == "keep" else answer_failed(error)
 
 
 if __name__ == "__main__":

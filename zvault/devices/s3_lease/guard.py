@@ -18,7 +18,6 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import sys
@@ -29,6 +28,7 @@ from typing import NoReturn
 
 from zvault.core.errors import Busy, DeviceGone, ToolFailed, ZvaultError
 from zvault.core.units import format_duration
+from zvault.devices.s3_lease.answers import answer, answer_failed, say, show, tell
 from zvault.devices.s3_lease.guard_command import STOP_SECONDS
 from zvault.devices.s3_lease.lease import BucketPlace, Lease, LeaseLost, LeaseObject, Store, ours
 from zvault.devices.s3_lease.takeover import Clock, acknowledge, take, take_over
@@ -111,7 +111,7 @@ class LeaseGuard:
                 return error
             except (ZvaultError, LeaseLost, TimeoutError) as error:
                 wait, why = 1.0, str(error) or "the store does not answer"
-                _say(f"the lease could not be renewed, trying again: {why}")
+                say(f"the lease could not be renewed, trying again: {why}")
             if self.renewed > told:
                 told = self.renewed
                 self._tell_watchdog()
@@ -209,11 +209,11 @@ def main() -> int:
     try:
         store = Store(BucketPlace.of(given.server))
         if given.verb == "show":
-            return _show(store)
+            return show(store)
         mine, clock = ours(store.place, given.bound, time.time()), Clock()
         if given.verb == "take":
-            return _print({"etag": take_over(store, mine, given.of, _say, clock)})
-        etag = take(store, mine, resume=given.resume, say=_say, clock=clock)
+            return answer({"etag": take_over(store, mine, given.of, say, clock)})
+        etag = take(store, mine, resume=given.resume, say=say, clock=clock)
         guard = LeaseGuard(store, mine, etag, clock, given.patience)
         asyncio.run(_guarded(guard, given.server, given.report))
     except (LeaseLost, TimeoutError):
@@ -227,44 +227,14 @@ async def _guarded(guard: LeaseGuard, server: Sequence[str], report: Path | None
     try:
         await guard.run(server)
     except ZvaultError as error:
-        _tell(error, report)
+        tell(error, report)
         await guard.settled()
         code = 1
     os._exit(code)  # not held up by a thread that waits for the store
 
 
 def _failed(error: ZvaultError, given: argparse.Namespace) -> int:
-    if given.verb == "guard":
-        _tell(error, given.report)
-    else:
-        _print({"error": _as_data(error)})
-    return 1
-
-
-def _as_data(error: ZvaultError) -> dict[str, str]:
-    return {"kind": type(error).__name__, "what": error.what, "why": error.why, "next": error.next}
-
-
-def _tell(error: ZvaultError, report: Path | None) -> None:
-    _say(str(error))
-    if report is not None:
-        report.write_text(json.dumps(_as_data(error)), encoding="utf-8")
-
-
-def _show(store: Store) -> int:
-    seen = store.read()
-    if seen is None or not seen.lease.held:
-        return _print({"lease": None})
-    return _print({"lease": dataclasses.asdict(seen.lease), "age": seen.age})
-
-
-def _print(document: dict[str, object]) -> int:
-    print(json.dumps(document))  # noqa: T201 - the answer of this program
-    return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the unit's journal
+    return tell(error, given.report) if given.verb == "guard" else answer_failed(error)
 
 
 if __name__ == "__main__":
