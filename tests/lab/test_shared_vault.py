@@ -37,6 +37,7 @@ def test_of_two_that_are_due_one_runs_and_the_other_skips(bucket: Bucket) -> Non
         (3, failover.HUNG, "peer"),
         (4, failover.ASLEEP_KIND, "peer"),
         (5, failover.CUT_OFF, "peer"),
+        (6, failover.KILLED, "lab"),
     ],
     ids=str,
 )
@@ -53,5 +54,5 @@ def test_another_goes_on_with_a_run_whose_host_fails(
 
 def test_what_was_acknowledged_is_there(bucket: Bucket) -> None:
     row = Row(failover.KILLED, "lab")
-    judge(row, newest=5)
+    judge(row, newest=6)
     assert (row.same, row.scrub) == (True, "clean")
