@@ -253,6 +253,11 @@ def under_way(host: str) -> bool:
 def fail(storage: Storage, kind: Kind, victim: str, number: int, mib: int = 24) -> Row:
     """A host fails in the middle of a run, the other takes over, and the first one cleans up and stands by."""
     row, taker = Row(kind, victim), other(victim)
+    # Each may be the first, which the hosts' own first runs precede.
+    for host in ADDRESS:
+        eventually(
+            lambda at=host: log(at), lambda at=host: backup(at)["state"] == "idle", seconds=240, every=2
+        )
     write(number, mib)
     run(victim)
     eventually(lambda: log(victim), lambda: storage.holder() == victim, seconds=180, every=1)
