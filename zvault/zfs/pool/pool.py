@@ -173,9 +173,8 @@ class Zpool:
         lock of the pool's).
         """
         file = (self.proc or PROC) / "spl/kstat/zfs" / pool / "state"
-        if (
-            not file.exists()
-        ):  # asks /proc alone, and most looks are at what is not imported: no thread for those
+        # This asks /proc alone, and most looks are at what is not imported: no thread for those.
+        if not file.exists():
             return None
         try:
             return (await asyncio.to_thread(file.read_text)).strip()
