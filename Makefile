@@ -75,8 +75,8 @@ lab-versions: ## the tests of the lab that depend on OpenZFS's version, with 2.4
 soak: setup ## the unit tests with 20 times the random cases, each fuzz target 5 minutes, the lab N=10 times in random order
 	@$(TOOL)/python $(LAB)/soak --runs $(N) $(T)
 
-failovers: setup ## hosts that share a vault fail N=20 times in the middle of a run: who takes over, and what is lost
-	@$(LAB)/run --peer --mem 4G --timeout 7000 -- python3 -u $(LAB)/failovers.py --count $(if $(filter file,$(origin N)),20,$(N))
+failovers: setup ## hosts that share a vault in a bucket (STORAGE=image: an RBD image) fail N=20 times in a run: what is lost
+	@$(LAB)/run --peer --mem 4G --timeout 7000 -- python3 -u $(LAB)/failovers.py $(or $(STORAGE),bucket) --count $(if $(filter file,$(origin N)),20,$(N))
 
 demo: setup ## see a backup happen
 	@if [ -t 1 ]; then terminal=--tty; fi; \
@@ -85,12 +85,12 @@ demo: setup ## see a backup happen
 bench: setup ## measure: make bench NAME=noop, small, bulk, pipeline, receive, requests, updown, blockstore, rest or scale; ROUNDS=, ONLY=, MIB=, SHORT=, DATASETS=
 	@more="$(if $(DATASETS),--datasets $(DATASETS))"; \
 	case "$(NAME) $(ONLY)" in \
-	"scale lab") exec $(LAB)/run --mem 6G --timeout 3000 -- python3 tests/bench/scale_lab.py $$more $(if $(ROUNDS),--rounds $(ROUNDS));; \
+	"scale lab") exec $(LAB)/run --alone --mem 6G --timeout 3000 -- python3 tests/bench/scale_lab.py $$more $(if $(ROUNDS),--rounds $(ROUNDS));; \
 	"scale "*) exec env $(TOOL)/python tests/bench/scale.py $$more;; \
 	esac; \
 	peers=$$(tests/bench/get-peers); \
 	disk=$$(mktemp --suffix=.img); trap 'rm -f "$$disk"' EXIT; truncate -s 160G "$$disk"; \
-	$(LAB)/run --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" $(foreach v,MIB SHORT,$(if $($(v)),--env $(v)=$($(v)))) -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
+	$(LAB)/run --alone --mem 8G --timeout 3000 --share "$$peers" --disk "$$disk" $(foreach v,MIB SHORT,$(if $($(v)),--env $(v)=$($(v)))) -- python3 tests/bench/$(NAME).py $(if $(ROUNDS),--rounds $(ROUNDS)) $(ONLY)
 
 pictures: ready ## take docs/pictures anew, of the status page in a real browser
 	@ZVAULT_PICTURES=$(CURDIR)/docs/pictures $(TOOL)/python -m pytest tests/lab/test_page_browser.py -k pictures

@@ -250,8 +250,11 @@ def under_way(host: str) -> bool:
     return found["state"] == "running" and found["bytes_done"] > 2 * RATE_MIB << 20
 
 
-def fail(storage: Storage, kind: Kind, victim: str, number: int, mib: int = 24) -> Row:
-    """A host fails in the middle of a run, the other takes over, and the first one cleans up and stands by."""
+def fail(storage: Storage, kind: Kind, victim: str, number: int, mib: int = 48) -> Row:
+    """A host fails in the middle of a run, the other takes over, and the first one cleans up and stands by.
+
+    The stream goes on for ``mib`` seconds: longer than the other may take to ask for its turn, half a minute.
+    """
     row, taker = Row(kind, victim), other(victim)
     # Each may be the first, which the hosts' own first runs precede.
     for host in ADDRESS:

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import ceph
-from failover import Kind, Storage, Wrote, write
+import failover
+from failover import Kind, Storage, Wrote, connect, write
 from failover_hosts import ADDRESS, POOL, begin, on, other, prepare
 from report_to_host import PEER_SSH
 from world import sh
@@ -38,7 +39,10 @@ def objects() -> Iterator[Any]:
 
 @dataclass
 class Image:
-    """The storage of the vault: see failover.Storage. ``mapped``: the address of each host's client when it failed."""
+    """The storage of the vault: see failover.Storage.
+
+    ``mapped``: the address of each host's client when something befell it for which the other takes over.
+    """
 
     cluster: ceph.Cluster
     units: str = f"zvault-rbd-lease@{POOL}-0"
@@ -58,8 +62,8 @@ class Image:
 
     def after(self, taker: str) -> Wrote:
         """The other's client, if the cluster would take a write of it."""
-        address = self.mapped[other(taker)]
-        return Wrote() if refused_for(address) > FOREVER else Wrote([address])
+        address = self.mapped.get(other(taker))
+        return Wrote() if address is None or refused_for(address) > FOREVER else Wrote([address])
 
 
 def refused_for(address: str) -> float:
@@ -90,20 +94,26 @@ def writes_nothing(host: str) -> None:
     assert stored() == before != b"x" * 4096
 
 
-def watched(kind: Kind) -> Kind:
-    """The same failure; what the host's kernel writes after another took over is tried before the host comes back."""
+def noted(kind: Kind) -> Kind:
+    """The same failure; the address of the host's client is noted before."""
 
     def strike(storage: Storage, host: str) -> None:
         assert isinstance(storage, Image)
         storage.mapped[host] = on(host, "cat /sys/bus/rbd/devices/*/client_addr").strip()
         kind.strike(storage, host)
 
+    return replace(kind, strike=strike)
+
+
+def watched(kind: Kind) -> Kind:
+    """The same failure; what the host's kernel writes after another took over is tried before the host comes back."""
+
     def back(storage: Storage, host: str) -> None:
         assert not storage.after(other(host)).counts
         writes_nothing(host)
         kind.back(storage, host)
 
-    return replace(kind, strike=strike, back=back)
+    return replace(noted(kind), back=back)
 
 
 def go_on(storage: Storage, host: str) -> None:
@@ -111,8 +121,27 @@ def go_on(storage: Storage, host: str) -> None:
     on(host, f"systemctl kill -s CONT --kill-whom=all zvaultd {storage.units}; systemctl start zvaultd")
 
 
+def connect_while_read(storage: Storage, host: str) -> None:
+    """Its packets come and go, and somebody has its mapping open for a minute, as udev has while its reads fail."""
+    on(host, "systemd-run -q sh -c 'exec sleep 60 </dev/rbd0'")
+    connect(storage, host)
+
+
+STOPPED = watched(replace(failover.STOPPED, back=go_on))
+CUT_OFF = watched(replace(failover.CUT_OFF, back=connect_while_read))
+KINDS = (
+    (watched(failover.HUNG), ("lab", "peer")),
+    (noted(failover.ASLEEP_KIND), ("peer",)),
+    (CUT_OFF, ("peer",)),
+    (failover.ALONE, ("peer", "lab")),
+    (STOPPED, ("peer", "lab")),
+    (watched(failover.KILLED), ("lab", "peer")),
+)
+"""Each kind with the hosts that it may befall: see failovers.py."""
+
+
 @contextmanager
-def shared_image(keep: int = 9, mib: int = 24) -> Iterator[Image]:
+def shared_image(keep: int = 9, mib: int = 8) -> Iterator[Image]:
     """Both hosts with one vault on an image, and a source with something to send."""
     prepare()
     with ceph.cluster(address=ADDRESS["lab"]) as it:

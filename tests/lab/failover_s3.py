@@ -80,7 +80,7 @@ def _counts(key: str, now: EpochStart) -> bool:
 
 
 @contextmanager
-def shared_bucket(keep: int = 9, mib: int = 24) -> Iterator[Bucket]:
+def shared_bucket(keep: int = 9, mib: int = 8) -> Iterator[Bucket]:
     """Both hosts with one vault in a bucket, and a source with something to send."""
     prepare()
     with ceph.cluster(rgw=True, address=ADDRESS["lab"]) as it:

@@ -1,7 +1,7 @@
 """A campaign of failovers: a table, line by line, of what befell a host and what became of the vault.
 
-``tests/lab/run --peer --mem 4G --timeout 7000 -- python3 tests/lab/failovers.py [--count N] [--only WORDS]``; ``make
-failovers``. Exit status 1 if a host wrote beside another, or anything was lost or differs.
+``tests/lab/run --peer --mem 4G --timeout 7000 -- python3 tests/lab/failovers.py STORAGE [--count N] [--only WORDS]``;
+``make failovers``. Exit status 1 if a host wrote beside another, or anything was lost or differs.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
 import failover
+import failover_rbd
 from failover import Kind, Row, Storage, answers_late, fail, judge
 from failover_hosts import ADDRESS, backup, last_run, left_nothing, log, other
 from failover_s3 import shared_bucket
@@ -45,10 +46,17 @@ KINDS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 """Each kind with the hosts that it may befall: the guest ``lab`` has the storage, and neither sleeps nor is cut off."""
 
 
-def turns(only: str) -> Iterator[tuple[Kind, str]]:
+STORAGES = {
+    "bucket": (shared_bucket, KINDS),
+    "image": (failover_rbd.shared_image, failover_rbd.KINDS),
+}
+Kinds = Sequence[tuple[Kind, Sequence[str]]]
+
+
+def turns(kinds: Kinds, only: str) -> Iterator[tuple[Kind, str]]:
     """Each kind in turn, each time on the next of its hosts."""
     for number in itertools.count():
-        for kind, hosts in KINDS:
+        for kind, hosts in kinds:
             if only in str(kind):
                 yield kind, hosts[number % len(hosts)]
 
@@ -69,16 +77,18 @@ def stands_by(host: str) -> bool:
 def main() -> int:
     """See above."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("storage", choices=STORAGES)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--only", default="", help="kinds whose name has this")
     given = parser.parse_args()
     rows: list[Row] = []
     bad = 0
-    with shared_bucket(keep=40) as storage:
+    shared, kinds = STORAGES[given.storage]
+    with shared(keep=12) as storage:
         for host in ADDRESS:
             eventually("the first run", lambda host=host: last_run(host)["ended"], seconds=240)
         print(failover.HEAD, flush=True)
-        for number, (kind, victim) in enumerate(itertools.islice(turns(given.only), given.count), 1):
+        for number, (kind, victim) in enumerate(itertools.islice(turns(kinds, given.only), given.count), 1):
             try:
                 row = fail(storage, kind, victim, number)
                 row.wrote = storage.after(other(victim))

@@ -69,17 +69,25 @@ class Doubts:
                 forward(session, reports)
 
     def summary(self, terminal: pytest.TerminalReporter) -> None:
-        """Tell all about those that failed only once."""
+        """Tell all about those that failed only once, and of those that failed twice how they did at first."""
         if self.unsteady:
             terminal.section(f"unsteady: {len(self.unsteady)} failed, and passed in a second guest", sep="!")
         for name in self.unsteady:
-            terminal.section(name, sep="_")
-            for report in self.reports[name]:
-                if report.failed:
-                    terminal.write_line(report.longreprtext)
-                    for title, text in report.sections:
-                        terminal.section(title, sep="-")
-                        terminal.write_line(text)
+            self._failure(name, terminal)
+        twice = sorted(self.told - set(self.unsteady))
+        if twice:
+            terminal.section(f"the first time: {len(twice)} failed, and once more in a second guest", sep="!")
+        for name in twice:
+            self._failure(name, terminal)
+
+    def _failure(self, name: str, terminal: pytest.TerminalReporter) -> None:
+        terminal.section(name, sep="_")
+        for report in self.reports[name]:
+            if report.failed:
+                terminal.write_line(report.longreprtext)
+                for title, text in report.sections:
+                    terminal.section(title, sep="-")
+                    terminal.write_line(text)
 
 
 def forward(session: pytest.Session, reports: list[pytest.TestReport]) -> None:

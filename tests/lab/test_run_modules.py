@@ -1,4 +1,4 @@
-"""What is told of tests in guests: failures, and those that fail only once.."""
+"""What is told of tests in guests: failures, and those that fail only once."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_shaky(number):
 
 
 def test_bad():
-    times("bad")
-    assert not BAD
+    time = times("bad")
+    assert not BAD, f"not good, {time}"
 """
 
 
@@ -109,6 +109,8 @@ def test_one_that_fails_twice_has_failed(suite: Path) -> None:
     assert "1 failed, 5 passed" in out
     assert "FAILED tests/lab/test_it.py::test_bad" in out
     assert "unsteady: 1 failed" in out
+    assert "the first time: 1 failed, and once more" in out
+    assert out.index("AssertionError: not good, 2") < out.index("AssertionError: not good, 1")
     assert seen(suite)["bad"] == 2
 
 

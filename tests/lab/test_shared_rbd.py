@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import failover
+import failover_rbd
 import pytest
 from failover import Kind, fail, judge
 from failover_hosts import POOL, left_nothing, other
-from failover_rbd import Image, go_on, shared_image, watched
+from failover_rbd import Image, shared_image, watched
 from world import eventually, shell
 
 from zvault.config.device_specs.rbd import RbdImage
@@ -29,7 +29,7 @@ LAB = {"mem": "4G", "timeout": 1500, "peer": True}
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Image]:
-    with shared_image(mib=8) as it:
+    with shared_image() as it:
         yield it
 
 
@@ -67,16 +67,16 @@ def test_of_two_that_are_due_one_runs_and_the_other_skips(image: Image) -> None:
 @pytest.mark.parametrize(
     ("number", "kind", "victim"),
     [
-        (1, failover.KILLED, "peer"),
-        (2, replace(failover.STOPPED, back=go_on), "lab"),
-        (3, failover.CUT_OFF, "peer"),
+        (1, watched(failover.KILLED), "peer"),
+        (2, failover_rbd.STOPPED, "lab"),
+        (3, failover_rbd.CUT_OFF, "peer"),
     ],
     ids=str,
 )
 def test_another_goes_on_with_a_run_whose_host_fails(
     image: Image, number: int, kind: Kind, victim: str
 ) -> None:
-    row = fail(image, watched(kind), victim, number)
+    row = fail(image, kind, victim, number)
     row.wrote = image.after(other(victim))
     print(row)
     assert row.lost == 0

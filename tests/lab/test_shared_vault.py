@@ -21,7 +21,7 @@ LATE = answers_late(45.0, taken=True)
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    with shared_bucket(mib=8) as it:
+    with shared_bucket() as it:
         yield it
 
 

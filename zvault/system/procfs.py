@@ -1,4 +1,4 @@
-"""What /proc shows: who on this host uses a pool, and for how long a process has been running."""
+"""What /proc shows: who on this host uses a pool or a device, and for how long a process has been running."""
 
 from __future__ import annotations
 
@@ -79,6 +79,34 @@ def _open_devices(proc: Path) -> set[str]:
             if line.startswith("/dev/zd"):
                 found.add(Path(line.split(" ")[0]).name)
     return found
+
+
+def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]:
+    """What has the block device ``name`` (``rbd0``) open, in words; what the kernel itself has open is not seen.
+
+    A device is known by its number: its node may have been renamed or removed since.
+    """
+    try:
+        number = (block / name / "dev").read_text().strip()
+        found = [f"{one.name} lies on it" for one in sorted((block / name / "holders").glob("*"))]
+    except OSError:
+        return []
+    for folder in sorted(proc.glob("[0-9]*"), key=lambda one: int(one.name)):
+        if any(_is_device(link, number) for link in folder.glob("fd/*")):
+            with suppress(OSError):
+                found.append(
+                    f"{(folder / 'comm').read_text(errors='replace').strip()} (process {folder.name})"
+                )
+    return found
+
+
+def _is_device(link: Path, number: str) -> bool:
+    """Only what lies in /dev is asked for its number: the file system of another file may not answer."""
+    with suppress(OSError):
+        if str(link.readlink()).startswith("/dev/"):
+            device = link.stat().st_rdev
+            return f"{os.major(device)}:{os.minor(device)}" == number
+    return False
 
 
 def running_for(process: int, proc: Path = PROC) -> float | None:

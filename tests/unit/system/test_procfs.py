@@ -1,11 +1,11 @@
-"""Who uses a pool on this host, as /proc and /dev show it."""
+"""Who uses a pool or a device on this host, as /proc and /dev show it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from zvault.system.procfs import Mount, open_volumes, pool_mounts, running_for
+from zvault.system.procfs import Mount, device_users, open_volumes, pool_mounts, running_for
 
 MOUNTS = """\
 cold/lab/my\\040files /mnt/my\\040files zfs ro,noatime,xattr,posixacl 0 0
@@ -44,6 +44,24 @@ def test_volumes_that_are_open_mounted_or_below_another_device(tmp_path: Path) -
     found = open_volumes("cold", proc, dev, block)
     assert sorted(Path(path).name for path in found) == ["held", "mounted-part1", "open"]
     assert open_volumes("tank", proc, dev, block) == []
+
+
+def test_who_has_a_device_open_by_its_number(tmp_path: Path) -> None:
+    proc, block = tmp_path / "proc", tmp_path / "block"
+    for process, name, targets in (
+        (7, "blkid", ["/tmp/x", "/dev/null"]),
+        (12, "tail", ["/dev/zero", "socket:[1]", "/dev/gone"]),
+        (101, "dd", ["/dev/null"]),
+    ):
+        (proc / f"{process}/fd").mkdir(parents=True)
+        (proc / f"{process}/comm").write_text(f"{name}\n")
+        for number, target in enumerate(targets):
+            (proc / f"{process}/fd/{number}").symlink_to(target)
+    (block / "rbd3/holders/dm-0").mkdir(parents=True)
+    null = Path("/dev/null").stat().st_rdev
+    (block / "rbd3/dev").write_text(f"{os.major(null)}:{os.minor(null)}\n")
+    assert device_users("rbd3", proc, block) == ["dm-0 lies on it", "blkid (process 7)", "dd (process 101)"]
+    assert device_users("rbd4", proc, block) == []
 
 
 def test_how_long_a_process_has_been_running() -> None:

@@ -16,6 +16,7 @@ from zvault.devices.rbd.holder import in_use, owners
 from zvault.devices.rbd.image import LOCKED, call, command, failure
 from zvault.system.kernel_module import load_module
 from zvault.system.process.runner import ToolRunner
+from zvault.system.procfs import device_users
 
 BUS = Path("/sys/bus/rbd/devices")
 SYS_BLOCK = Path("/sys/block")
@@ -155,7 +156,11 @@ async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
     except DeadlineExceeded:
         result = None
     if result is not None and "(16) Device or resource busy" in result.stderr:
-        why, advice = "somebody has it open", "export the pool, or close whatever else uses the device"
+        users = device_users(f"rbd{mapping.number}")
+        why = (
+            f"it is open: {', '.join(users)}" if users else "the kernel has it open, for a pool or otherwise"
+        )
+        advice = "export the pool, or close whatever else uses the device"
         raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
     if any(one.number == mapping.number for one in mappings(mapping.image, mapping.image_id)):
         raise DeviceGone(

@@ -153,7 +153,7 @@ class RbdSource:
             return await self._copy(job, record, cluster)
         job.write(record.as_data())
         if leased:
-            await self._refuse_if_shut_out(record, cluster)
+            await self._refuse_if_shut_out(record, cluster, say)
             await self._lease(job, image, cluster)
         elif job.resume:
             await holder_note.refuse_if_had_since(image, cluster, self.runner)
@@ -164,14 +164,17 @@ class RbdSource:
         say(f"{path} is {format_size(found.shape.size or 0)} from {device.spec}")
         return path
 
-    async def _refuse_if_shut_out(self, record: ImageRecord, cluster: Cluster) -> None:
-        """Whoever shuts a host out has taken its lease by then, or takes it next."""
+    async def _refuse_if_shut_out(self, record: ImageRecord, cluster: Cluster, say: Say) -> None:
+        """Whoever shuts a host out has taken its lease by then, or takes it next. What nobody has open is unmapped."""
         mapping = record.mapping()
-        if mapping is not None and await is_shut_out(mapping.client, cluster, self.runner):
+        if mapping is None or not await is_shut_out(mapping.client, cluster, self.runner):
+            return
+        busy = await throw_away.let_go(mapping, cluster, self.nbd, say)
+        if busy is not None:
             raise TakenOver(
                 f"the cluster refuses this host's mapping of {record.image}",
-                f"{mapping.client} is on its blocklist: another host has shut it out",
-                "nothing: this host takes its turn again once its pool is exported",
+                f"{mapping.client} is on its blocklist: another host has shut it out; {busy.why}",
+                "nothing: this host takes its turn again once its pool is exported, and nothing has it open",
             )
 
     async def _lease(self, job: LayerJob, image: RbdImage, cluster: Cluster) -> None:

@@ -88,19 +88,31 @@ def look(slot: Slot, data: Data, state: UnitState | None, nbd: NbdSource) -> Fou
 
 
 async def down(slot: Slot, data: Data, image: RbdImage, cluster: Cluster, nbd: NbdSource, say: Say) -> None:
-    """Take it down, whatever there is of it: the path, the copy, the mappings."""
+    """Take it down, whatever there is of it: the path, the copy, the mappings. May be done again.
+
+    Raises DeviceGone while something has the mapping open that was shut out: udev, which looks at each device that was
+    written to, has it until all its reads have failed.
+    """
     _lead(Path(data["path"]), None)
     if kept := data.get("nbd"):
         number = kept.get("number")
         ours = nbd.look(slot, kept, None).path if number is not None else None
         await nbd.down(slot, kept, FoundLayer(path=ours), lost=False, say=say)
     for mapping in rbd_map.mappings(image):
-        await let_go(mapping, cluster, nbd, say)
+        busy = await let_go(mapping, cluster, nbd, say)
+        if busy is not None and mapping.path == data["path"]:
+            raise DeviceGone(
+                f"{mapping.path}, which the cluster refuses, stays mapped",
+                busy.why,
+                "nothing: it is tried again",
+            )
 
 
-async def let_go(mapping: rbd_map.Mapping, cluster: Cluster, nbd: NbdSource, say: Say) -> None:
-    """Unmap a mapping of a host that may have been shut out; one that a pool has open stays until that is exported."""
+async def let_go(mapping: rbd_map.Mapping, cluster: Cluster, nbd: NbdSource, say: Say) -> Busy | None:
+    """Unmap a mapping of a host that may have been shut out; one that something has open stays, and is told."""
     try:
         await rbd_map.unmap(mapping, cluster, nbd.runner)
-    except Busy:
-        say(f"{mapping.path} stays mapped: something has it open")
+    except Busy as busy:
+        say(f"{mapping.path} stays mapped: {busy.why}")
+        return busy
+    return None

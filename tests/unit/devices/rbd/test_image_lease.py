@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -223,22 +224,56 @@ async def test_a_mapping_that_a_pool_has_open_stays(tmp_path: Path) -> None:
     source = RbdSource(busy, Units(busy))
     said: list[str] = []
     await throw_away.let_go(MAPPING, Cluster(), source.nbd, said.append)
-    assert said == ["/dev/rbd3 stays mapped: something has it open"]
+    assert said == ["/dev/rbd3 stays mapped: the kernel has it open, for a pool or otherwise"]
     assert "/dev/rbd3" in busy.asked[0]
 
 
+BUSY = "rbd: sysfs write failed\nrbd: unmap failed: (16) Device or resource busy"
+
+
+class Unmapping(Answers):
+    """A cluster whose blocklist has ``client``, and a kernel that unmaps a device unless it is ``busy``."""
+
+    def __init__(self, client: str, *, busy: bool) -> None:
+        super().__init__(0, "", json.dumps([{"addr": client, "until": "2027"}]))
+        self.busy = busy
+
+    async def run(self, argv: list[str], **_: object) -> Result:
+        result = await super().run(argv)
+        return replace(result, returncode=16, stderr=BUSY) if self.busy and "unmap" in argv else result
+
+
+@pytest.mark.parametrize("busy", [True, False])
 @pytest.mark.parametrize("client", [MAPPING.client, "10.0.0.9:0/1"])
-async def test_a_mapping_that_the_cluster_refuses_is_not_gone_on_with(
-    client: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_mapping_that_the_cluster_refuses_is_unmapped_or_not_gone_on_with(
+    client: str, busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rbd_map, "mapped", lambda *_: MAPPING)
-    runs = cast(Any, Answers(0, "", json.dumps([{"addr": client, "until": "2027"}])))
+    runs = cast(Any, Unmapping(client, busy=busy))
     source = RbdSource(runs, Units(runs))
-    refusing = source._refuse_if_shut_out(
-        ImageRecord("rbd_meta/cold", "10", "krbd", {}, leased=True), Cluster()
-    )
-    if client != MAPPING.client:
-        await refusing
-    else:
+    record = ImageRecord("rbd_meta/cold", "10", "krbd", {}, leased=True)
+    refusing = source._refuse_if_shut_out(record, Cluster(), lambda _: None)
+    if busy and client == MAPPING.client:
         with pytest.raises(TakenOver, match="refuses this host's mapping"):
             await refusing
+    else:
+        await refusing
+    assert any("unmap" in argv for argv in runs.asked) == (client == MAPPING.client)
+
+
+async def test_a_copy_is_down_once_its_mapping_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    there = [MAPPING, replace(MAPPING, number=4)]
+    monkeypatch.setattr(rbd_map, "mappings", lambda *_: list(there))
+    monkeypatch.setattr(throw_away, "_lead", lambda *_: None)
+    runs = cast(Any, Unmapping(MAPPING.client, busy=True))
+    source, slot = RbdSource(runs, Units(runs)), Slot("cold", 0, tmp_path)
+
+    async def down(path: str) -> None:
+        await throw_away.down(slot, {"path": path}, MAPPING.image, Cluster(), source.nbd, lambda _: None)
+
+    with pytest.raises(DeviceGone, match="/dev/rbd3, which the cluster refuses, stays mapped"):
+        await down(MAPPING.path)
+    await down("/dev/rbd9")  # another mapping of the image, which is in use, may stay
+    runs.busy = False
+    there.clear()
+    await down(MAPPING.path)
