@@ -31,7 +31,7 @@ def contender(send: Callable[[], float]) -> Callable[[int], float]:
         field.settle()
         took = send()
         field.newest_everywhere(TARGET, field.snapname(0))
-        sh("zfs", "destroy", "-r", f"cold/{INTO}")
+        field.destroy(f"cold/{INTO}")
         return took
 
     return run

@@ -112,3 +112,11 @@ def newest_everywhere(target: str, newest: str) -> None:
         return {name.removeprefix(root): guid for name, guid in pairs if name.endswith(f"@{newest}")}
 
     assert guids(ROOT) == guids(target), f"{target} is no copy of {ROOT}@{newest}"
+
+
+def destroy(root: str) -> None:
+    """A dataset with all below it, whatever is held there: zvault holds its bases on the vault, too."""
+    for snap in sh("zfs", "list", "-Hro", "name", "-t", "snapshot", root).split():
+        for line in sh("zfs", "holds", "-H", snap).splitlines():
+            sh("zfs", "release", line.split("\t")[1], snap)
+    sh("zfs", "destroy", "-r", root)

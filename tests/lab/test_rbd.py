@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from world import World, ctl, eventually, main_pid, ok, sh, snapshot_hashes, snapshots, tree_hashes
 
 from zvault.config.device_specs.rbd import parse_rbd
-from zvault.core.errors import DeviceGone, NotFound, Refused, ToolFailed
+from zvault.core.errors import Busy, DeviceGone, NotFound, Refused, ToolFailed
 from zvault.devices.rbd import holder as rbd_owner
 from zvault.devices.rbd import image as rbd
 from zvault.devices.rbd import mapping as rbd_map
@@ -317,6 +318,11 @@ async def test_what_is_wrong_is_told(cluster: ceph.Cluster, tmp_path: Path):
     assert rbd_map.mapped(parse_rbd("rbd_meta/odd")) is None
     (owner,) = await rbd_owner.owners(odd, ours, run)
     assert (owner.address, owner.watches, owner.lock is not None) == (mapping.client, True, True)
+    with (
+        Path(mapping.path).open("rb"),
+        pytest.raises(Busy, match=rf"it is open: .* \(process {os.getpid()}\)"),
+    ):
+        await rbd_map.unmap(mapping, ours, run)
     await rbd_map.unmap(mapping, ours, run)
     assert rbd_map.mapped(odd) is None
     assert await rbd_owner.owners(odd, ours, run) == []

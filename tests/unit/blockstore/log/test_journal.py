@@ -2,73 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import random
-import resource
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.unit.examples import cases
-from zvault.blockstore.format import BLOCK, Damaged
-from zvault.blockstore.log.journal import FILES, Frame, Full, Journal, JournalFailed, NoRoom
-from zvault.blockstore.log.journal_format import FRAME, HEADER
+from tests.unit.blockstore.log.journals import (
+    BOTH_WAYS,
+    CAPACITY,
+    OTHER,
+    STORE,
+    files,
+    fill,
+    name_of,
+    opened,
+    write,
+)
+from zvault.blockstore.format import BLOCK
+from zvault.blockstore.log.journal import FILES, Frame, Full, Journal
+from zvault.blockstore.log.journal_format import HEADER
 from zvault.core.errors import Busy, Refused
 
-STORE, OTHER = bytes(range(16)), bytes(16)
-CAPACITY = 64 * BLOCK * FILES
 
-
-def content(number: int, count: int) -> bytes:
-    return random.Random(number).randbytes(16) * (count * BLOCK // 16)
-
-
-def write(journal: Journal, number: int, count: int = 1) -> Frame:
-    frame = Frame(number, number * 7, count, content(number, count))
-    journal.append(number, frame.block, count, memoryview(frame.data or b""))
-    return frame
-
-
-def fill(journal: Journal, number: int = 1) -> int:
-    """Append from this number on until it is full; the last one."""
-    with contextlib.suppress(Full):
-        while True:
-            write(journal, number)
-            number += 1
-    return number - 1
-
-
-@pytest.fixture(params=[True, False], ids=["durable", "quick"])
-def durable(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-@contextlib.contextmanager
-def opened(folder: Path, durable: bool = True, capacity: int = CAPACITY) -> Iterator[Journal]:
-    journal = Journal(folder, STORE, capacity=capacity, durable=durable)
-    try:
-        yield journal
-    finally:
-        journal.close()
-
-
-def files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.journal"))
-
-
+@BOTH_WAYS
 def test_frames_come_back_after_another_process_opens_it(tmp_path: Path, durable: bool) -> None:
     with opened(tmp_path / "j", durable) as journal:
         assert journal.epoch == 0
@@ -136,6 +97,7 @@ except Busy as error:
     assert other() == ""
 
 
+@BOTH_WAYS
 def test_another_stores_frames_are_refused_and_kept(tmp_path: Path, durable: bool) -> None:
     with opened(tmp_path, durable) as journal:
         journal.begin(1, 1)
@@ -154,6 +116,7 @@ def test_another_stores_frames_are_refused_and_kept(tmp_path: Path, durable: boo
     journal.close()
 
 
+@BOTH_WAYS
 def test_space_comes_back_file_by_file_and_an_idle_journal_is_small(tmp_path: Path, durable: bool) -> None:
     with opened(tmp_path, durable) as journal:
         journal.begin(1, 1)
@@ -231,6 +194,7 @@ def test_a_frame_larger_than_a_file_or_all_of_an_empty_journal_is_taken(tmp_path
         assert write(journal, 4, 40) in list(journal.frames(3))
 
 
+@BOTH_WAYS
 def test_begin_drops_what_was_there_even_under_the_same_number(tmp_path: Path, durable: bool) -> None:
     with opened(tmp_path, durable) as journal:
         journal.begin(1, 1)
@@ -294,217 +258,6 @@ def test_begin_is_all_or_nothing_wherever_it_breaks_off(
     pytest.fail("begin never came to its end")
 
 
-@contextlib.contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """The kernel lets no file grow beyond this: as a full disk, it takes a part and then refuses."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_full_disk_leaves_whole_frames_and_goes_on_when_there_is_room(
-    tmp_path: Path, durable: bool
-) -> None:
-    with opened(tmp_path, durable) as journal:
-        journal.begin(1, 1)
-        wrote = [write(journal, 1), write(journal, 2)]
-        for room in (0, 20, FRAME + 100, FRAME + 3 * BLOCK):
-            before = files(tmp_path)[0].stat().st_size
-            with largest_file(before + room), pytest.raises(NoRoom):
-                write(journal, 3, 4)
-            assert files(tmp_path)[0].stat().st_size == before
-        wrote.append(write(journal, 3, 2))
-        with largest_file(10), pytest.raises(NoRoom):
-            write(journal, 4)
-        journal.flush()
-        wrote += [write(journal, number) for number in range(len(wrote) + 1, len(wrote) + 100)]
-    with opened(tmp_path, durable) as journal:
-        assert list(journal.frames(0)) == wrote
-
-
-def test_a_full_disk_when_the_next_file_is_made(tmp_path: Path) -> None:
-    with opened(tmp_path, capacity=BLOCK * 64) as journal:
-        journal.begin(1, 1)
-        wrote = [write(journal, 1)]
-        with largest_file(10), pytest.raises(NoRoom):
-            write(journal, 2)
-        assert len(files(tmp_path)) == 1
-        wrote.append(write(journal, 2))
-        assert list(journal.frames(0)) == wrote
-
-
-def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when a signal comes in a large write."""
-    real = os.pwritev
-    with opened(tmp_path) as journal:
-        journal.begin(1, 1)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", lambda fd, pieces, at: real(fd, [b"".join(pieces)[:1000]], at))
-            wrote = [write(journal, 1, 3), write(journal, 2)]
-        assert list(journal.frames(0)) == wrote
-
-
-def test_after_a_flush_failed_it_fails_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(fd: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with opened(tmp_path) as journal:
-        journal.begin(1, 1)
-        write(journal, 1)
-        journal.flush()
-        write(journal, 2)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fdatasync", broken)
-            with pytest.raises(JournalFailed, match="Input/output"):
-                journal.flush()
-        for _ in range(2):
-            with pytest.raises(JournalFailed, match="Input/output"):
-                journal.flush()
-
-
-def test_after_a_flush_failed_nothing_is_appended_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(fd: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with opened(tmp_path) as journal:
-        journal.begin(1, 1)
-        write(journal, 1)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fdatasync", broken)
-            with pytest.raises(JournalFailed):
-                journal.flush()
-        with pytest.raises(JournalFailed, match="not trusted any more"):
-            write(journal, 2)
-
-
-def test_after_a_write_failed_a_flush_that_succeeds_proves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(fd: int, pieces: object, at: int) -> int:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with opened(tmp_path) as journal:
-        journal.begin(1, 1)
-        write(journal, 1)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "pwritev", broken)
-            with pytest.raises(JournalFailed, match="Input/output"):
-                write(journal, 2)
-        for fails in (lambda: write(journal, 2), journal.flush):
-            with pytest.raises(JournalFailed, match="Input/output"):
-                fails()
-
-
-def test_a_full_disk_does_not_keep_frames_from_being_released(tmp_path: Path, durable: bool) -> None:
-    with opened(tmp_path, durable) as journal:
-        journal.begin(1, 1)
-        for number in range(1, 41):
-            write(journal, number)
-        journal.flush()
-        with largest_file(10):
-            journal.release(40)
-        assert len(files(tmp_path)) == 1, "there is no room for another one"
-        write(journal, 41)
-        journal.release(41)
-        assert sum(path.stat().st_size for path in files(tmp_path)) == HEADER, "and now there is"
-
-
-def test_what_is_not_durable_never_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(fd: int) -> None:
-        raise AssertionError("synced")
-
-    monkeypatch.setattr(os, "fdatasync", never)
-    monkeypatch.setattr(os, "fsync", never)
-    with opened(tmp_path, durable=False) as journal:
-        journal.begin(1, 1)
-        for number in range(1, 300):
-            write(journal, number)
-        journal.flush()
-        journal.release(250)
-
-
-def name_of(fd: int) -> str:
-    return str(Path(f"/proc/self/fd/{fd}").readlink())
-
-
-def test_a_flush_covers_every_file_and_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: set[str] = set()
-    data, whole = os.fdatasync, os.fsync
-    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.add(name_of(fd)), data(fd))[1])
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.add(name_of(fd)), whole(fd))[1])
-    with opened(tmp_path) as journal:
-        journal.begin(1, 1)
-        synced.clear()
-        for number in range(1, 300):
-            write(journal, number)
-        assert not synced
-        journal.flush()
-        assert synced == {str(path) for path in files(tmp_path)} | {str(tmp_path)}
-        synced.clear()
-        journal.flush()
-        assert not synced
-        write(journal, 300)
-        journal.flush()
-        assert synced == {str(files(tmp_path)[-1])}
-
-
-def test_damage_to_what_was_flushed_is_told_and_a_torn_end_is_not(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        journal.begin(1, 1)
-        wrote = [write(journal, number) for number in range(1, 11)]
-        journal.flush()
-        wrote += [write(journal, number) for number in range(11, 21)]
-    (path,) = files(tmp_path)
-    whole = path.read_bytes()
-
-    def damaged(number: int, inside: int) -> None:
-        spoiled = bytearray(whole)
-        spoiled[HEADER + (number - 1) * (FRAME + BLOCK) + inside] ^= 1
-        path.write_bytes(spoiled)
-
-    for number in (1, 5, 10):
-        for inside in (0, 8, FRAME - 1, FRAME + 4000):
-            damaged(number, inside)
-            with opened(tmp_path) as journal:
-                frames = journal.frames(0)
-                assert [next(frames) for _ in range(number - 1)] == wrote[: number - 1]
-                with pytest.raises(Damaged, match=f"frame {number} is missing"):
-                    next(frames)
-                # What is damaged is not needed.
-                assert list(journal.frames(10)) == wrote[10:]
-    for number in (11, 15, 20):
-        damaged(number, 100)
-        with opened(tmp_path) as journal:
-            assert list(journal.frames(0)) == wrote[: number - 1]
-
-
-def test_a_lost_file_and_lost_headers_are_damage(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        journal.begin(1, 1)
-        for number in range(1, 300):
-            write(journal, number)
-            journal.flush()
-    first, second, *_ = files(tmp_path)
-    kept = second.read_bytes()
-    second.unlink()
-    with opened(tmp_path) as journal, pytest.raises(Damaged):
-        list(journal.frames(0))
-    # A header alone costs nothing: frames tell by themselves whose they are.
-    second.write_bytes(bytes(HEADER) + kept[HEADER:])
-    with opened(tmp_path) as journal:
-        assert len(list(journal.frames(0))) == 299
-    for path in files(tmp_path):
-        path.write_bytes(bytes(HEADER) + path.read_bytes()[HEADER:])
-    with pytest.raises(Damaged, match="header"):
-        Journal(tmp_path, STORE, capacity=CAPACITY, durable=True)
-    assert first.exists()
-
-
 def test_what_is_kept_is_safe_before_other_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut some file must have a whole header, or the journal could not tell damage from nothing."""
     synced: set[str] = set()
@@ -532,6 +285,7 @@ def test_what_is_kept_is_safe_before_other_files_go(tmp_path: Path, monkeypatch:
         assert len(gone) == 5
 
 
+@BOTH_WAYS
 def test_an_older_epochs_frames_are_never_taken(tmp_path: Path, durable: bool) -> None:
     """As when a begin() was cut short, and the header of what it left went bad too."""
     with opened(tmp_path, durable) as journal:
@@ -585,132 +339,3 @@ def test_flushes_and_releases_beside_appends(tmp_path: Path) -> None:
         assert len(told) > 10
         assert [frame.number for frame in journal.frames(number - 20)] == list(range(number - 19, number + 1))
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-class Crashes(RuleBasedStateMachine):
-    """A durable journal and what it was given; crashes copy the folder as it might be found."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.place = Path(tempfile.mkdtemp())
-        self.crashes = self.epoch = self.released = 0
-        self.flushed = 0
-        self.frames: dict[int, Frame] = {}
-        self.safe: dict[str, int] = {}
-        """Bytes of each file that are surely on the disk."""
-        self.last = 0
-
-    @property
-    def folder(self) -> Path:
-        return self.place / str(self.crashes)
-
-    @initialize()
-    def open(self) -> None:
-        self.journal = Journal(self.folder, STORE, capacity=40 * BLOCK, durable=True)
-        self._begin()
-
-    def _begin(self) -> None:
-        self.epoch += 1
-        self.journal.begin(self.epoch, self.last + 1)
-        self.frames, self.released, self.flushed = {}, self.last, self.last
-        self._all_is_safe()
-
-    def _all_is_safe(self) -> None:
-        self.safe = {path.name: path.stat().st_size for path in files(self.folder)}
-
-    @rule(count=st.integers(1, 5), zero=st.booleans())
-    def append(self, count: int, zero: bool) -> None:
-        number = self.last + 1
-        frame = Frame(number, count, count, None if zero else content(number, count))
-        try:
-            self.journal.append(
-                number, frame.block, count, None if frame.data is None else memoryview(frame.data)
-            )
-        except Full:
-            assert self.journal.fill > 0.5
-            return
-        self.last = number
-        self.frames[number] = frame
-
-    @rule()
-    def flush(self) -> None:
-        self.journal.flush()
-        self.flushed = self.last
-        self._all_is_safe()
-
-    @precondition(lambda self: self.last > self.released)
-    @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
-        upto = data.draw(st.integers(self.released, self.last))
-        self.journal.release(upto)
-        self.released = upto
-        self.flushed = max(self.flushed, upto)
-        here = files(self.folder)
-        self.safe = {path.name: self.safe.get(path.name, HEADER) for path in here}
-        assert sum(path.stat().st_size for path in here) <= 40 * BLOCK
-
-    @rule()
-    def kill(self) -> None:
-        """The kernel keeps what was written."""
-        shutil.copytree(self.folder, self.place / str(self.crashes + 1))
-        self.journal.close()
-        self.crashes += 1
-        self._reopen()
-        found = list(self.journal.frames(self.released))
-        assert found == [self.frames[number] for number in range(self.released + 1, self.last + 1)]
-        self._begin()
-
-    @rule(seed=st.integers(0, 2**32))
-    def power_cut(self, seed: int) -> None:
-        """The disk has all that was flushed; of the rest, anything."""
-        chance = random.Random(seed)
-        left = self.place / str(self.crashes + 1)
-        shutil.copytree(self.folder, left)
-        self.journal.close()
-        for path in files(left):
-            if path.name not in self.safe and chance.random() < 0.3:
-                path.unlink()
-                continue
-            spoil(path, self.safe.get(path.name, 0), chance)
-        self.crashes += 1
-        self._reopen()
-        found = list(self.journal.frames(self.released))
-        numbers = [frame.number for frame in found]
-        assert numbers == list(range(self.released + 1, self.released + 1 + len(found)))
-        assert found == [self.frames[number] for number in numbers]
-        assert self.released + len(found) >= self.flushed
-        self.last = self.released + len(found)
-        self._begin()
-
-    def _reopen(self) -> None:
-        self.journal = Journal(self.folder, STORE, capacity=40 * BLOCK, durable=True)
-        assert self.journal.epoch == self.epoch
-
-    def teardown(self) -> None:
-        if hasattr(self, "journal"):
-            self.journal.close()
-        shutil.rmtree(self.place)
-
-
-def spoil(path: Path, safe: int, chance: random.Random) -> None:
-    """After its first ``safe`` bytes: cut off, filled with zeroes or garbage, or with a few pages lost."""
-    data = bytearray(path.read_bytes())
-    if len(data) <= safe:
-        return
-    cut = chance.randint(safe, len(data))
-    match chance.randrange(4):
-        case 0:
-            del data[cut:]
-        case 1:
-            data[cut:] = bytes(len(data) - cut)
-        case 2:
-            data[cut:] = chance.randbytes(len(data) - cut)
-        case 3:
-            for at in range(safe, len(data), 512):
-                if chance.random() < 0.1:
-                    data[at : at + 512] = bytes(len(data[at : at + 512]))
-    path.write_bytes(data)
-
-
-TestCrashes = Crashes.TestCase
-TestCrashes.settings = settings(max_examples=cases(100), stateful_step_count=30, deadline=None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.blockstore.log.test_journal import CAPACITY, STORE, content
+from tests.unit.blockstore.log.journals import CAPACITY, STORE, content
 from zvault.blockstore.format import BLOCK
 from zvault.blockstore.log.journal import SPARES, Frame, Full, Journal
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.core.replication.test_planner import after, histories, ours, pairing, planned
+from tests.unit.core.replication.pool_histories import after, histories, ours, pairing, planned
 from tests.unit.examples import cases
 from zvault.core.model import Bookmark, Dataset, Snapshot
 from zvault.core.names import DatasetName
