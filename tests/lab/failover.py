@@ -28,6 +28,7 @@ from failover_hosts import (
     api,
     backup,
     committed,
+    findings,
     first,
     last_run,
     left_nothing,
@@ -286,6 +287,7 @@ def fail(storage: Storage, kind: Kind, victim: str, number: int, mib: int = 48) 
     eventually(lambda: log(victim), lambda: left_nothing(victim), seconds=240, every=2)
     eventually(lambda: f"{last_run(victim)}", lambda: backup(victim)["state"] == "idle", seconds=240, every=1)
     row.stood_by = time.monotonic() - struck
+    assert "damaged" not in findings(victim), log(victim)
     return row
 
 

@@ -147,6 +147,11 @@ def vault(host: str) -> dict[str, Any]:
     return found
 
 
+def findings(host: str) -> set[str]:
+    """What a host says is wrong with the vault."""
+    return {one["condition"] for one in vault(host)["verdict"]["findings"]}
+
+
 def log(host: str) -> str:
     """The end of what a host's daemon and servers wrote."""
     units = "-u zvaultd -u 'zvault-*@*'"

@@ -146,7 +146,7 @@ class LeaseGuard:
         return Busy(
             f"this host may not write to {self.store.place} any more",
             f"it was taken over: {seen.lease.owner()}" if seen is not None else "its lease was removed",
-            "its suspended pool can only be given up: reboot this host once it is no longer needed",
+            "its suspended pool can only be given up: with 'hosts' zvaultd does so, else reboot this host",
         )
 
     def _silent(self, seconds: float, why: str) -> ZvaultError:

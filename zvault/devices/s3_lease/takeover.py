@@ -165,5 +165,5 @@ def _gone_its_way(store: Store, seen: LeaseObject) -> TakenOver:
     return TakenOver(
         f"the vault's device in {store.place} was another's meanwhile",
         f"{state}; what this host's pool has in memory no longer fits what is there",
-        "the suspended pool can only be given up: reboot this host, then bring the vault up",
+        "the suspended pool can only be given up: with 'hosts' zvaultd does so, else reboot this host",
     )

@@ -132,6 +132,14 @@ class Conditions:
             with contextlib.suppress(OSError, ZvaultError):
                 self._store.put(vault, _kept(condition))
 
+    def given_up(self, vault: str) -> None:
+        """Another host has its pool now, and is told what ZFS lists there. What it listed here may be reads that had no
+        answer: only blocks that were named stay.
+        """
+        if (known := self.get(vault)) is not None:
+            damages = known.damages if known.wounds else ()
+            self.put(vault, replace(known, errors=len(known.wounds), damages=damages, checksums=0))
+
     def forget(self, vault: str) -> None:
         """Its pool is another from now on. Raises OSError."""
         self._known.pop(vault, None)

@@ -217,6 +217,7 @@ class Assembly:
             raise error
         say(f"another host has taken vault {self.name} over")
         await abandon(self.pool, self.zpool, stack, self.context.activity.awake, say)
+        self.context.records.conditions.given_up(self.name)
 
     async def _left(self, stack: Stack) -> str:
         """What of the vault is up all the same, in words."""

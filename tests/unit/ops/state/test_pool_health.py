@@ -45,6 +45,19 @@ def test_names_stay_as_long_as_there_are_errors():
     assert Condition.of(Health(Scan("finished"), 0), 3.0, 0.0, sick).damages == ()
 
 
+def test_what_zfs_listed_of_a_pool_that_was_given_up_is_not_known_to_be_damage(tmp_path: Path):
+    for wounds, left in (((), (0, ())), ((WOUND,), (1, (HURT,)))):
+        seen = Condition(7.0, errors=9, last=100.0, damages=(HURT,), named=9, wounds=wounds, checksums=3)
+        conditions = Conditions(store(tmp_path))
+        conditions.put("cold", seen)
+        conditions.given_up("cold")
+        for now in (conditions.get("cold"), Conditions(store(tmp_path)).get("cold")):
+            assert now is not None
+            assert (now.errors, now.damages) == left
+            assert (now.last, now.checksums) == (100.0, 0)
+    conditions.given_up("never seen")
+
+
 WOUND = HealTarget("cold/a", "/f", ("s1",), LoggedBlock("cold/a", 8, 0, 3, 17), exact=True)
 
 

@@ -17,6 +17,7 @@ from zvault.core.errors import Busy, DeviceGone, Refused, TakenOver, ZvaultError
 from zvault.devices.layer import FoundLayer
 from zvault.devices.record import DeviceRecord, FoundDevice, LayerRecord, Level, throw_away_spec
 from zvault.devices.stack import DeviceState, Stack
+from zvault.ops.state.pool_health import Condition
 from zvault.ops.vaults import revive
 from zvault.ops.vaults.abandon import abandon
 from zvault.ops.vaults.assembly import Assembly
@@ -197,11 +198,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_only_where_hosts_share_the_vault(config: Vault):
     pool, lost = Pool(), TakenOver("the device was another's meanwhile")
     left: ZvaultError | None = None
+    vault = cold(pool, config)
+    vault.context.records.conditions.put("cold", Condition(7.0, errors=9))
     try:
-        await cold(pool, config)._abandon(lost, cast(Any, pool), lambda _: None)
+        await vault._abandon(lost, cast(Any, pool), lambda _: None)
     except ZvaultError as error:
         left = error
     shared = bool(config.hosts)
+    seen = vault.context.records.conditions.get("cold")
+    assert seen is not None
+    assert seen.errors == (0 if shared else 9)
     assert (left is None, "export" in pool.done) == (shared, shared)
     assert shared or left is lost
 
