@@ -131,13 +131,13 @@ STOPPED = watched(replace(failover.STOPPED, back=go_on))
 CUT_OFF = watched(replace(failover.CUT_OFF, back=connect_while_read))
 KINDS = (
     (watched(failover.HUNG), ("lab", "peer")),
-    (noted(failover.ASLEEP_KIND), ("peer",)),
+    (failover.ASLEEP_KIND, ("peer",)),
     (CUT_OFF, ("peer",)),
     (failover.ALONE, ("peer", "lab")),
     (STOPPED, ("peer", "lab")),
     (watched(failover.KILLED), ("lab", "peer")),
 )
-"""Each kind with the hosts that it may befall: see failovers.py."""
+"""Each kind with the hosts that it may befall: see failovers.py. One that falls asleep gives the vault back before."""
 
 
 @contextmanager
