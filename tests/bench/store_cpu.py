@@ -4,7 +4,8 @@
 root, no kernel's NBD, no Ceph. The store is in memory, in a process of its own (memory_s3.py) that is not counted.
 Counted is the CPU time of nbdkit, that is of the plugin, its journal and nbdkit itself, while fio writes GIB in order
 and flushes, and while another nbdkit that knows nothing yet has them read again. Beside them a process of boto3 puts
-and gets as many objects of 8 MiB, by as many threads as the block store has.
+and gets as many objects of 8 MiB, by as many threads as the block store has. An encrypted store takes its turn: its
+speed over that of the other is ``encrypted_of_plain_in`` and ``_out``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ ROUNDS = int(os.environ.get("TURNS", "3"))
 SIZES = ("1m", "128k")
 """Of a request; the first is what counts."""
 BUCKET = "zvault"
+KEYS = "[default]\naws_access_key_id = KEY\naws_secret_access_key = SECRET\n"
 OBJECT = 8 << 20
 UPLOADS, FETCHES = 4, 8
 """Requests at once: those of the block store by default."""
@@ -80,7 +82,7 @@ def bucket() -> Iterator[str]:
 def served(folder: Path, endpoint: str, key: str, *words: str) -> Iterator[int]:
     """A device of the block store at ``folder``/socket; nbdkit's process."""
     keys, status, socket = folder / "keys", folder / "status", folder / "socket"
-    keys.write_text("[default]\naws_access_key_id = KEY\naws_secret_access_key = SECRET\n")
+    keys.write_text(KEYS)
     for old in (status, socket):
         old.unlink(missing_ok=True)
     argv = ["nbdkit", "-f", "--threads=32", "-U", str(socket), "python", str(PLUGIN)]
@@ -111,18 +113,33 @@ def fio(folder: Path, rw: str, size: str, gib: float) -> float:
     return time.monotonic() - began
 
 
-def of_ours(endpoint: str, key: str, size: str, *words: str) -> dict[str, float]:
+def of_ours(endpoint: str, key: str, size: str, *words: str, create: bool = True) -> dict[str, float]:
     """CPU seconds, and seconds, of streaming in and out."""
     told: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="store-cpu-") as name:
         folder = Path(name)
-        for way, rw, more in (("in", "write", ["create=yes", "size=16G"]), ("out", "read", [])):
+        making = ["create=yes", "size=16G"] if create else []
+        for way, rw, more in (("in", "write", making), ("out", "read", [])):
             with served(folder, endpoint, key, *more, *words) as pid:
                 before = cpu(pid)
                 took = fio(folder, rw, size, GIB)
                 told[f"cpu_{way}"] = cpu(pid) - before
                 told[f"took_{way}"] = took
     return told
+
+
+def of_encrypted(endpoint: str, size: str) -> dict[str, float]:
+    """The same of a store that is encrypted."""
+    with tempfile.TemporaryDirectory(prefix="store-cpu-") as name:
+        keys, secret = Path(name) / "keys", Path(name) / "secret"
+        keys.write_text(KEYS)
+        secret.write_text("7e" * 32)
+        place = (
+            f"zvault:{BUCKET}/encrypted size=16G endpoint={endpoint} region=default style=path keys={keys}"
+        )
+        argv = [sys.executable, "-c", "from zvault.cli.app import main; main()", "blockstore", "create"]
+        subprocess.run([*argv, f"{place} encryption-key={secret}"], cwd=ROOT, check=True, capture_output=True)
+        return of_ours(endpoint, "encrypted", size, f"encryption-key={secret}", create=False)
 
 
 def of_boto(endpoint: str) -> dict[str, float]:
@@ -138,11 +155,16 @@ def of_boto(endpoint: str) -> dict[str, float]:
 def measured(say: Callable[[str], None]) -> dict[str, Any]:
     """All of it, by turns; medians. Figures without a size in their names are of requests of SIZES[0]."""
     gb = GIB * 1.073741824
-    rows: dict[str, list[dict[str, float]]] = {"boto3": [], **{size: [] for size in SIZES}}
+    rows: dict[str, list[dict[str, float]]] = {"boto3": [], "encrypted": [], **{size: [] for size in SIZES}}
     for turn in range(ROUNDS):
         for name, row in rows.items():
             with bucket() as endpoint:
-                row.append(of_boto(endpoint) if name == "boto3" else of_ours(endpoint, "it", name))
+                if name == "boto3":
+                    row.append(of_boto(endpoint))
+                elif name == "encrypted":
+                    row.append(of_encrypted(endpoint, SIZES[0]))
+                else:
+                    row.append(of_ours(endpoint, "it", name))
             say(f"turn {turn}: {name}: {row[-1]}")
     medians = {
         name: {figure: statistics.median(one[figure] for one in several) for figure in several[0]}
@@ -156,6 +178,10 @@ def measured(say: Callable[[str], None]) -> dict[str, Any]:
             told[f"cpu_of_{kind}{end}"] = round(ours[f"cpu_{way}"] / boto[kind], 2)
             told[f"mb_per_core_{way}{end}"] = round(1000 * gb / ours[f"cpu_{way}"])
             told[f"mb_s_{way}{end}"] = round(1000 * gb / ours[f"took_{way}"])
+    for way in ("in", "out"):
+        hidden, plain = medians["encrypted"], medians[SIZES[0]]
+        told[f"cpu_s_per_gb_{way}_encrypted"] = round(hidden[f"cpu_{way}"] / gb, 3)
+        told[f"encrypted_of_plain_{way}"] = round(plain[f"took_{way}"] / hidden[f"took_{way}"], 2)
     told |= {f"cpu_s_per_gb_{kind}": round(medians["boto3"][kind] / gb, 3) for kind in ("put", "get")}
     reached = [told["cpu_of_put"] <= AIM_OF_BOTO, told["cpu_of_get"] <= AIM_OF_BOTO]
     reached += [told[f"mb_per_core_{way}"] >= AIM_MB for way in ("in", "out")]

@@ -6,6 +6,7 @@ number, sizes and times of objects and requests.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from dataclasses import replace
 from zvault.blockstore.encryption.keyring import Keyring
 from zvault.blockstore.encryption.pieces import (
     PIECE,
+    SLACK,
     STORED,
     NotAuthentic,
     decrypted,
@@ -42,6 +44,10 @@ EVERY = 5.0
 """Seconds between two looks for a data key that is not known."""
 MOST_TOLD = 100
 """Objects that are told of; whoever forges more of them needs no more words."""
+KEPT_FROM = 1 << 20
+"""Bytes of an object from which on the memory that it was encrypted into is kept for the next one."""
+SPARE = 2
+"""So many are kept: two of four uploads are hardly ever between two objects at once."""
 
 
 class StoreKeys:
@@ -105,6 +111,7 @@ class EncryptedStore:
         self._first = store_key(keys.prefix)
         self._bare = (self._first, keys_key(keys.prefix))
         """What has the keys, and is no encrypted object itself."""
+        self._spare: list[bytearray] = []
 
     def over(self, store: ObjectStore) -> EncryptedStore:
         """The same with the same keys, by another way to the store."""
@@ -154,8 +161,21 @@ class EncryptedStore:
         """See ObjectStore."""
         if key == self._first:
             return self._put_first(bytes(data), condition)
-        newest = self.ring().data[-1]
-        return self._store.put(key, encrypted(data, (newest.id, newest.secret), self._bound(key)), condition)
+        newest, size = self.ring().data[-1], stored_size(len(memoryview(data).cast("B"))) + SLACK
+        memory = self._memory(size) if size > KEPT_FROM else None
+        try:
+            body = encrypted(data, (newest.id, newest.secret), self._bound(key), memory)
+            return self._store.put(key, body, condition)
+        finally:
+            if memory is not None and len(self._spare) < SPARE:
+                self._spare.append(memory)
+
+    def _memory(self, size: int) -> bytearray:
+        """Memory for an object that is being put, where it can be of one before."""
+        with contextlib.suppress(IndexError):
+            if len(memory := self._spare.pop()) >= size:
+                return memory
+        return bytearray(size)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
         """See ObjectStore. Sizes are of what objects hold, if they are whole."""

@@ -11,13 +11,16 @@ another object, store or put do not pass.
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from collections.abc import Callable
 from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import GCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -36,6 +39,8 @@ OVERHEAD = _HEAD.size + _TAG
 """Bytes that a piece has beside what it holds."""
 STORED = PIECE + OVERHEAD
 """Bytes of a whole piece."""
+SLACK = 15
+"""Bytes that ``update_into`` wants behind what it writes: a block less one."""
 
 
 class NotAuthentic(Damaged):
@@ -64,20 +69,33 @@ def derived(secret: bytes, purpose: bytes, salt: bytes | None = None) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _cipher(secret: bytes, salt: bytes, bound: bytes) -> AESGCM:
-    return AESGCM(derived(secret, b"zvault block store object\0" + bound, salt))
+def _key(secret: bytes, salt: bytes, bound: bytes) -> AES:
+    return AES(derived(secret, b"zvault block store object\0" + bound, salt))
 
 
-def encrypted(data: Buffer, key: tuple[bytes, bytes], bound: bytes) -> bytes:
-    """An object's bytes. ``key``: id and secret of a data key; ``bound``: the store's uuid, and the object's name."""
+def encrypted(
+    data: Buffer, key: tuple[bytes, bytes], bound: bytes, into: bytearray | None = None
+) -> memoryview:
+    """An object's bytes. ``key``: id and secret of a data key; ``bound``: the store's uuid, and the object's name.
+
+    ``into``: memory for it, of ``stored_size`` and SLACK bytes at least: memory that is new costs more than encrypting.
+    """
     view, salt = memoryview(data).cast("B"), os.urandom(16)
-    cipher, last = _cipher(key[1], salt, bound), max(0, -(-len(view) // PIECE) - 1)
-    out: list[bytes] = []
+    cipher, last = _key(key[1], salt, bound), max(0, -(-len(view) // PIECE) - 1)
+    size = stored_size(len(view))
+    out = memoryview(into if into is not None else bytearray(size + SLACK))
+    at = 0
     for number in range(last + 1):
         head = _HEAD.pack(_MAGIC, number == last, key[0], salt)
-        piece = view[number * PIECE : (number + 1) * PIECE]
-        out += (head, cipher.encrypt(_NONCE.pack(number, number == last), piece, head + bound))
-    return b"".join(out)
+        one = Cipher(cipher, GCM(_NONCE.pack(number, number == last))).encryptor()
+        one.authenticate_additional_data(head + bound)
+        out[at : at + _HEAD.size] = head
+        at += _HEAD.size
+        at += one.update_into(view[number * PIECE : (number + 1) * PIECE], out[at:])
+        one.finalize()
+        out[at : at + _TAG] = one.tag
+        at += _TAG
+    return out[:size]
 
 
 def decrypted(data: Buffer, first: int, key_of: KeyOf, bound: bytes, name: str) -> bytes:
@@ -108,38 +126,50 @@ def _every(
     tell: Callable[[NotAuthentic], None] | None,
 ) -> tuple[bytes, bool]:
     view = memoryview(data)
-    out: list[bytes] = []
+    size = sum(max(0, min(STORED, len(view) - at) - OVERHEAD) for at in range(0, len(view), STORED))
+    whole = io.BytesIO()  # bytes that can be written into before they are given away
+    whole.seek(size + SLACK - 1)
+    whole.write(b"\0")
     put: bytes | None = None
-    ended = False
-    for number, at in enumerate(range(0, len(view), STORED), first):
-        piece = view[at : at + STORED]
-        try:
-            if ended:
-                raise not_authentic(name, "more comes after its end")
-            head = bytes(piece[: _HEAD.size])
-            out.append(_piece(piece, head, number, key_of, bound, name))
-            put = put or head[4:]
-            if put != head[4:]:
-                out.pop()
-                raise not_authentic(name, "it is made of pieces that were not put together")
-            ended = bool(head[3])
-        except NotAuthentic as error:
-            if tell is None:
-                raise
-            tell(error)
-            out.append(os.urandom(max(0, len(piece) - OVERHEAD)))
-    return (out[0] if len(out) == 1 else b"".join(out)), ended
+    ended, done = False, 0
+    with whole.getbuffer() as out:
+        for number, at in enumerate(range(0, len(view), STORED), first):
+            piece = view[at : at + STORED]
+            holds = max(0, len(piece) - OVERHEAD)
+            try:
+                if ended:
+                    raise not_authentic(name, "more comes after its end")
+                head = bytes(piece[: _HEAD.size])
+                _piece(piece, head, number, key_of, bound, name, out[done:])
+                put = put or head[4:]
+                if put != head[4:]:
+                    raise not_authentic(name, "it is made of pieces that were not put together")
+                ended = bool(head[3])
+            except NotAuthentic as error:
+                if tell is None:
+                    raise
+                tell(error)
+                out[done : done + holds] = os.urandom(holds)
+            done += holds
+    whole.truncate(size)
+    return whole.getvalue(), ended
 
 
-def _piece(piece: memoryview, head: bytes, number: int, key_of: KeyOf, bound: bytes, name: str) -> bytes:
+def _piece(
+    piece: memoryview, head: bytes, number: int, key_of: KeyOf, bound: bytes, name: str, out: memoryview
+) -> None:
+    """Decrypt a piece into the beginning of ``out``. What is there counts only if this returns."""
     if len(piece) < OVERHEAD or head[:3] != _MAGIC or head[3] > 1:
         raise not_authentic(name, "it is not encrypted, or cut off")
     if not head[3] and len(piece) < STORED:
         raise not_authentic(name, "it is cut off")
     secret = key_of(head[4 : 4 + ID])
+    mode = GCM(_NONCE.pack(number, head[3]), bytes(piece[-_TAG:]))
+    one = Cipher(_key(secret, head[4 + ID :], bound), mode).decryptor()
+    one.authenticate_additional_data(head + bound)
+    one.update_into(piece[_HEAD.size : -_TAG], out)
     try:
-        nonce = _NONCE.pack(number, head[3])
-        return _cipher(secret, head[4 + ID :], bound).decrypt(nonce, piece[_HEAD.size :], head + bound)
+        one.finalize()
     except InvalidTag:
         raise not_authentic(name, "it does not match its authentication tag") from None
 
