@@ -13,7 +13,7 @@ memory: its disk is the host's, and not the same each time.
 ``cpu`` is what the block store itself costs of a processor, against boto3, with a store in memory: see store_cpu.py.
 
 SECONDS (of each measurement), FILES (of the tree), TIB, and for ``cpu`` GIB and TURNS may be set in the environment;
-names on the command line choose among these five parts.
+names on the command line choose among these five parts; without any, three are measured.
 """
 
 from __future__ import annotations
