@@ -21,8 +21,10 @@ from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster
 from zvault.system.system_bus import UnitState
 
-COPY_TIMEOUT = "90s"
-"""For a request to the copy, which may wait for the cluster."""
+ANSWER_SECONDS, COPY_TIMEOUT = 200.0, "240s"
+"""For a request to the cluster, and one to the copy, which waits for that. If one fails while the pool is exported,
+OpenZFS suspends the pool, and neither the export nor a ``zpool clear`` after it ever ends (its issue 6649); so they may
+take as long as a cluster needs that an OSD is lost to."""
 
 
 async def up(
@@ -35,7 +37,12 @@ async def up(
     device, image = job.device, job.device.image
     write({"path": path})
     argv = rbd_map.map_command(
-        image, cluster, exclusive=False, timeout=device.timeout, own_client=True, read_only=True
+        image,
+        cluster,
+        exclusive=False,
+        timeout=max(device.timeout, ANSWER_SECONDS),
+        own_client=True,
+        read_only=True,
     )
     before = rbd_map.mappings(image)
     await rbd_map.map_krbd(image, argv, cluster, nbd.runner, exclusive=False)
