@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -277,3 +278,21 @@ async def test_a_copy_is_down_once_its_mapping_is(monkeypatch: pytest.MonkeyPatc
     runs.busy = False
     there.clear()
     await down(MAPPING.path)
+
+
+async def test_a_copy_waits_for_its_cluster_longer_than_the_vault_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Any] = []
+
+    async def mapping(_: object, argv: list[str], *__: object, **___: object) -> None:
+        asked.extend(argv)
+
+    monkeypatch.setattr(rbd_map, "map_krbd", mapping)
+    monkeypatch.setattr(rbd_map, "mappings", lambda *_: [])
+    source, job = RbdSource(HostRunner(), Units(HostRunner())), cast(Any, SimpleNamespace(device=device()))
+    with pytest.raises(DeviceGone, match="the kernel does not have the mapping"):
+        await throw_away.up(job, "/dev/rbd3", Cluster(), source.nbd, lambda _: None)
+    (options,) = (word for word in asked if "osd_request_timeout=" in word)
+    assert {"osd_request_timeout=200", "noshare", "ro"} <= set(options.split(","))
+    assert Device.model_validate({"rbd": "a/b", "timeout": throw_away.COPY_TIMEOUT}).timeout > 200
