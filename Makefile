@@ -20,7 +20,8 @@ export ZVAULT_LAB_ZFS := $(ZFS)
 # with, module parameters, devices' properties, what zpool prints of a scrub, what a receive refuses. Four CPU minutes.
 VERSIONED := test_lab.py test_known_by_events.py test_scrub.py test_ledger.py \
     $(addprefix test_small_streams.py::test_,properties_are_as_programs_leave_them_and_changed_ones_are_sent \
-    a_property_of_a_snapshot_comes_with_it several_snapshots_at_once_arrive_each_with_its_guid) \
+    a_property_of_a_snapshot_comes_with_it several_snapshots_at_once_arrive_each_with_its_guid \
+    a_record_on_twenty_datasets_is_set_without_programs_and_at_once) \
     $(addprefix test_tuning.py::test_,set_while_the_vault_is_up_and_put_back_when_it_goes_down \
     what_counts_only_when_openzfs_is_loaded dirty_data_stays_within_memory_and_unknown_names_are_told \
     properties_of_the_pools_devices)

@@ -108,7 +108,7 @@ def called_since(before: int = 0) -> list[str]:
 
 
 class Seen:
-    """Sees which programs a stream's stages were while a block ran."""
+    """Sees which programs the daemon started while a block ran."""
 
     def __enter__(self) -> Seen:
         self._before = len(called_since())
@@ -164,6 +164,51 @@ def test_twenty_small_increments_start_no_program_each(tank: Many) -> None:
     assert all(event["bytes"] > 16 << 10 for event in finished if event["dataset"] in NAMES)
 
 
+def test_as_many_programs_for_twenty_datasets_as_for_one(tank: Many) -> None:
+    def programs() -> list[str]:
+        with Seen() as seen:
+            run("--no-snapshot")
+        return [argv for argv in seen.programs if argv.startswith("zfs ")]
+
+    run()
+    tank.write()
+    sh("zfs", "snapshot", f"{NAMES[0]}@{now()}")
+    one = programs()
+    made = now()
+    sh("zfs", "snapshot", *(f"{name}@{made}" for name in NAMES))
+    twenty = programs()
+    for name in NAMES:
+        newest_is_there(name)
+    verbs = [[argv.split()[1] for argv in found] for found in (one, twenty)]
+    # What looks at a vault now and then has programs too; one for each dataset would be twenty.
+    assert len(verbs[1]) <= len(verbs[0]) + 3, (one, twenty)
+    assert not [argv for argv in twenty if argv.startswith("zfs get") and " all " in argv]
+
+
+def test_a_record_on_twenty_datasets_is_set_without_programs_and_at_once(tank: Many) -> None:
+    record = "org.zvault:source-properties"
+    run()
+    before = {name: get(copy(name), record) for name in NAMES}
+    assert {"none", "quota=209715200"} <= set(before.values())
+    for name in NAMES:
+        sh("zfs", "inherit", record, copy(name))
+    groups = int(kstat_txg())
+    with Seen() as seen:
+        run("--no-snapshot")
+    assert not [argv for argv in seen.programs if argv.startswith("zfs set")]
+    assert {name: get(copy(name), record) for name in NAMES} == before
+    assert int(kstat_txg()) - groups < COUNT, "they share a transaction group"
+    # That was seen by the listing, too: nothing is left to be set.
+    with Seen() as seen:
+        run("--no-snapshot")
+    assert {name: get(copy(name), record) for name in NAMES} == before
+
+
+def kstat_txg() -> str:
+    """The newest transaction group of the vault's pool."""
+    return Path("/proc/spl/kstat/zfs/cold/txgs").read_text().splitlines()[-1].split()[0]
+
+
 def test_properties_are_as_programs_leave_them_and_changed_ones_are_sent(tank: Many) -> None:
     before = {name: properties(copy(name)) for name in (NAMES[0], NAMES[1], "tank/vol")}
     assert before[NAMES[1]]["com.example:note"] == ("of two words", "of two words", "received")
@@ -191,6 +236,44 @@ def test_properties_are_as_programs_leave_them_and_changed_ones_are_sent(tank: M
     assert NAMES[3] not in sent
     assert "com.example:note" not in properties(copy(NAMES[1]))
     assert get(copy(NAMES[2]), "atime") == "off"
+
+
+def test_a_verification_asks_for_words_only_of_what_differs(tank: Many) -> None:
+    run()
+    with Seen() as seen:
+        ok("verify", "tank", "--level", "guids")
+    assert not [argv for argv in seen.programs if argv.startswith("zfs get") and " all " in argv]
+    sh("zfs", "set", "compression=gzip", NAMES[1])
+    with Seen() as seen:
+        done = ctl("verify", "tank", "--level", "guids")
+    sh("zfs", "set", "compression=lz4", NAMES[1])
+    assert done.code == 1, done.out + done.err
+    assert f"{NAMES[1]}: property compression: source gzip, vault lz4" in done.out + done.err
+    asked = [argv.split(" all ")[1] for argv in seen.programs if " all " in argv]
+    assert asked == [NAMES[1], copy(NAMES[1])]
+
+
+def test_what_a_property_holds_is_compared_as_it_is_stored(tank: Many) -> None:
+    odd = "two\nlines, a\ttab\tand ä"
+    sh("zfs", "set", f"com.example:odd={odd}", NAMES[4])
+    tank.write()
+    with Seen() as seen:
+        run()
+    assert any(NAMES[4] in argv for argv in seen.streams()), "programs bring it"
+    tank.write()
+    with Seen() as seen:
+        run()
+    assert seen.streams() == [], "the vault has it"
+    sh("zfs", "set", f"com.example:odd={odd}.", NAMES[4])
+    tank.write()
+    with Seen() as seen:
+        run()
+    assert [argv for argv in seen.streams() if NAMES[4] in argv]
+    assert get(copy(NAMES[4]), "com.example:odd") == get(NAMES[4], "com.example:odd")
+    sh("zfs", "inherit", "com.example:odd", NAMES[4])
+    tank.write()
+    run()
+    assert "com.example:odd" not in properties(copy(NAMES[4]))
 
 
 def test_a_property_of_a_snapshot_comes_with_it(tank: Many) -> None:

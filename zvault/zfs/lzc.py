@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
+from zvault.core.names import DatasetName
 from zvault.system.process.json_child import JsonChild
 from zvault.zfs.changes import ChangeFailure, LzcFailure, refusal, some
 
@@ -15,6 +16,16 @@ __all__ = ["Lzc", "LzcFailure"]
 
 CALL_DEADLINE = 600.0
 """Seconds: a batch of destroys waits for several txg syncs, each slow on a slow vault."""
+
+
+READ_DEADLINE = 300.0
+"""Seconds: as long as a listing may take."""
+
+ASKED_AT_ONCE = 100
+"""Datasets whose properties are asked for in one request: another one need not wait long for its turn."""
+
+SET_AT_ONCE = 500
+"""Datasets that get a property in one request: it runs while a transaction group is written, and delays that."""
 
 
 class Lzc:
@@ -72,6 +83,34 @@ class Lzc:
         value = await self._call(f"size {ranges[0][0]}", "range_space", ranges=[list(one) for one in ranges])
         return [int(size) for size in value]
 
+    async def settings(self, names: Sequence[str]) -> dict[str, Any]:
+        """What is set on datasets and snapshots, as libzfs.py reads it; without those of which that cannot be told.
+
+        Raises ToolMissing where libzfs cannot be used.
+        """
+        found: dict[str, Any] = {}
+        for start in range(0, len(names), ASKED_AT_ONCE):
+            asked = names[start : start + ASKED_AT_ONCE]
+            what = f"read the properties of {some(asked)}"
+            value = await self._call(what, "settings", deadline=READ_DEADLINE, names=list(asked))
+            if value is None:
+                raise ToolMissing("libzfs cannot be used", "it is of a version that zvault does not know")
+            found |= value
+        return found
+
+    async def set_user_property(self, name: str, values: Mapping[str, str]) -> list[str]:
+        """Set a user property on datasets of one pool, on each its own value, in one transaction group for as many as
+        one request has. Returns those on which it could not be set.
+        """
+        refused: list[str] = []
+        datasets = list(values)
+        for start in range(0, len(datasets), SET_AT_ONCE):
+            some_of_them = {one: values[one] for one in datasets[start : start + SET_AT_ONCE]}
+            what = f"set {name} on {some(list(some_of_them))}"
+            pool = DatasetName(datasets[0]).pool
+            refused += await self._call(what, "set_user_property", pool=pool, name=name, values=some_of_them)
+        return refused
+
     async def inherit_key(self, dataset: str) -> None:
         """See Changes.inherit_key."""
         await self._call(f"let {dataset} inherit its key", "inherit_key", name=dataset)
@@ -82,11 +121,11 @@ class Lzc:
             await self._child.close()
             self._child = None
 
-    async def _call(self, what: str, call: str, **arguments: Any) -> Any:
+    async def _call(self, what: str, call: str, *, deadline: float = CALL_DEADLINE, **arguments: Any) -> Any:
         async with self._turn:
             child = await self._ready_child()
             try:
-                answer = await child.ask({"call": call, "arguments": arguments}, CALL_DEADLINE)
+                answer = await child.ask({"call": call, "arguments": arguments}, deadline)
             except (DeadlineExceeded, ToolFailed):
                 self._child = None
                 raise

@@ -11,10 +11,13 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import libzfs_core as lzc
 from libzfs_core import exceptions
+
+from zvault.zfs.libzfs import Libzfs
 
 
 def _encode(names: dict[str, str]) -> dict[bytes, bytes]:
@@ -111,6 +114,43 @@ def range_space(ranges: list[list[str]]) -> list[int]:
     return [int(lzc.lzc_snaprange_space(first.encode(), last.encode())) for first, last in ranges]
 
 
+SET_EACH = """
+args = ...
+refused = {}
+for name, value in pairs(args["argv"]["values"]) do
+    code = zfs.sync.set_prop(name, args["argv"]["property"], value)
+    if code ~= 0 then
+        refused[name] = code
+    end
+end
+return refused
+"""
+"""A channel program (zfs-program(8)): it runs while a transaction group is written, and all it sets is in that one."""
+
+
+def set_user_property(pool: str, name: str, values: dict[str, str]) -> list[str]:
+    """Set a user property on datasets of a pool, on each its own value; those on which it could not be set."""
+    given = {b"property": name.encode(), b"values": _encode(values)}
+    told = lzc.lzc_channel_program(pool.encode(), SET_EACH.encode(), params=given)
+    return [one.decode() for one in told or ()]
+
+
+def settings(names: list[str]) -> dict[str, Any] | None:
+    """What is set on each of these, without those of which that cannot be told (libzfs.py); None without libzfs."""
+    if (library := _libzfs()) is None:
+        return None
+    found = {name: library.settings(name) for name in names}
+    return {name: told for name, told in found.items() if told is not None}
+
+
+@cache
+def _libzfs() -> Libzfs | None:
+    try:
+        return Libzfs()
+    except (OSError, AttributeError):
+        return None
+
+
 def inherit_key(name: str) -> None:
     """Mark a dataset's wrapping key as inherited from its parent's encryption root; nothing is wrapped anew."""
     lzc.lzc_change_key(name.encode(), "force_inherit")
@@ -128,6 +168,8 @@ CALLS: dict[str, Callable[..., Any]] = {
         destroy_bookmarks,
         send_space,
         range_space,
+        settings,
+        set_user_property,
         inherit_key,
     )
 }

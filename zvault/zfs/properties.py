@@ -47,9 +47,14 @@ async def values(
             name, key, value = [*line.split("\t", 2), "-", "-"][:3]
             if name not in some:
                 continue
-            if key not in NOT_COMPARED and not key.startswith("org.zvault:") and value != "-":
+            if is_compared(key) and value != "-":
                 found[name][key] = value
     return dict(found)
+
+
+def is_compared(name: str) -> bool:
+    """Whether a property has to be the same on a source and its vault."""
+    return name not in NOT_COMPARED and not name.startswith("org.zvault:")
 
 
 async def own_settings(host: ToolRunner, names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -238,6 +243,21 @@ async def put(host: ToolRunner, dataset: str, properties: Mapping[str, str]) -> 
     """Set properties of one dataset, in one transaction. Raises ToolFailed."""
     words = [f"{key}={value}" for key, value in properties.items()]
     await host.run(["zfs", "set", *words, dataset], deadline=DEADLINE)
+
+
+async def put_on_all(host: ToolRunner, datasets: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Set the same properties on several datasets, with a program for many. One on which that fails keeps no other from
+    having them. Raises ToolFailed.
+    """
+    words = [f"{key}={value}" for key, value in properties.items()]
+    failed: list[str] = []
+    for start in range(0, len(datasets), NAMES_IN_ARGV):
+        some = datasets[start : start + NAMES_IN_ARGV]
+        result = await host.run(["zfs", "set", *words, *some], deadline=DEADLINE, check=False)
+        if result.returncode != 0:
+            failed.append(result.complaint())
+    if failed:
+        raise ToolFailed(f"cannot set {', '.join(properties)}", failed[0])
 
 
 async def inherit(host: ToolRunner, dataset: str, name: str, *, as_received: bool = False) -> None:

@@ -14,6 +14,11 @@ from zvault.ops.replication.batched_changes import BatchedChanges
 from zvault.system.tasks import cancel
 from zvault.zfs.client import Zfs
 
+GATHER = 1.0
+"""Seconds that a base may wait for others to be advanced with it: each call waits for a transaction group, whatever it
+has in it. Until then the former base and what was sent are both held.
+"""
+
 
 @dataclass
 class Bases:
@@ -24,6 +29,7 @@ class Bases:
     touched: bool = False
     _guards: dict[str, BaseGuard] = field(default_factory=dict)
     _advancing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _start: asyncio.Event | None = None
 
     def __post_init__(self) -> None:
         """What many ask for goes together into one call."""
@@ -53,14 +59,25 @@ class Bases:
         await asyncio.gather(*(self._guards[name].distrust(guids) for name, guids in on_vault.items()))
 
     def advance_later(self, guard: BaseGuard, base: Snapshot) -> None:
-        """The vault has ``base`` now: protect it and release the former one, while other streams continue."""
+        """The vault has ``base`` now: protect it and release the former one, while other streams continue, together
+        with what is sent within GATHER seconds.
+        """
         self.touched = True
+        if self._start is None or self._start.is_set():
+            self._start = asyncio.Event()
+            asyncio.get_running_loop().call_later(GATHER, self._start.set)
         self._advancing[guard.dataset] = asyncio.create_task(
-            guard.advance(base), name=f"advance the base of {guard.dataset}"
+            self._advance(guard, base, self._start), name=f"advance the base of {guard.dataset}"
         )
 
+    async def _advance(self, guard: BaseGuard, base: Snapshot, start: asyncio.Event) -> None:
+        await start.wait()
+        await guard.advance(base)
+
     async def wait_advanced(self) -> dict[str, ZvaultError]:
-        """Wait until all bases have advanced; the errors, by dataset."""
+        """Wait until all bases have advanced, those that wait for others at once; the errors, by dataset."""
+        if self._start is not None:
+            self._start.set()
         tasks = self._take()
         try:
             ended = await asyncio.gather(*tasks.values(), return_exceptions=True)

@@ -15,7 +15,7 @@ from zvault.core.names import DatasetName, SnapshotName
 from zvault.core.replication.plan_model import Step, TransferPlan, sent_by
 from zvault.core.replication.stream_way import alike, why_programs
 from zvault.ops.replication.run_plan import OpenBackup, RunPlan
-from zvault.zfs import properties
+from zvault.zfs import settings
 from zvault.zfs.lzc_stream import Part, SmallStream
 from zvault.zfs.orders import step_order
 from zvault.zfs.stream import kept_out, stored_properties
@@ -53,9 +53,10 @@ class SmallStreams:
         sent = {one.dataset: self._snapshots(one, datasets[one.dataset]) for one in candidates}
         asked = [*sent, *(name for names in sent.values() for name in names)]
         try:
-            mine = await properties.own_settings(self.opened.source.host, asked)
-            its = await properties.settings(
-                self.opened.vault.zfs.host,
+            mine, its = await settings.of_both(
+                self.opened.source,
+                asked,
+                self.opened.vault.zfs,
                 [one.target for one in candidates],
                 self.opened.backup.receive.properties.hidden,
             )

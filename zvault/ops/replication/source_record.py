@@ -16,7 +16,7 @@ from zvault.core.names import DatasetName
 from zvault.core.replication.source_properties import PROPERTY, RECORDED, observed
 from zvault.ops.replication.sides_and_plan import Sides
 from zvault.ops.state.known_backups import KnownRecords
-from zvault.zfs import properties
+from zvault.zfs import properties, settings
 from zvault.zfs.client import Zfs
 
 
@@ -66,10 +66,14 @@ async def _read(source: Zfs, backup: Backup, names: Sequence[str], emit: Emit) -
 
 async def update_vault(vault: Zfs, sides: Sides, records: Mapping[str, str], emit: Emit) -> None:
     """Write down what no stream brought. That it cannot be is told and fails no run: it is for restores only."""
+    lacking: dict[str, str] = {
+        pair.vault.name: record
+        for pair in sides.pairing.pairs
+        if pair.vault is not None
+        and (record := records.get(pair.source.name)) is not None
+        and pair.vault.source_record != record
+    }
     try:
-        for pair in sides.pairing.pairs:
-            record = records.get(pair.source.name)
-            if pair.vault is not None and record is not None and pair.vault.source_record != record:
-                await properties.put(vault.host, pair.vault.name, {PROPERTY: record})
+        await settings.put_on_each(vault, PROPERTY, lacking)
     except ZvaultError as error:
         emit("message", text=f"the limits of the source's datasets could not be put on record: {error}")

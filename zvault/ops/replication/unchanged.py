@@ -10,7 +10,7 @@ from zvault.core.replication.lineage import DatasetPair
 from zvault.core.replication.unchanged import NOTHING_UNCHANGED, Unchanged, changed, same_properties
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look, ours_of
-from zvault.zfs import properties
+from zvault.zfs import settings
 from zvault.zfs.client import Zfs
 
 
@@ -49,8 +49,8 @@ async def unchanged_among(context: Context, backup: Backup, vault: Zfs, sides: S
 async def _set_otherwise(backup: Backup, source: Zfs, vault: Zfs, pairs: list[DatasetPair]) -> set[str]:
     """The datasets of which a stream would bring other properties than the last one did, or nobody can tell."""
     names = {pair.source.name: pair.vault.name for pair in pairs if pair.vault is not None}
-    mine = await properties.own_settings(source.host, list(names))
-    its = await properties.settings(vault.host, list(names.values()), backup.receive.properties.hidden)
+    hidden = backup.receive.properties.hidden
+    mine, its = await settings.of_both(source, list(names), vault, list(names.values()), hidden)
     received = {
         name: {key: one.received for key, one in of_it.items() if one.received != "-"}
         for name, of_it in its.items()

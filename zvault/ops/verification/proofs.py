@@ -10,13 +10,18 @@ from zvault.config.tables.verification import GUIDS_EVERY
 from zvault.core.errors import ZvaultError
 from zvault.core.integrity.verification import LEVELS, VERIFIED, Difference, Level, Proof, parse_proof
 from zvault.core.model import Dataset, Snapshot
+from zvault.core.names import DatasetName
 from zvault.core.replication.base_names import sent_marks
 from zvault.core.replication.lineage import DatasetPair
 from zvault.ops.context import Context
 from zvault.ops.replication.sides_and_plan import Sides, look
 from zvault.ops.vaults.vault import OpenVault
-from zvault.zfs import properties
+from zvault.zfs import properties, settings
 from zvault.zfs.client import Zfs
+from zvault.zfs.properties import is_compared
+
+OnBoth = tuple[DatasetName, DatasetName]
+"""The names of a source's dataset and of the one on the vault that follows it."""
 
 
 def holder(sides: Sides) -> Dataset | None:
@@ -77,16 +82,38 @@ def compare_guids(sides: Sides, pool: int) -> list[Difference]:
 
 async def compare_properties(source: Zfs, vault: Zfs, sides: Sides) -> list[Difference]:
     """Properties that are set on the source, and came to the vault with another value."""
-    pairs = [pair for pair in sides.pairing.pairs if pair.vault is not None]
-    mine = await properties.values(source.host, [pair.source.name for pair in pairs], "value")
-    its = await properties.values(vault.host, [pair.vault.name for pair in pairs if pair.vault], "received")
+    pairs = [(pair.source.name, pair.vault.name) for pair in sides.pairing.pairs if pair.vault is not None]
+    pairs = await _perhaps_otherwise(source, vault, pairs)
+    # In words, as zfs has them.
+    mine = await properties.values(source.host, [name for name, _ in pairs], "value")
+    its = await properties.values(vault.host, [name for _, name in pairs], "received")
     found = []
-    for pair in pairs:
-        here, there = mine.get(pair.source.name, {}), its.get(pair.vault.name, {}) if pair.vault else {}
+    for on_source, on_vault in pairs:
+        here, there = mine.get(on_source, {}), its.get(on_vault, {})
         for name in sorted(here.keys() & there.keys()):
             if here[name] != there[name]:
-                found.append(Difference(pair.source.name, f"property {name}", here[name], there[name]))
+                found.append(Difference(on_source, f"property {name}", here[name], there[name]))
     return found
+
+
+async def _perhaps_otherwise(source: Zfs, vault: Zfs, pairs: list[OnBoth]) -> list[OnBoth]:
+    """Those of which libzfs does not tell that the properties are the same; all where it cannot be asked."""
+    read = await settings.by_library(source, [name for name, _ in pairs], vault, [name for _, name in pairs])
+    if read is None:
+        return pairs
+    mine, its = read
+
+    def same(on_source: str, on_vault: str) -> bool:
+        if on_source not in mine or on_vault not in its:
+            return False
+        there = its[on_vault]
+        return all(
+            there[key].received in {value, "-"}
+            for key, value in mine[on_source].items()
+            if key in there and is_compared(key)
+        )
+
+    return [pair for pair in pairs if not same(*pair)]
 
 
 async def prove_guids(

@@ -47,8 +47,8 @@ async def found(
 ) -> SmallStream | None:
     """What becomes of the plan's only step."""
     where = context(**backup)
-    where.clients._sources[None] = SimpleNamespace(host=source)  # type: ignore[assignment]
-    its: Any = SimpleNamespace(zfs=SimpleNamespace(host=vault), name="cold", guid=1)
+    where.clients._sources[None] = SimpleNamespace(host=source, lzc=None)  # type: ignore[assignment]
+    its: Any = SimpleNamespace(zfs=SimpleNamespace(host=vault, lzc=None), name="cold", guid=1)
     opened = OpenBackup(where, where.env.backup("b"), its, lambda *_, **__: None)
     run: Any = SimpleNamespace(
         sides=sides(SOURCE, None), moving=[plan], sizes={TANK: size}, source_records={TANK: "none"}
