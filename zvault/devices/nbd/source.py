@@ -21,6 +21,11 @@ from zvault.system.process.runner import Runner
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import Units
 
+COPY_TIMEOUT = 120.0
+"""Seconds, at least, for a request to a copy that is thrown away: a pool that is exported on it must see none fail.
+
+Its server answers in any case, but may make several requests to the store for that (zvault/blockstore/latest.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -199,7 +204,7 @@ class NbdSource:
             slot.client_file,
             tried,
             self.runner,
-            timeout=device.timeout,
+            timeout=max(device.timeout, COPY_TIMEOUT) if job.throw_away else device.timeout,
             connections=device.connections,
             prefer=job.had.get("number"),
         )

@@ -22,7 +22,10 @@ def test_a_copy_that_is_thrown_away_neither_writes_to_the_store_nor_asks_for_its
     argv = guarded_server.throw_away_command(slot, SPEC)
     assert argv[0] == "nbdkit", "it runs below a guard"
     assert argv.index("--filter=cow") < argv.index("python")
-    assert "readonly=yes" in argv
+    assert {"readonly=yes", "latest=yes"} <= set(argv), (
+        "what its writer removes would fail the pool in its export"
+    )
+    assert "cow-block-size=4096" in argv, "a write would wait for the store, for the rest of its block"
     assert "-r" not in argv, "the pool could not write"
     assert not [word for word in argv if word.startswith(("create=", "seen=", "journal="))]
     with pytest.raises(Refused, match="no copy"):
