@@ -1,0 +1,136 @@
+"""A pool that another host has now, exported over a copy of its block store, whatever becomes of the store meanwhile.
+
+If a request to the copy failed, OpenZFS would suspend the pool in its export, and nothing would end that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from blockstore_lab import (  # fixtures among them
+    BUCKET,
+    Bucket,
+    Disk,
+    bucket_for_test,  # noqa: F401
+    cluster_of_module,  # noqa: F401
+)
+from s3_proxy import Proxy
+from test_devices import LEASES, PATHS
+from world import eventually, sh, shell
+
+from zvault.config.profile import QueueSettings
+from zvault.config.tables.device import Device
+from zvault.core.errors import DeviceGone
+from zvault.devices.stack import Stack
+from zvault.ops.vaults.abandon import abandon
+from zvault.system.process.runner import HostRunner
+from zvault.system.state_files import LeaseStore
+from zvault.zfs.pool.pool import Zpool
+
+LAB = {"mem": "4G", "timeout": 900}
+
+POOL, SIZE = "cold", "160M"
+UNIT = f"zvault-blockstore@{POOL}-0.service"
+KEYS = Path("/etc/credstore/zvault.lab")
+TIMEOUT = 10
+"""Seconds: the device's timeout for a request."""
+LATE = 6.0
+"""Seconds that each request to the store takes: two after each other take longer than that."""
+
+
+@pytest.fixture
+def proxy(bucket: Bucket) -> Iterator[Proxy]:
+    KEYS.parent.mkdir(exist_ok=True)
+    KEYS.write_bytes(bucket.keys_file().read_bytes())
+    with Proxy(bucket.s3.endpoint) as it:
+        yield it
+
+
+def stack_of(proxy: Proxy, key: str) -> Stack:
+    spec = f"zvault:{BUCKET}/{key} size={SIZE} endpoint={proxy.endpoint} region=default style=path"
+    device = Device.model_validate({"nbd": f"{spec} credential=zvault.lab", "timeout": f"{TIMEOUT}s"})
+    return Stack(POOL, [device], QueueSettings(), HostRunner(), PATHS, LeaseStore(LEASES), create=True)
+
+
+def state() -> str:
+    """The pool's, by the kernel; "" where it is not imported."""
+    file = Path(f"/proc/spl/kstat/zfs/{POOL}/state")
+    return file.read_text().strip() if file.exists() else ""
+
+
+def suspended(proxy: Proxy, key: str) -> None:
+    """A pool whose server died with something in memory, which goes where other blocks were before."""
+    (made,) = asyncio.run(stack_of(proxy, key).up(print))
+    words = f"-o cachefile=none -o ashift=12 -o failmode=continue -O compression=off -O mountpoint=/{POOL}"
+    shell(f"zpool create {words} {POOL} {made.path}")
+    shell(
+        f"cd /{POOL}; for one in $(seq 90); do head -c 1M /dev/urandom >$one; done; zpool sync; rm $(seq 2 2 90)"
+    )
+    shell("for one in 1 2 3 4 5; do zpool sync; done")
+    shell(f"zpool export {POOL}; zpool import -d {made.path} -o cachefile=none {POOL}")
+    shell(f"for one in $(seq 30); do head -c 300K /dev/urandom >/{POOL}/new$one; done")
+    sh("systemctl", "kill", "-s", "KILL", UNIT)
+    eventually(state, lambda: state() == "SUSPENDED")
+
+
+def hung() -> str:
+    """Where in the kernel everything is that waits there."""
+    stacks = "for one in /proc/[0-9]*; do grep -q '^State:.D' $one/status && cat $one/comm $one/stack; done 2>/dev/null"
+    return shell(f"{stacks}; dmesg | grep -E 'nbd|Pool|PANIC|VERIFY' | tail -n 30", check=False)
+
+
+def give_up(proxy: Proxy, key: str, meanwhile: Callable[[], None]) -> list[str]:
+    """Export it; ``meanwhile`` something happens, once the pool has the copy."""
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic():.1f} {text}")
+        said.append(text)
+        if "is given up" in text:
+            meanwhile()
+
+    async def export() -> None:
+        stack, awake, zpool = stack_of(proxy, key), asyncio.Event(), Zpool(HostRunner(), Path("/proc"))
+        awake.set()
+        await abandon(POOL, zpool, stack, awake, say)
+        await stack.down(say)
+
+    try:
+        asyncio.run(export())
+    except DeviceGone as error:
+        raise AssertionError(f"{error}\n{state()}\n{heard()}\n{hung()}") from error
+    assert state() == ""
+    assert "I/O error" not in sh("dmesg").rpartition("detected capacity change")[2]
+    return said
+
+
+def heard() -> str:
+    """What the copy's server said last."""
+    return sh("journalctl", "-u", UNIT, "-o", "cat", "-n", "8", "--no-pager")
+
+
+def test_over_a_slow_line(bucket: Bucket, proxy: Proxy) -> None:
+    suspended(proxy, "slow")
+    before = proxy.requests["PUT"]
+    give_up(proxy, "slow", lambda: proxy.late.update({"127.0.0.1": (LATE, 0.0)}))
+    assert proxy.requests["PUT"] == before, "something of it reached the store"
+
+
+def test_while_another_host_goes_on(bucket: Bucket, proxy: Proxy) -> None:
+    suspended(proxy, "shared")
+    there = set(bucket.listed("shared"))
+
+    def rewritten() -> None:
+        for _ in range(3):
+            with Disk(bucket, "shared", number=5) as other:
+                sh("dd", f"if={other.device}", f"of={other.device}", "bs=1M", "conv=notrunc", "oflag=direct")
+        gone = {key for key in there - set(bucket.listed("shared")) if "/segments/" in key}
+        assert gone, "the copy can still be read as it was"
+
+    give_up(proxy, "shared", rewritten)
+    assert re.search("its writer went on|answered with zeroes", heard()), heard()
