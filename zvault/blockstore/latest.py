@@ -22,8 +22,10 @@ from zvault.object_store.interface import ObjectStore, Unreachable
 TRIES = 3
 """Views of which a read is tried."""
 
-ANSWER_SECONDS = 10.0
-"""Seconds for which a request to the object store is tried again: a device that waits longer than its timeout fails."""
+ANSWER_SECONDS = 30.0
+"""Seconds for which a request to the object store is tried again, and waited for each time.
+
+A read makes a few after each other; all have to end before the device's timeout."""
 
 
 class Latest:

@@ -21,7 +21,7 @@ from zvault.system.process.runner import Runner
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import Units
 
-COPY_TIMEOUT = 120.0
+COPY_TIMEOUT = 240.0
 """Seconds, at least, for a request to a copy that is thrown away: a pool that is exported on it must see none fail.
 
 Its server answers in any case, but may make several requests to the store for that (zvault/blockstore/latest.py)."""
@@ -204,7 +204,7 @@ class NbdSource:
             slot.client_file,
             tried,
             self.runner,
-            timeout=max(device.timeout, COPY_TIMEOUT) if job.throw_away else device.timeout,
+            timeout=request_timeout(device, throw_away=job.throw_away),
             connections=device.connections,
             prefer=job.had.get("number"),
         )
@@ -272,6 +272,11 @@ def _file_to_make(job: LayerJob, spec: NbdSpec) -> tuple[str, int] | None:
     if file is None or job.device.size is None or not job.create:
         return None
     return file, job.device.size
+
+
+def request_timeout(device: Device, *, throw_away: bool) -> float:
+    """Seconds until the kernel fails a request to a device, or to a copy of it that is thrown away."""
+    return max(device.timeout, COPY_TIMEOUT) if throw_away else device.timeout
 
 
 def _kind(device: Device) -> Kind:
