@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from blockstore_lab import (  # fixtures among them
@@ -34,13 +34,14 @@ from zvault.zfs.pool.pool import Zpool
 
 LAB = {"mem": "4G", "timeout": 900}
 
-POOL, SIZE = "cold", "160M"
+POOL, SIZE = "cold", "256M"
 UNIT = f"zvault-blockstore@{POOL}-0.service"
 KEYS = Path("/etc/credstore/zvault.lab")
 TIMEOUT = 10
 """Seconds: the device's timeout for a request."""
 LATE = 6.0
-"""Seconds that each request to the store takes: two after each other take longer than that."""
+"""Seconds that each request to the store takes: two after each other, for the rest of a block at either end of what is
+written, take longer than that."""
 
 
 @pytest.fixture
@@ -64,15 +65,13 @@ def state() -> str:
 
 
 def suspended(proxy: Proxy, key: str) -> None:
-    """A pool whose server died with something in memory, which goes where other blocks were before."""
+    """A pool whose server died with something in memory, which goes where the store has something already."""
     (made,) = asyncio.run(stack_of(proxy, key).up(print))
+    sh("dd", "if=/dev/urandom", f"of={made.path}", "bs=1M", "oflag=direct", check=False)  # up to its end
     words = f"-o cachefile=none -o ashift=12 -o failmode=continue -O compression=off -O mountpoint=/{POOL}"
-    shell(f"zpool create {words} {POOL} {made.path}")
-    shell(
-        f"cd /{POOL}; for one in $(seq 90); do head -c 1M /dev/urandom >$one; done; zpool sync; rm $(seq 2 2 90)"
-    )
-    shell("for one in 1 2 3 4 5; do zpool sync; done")
-    shell(f"zpool export {POOL}; zpool import -d {made.path} -o cachefile=none {POOL}")
+    shell(f"zpool create -f {words} {POOL} {made.path}")
+    shell(f"for one in $(seq 6); do head -c 1M /dev/urandom >/{POOL}/$one; done")
+    shell(f"zpool export {POOL} && zpool import -d {made.path} -o cachefile=none {POOL}")
     shell(f"for one in $(seq 30); do head -c 300K /dev/urandom >/{POOL}/new$one; done")
     sh("systemctl", "kill", "-s", "KILL", UNIT)
     eventually(state, lambda: state() == "SUSPENDED")
@@ -84,21 +83,25 @@ def hung() -> str:
     return shell(f"{stacks}; dmesg | grep -E 'nbd|Pool|PANIC|VERIFY' | tail -n 30", check=False)
 
 
-def give_up(proxy: Proxy, key: str, meanwhile: Callable[[], None]) -> list[str]:
-    """Export it; ``meanwhile`` something happens, once the pool has the copy."""
-    said: list[str] = []
+class Meanwhile(asyncio.Event):
+    """What the export waits for, once the pool has written to the copy what it had in memory."""
 
-    def say(text: str) -> None:
-        print(f"{time.monotonic():.1f} {text}")
-        said.append(text)
-        if "is given up" in text:
-            meanwhile()
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self.happens = happens
+
+    async def wait(self) -> Literal[True]:
+        await asyncio.to_thread(self.happens)
+        return True
+
+
+def give_up(proxy: Proxy, key: str, meanwhile: Callable[[], None]) -> None:
+    """Export it; ``meanwhile`` something happens, just before the export begins."""
 
     async def export() -> None:
-        stack, awake, zpool = stack_of(proxy, key), asyncio.Event(), Zpool(HostRunner(), Path("/proc"))
-        awake.set()
-        await abandon(POOL, zpool, stack, awake, say)
-        await stack.down(say)
+        stack, zpool = stack_of(proxy, key), Zpool(HostRunner(), Path("/proc"))
+        await abandon(POOL, zpool, stack, Meanwhile(meanwhile), print)
+        await stack.down(print)
 
     try:
         asyncio.run(export())
@@ -106,7 +109,6 @@ def give_up(proxy: Proxy, key: str, meanwhile: Callable[[], None]) -> list[str]:
         raise AssertionError(f"{error}\n{state()}\n{heard()}\n{hung()}") from error
     assert state() == ""
     assert "I/O error" not in sh("dmesg").rpartition("detected capacity change")[2]
-    return said
 
 
 def heard() -> str:

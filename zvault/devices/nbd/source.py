@@ -24,7 +24,9 @@ from zvault.system.systemd_units import Units
 COPY_TIMEOUT = 240.0
 """Seconds, at least, for a request to a copy that is thrown away: a pool that is exported on it must see none fail.
 
-Its server answers in any case, but may make several requests to the store for that (zvault/blockstore/latest.py)."""
+Whoever makes it (udev looks at the device's end): after one that takes longer the kernel drops the connection, and
+fails all others (nbd_xmit_timeout in drivers/block/nbd.c). The copy's server answers in any case, but may make several
+requests to the store for that (zvault/blockstore/latest.py)."""
 
 
 @dataclass(frozen=True, slots=True)
