@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -40,8 +41,7 @@ KEYS = Path("/etc/credstore/zvault.lab")
 TIMEOUT = 10
 """Seconds: the device's timeout for a request."""
 LATE = 6.0
-"""Seconds that each request to the store takes: two after each other, for the rest of a block at either end of what is
-written, take longer than that."""
+"""Seconds that each request to the store takes: two after each other, for the map and for a block, take longer."""
 
 
 @pytest.fixture
@@ -95,13 +95,24 @@ class Meanwhile(asyncio.Event):
         return True
 
 
-def give_up(proxy: Proxy, key: str, meanwhile: Callable[[], None]) -> None:
-    """Export it; ``meanwhile`` something happens, just before the export begins."""
+def nothing() -> None:
+    """It does not happen."""
+
+
+def give_up(
+    proxy: Proxy, key: str, *, opened: Callable[[], None] = nothing, exported: Callable[[], None] = nothing
+) -> None:
+    """Export it; something happens just before the pool opens the copy, or just before the export begins."""
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic():.1f} {text}")
+        if "is given up" in text:
+            opened()
 
     async def export() -> None:
         stack, zpool = stack_of(proxy, key), Zpool(HostRunner(), Path("/proc"))
-        await abandon(POOL, zpool, stack, Meanwhile(meanwhile), print)
-        await stack.down(print)
+        await abandon(POOL, zpool, stack, Meanwhile(exported), say)
+        await stack.down(say)
 
     try:
         asyncio.run(export())
@@ -116,11 +127,21 @@ def heard() -> str:
     return sh("journalctl", "-u", UNIT, "-o", "cat", "-n", "8", "--no-pager")
 
 
+def slow(proxy: Proxy, seconds: float) -> Callable[[], None]:
+    """Each request reaches the store so late."""
+    return lambda: proxy.late.update({"127.0.0.1": (seconds, 0.0)})
+
+
 def test_over_a_slow_line(bucket: Bucket, proxy: Proxy) -> None:
     suspended(proxy, "slow")
     before = proxy.requests["PUT"]
-    give_up(proxy, "slow", lambda: proxy.late.update({"127.0.0.1": (LATE, 0.0)}))
+    give_up(proxy, "slow", opened=slow(proxy, LATE))
     assert proxy.requests["PUT"] == before, "something of it reached the store"
+
+
+def test_over_a_line_that_becomes_slow(bucket: Bucket, proxy: Proxy) -> None:
+    suspended(proxy, "slower")
+    give_up(proxy, "slower", exported=slow(proxy, TIMEOUT + 1))
 
 
 def test_while_another_host_goes_on(bucket: Bucket, proxy: Proxy) -> None:
@@ -134,5 +155,5 @@ def test_while_another_host_goes_on(bucket: Bucket, proxy: Proxy) -> None:
         gone = {key for key in there - set(bucket.listed("shared")) if "/segments/" in key}
         assert gone, "the copy can still be read as it was"
 
-    give_up(proxy, "shared", rewritten)
+    give_up(proxy, "shared", exported=rewritten)
     assert re.search("its writer went on|answered with zeroes", heard()), heard()
