@@ -15,8 +15,9 @@ from typing import Literal
 import pytest
 from blockstore_lab import (  # fixtures among them
     BUCKET,
+    FOLDER,
+    MIB,
     Bucket,
-    Disk,
     bucket_for_test,  # noqa: F401
     cluster_of_module,  # noqa: F401
 )
@@ -24,9 +25,12 @@ from s3_proxy import Proxy
 from test_devices import LEASES, PATHS
 from world import eventually, sh, shell
 
+from zvault.blockstore.attach import attach
+from zvault.blockstore.options import Options
 from zvault.config.profile import QueueSettings
 from zvault.config.tables.device import Device
 from zvault.core.errors import DeviceGone
+from zvault.devices.s3_lease.lease import BucketPlace, Store
 from zvault.devices.stack import Stack
 from zvault.ops.vaults.abandon import abandon
 from zvault.system.process.runner import HostRunner
@@ -35,7 +39,7 @@ from zvault.zfs.pool.pool import Zpool
 
 LAB = {"mem": "4G", "timeout": 900}
 
-POOL, SIZE = "cold", "256M"
+POOL, SIZE = "cold", "128M"
 UNIT = f"zvault-blockstore@{POOL}-0.service"
 KEYS = Path("/etc/credstore/zvault.lab")
 TIMEOUT = 10
@@ -149,9 +153,21 @@ def test_while_another_host_goes_on(bucket: Bucket, proxy: Proxy) -> None:
     there = set(bucket.listed("shared"))
 
     def rewritten() -> None:
+        words = [
+            f"bucket={BUCKET}",
+            "key=shared",
+            f"endpoint={bucket.s3.endpoint}",
+            f"keys={bucket.keys_file()}",
+        ]
+        other = attach(
+            Store(BucketPlace.of(words))._objects, "shared", Options(FOLDER / "other"), "another host"
+        )
+        for offset in range(0, other.size, 8 * MIB):
+            other.write(offset, other.read(offset, 8 * MIB))
+        other.flush()
         for _ in range(3):
-            with Disk(bucket, "shared", number=5) as other:
-                sh("dd", f"if={other.device}", f"of={other.device}", "bs=1M", "conv=notrunc", "oflag=direct")
+            other.checkpoint()
+        other.close()
         gone = {key for key in there - set(bucket.listed("shared")) if "/segments/" in key}
         assert gone, "the copy can still be read as it was"
 
