@@ -25,6 +25,7 @@ for _threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import nbdkit  # noqa: E402 - nbdkit's own, there only below it
 
 from zvault.blockstore.engine import Engine  # noqa: E402
+from zvault.blockstore.latest import Latest  # noqa: E402
 from zvault.blockstore.own_rights import give_up_rights  # noqa: E402
 from zvault.blockstore.readonly import ReadOnly  # noqa: E402
 from zvault.blockstore.serve_options import ServeOptions  # noqa: E402
@@ -174,7 +175,7 @@ def _flush_if_asked(handle: ServedDevice, flags: int) -> None:
         _tried(_engine(handle).flush)
 
 
-def _device(handle: ServedDevice) -> Engine | ReadOnly:
+def _device(handle: ServedDevice) -> Engine | ReadOnly | Latest:
     if handle.device is None:
         raise RuntimeError("nobody is connected before it is attached")
     return handle.device
@@ -182,7 +183,7 @@ def _device(handle: ServedDevice) -> Engine | ReadOnly:
 
 def _engine(handle: ServedDevice) -> Engine:
     device = _device(handle)
-    if isinstance(device, ReadOnly):
+    if not isinstance(device, Engine):
         raise Refused(f"{device} cannot be written to", "it is served with readonly=yes", "")
     return device
 

@@ -63,18 +63,23 @@ def reach(
     say: Say,
     opener: Opener | None = None,
     key: StoreKey | None = None,
+    *,
+    bound: float | None = None,
 ) -> ReachedStore:
     """Its object store, within its budgets; asks nothing yet. ``opener`` opens what its keys are in.
 
-    ``key``: that its objects are encrypted with; None: they are not.
+    ``key``: that its objects are encrypted with; None: they are not. ``bound``: seconds that a read is tried again, of
+    which each try waits as long; None: for ever.
 
     Raises ToolMissing, NotFound.
     """
     settings = opened_by(settings_of(spec), opener)
+    if bound is not None:
+        settings = replace(settings, read_seconds=bound)
     counted = MeteredStore(bare_store(settings, spec))
     budget = Budget(spec.requests, spec.bandwidth("upload"), spec.bandwidth("download"), sleep=stopping.wait)
     bare = RateLimitedStore(counted, budget)
-    patient = RetryingStore(bare, stopping=stopping, say=say)
+    patient = RetryingStore(bare, stopping=stopping, say=say, bound=bound)
     if key is None:
         return ReachedStore(patient, counted, bare)
     objects = encrypted_store(patient, spec.key, key, say)

@@ -14,7 +14,7 @@ from zvault.core.errors import ConfigError, Refused
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
-OWN = frozenset({"status", "create", "readonly", "at", "before", "seen", "user"})
+OWN = frozenset({"status", "create", "readonly", "latest", "at", "before", "seen", "user"})
 """Words that are no settings of the block store."""
 
 
@@ -26,6 +26,8 @@ class ServeOptions:
     status: Path | None = None
     create: bool = False
     readonly: bool = False
+    latest: bool = False
+    """Whether it is looked at anew as its writer goes on, and no read fails: see latest.py."""
     at: tuple[int, int] | None = None
     """Of which moment it is looked at, by epoch and number of its checkpoint; None: now."""
     before: float | None = None
@@ -40,14 +42,17 @@ class ServeOptions:
         """From ``NAME=VALUE``. Raises ConfigError."""
         own = {name: value for name, _, value in (word.partition("=") for word in words)}
         rest = [word for word in words if word.partition("=")[0] not in OWN]
-        readonly = own.get("readonly", "no")
+        readonly, latest = own.get("readonly", "no"), own.get("latest", "no")
         try:
-            if readonly not in ("yes", "no"):
-                raise ValueError(f"readonly must be yes or no, not {readonly}")
+            for name, value in (("readonly", readonly), ("latest", latest)):
+                if value not in ("yes", "no"):
+                    raise ValueError(f"{name} must be yes or no, not {value}")
             if readonly == "yes" and own.get("create") == "yes":
                 raise ValueError("readonly=yes and create=yes: what is made is written to")
             at = _moment(own["at"]) if own.get("at") else None
             before = float(own["before"]) if own.get("before") else None
+            if latest == "yes" and (readonly == "no" or at is not None):
+                raise ValueError("latest=yes needs readonly=yes, and no at=")
             if at is not None and readonly == "no":
                 raise ValueError("at= needs readonly=yes: the past is not written to")
             if before is not None and at is None:
@@ -62,7 +67,7 @@ class ServeOptions:
         create = own.get("create") == "yes"
         seen = Path(own["seen"]) if own.get("seen") else None
         told = Path(status) if status else None
-        return cls(spec, told, create, readonly == "yes", at, before, seen, user)
+        return cls(spec, told, create, readonly == "yes", latest == "yes", at, before, seen, user)
 
 
 def _moment(text: str) -> tuple[int, int]:

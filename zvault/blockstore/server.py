@@ -29,6 +29,7 @@ from zvault.blockstore.attach import attach
 from zvault.blockstore.engine import Engine
 from zvault.blockstore.format import Superblock
 from zvault.blockstore.history import Moment
+from zvault.blockstore.latest import ANSWER_SECONDS, Latest
 from zvault.blockstore.locked_bucket import see_that_it_locks
 from zvault.blockstore.log.journal import NoRoom
 from zvault.blockstore.maintenance.recover import moment_of
@@ -75,7 +76,7 @@ class ServedDevice:
 
     def __init__(self, words: ServeOptions, say: Say) -> None:
         self.words = words
-        self.device: Engine | ReadOnly | None = None
+        self.device: Engine | ReadOnly | Latest | None = None
         self._say = say
         self._stopping = threading.Event()
         self._reached: ReachedStore | None = None
@@ -125,7 +126,8 @@ class ServedDevice:
         options: Options | ReadOptions = read_options_of(spec) if self.words.readonly else self._options()
         self.take_key()
         if self._reached is None:
-            self._reached = reach(spec, self._stopping, self._say, self._opener, self._key)
+            bound = ANSWER_SECONDS if self.words.latest else None
+            self._reached = reach(spec, self._stopping, self._say, self._opener, self._key, bound=bound)
         if isinstance(options, Options):
             see_that_it_locks(self._settings())
         elif self.words.before is not None and self.words.at is not None:
@@ -139,7 +141,10 @@ class ServedDevice:
                 f"write size={format_size(what.size)}",
             )
         patient, counted = self._reached.objects, self._reached.counted
-        if isinstance(options, ReadOptions):
+        if isinstance(options, ReadOptions) and self.words.latest:
+            self.device = Latest(patient, spec.key, options, self._say, place=place(spec))
+            self._say(f"serving {self.device}, read-only: {self.device.shows}")
+        elif isinstance(options, ReadOptions):
             at = None if self.words.at is None else kept_moment(patient, spec.key, what, *self.words.at)
             self.device = ReadOnly(patient, spec.key, what, options, self._say, place=place(spec), at=at)
             self._say(f"serving {self.device}, read-only: {self.device.shows}")

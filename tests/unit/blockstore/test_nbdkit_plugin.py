@@ -267,6 +267,32 @@ def test_one_that_has_passed_says_so_once(device: Device):
     writer.close()
 
 
+def test_one_for_a_copy_that_is_thrown_away_goes_on_with_the_writer(device: Device, tmp_path: Path):
+    cache = (f"cache={tmp_path / 'cache'}", "cache-size=64M")
+    writer = device.serve("create=yes", *cache)
+    device.plugin.pwrite(writer, b"p" * 8192, 0, NBDKIT["FLAG_FUA"])
+    seen = device.serve("readonly=yes", "latest=yes", *cache)
+    assert device.plugin.can_write(seen) is False
+    assert isinstance(writer.device, Engine)
+    device.plugin.pwrite(writer, b"q" * 8192, 0, NBDKIT["FLAG_FUA"])
+    for _ in range(3):
+        writer.device.checkpoint()
+    assert device.read(seen, 0, 8192) in (b"p" * 8192, b"q" * 8192)
+    writer.device.discard(0, SIZE)
+    writer.device.flush()
+    for _ in range(3):
+        writer.device.checkpoint()
+    assert device.read(seen, 4096, 8192)[4096:] == bytes(4096)
+    assert device.errors == []
+    seen.write_status()
+    told = device.status()
+    assert (told["ready"], told["trouble"], told["engine"]["mode"]) == (True, None, "readonly")
+    assert list(wrong(told["engine"], EngineStatus)) == []
+    device.plugin.cleanup()
+    assert device.status()["closed"]
+    writer.close()
+
+
 def test_a_cache_that_the_writer_has_is_refused(device: Device, tmp_path: Path):
     cache = (f"cache={tmp_path / 'cache'}", "cache-size=64M")
     writer = device.serve("create=yes", *cache)
@@ -432,6 +458,8 @@ def test_an_outage_is_told_and_what_could_not_be_put_away_is_an_error(
         (["mode=writeback"], "needs journal=/path"),
         (["readonly=1"], "must be yes or no"),
         (["readonly=yes"], "create=yes: what is made is written to"),
+        (["latest=yes"], "needs readonly=yes"),
+        (["latest=1"], "must be yes or no"),
     ],
 )
 def test_wrong_words_are_refused(words: list[str], why: str):

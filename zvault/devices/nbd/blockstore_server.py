@@ -51,6 +51,9 @@ LATEST = 1 << 40
 EMPTY = 4096
 """Bytes: a journal that holds less has no block in it."""
 
+COW_BLOCK = 4096
+"""Bytes: the smallest that nbdkit-cow-filter(1) takes."""
+
 NEEDS = ("boto3", "numpy", "xxhash")
 
 
@@ -81,8 +84,11 @@ def throw_away_command(server: Server, spec: BlockstoreServer) -> list[str]:
     """Argv that serves ``spec`` as it is in the bucket, to be written to: what is written ends with the server.
 
     nbdkit-cow-filter(1) keeps it in a file without a name. Nothing asks for the lease, for nothing reaches the store.
+    No request may fail (see zvault/blockstore/latest.py), and a write waits for the store only where the filter has to
+    read the rest of a block: so its blocks are as small as they can be.
     """
-    argv = ["nbdkit", "-f", "--filter=cow", *program(server.socket, spec), "readonly=yes"]
+    argv = ["nbdkit", "-f", "--filter=cow", *program(server.socket, spec), "readonly=yes", "latest=yes"]
+    argv.append(f"cow-block-size={COW_BLOCK}")
     return [*argv, f"status={status_file(server)}", f"user={spec.user}"]
 
 

@@ -21,6 +21,13 @@ from zvault.system.process.runner import Runner
 from zvault.system.system_bus import UnitState
 from zvault.system.systemd_units import Units
 
+COPY_TIMEOUT = 240.0
+"""Seconds, at least, for a request to a copy that is thrown away: a pool that is exported on it must see none fail.
+
+Whoever makes it (udev looks at the device's end): after one that takes longer the kernel drops the connection, and
+fails all others (nbd_xmit_timeout in drivers/block/nbd.c). The copy's server answers in any case, but may make several
+requests to the store for that (zvault/blockstore/latest.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connection:
@@ -199,7 +206,7 @@ class NbdSource:
             slot.client_file,
             tried,
             self.runner,
-            timeout=device.timeout,
+            timeout=request_timeout(device, throw_away=job.throw_away),
             connections=device.connections,
             prefer=job.had.get("number"),
         )
@@ -267,6 +274,11 @@ def _file_to_make(job: LayerJob, spec: NbdSpec) -> tuple[str, int] | None:
     if file is None or job.device.size is None or not job.create:
         return None
     return file, job.device.size
+
+
+def request_timeout(device: Device, *, throw_away: bool) -> float:
+    """Seconds until the kernel fails a request to a device, or to a copy of it that is thrown away."""
+    return max(device.timeout, COPY_TIMEOUT) if throw_away else device.timeout
 
 
 def _kind(device: Device) -> Kind:

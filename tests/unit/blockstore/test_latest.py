@@ -1,0 +1,116 @@
+"""What lies below a pool that is given up answers each read, whatever the store's writer and the store do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.unit.blockstore.test_readonly import BLOCKS, NO_MEMORY, SPOTS, World, content, run_over, steps
+from tests.unit.examples import cases
+from tests.unit.object_store.memory_store import MemoryStore
+from zvault.blockstore.format import BLOCK
+from zvault.blockstore.latest import TRIES, Latest
+from zvault.blockstore.map.map_part import PART
+from zvault.core.errors import NotFound
+from zvault.object_store.interface import Unreachable
+
+
+class Outage(MemoryStore):
+    """A store that can be out of reach; ``asked`` counts reads."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        super().__init__()
+        self.objects, self.away, self.asked = objects, False, 0
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        self.asked += 1
+        if self.away:
+            raise Unreachable(f"{key} cannot be read", "it does not answer", "wait")
+        return super().get(key, start, length)
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    it = World(tmp_path)
+    yield it
+    it.close()
+
+
+def latest(world: World, said: list[str] | None = None, store: MemoryStore | None = None) -> Latest:
+    world.engine.flush()
+    say = said.append if said is not None else lambda _: None
+    return Latest(store or world.store, "v", NO_MEMORY, say)
+
+
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps)
+def test_each_read_is_answered_with_what_was_there_since(plan: list[tuple[str, int, int]]):
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        device = latest(world)
+        ever: dict[int, set[int]] = defaultdict(lambda: {0})
+        try:
+            for step in plan:
+                world.step(*step)
+                for at, tag in world.state.items():
+                    ever[at].add(tag)
+                for at in (at for spot in SPOTS for at in (spot, spot + 3) if at < BLOCKS):
+                    assert device.read(at * BLOCK, BLOCK) in {content(tag) for tag in ever[at]}
+            assert device.zeroes == 0
+            assert device.status()["trouble"] is None
+        finally:
+            device.close()
+            world.close()
+
+
+def test_what_its_writer_removed_is_read_as_it_is_now(world: World):
+    world.step("write", 0, 700)
+    world.step("checkpoint", 0, 0)
+    said: list[str] = []
+    device = latest(world, said)
+    run_over(world, 4)
+    assert device.read(600 * BLOCK, BLOCK) == content(world.tag)
+    assert device.read(0, BLOCK) == content(world.tag)
+    assert [line for line in said if "its writer went on" in line] == said
+    assert len(said) == 1
+    assert (device.zeroes, device.status()["trouble"]) == (0, None)
+    assert device.status()["checkpoint"] == world.engine.blocks.root.number
+    device.close()
+
+
+def test_what_is_lost_is_zeroes_and_that_is_told_once(world: World):
+    world.step("write", 0, 3)
+    world.step("checkpoint", 0, 0)
+    said: list[str] = []
+    device = latest(world, said)
+    for key in [key for key in world.store.objects if "/segments/" in key]:
+        del world.store.objects[key]
+    for _ in range(3):
+        assert device.read(BLOCK, 2 * BLOCK) == bytes(2 * BLOCK)
+    assert len([line for line in said if "answered with zeroes" in line]) == 1
+    assert "answered with zeroes" in (device.status()["trouble"] or "")
+    device.close()
+
+
+def test_a_store_that_does_not_answer_is_not_looked_at_anew(world: World):
+    world.step("write", 0, 3)
+    world.engine.flush()
+    store = Outage(world.store.objects)
+    device = latest(world, store=store)
+    store.away, before = True, store.asked
+    assert device.read(0, BLOCK) == bytes(BLOCK)
+    assert store.asked - before < TRIES, "each takes as long as the store is waited for"
+    assert device.zeroes == 1
+    store.away = False
+    assert device.read(0, BLOCK) == content(world.state[0])
+    assert device.read(PART * BLOCK, BLOCK) == bytes(BLOCK)
+    device.close()
+
+
+def test_there_has_to_be_a_store():
+    with pytest.raises(NotFound):
+        Latest(MemoryStore(), "v", NO_MEMORY)

@@ -1,0 +1,131 @@
+"""A store as it is now, also after its writer went on, for a copy that is thrown away: no read of it fails.
+
+A pool that is being exported cannot be helped: if a request fails then, OpenZFS suspends the pool, and neither the
+export nor a ``zpool clear`` after it ever ends (its issue 6649). So what a view cannot read because its writer has
+removed it is read of a newer one: the pool is older than either. What cannot be read at all, or not in time, is zeroes;
+the pool's checksums tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from zvault.api.blockstore import EngineStatus
+from zvault.blockstore import view
+from zvault.blockstore.options import ReadOptions
+from zvault.blockstore.view import View
+from zvault.core.errors import ZvaultError
+from zvault.object_store.interface import ObjectStore, Unreachable
+
+TRIES = 3
+"""Views of which a read is tried."""
+
+ANSWER_SECONDS = 30.0
+"""Seconds for which a request to the object store is tried again, and waited for each time.
+
+A read makes a few after each other; all have to end before the device's timeout."""
+
+
+class Latest:
+    """Safe for threads; see ReadOnly for what it has in common with one that stays of one moment."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        options: ReadOptions,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        place: str = "",
+    ) -> None:
+        """``place``: how people know it. Its cache is not used. Raises NotFound, Busy, Damaged, StoreError."""
+        self._store, self._prefix, self._options = store, prefix, options
+        self._place = place or prefix
+        self._say = say
+        self._lock = threading.Lock()
+        self._renewing = threading.Lock()
+        self._trouble: str | None = None
+        self.zeroes = 0
+        """Reads that were answered with zeroes."""
+        self.view = self._now()
+        self.size = self.view.size
+
+    def __str__(self) -> str:
+        return f"the block store in {self._place}, as it is now and then"
+
+    @property
+    def shows(self) -> str:
+        """What is seen, in words."""
+        return f"from checkpoint {self.view.root.number} of epoch {self.view.root.epoch} on"
+
+    def _now(self) -> View:
+        self.at = time.time()
+        return view.now(self._store, self._prefix, workers=self._options.workers, memory=self._options.memory)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Any range."""
+        data = bytearray(length)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, offset: int, out: memoryview) -> None:
+        """The same, into ``out``, as much as that holds."""
+        for attempt in range(TRIES):
+            seen = self.view
+            try:
+                seen.read_into(offset, out)
+            except ZvaultError as error:
+                failure = error
+            else:
+                return
+            # One whose store does not answer would not be answered either.
+            if isinstance(failure, Unreachable) or attempt + 1 == TRIES or not self._renew(seen):
+                break
+        out[:] = bytes(len(out))
+        self._note(failure)
+
+    def _renew(self, seen: View) -> bool:
+        """Look at the store anew, unless another thread has done so since; whether that could be done."""
+        with self._renewing:
+            if self.view is not seen:
+                return True
+            try:
+                newer = self._now()
+            except ZvaultError as error:
+                self._note(error)
+                return False
+            # Who reads the old one still has its threads; they end with the last of them.
+            self.view = newer
+        self._say(f"its writer went on: {self._place} is looked at {self.shows}")
+        return True
+
+    def _note(self, error: ZvaultError) -> None:
+        with self._lock:
+            first = self._trouble is None
+            self.zeroes += 1
+            self._trouble = f"what cannot be read is answered with zeroes: {error}"
+        if first:
+            self._say(self._trouble)
+
+    def close(self) -> None:
+        """End threads."""
+        self.view.close()
+
+    def status(self) -> EngineStatus:
+        """As ReadOnly.status."""
+        seen = self.view
+        return {
+            "mode": "readonly",
+            "epoch": seen.root.epoch,
+            "checkpoint": seen.root.number,
+            "log_segments": len(seen.rest.segments),
+            "as_of": self.at,
+            "size": self.size,
+            "read_bytes": seen.reader.read_bytes,
+            "fetched_bytes": seen.fetcher.read_bytes,
+            "map_memory": seen.blocks.memory_used,
+            "trouble": self._trouble,
+            "fenced": False,
+        }
