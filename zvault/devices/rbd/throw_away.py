@@ -3,7 +3,7 @@
 OpenZFS opens a device again under its path only. So the copy, an NBD device over the image mapped read-only, gets the
 path that the mapping had; nbdkit's filter ``cow`` keeps what is written. The old mapping stays until the pool is
 exported: a device that vanishes while a pool has it open has OpenZFS 2.3 mark it as removed, and a ``zpool clear`` that
-comes before that is done never ends and takes all of a CPU (its pull request 16921).
+comes before that is done never ended and took all of a CPU (seen with 2.3.9; like its pull request 16921).
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from zvault.devices.nbd.source import NbdSource
 from zvault.devices.rbd import mapping as rbd_map
 from zvault.devices.rbd.cluster import Cluster
 from zvault.system.system_bus import UnitState
+
+COW_BLOCK = 4096
+"""Bytes, the smallest that nbdkit-cow-filter(1) takes: a write waits for the cluster only where the filter has to read the
+rest of a block."""
 
 ANSWER_SECONDS, COPY_TIMEOUT = 200.0, "240s"
 """For a request to the cluster, and one to the copy, which waits for that. If one fails while the pool is exported,
@@ -50,7 +54,8 @@ async def up(
     if mapping is None:
         why = "rbd reported success, but the kernel does not have the mapping"
         raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
-    copy = Device.model_validate({"nbd": f"nbdkit:file {mapping.path} filter=cow", "timeout": COPY_TIMEOUT})
+    spec = f"nbdkit:file {mapping.path} filter=cow cow-block-size={COW_BLOCK}"
+    copy = Device.model_validate({"nbd": spec, "timeout": COPY_TIMEOUT})
     await nbd.check(copy)
 
     def noted(data: Data) -> None:
