@@ -45,26 +45,48 @@ class Bucket:
         self.proxy.late[ADDRESS[host]] = (asked, answered)
 
     def after(self, taker: str) -> Wrote:
-        """By all puts in the order in which they were carried out, from the first root of the newest epoch on.
+        """By all puts in the order in which they were carried out, from the newest epoch of the taker on.
 
-        That root says from where on the log is of its epoch. A segment of an earlier epoch before that would count, and
-        so would one of the objects that are replaced, or one in the place of another host's.
+        An epoch begins with its first root, and ends when its successor's host takes the lease: the first host may have
+        had the vault again since. The root says from where on the log is of its epoch. A segment of an earlier epoch
+        before that would count, and so would one of the objects that are replaced, or one in the place of another's.
         """
         eventually("no request under way", lambda: not self.proxy.held)
-        now = newest_root(self.objects, KEY, superblock(self.objects, KEY)).reigns[-1]
-        counts, ignored, taken = [], 0, False
+        reigns = newest_root(self.objects, KEY, superblock(self.objects, KEY)).reigns
         keys = [(put.client, put.path.removeprefix(f"/{BUCKET}/{KEY}")) for put in self.proxy.puts]
-        by: dict[str, str] = {}
-        for client, key in keys:
-            taken = taken or key.startswith(f"/checkpoints/{now.epoch:08x}-")
-            if taken and client != ADDRESS[taker]:
-                if by.get(key, client) != client or _counts(key, now):
-                    counts.append(f"{client} {key}")
-                else:
-                    ignored += 1
-            by[key] = client
-        assert taken, (now, keys[-20:])
+        began = [(one, at) for one in reigns if (at := _began(keys, one)) is not None]
+        theirs = [number for number, (_, at) in enumerate(began) if keys[at][0] == ADDRESS[taker]]
+        assert theirs, (began, keys[-20:])
+        counts, ignored = [], 0
+        for number in range(theirs[-1], len(began)):
+            now, at = began[number]
+            end = _ended(keys, at, began[number + 1][1] if number + 1 < len(began) else None)
+            mine, by = keys[at][0], {key: client for client, key in keys[:at]}
+            for client, key in keys[at:end]:
+                if client != mine:
+                    if by.get(key, client) != client or _counts(key, now):
+                        counts.append(f"{client} {key}")
+                    else:
+                        ignored += 1
+                by[key] = client
         return Wrote(counts, ignored)
+
+
+def _began(keys: list[tuple[str, str]], reign: EpochStart) -> int | None:
+    """Which put was the first root of an epoch; None where that was before anything was counted."""
+    root = f"/checkpoints/{reign.epoch:08x}-"
+    return next((at for at, (_, key) in enumerate(keys) if key.startswith(root)), None)
+
+
+def _ended(keys: list[tuple[str, str]], began: int, following: int | None) -> int:
+    """With which put an epoch ended: the one with which the host of the ``following`` one first replaced its lease."""
+    if following is None:
+        return len(keys)
+    heir, mine = keys[following][0], keys[began][0]
+    ends = {".lease", "/epoch"} if heir != mine else {"/epoch"}
+    return next(
+        (at for at in range(began, following) if keys[at][0] == heir and keys[at][1] in ends), following
+    )
 
 
 def _counts(key: str, now: EpochStart) -> bool:

@@ -22,8 +22,8 @@ from zvault.devices.rbd.cluster import Cluster
 from zvault.system.system_bus import UnitState
 
 COW_BLOCK = 4096
-"""Bytes, the smallest that nbdkit-cow-filter(1) takes: a write waits for the cluster only where the filter has to read the
-rest of a block."""
+"""Bytes, the smallest that nbdkit-cow-filter(1) takes: a write waits for the cluster only where the filter has to read
+the rest of a block."""
 
 ANSWER_SECONDS, COPY_TIMEOUT = 200.0, "240s"
 """For a request to the cluster, and one to the copy, which waits for that. If one fails while the pool is exported,
