@@ -62,7 +62,7 @@ class Image:
 
     def after(self, taker: str) -> Wrote:
         """The other's client, if the cluster would take a write of it."""
-        address = self.mapped.get(other(taker))
+        address = self.mapped.pop(other(taker), None)
         return Wrote() if address is None or refused_for(address) > FOREVER else Wrote([address])
 
 
@@ -109,7 +109,8 @@ def watched(kind: Kind) -> Kind:
     """The same failure; what the host's kernel writes after another took over is tried before the host comes back."""
 
     def back(storage: Storage, host: str) -> None:
-        assert not storage.after(other(host)).counts
+        assert isinstance(storage, Image)
+        assert refused_for(storage.mapped[host]) > FOREVER
         writes_nothing(host)
         kind.back(storage, host)
 

@@ -13,7 +13,7 @@ import failover
 import failover_rbd
 import pytest
 from failover import Kind, fail, judge
-from failover_hosts import POOL, left_nothing, other
+from failover_hosts import POOL, left_nothing, on, other
 from failover_rbd import Image, shared_image, watched
 from world import eventually, shell
 
@@ -81,6 +81,8 @@ def test_another_goes_on_with_a_run_whose_host_fails(
     print(row)
     assert row.lost == 0
     assert not row.wrote.counts
+    if kind is failover_rbd.CUT_OFF:
+        assert "stays mapped: it is open: sleep (process " in on(victim, "journalctl -u zvaultd --no-pager")
 
 
 def test_what_was_acknowledged_is_there(image: Image) -> None:

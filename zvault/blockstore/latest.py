@@ -11,21 +11,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from zvault.api.blockstore import EngineStatus
 from zvault.blockstore import view
 from zvault.blockstore.options import ReadOptions
 from zvault.blockstore.view import View
 from zvault.core.errors import ZvaultError
-from zvault.object_store.interface import ObjectStore, Unreachable
+from zvault.object_store.interface import Denied, ObjectStore, Unreachable
 
 TRIES = 3
 """Views of which a read is tried."""
 
 ANSWER_SECONDS = 30.0
-"""Seconds for which a request to the object store is tried again, and waited for each time.
+"""Seconds for which a request to the object store is tried again, and waited for each time."""
 
-A read makes a few after each other; all have to end before the device's timeout."""
+READ_SECONDS = 150.0
+"""Seconds after which a read is answered with zeroes. It takes a few requests after each other, and the kernel drops
+the device's connection after 240 (devices/nbd/source.py)."""
+
+READERS = 16
+"""Reads at once, as many as nbdkit has threads."""
 
 
 class Latest:
@@ -47,6 +53,9 @@ class Latest:
         self._lock = threading.Lock()
         self._renewing = threading.Lock()
         self._trouble: str | None = None
+        self._not_before = 0.0
+        """When it is worth to look anew again, by the monotonic clock."""
+        self._readers = ThreadPoolExecutor(READERS, "latest")
         self.zeroes = 0
         """Reads that were answered with zeroes."""
         self.view = self._now()
@@ -71,46 +80,70 @@ class Latest:
         return bytes(data)
 
     def read_into(self, offset: int, out: memoryview) -> None:
-        """The same, into ``out``, as much as that holds."""
-        for attempt in range(TRIES):
-            seen = self.view
+        """The same, into ``out``, as much as that holds. Answers within READ_SECONDS."""
+        reading = self._readers.submit(self._read, offset, len(out))
+        try:
+            found = reading.result(READ_SECONDS)
+        except TimeoutError:
+            reading.cancel()
+            late = Unreachable("a read took too long", f"the store needs more than {READ_SECONDS:g} s", "")
+            found = self._zeroes(len(out), late)
+        except Exception as error:
+            found = self._zeroes(len(out), error)
+        out[:] = found
+
+    def _read(self, offset: int, length: int) -> bytes | bytearray:
+        data, tried = bytearray(length), 0
+        while True:
+            seen, tried = self.view, tried + 1
             try:
-                seen.read_into(offset, out)
+                seen.read_into(offset, memoryview(data))
             except ZvaultError as error:
-                failure = error
+                # One whose store does not answer would not be answered either.
+                vain = isinstance(error, Unreachable | Denied) or tried == TRIES
+                if vain or not self._renew(seen):
+                    return self._zeroes(length, error)
             else:
-                return
-            # One whose store does not answer would not be answered either.
-            if isinstance(failure, Unreachable) or attempt + 1 == TRIES or not self._renew(seen):
-                break
-        out[:] = bytes(len(out))
-        self._note(failure)
+                return data
 
     def _renew(self, seen: View) -> bool:
-        """Look at the store anew, unless another thread has done so since; whether that could be done."""
+        """Look at the store anew, unless another thread has done so since; whether there was something new."""
         with self._renewing:
             if self.view is not seen:
                 return True
+            if time.monotonic() < self._not_before:
+                return False
             try:
                 newer = self._now()
             except ZvaultError as error:
+                self._not_before = time.monotonic() + ANSWER_SECONDS
                 self._note(error)
+                return False
+            if _stamp(newer) == _stamp(seen):  # what is missing was not removed by the writer
+                newer.close()
+                self._not_before = time.monotonic() + ANSWER_SECONDS
                 return False
             # Who reads the old one still has its threads; they end with the last of them.
             self.view = newer
         self._say(f"its writer went on: {self._place} is looked at {self.shows}")
         return True
 
-    def _note(self, error: ZvaultError) -> None:
+    def _zeroes(self, length: int, error: Exception) -> bytes:
+        with self._lock:
+            self.zeroes += 1
+        self._note(error)
+        return bytes(length)
+
+    def _note(self, error: Exception) -> None:
         with self._lock:
             first = self._trouble is None
-            self.zeroes += 1
             self._trouble = f"what cannot be read is answered with zeroes: {error}"
         if first:
             self._say(self._trouble)
 
     def close(self) -> None:
         """End threads."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
         self.view.close()
 
     def status(self) -> EngineStatus:
@@ -129,3 +162,8 @@ class Latest:
             "trouble": self._trouble,
             "fenced": False,
         }
+
+
+def _stamp(seen: View) -> tuple[int, int]:
+    """Of which root it is."""
+    return seen.root.epoch, seen.root.number

@@ -258,7 +258,12 @@ class Stack:
         broken = await self._not_used([found for found in seen if not found.usable and found.present])
         for found in broken:
             say(f"clearing away what is left of {found.slot.name}: {found.verdict()[1]}")
-            await self._take_down(found, say)
+            try:
+                await self._take_down(found, say)
+            except DeviceGone:
+                # A pool that is given up has what is left open until it is exported over a new copy.
+                if not self.throw_away:
+                    raise
         self.inventory.forget_stale()
         slots = self.inventory.configured()
         self._had |= {found.slot: found.record for found in broken if found.record is not None}

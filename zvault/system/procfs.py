@@ -92,8 +92,8 @@ def device_users(name: str, proc: Path = PROC, block: Path = BLOCK) -> list[str]
     except OSError:
         return []
     for folder in sorted(proc.glob("[0-9]*"), key=lambda one: int(one.name)):
-        if any(_is_device(link, number) for link in folder.glob("fd/*")):
-            with suppress(OSError):
+        with suppress(OSError):  # it may end meanwhile
+            if any(_is_device(link, number) for link in folder.glob("fd/*")):
                 found.append(
                     f"{(folder / 'comm').read_text(errors='replace').strip()} (process {folder.name})"
                 )

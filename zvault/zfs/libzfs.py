@@ -71,13 +71,21 @@ class Libzfs:
             if not brought and ctypes.get_errno() != errno.ENOTSUP:  # which says that no stream brought any
                 return None
             all_of_it, own = self._zfs.zfs_get_all_props(opened), {name.encode(), RECEIVED}
+            found = {
+                _str(key): [self._value(of_it), source == RECEIVED]
+                for key, of_it, source in self._properties(all_of_it)
+                if source in own or (source is None and key in NO_SOURCE)
+            }
+            if not brought and any(received for _, received in found.values()):
+                return None  # ENOTSUP is said of any failure, too (zfs_ioc_objset_recvd_props in zfs_ioctl.c)
             return {
-                "set": {
-                    _str(key): [self._value(of_it), source == RECEIVED]
-                    for key, of_it, source in self._properties(all_of_it)
-                    if source in own or (source is None and key in NO_SOURCE)
+                "set": found,
+                # Values that cannot be stored as they are stand there with the dataset as their source ($iuv).
+                "received": {
+                    _str(key): self._value(of_it)
+                    for key, of_it, source in self._properties(brought)
+                    if source == RECEIVED
                 },
-                "received": {_str(key): self._value(of_it) for key, of_it, _ in self._properties(brought)},
             }
         except Unreadable:
             return None

@@ -14,7 +14,7 @@ from zvault.core.errors import NotFound, ToolFailed, ToolMissing
 from zvault.core.replication.stream_way import Setting
 from zvault.zfs import properties
 from zvault.zfs.client import Zfs
-from zvault.zfs.lzc import Lzc, LzcFailure
+from zvault.zfs.lzc import Lzc
 
 Settings = tuple[dict[str, dict[str, str]], dict[str, dict[str, Setting]]]
 """Of a source's datasets and snapshots what is set on each, by ``zfs set`` or a stream; of a vault's datasets that, and
@@ -43,7 +43,7 @@ async def by_library(source: Zfs, here: Sequence[str], vault: Zfs, there: Sequen
         return None
     try:
         mine, its = await source.lzc.settings(here), await vault.lzc.settings(there)
-    except ToolMissing:
+    except (ToolMissing, ToolFailed):  # a helper that died, too: zfs says in words what the matter is
         return None
     return (
         {name: _own(told) for name, told in mine.items()},
@@ -73,7 +73,7 @@ async def put_on_each(zfs: Zfs, name: str, values: Mapping[str, str]) -> None:
     left = dict(values)
     if left and isinstance(zfs.lzc, Lzc):
         # What is refused there is tried by itself: zfs says in words what the matter is.
-        with contextlib.suppress(LzcFailure, NotFound, ToolMissing):
+        with contextlib.suppress(ToolFailed, NotFound, ToolMissing):
             refused = await zfs.lzc.set_user_property(name, left)
             left = {dataset: values[dataset] for dataset in refused if dataset in values}
     by_value: dict[str, list[str]] = defaultdict(list)

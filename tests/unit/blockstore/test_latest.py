@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import threading
+import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from tests.unit.blockstore.test_readonly import BLOCKS, NO_MEMORY, SPOTS, World, content, run_over, steps
 from tests.unit.examples import cases
 from tests.unit.object_store.memory_store import MemoryStore
+from zvault.blockstore import latest as latest_module
 from zvault.blockstore.format import BLOCK
 from zvault.blockstore.latest import TRIES, Latest
 from zvault.blockstore.map.map_part import PART
 from zvault.core.errors import NotFound
-from zvault.object_store.interface import Unreachable
+from zvault.object_store.interface import Denied, Unreachable
 
 
 class Outage(MemoryStore):
@@ -89,9 +93,11 @@ def test_what_is_lost_is_zeroes_and_that_is_told_once(world: World):
     device = latest(world, said)
     for key in [key for key in world.store.objects if "/segments/" in key]:
         del world.store.objects[key]
-    for _ in range(3):
+    for count in range(1, 4):
         assert device.read(BLOCK, 2 * BLOCK) == bytes(2 * BLOCK)
-    assert len([line for line in said if "answered with zeroes" in line]) == 1
+        assert device.zeroes == count
+    assert len(said) == 1
+    assert "answered with zeroes" in said[0], "its writer did not go on"
     assert "answered with zeroes" in (device.status()["trouble"] or "")
     device.close()
 
@@ -108,6 +114,52 @@ def test_a_store_that_does_not_answer_is_not_looked_at_anew(world: World):
     store.away = False
     assert device.read(0, BLOCK) == content(world.state[0])
     assert device.read(PART * BLOCK, BLOCK) == bytes(BLOCK)
+    device.close()
+
+
+class Slow(MemoryStore):
+    """A store each of whose reads waits until it may go on, and is refused then if ``denied``."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        super().__init__()
+        self.objects, self.may, self.denied, self.asked = objects, threading.Event(), False, 0
+        self.may.set()
+
+    def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        self.asked += 1
+        assert self.may.wait(60)
+        if self.denied:
+            raise Denied(f"{key} cannot be read", "the key was revoked", "")
+        return super().get(key, start, length)
+
+
+def test_a_read_is_answered_in_time_whatever_the_store_needs(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(latest_module, "READ_SECONDS", 0.2)
+    world.step("write", 0, 3)
+    world.engine.flush()
+    store = Slow(world.store.objects)
+    device = latest(world, store=store)
+    store.may.clear()
+    try:
+        with ThreadPoolExecutor(16) as many:
+            began = time.monotonic()
+            assert set(many.map(lambda _: device.read(0, BLOCK), range(16))) == {bytes(BLOCK)}
+            assert time.monotonic() - began < 30, "all at once, not one after another"
+        assert device.zeroes >= 16
+    finally:
+        store.may.set()
+    device.close()
+
+
+def test_who_is_refused_does_not_look_again_and_again(world: World):
+    world.step("write", 0, 3)
+    world.engine.flush()
+    store = Slow(world.store.objects)
+    device = latest(world, store=store)
+    store.denied, before = True, store.asked
+    for _ in range(8):
+        assert device.read(0, BLOCK) == bytes(BLOCK)
+    assert store.asked - before <= 8
     device.close()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from zvault.core.errors import ToolFailed, ToolMissing
+from zvault.core.errors import DeadlineExceeded, ToolFailed, ToolMissing
 from zvault.core.replication.stream_way import Setting
 from zvault.system.process.runner import Result
 from zvault.zfs import settings
@@ -94,6 +94,19 @@ async def test_both_sides_are_always_read_in_the_same_way(far: str) -> None:
         {"tank/a": {"atime": "off"}},
         {"cold/a": {"atime": Setting("off", "off", "received")}},
     )
+
+
+async def test_where_the_helper_died_zfs_is_asked() -> None:
+    helper = Helper({})
+    helper.error = ToolFailed("the helper process ended", "signal 6")
+    here, there = Host("tank/a\tatime\toff\t-\tlocal\n"), Host("cold/a\tatime\toff\toff\treceived\n")
+    found = await settings.of_both(side(here, helper), ["tank/a"], side(there, helper), ["cold/a"])
+    assert found[0] == {"tank/a": {"atime": "off"}}
+    await settings.put_on_each(side(there, helper), RECORD, {"cold/a": "1"})
+    assert there.ran[-1] == ["zfs", "set", f"{RECORD}=1", "cold/a"]
+    helper.error = DeadlineExceeded("the helper process", "it hangs")
+    with pytest.raises(DeadlineExceeded):
+        await settings.of_both(side(here, helper), ["tank/a"], side(there, helper), ["cold/a"])
 
 
 async def test_without_libzfs_one_is_told_so() -> None:

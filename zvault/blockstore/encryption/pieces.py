@@ -148,7 +148,7 @@ def _every(
             except NotAuthentic as error:
                 if tell is None:
                     raise
-                tell(error)
+                tell(error.with_traceback(None))  # which has slices of this memory
                 out[done : done + holds] = os.urandom(holds)
             done += holds
     whole.truncate(size)

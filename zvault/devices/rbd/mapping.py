@@ -37,6 +37,7 @@ class Mapping:
     image_id: str
     client: str
     size: int
+    read_only: bool = False
 
     @property
     def path(self) -> str:
@@ -94,9 +95,11 @@ def _loaded() -> bool:
 
 
 def mapped(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> Mapping | None:
-    """krbd's mapping of an image on this host; never waits. ``image_id`` excludes other images of the same name."""
-    found = mappings(image, image_id, bus)
-    return found[0] if found else None
+    """krbd's mapping of an image on this host that can be written to; never waits.
+
+    ``image_id`` excludes other images of the same name.
+    """
+    return next((one for one in mappings(image, image_id, bus) if not one.read_only), None)
 
 
 def mappings(image: RbdImage, image_id: str | None = None, bus: Path = BUS) -> list[Mapping]:
@@ -120,7 +123,21 @@ def _mapping(folder: Path) -> Mapping | None:
         return None
     if snapshot != "-":
         return None
-    return Mapping(int(folder.name), RbdImage(pool, namespace, name), image_id, client, size)
+    return Mapping(
+        int(folder.name),
+        RbdImage(pool, namespace, name),
+        image_id,
+        client,
+        size,
+        _read_only(int(folder.name)),
+    )
+
+
+def _read_only(number: int) -> bool:
+    try:
+        return (SYS_BLOCK / f"rbd{number}" / "ro").read_text().strip() == "1"
+    except OSError:
+        return False
 
 
 def served_by(pid: int, sys_block: Path = SYS_BLOCK) -> int | None:

@@ -193,7 +193,7 @@ class RbdSource:
         def write(data: Data) -> None:
             job.write(replace(record, leased=False, path=path, copy=data).as_data())
 
-        return await throw_away.up(job, path, cluster, self.nbd, write)
+        return await throw_away.up(job, path, record.image_id, cluster, self.nbd, write)
 
     async def _image(self, job: LayerJob, cluster: Cluster) -> rbd.Image:
         device, image = job.device, job.device.image
@@ -312,7 +312,7 @@ class RbdSource:
         if data and (record := ImageRecord.of_data(data)).map == "krbd":
             cluster = Cluster(**record.cluster)
             if record.copy is not None:
-                await throw_away.down(slot, record.copy, record.spec, cluster, self.nbd, say)
+                await throw_away.down(slot, record.copy, record.spec, record.image_id, cluster, self.nbd, say)
             elif (mapping := record.mapping()) is not None and await self._kept(slot, record):
                 await rbd_map.unmap(mapping, cluster, self.runner)
             elif mapping is not None:

@@ -25,14 +25,14 @@ COW_BLOCK = 4096
 """Bytes, the smallest that nbdkit-cow-filter(1) takes: a write waits for the cluster only where the filter has to read
 the rest of a block."""
 
-ANSWER_SECONDS, COPY_TIMEOUT = 200.0, "240s"
+ANSWER_SECONDS, COPY_TIMEOUT = 120.0, "270s"
 """For a request to the cluster, and one to the copy, which waits for that. If one fails while the pool is exported,
 OpenZFS suspends the pool, and neither the export nor a ``zpool clear`` after it ever ends (its issue 6649); so they may
 take as long as a cluster needs that an OSD is lost to."""
 
 
 async def up(
-    job: LayerJob, path: str, cluster: Cluster, nbd: NbdSource, write: Callable[[Data], None]
+    job: LayerJob, path: str, image_id: str, cluster: Cluster, nbd: NbdSource, write: Callable[[Data], None]
 ) -> str:
     """Have the copy at ``path``, where a mapping was; ``write`` puts what is to be taken down into the lease.
 
@@ -48,9 +48,9 @@ async def up(
         own_client=True,
         read_only=True,
     )
-    before = rbd_map.mappings(image)
+    before = rbd_map.mappings(image, image_id)
     await rbd_map.map_krbd(image, argv, cluster, nbd.runner, exclusive=False)
-    mapping = next((one for one in rbd_map.mappings(image) if one not in before), None)
+    mapping = next((one for one in rbd_map.mappings(image, image_id) if one not in before), None)
     if mapping is None:
         why = "rbd reported success, but the kernel does not have the mapping"
         raise DeviceGone(f"the RBD image {image} is not mapped", why, "see the kernel's log")
@@ -99,25 +99,27 @@ def look(slot: Slot, data: Data, state: UnitState | None, nbd: NbdSource) -> Fou
     return found
 
 
-async def down(slot: Slot, data: Data, image: RbdImage, cluster: Cluster, nbd: NbdSource, say: Say) -> None:
+async def down(
+    slot: Slot, data: Data, image: RbdImage, image_id: str, cluster: Cluster, nbd: NbdSource, say: Say
+) -> None:
     """Take it down, whatever there is of it: the path, the copy, the mappings. May be done again.
 
-    Raises DeviceGone while something has the mapping open that was shut out: udev, which looks at each device that was
-    written to, has it until all its reads have failed.
+    Raises DeviceGone while something has the mapping open that was shut out, or one of a copy: a pool that is not
+    exported yet; or udev, which looks at each device that was written to, until all its reads have failed.
     """
     _lead(Path(data["path"]), None)
     if kept := data.get("nbd"):
         number = kept.get("number")
         ours = nbd.look(slot, kept, None).path if number is not None else None
         await nbd.down(slot, kept, FoundLayer(path=ours), lost=False, say=say)
-    for mapping in rbd_map.mappings(image):
+    stays: DeviceGone | None = None
+    for mapping in rbd_map.mappings(image, image_id):
         busy = await let_go(mapping, cluster, nbd, say)
-        if busy is not None and mapping.path == data["path"]:
-            raise DeviceGone(
-                f"{mapping.path}, which the cluster refuses, stays mapped",
-                busy.why,
-                "nothing: it is tried again",
-            )
+        if busy is not None and (mapping.read_only or mapping.path == data["path"]):
+            what = f"{mapping.path}, which the cluster refuses or a copy was made of, stays mapped"
+            stays = stays or DeviceGone(what, busy.why, "nothing: it is tried again")
+    if stays is not None:
+        raise stays
 
 
 async def let_go(mapping: rbd_map.Mapping, cluster: Cluster, nbd: NbdSource, say: Say) -> Busy | None:

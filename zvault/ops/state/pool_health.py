@@ -137,8 +137,8 @@ class Conditions:
         answer: only blocks that were named stay.
         """
         if (known := self.get(vault)) is not None:
-            damages = known.damages if known.wounds else ()
-            self.put(vault, replace(known, errors=len(known.wounds), damages=damages, checksums=0))
+            damages, errors = known.damages if known.wounds else (), len(known.wounds)
+            self.put(vault, replace(known, errors=errors, named=errors, damages=damages, checksums=0))
 
     def forget(self, vault: str) -> None:
         """Its pool is another from now on. Raises OSError."""

@@ -24,7 +24,8 @@ from zvault.zfs.pool.pool import Zpool
 
 Say = Callable[[str], None]
 
-SYNC_SECONDS, EXPORT_SECONDS = 120.0, 60.0
+SYNC_SECONDS = EXPORT_SECONDS = 300.0
+"""Longer than a request to a copy may take (devices/nbd/source.py, devices/rbd/throw_away.py)."""
 
 
 def on_copies(devices: Sequence[DeviceState]) -> bool:

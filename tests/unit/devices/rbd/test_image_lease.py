@@ -262,22 +262,49 @@ async def test_a_mapping_that_the_cluster_refuses_is_unmapped_or_not_gone_on_wit
     assert any("unmap" in argv for argv in runs.asked) == (client == MAPPING.client)
 
 
-async def test_a_copy_is_down_once_its_mapping_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    there = [MAPPING, replace(MAPPING, number=4)]
+async def test_a_copy_is_down_once_its_mappings_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old, by_hand, of_copy = MAPPING, replace(MAPPING, number=4), replace(MAPPING, number=5, read_only=True)
+    there = [old, by_hand, of_copy]
     monkeypatch.setattr(rbd_map, "mappings", lambda *_: list(there))
     monkeypatch.setattr(throw_away, "_lead", lambda *_: None)
     runs = cast(Any, Unmapping(MAPPING.client, busy=True))
     source, slot = RbdSource(runs, Units(runs)), Slot("cold", 0, tmp_path)
 
     async def down(path: str) -> None:
-        await throw_away.down(slot, {"path": path}, MAPPING.image, Cluster(), source.nbd, lambda _: None)
+        await throw_away.down(
+            slot, {"path": path}, MAPPING.image, "10", Cluster(), source.nbd, lambda _: None
+        )
 
-    with pytest.raises(DeviceGone, match="/dev/rbd3, which the cluster refuses, stays mapped"):
-        await down(MAPPING.path)
-    await down("/dev/rbd9")  # another mapping of the image, which is in use, may stay
+    with pytest.raises(DeviceGone, match=r"/dev/rbd3.* stays mapped"):
+        await down(old.path)
+    unmapped = [word for argv in runs.asked for word in argv if word.startswith("/dev/")]
+    assert unmapped == ["/dev/rbd3", "/dev/rbd4", "/dev/rbd5"], "each is tried"
+    there.remove(old)
+    with pytest.raises(DeviceGone, match=r"/dev/rbd5.* stays mapped"):
+        await down(old.path)
+    there.remove(of_copy)
+    await down(old.path)  # another mapping of the image, which is in use, may stay
     runs.busy = False
     there.clear()
-    await down(MAPPING.path)
+    await down(old.path)
+
+
+def test_what_is_mapped_read_only_is_no_device_of_a_vault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = {"pool": "rbd_meta", "name": "cold", "current_snap": "-", "image_id": "10", "size": "1024"}
+    files |= {"client_addr": "10.0.0.1:0/38", "pool_ns": ""}
+    for number, read_only in ((0, "1"), (1, "0")):
+        (tmp_path / f"bus/{number}").mkdir(parents=True)
+        for name, text in files.items():
+            (tmp_path / f"bus/{number}/{name}").write_text(f"{text}\n")
+        (tmp_path / f"block/rbd{number}").mkdir(parents=True)
+        (tmp_path / f"block/rbd{number}/ro").write_text(f"{read_only}\n")
+    monkeypatch.setattr(rbd_map, "SYS_BLOCK", tmp_path / "block")
+    assert [one.number for one in rbd_map.mappings(PLACE.image, "10", tmp_path / "bus")] == [0, 1]
+    found = rbd_map.mapped(PLACE.image, "10", tmp_path / "bus")
+    assert found is not None
+    assert found.number == 1
 
 
 async def test_a_copy_waits_for_its_cluster_longer_than_the_vault_does(
@@ -292,7 +319,7 @@ async def test_a_copy_waits_for_its_cluster_longer_than_the_vault_does(
     monkeypatch.setattr(rbd_map, "mappings", lambda *_: [])
     source, job = RbdSource(HostRunner(), Units(HostRunner())), cast(Any, SimpleNamespace(device=device()))
     with pytest.raises(DeviceGone, match="the kernel does not have the mapping"):
-        await throw_away.up(job, "/dev/rbd3", Cluster(), source.nbd, lambda _: None)
+        await throw_away.up(job, "/dev/rbd3", "10", Cluster(), source.nbd, lambda _: None)
     (options,) = (word for word in asked if "osd_request_timeout=" in word)
-    assert {"osd_request_timeout=200", "noshare", "ro"} <= set(options.split(","))
-    assert Device.model_validate({"rbd": "a/b", "timeout": throw_away.COPY_TIMEOUT}).timeout > 200
+    assert {"osd_request_timeout=120", "noshare", "ro"} <= set(options.split(","))
+    assert Device.model_validate({"rbd": "a/b", "timeout": throw_away.COPY_TIMEOUT}).timeout > 2 * 120

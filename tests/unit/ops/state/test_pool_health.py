@@ -54,6 +54,7 @@ def test_what_zfs_listed_of_a_pool_that_was_given_up_is_not_known_to_be_damage(t
         for now in (conditions.get("cold"), Conditions(store(tmp_path)).get("cold")):
             assert now is not None
             assert (now.errors, now.damages) == left
+            assert now.named in (0, now.errors)
             assert (now.last, now.checksums) == (100.0, 0)
     conditions.given_up("never seen")
 

@@ -262,3 +262,33 @@ async def test_a_copy_and_a_device_are_never_taken_for_each_other(
         return
     with pytest.raises(Refused, match="device cold-0 is up as"):
         await stack._settle([found], lambda _: None)
+
+
+class StaysMapped:
+    """A layer whose mapping the suspended pool has open."""
+
+    async def down(self, *_: object, **__: object) -> None:
+        raise DeviceGone("/dev/rbd0 stays mapped", "the kernel has it open", "nothing: it is tried again")
+
+
+@pytest.mark.parametrize("throw_away", [False, True])
+async def test_what_a_failed_copy_left_keeps_nobody_from_a_new_one(throw_away: bool, tmp_path: Path):
+    stack = Stack("cold", SHARED.device, QueueSettings(), HostRunner(), Paths(), LeaseStore(tmp_path))
+    stack.throw_away, kinds = throw_away, cast(Any, stack.kinds)
+    kinds["nbd"] = StaysMapped()
+    (slot,), spec = stack.inventory.configured(), SHARED.device[0].spec
+    record = DeviceRecord(throw_away_spec(spec), (LayerRecord("nbd", {"path": "/dev/rbd0"}),))
+    left = FoundDevice(
+        slot, record, (Level("nbd", {"path": "/dev/rbd0"}, FoundLayer("partial", "", present=True)),)
+    )
+
+    async def look(*_: object) -> list[FoundDevice]:
+        return [left]
+
+    inventory = cast(Any, stack.inventory)
+    inventory.look = look
+    if not throw_away:
+        with pytest.raises(DeviceGone, match="stays mapped"):
+            await stack._settle([left], lambda _: None)
+        return
+    assert await stack._settle([left], lambda _: None) == ([left], {slot: record})
