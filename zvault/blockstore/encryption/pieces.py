@@ -73,9 +73,7 @@ def _key(secret: bytes, salt: bytes, bound: bytes) -> AES:
     return AES(derived(secret, b"zvault block store object\0" + bound, salt))
 
 
-def encrypted(
-    data: Buffer, key: tuple[bytes, bytes], bound: bytes, into: bytearray | None = None
-) -> memoryview:
+def encrypted(data: Buffer, key: tuple[bytes, bytes], bound: bytes, into: bytearray | None = None) -> Buffer:
     """An object's bytes. ``key``: id and secret of a data key; ``bound``: the store's uuid, and the object's name.
 
     ``into``: memory for it, of ``stored_size`` and SLACK bytes at least: memory that is new costs more than encrypting.
@@ -95,7 +93,7 @@ def encrypted(
         one.finalize()
         out[at : at + _TAG] = one.tag
         at += _TAG
-    return out[:size]
+    return out[:size] if into is not None else bytes(out[:size])
 
 
 def decrypted(data: Buffer, first: int, key_of: KeyOf, bound: bytes, name: str) -> bytes:
