@@ -122,14 +122,21 @@ def go_on(storage: Storage, host: str) -> None:
     on(host, f"systemctl kill -s CONT --kill-whom=all zvaultd {storage.units}; systemctl start zvaultd")
 
 
-def connect_while_read(storage: Storage, host: str) -> None:
-    """Its packets come and go, and somebody has its mapping open for a minute, as udev has while its reads fail."""
-    on(host, "systemd-run -q sh -c 'exec sleep 60 </dev/rbd0'")
+def connect_in_bad_order(storage: Storage, host: str) -> None:
+    """Its packets come and go. At first its pool cannot be given up, since nbdkit is away for half a minute; and
+    somebody has its mapping open for a minute and a half, as udev has while its reads fail.
+    """
+    later = "sleep 30; mv /usr/bin/nbdkit.away /usr/bin/nbdkit"
+    on(
+        host,
+        f"mv /usr/bin/nbdkit /usr/bin/nbdkit.away; systemd-run -q sh -c {shlex.quote(later)};"
+        " systemd-run -q sh -c 'exec sleep 90 </dev/rbd0'",
+    )
     connect(storage, host)
 
 
 STOPPED = watched(replace(failover.STOPPED, back=go_on))
-CUT_OFF = watched(replace(failover.CUT_OFF, back=connect_while_read))
+CUT_OFF = watched(replace(failover.CUT_OFF, back=connect_in_bad_order))
 KINDS = (
     (watched(failover.HUNG), ("lab", "peer")),
     (failover.ASLEEP_KIND, ("peer",)),

@@ -225,7 +225,7 @@ async def test_a_mapping_that_a_pool_has_open_stays(tmp_path: Path) -> None:
     source = RbdSource(busy, Units(busy))
     said: list[str] = []
     await throw_away.let_go(MAPPING, Cluster(), source.nbd, said.append)
-    assert said == ["/dev/rbd3 stays mapped: the kernel has it open, for a pool or otherwise"]
+    assert said == ["/dev/rbd3 stays mapped: a pool has it open, or a process"]
     assert "/dev/rbd3" in busy.asked[0]
 
 
