@@ -174,10 +174,9 @@ async def unmap(mapping: Mapping, cluster: Cluster, runner: ToolRunner) -> None:
         result = None
     if result is not None and "(16) Device or resource busy" in result.stderr:
         users = device_users(f"rbd{mapping.number}")
-        why = (
-            f"it is open: {', '.join(users)}" if users else "the kernel has it open, for a pool or otherwise"
-        )
-        advice = "export the pool, or close whatever else uses the device"
+        # zvaultd's unit has no right to look into every process.
+        why = f"it is open: {', '.join(users)}" if users else "a pool has it open, or a process"
+        advice = f"export the pool; 'fuser -v {mapping.path}' names processes"
         raise Busy(f"{mapping.path} cannot be unmapped", why, advice)
     if any(one.number == mapping.number for one in mappings(mapping.image, mapping.image_id)):
         raise DeviceGone(
