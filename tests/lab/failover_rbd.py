@@ -123,14 +123,17 @@ def go_on(storage: Storage, host: str) -> None:
 
 
 def connect_in_bad_order(storage: Storage, host: str) -> None:
-    """Its packets come and go. At first its pool cannot be given up, since nbdkit is away for half a minute; and
-    somebody has its mapping open for a minute and a half, as udev has while its reads fail.
+    """Its packets come and go. At first its pool cannot be given up, since nbdkit is away; and once it is, somebody has
+    its mapping open for a while, as udev has until its reads fail.
     """
-    later = "sleep 30; mv /usr/bin/nbdkit.away /usr/bin/nbdkit"
+    since = on(host, "date '+%F %T'").strip()
+    until = f"until journalctl -u zvaultd -S '{since}' | grep -q '%s'; do sleep 1; done"
+    nbdkit = f"{until % 'cannot be given up: nbdkit'}; mv /usr/bin/nbdkit.away /usr/bin/nbdkit"
+    reader = f"exec 3</dev/rbd0; {until % 'is exported here'}; sleep 15"
     on(
         host,
-        f"mv /usr/bin/nbdkit /usr/bin/nbdkit.away; systemd-run -q sh -c {shlex.quote(later)};"
-        " systemd-run -q sh -c 'exec sleep 90 </dev/rbd0'",
+        "mv /usr/bin/nbdkit /usr/bin/nbdkit.away;"
+        f' for it in {shlex.quote(nbdkit)} {shlex.quote(reader)}; do systemd-run -q sh -c "$it"; done',
     )
     connect(storage, host)
 
