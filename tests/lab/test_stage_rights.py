@@ -92,6 +92,8 @@ def test_from_another_host(hosts: None) -> None:
     daemon(config("ssh://root@peer/tank", "", "64K"))
     ok("run", "b", "--no-wait", "-q")
     see({"mbuffer", "zstd", "process", "throttle"})
+    # Its programs are there a moment before zvaultd knows the stream as one.
+    eventually("the stream is counted", lambda: world.status()["backups"][0]["bytes_done"])
     verdict = ctl("doctor", "cold", "-j").json()
     shown = {stage["name"]: stage["full"] for one in verdict["streams"] for stage in one["stages"]}
     assert shown
